@@ -1,0 +1,94 @@
+"""Puts a `BatchGenerator` together on a worker, from public settings."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from models import architectures, checkpoints, decoder, gemma
+from models.generate import BatchGenerator
+from models.privacy.params import MechanismParams
+from models.prompts import PromptTemplate, PromptWriter
+from models.records import Context
+from models.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorSettings:
+    """What a worker needs to know to build its generator; all of it public, picklable.
+
+    Attributes:
+        run_id: The public name of the run.
+        params: The mechanism.
+        architecture: The numbers of the model.
+        checkpoint: Folder of the weights.
+        tokenizer: SentencePiece file.
+        dtype: 'float32' or 'bfloat16'.
+        micro_batch_size: Rows that go through the model together; rounded up to a
+            multiple of the worker's devices.
+        max_prompt_tokens: Length of a prompt.
+        template: The prompt.
+        label_words: What prompts call each label, as pairs.
+        label_name: What prompts call the label.
+        text_name: What prompts call a text.
+        schema: Text for `{schema}`.
+    """
+
+    run_id: str
+    params: MechanismParams
+    architecture: architectures.Architecture
+    checkpoint: str
+    tokenizer: str
+    dtype: str
+    micro_batch_size: int
+    max_prompt_tokens: int
+    template: PromptTemplate
+    label_words: tuple[tuple[str, str], ...] = ()
+    label_name: str = 'Label'
+    text_name: str = 'Text'
+    schema: str | None = None
+
+    def writer(self) -> PromptWriter:
+        """The prompts; needs the tokenizer, not the model."""
+        return PromptWriter(
+            template=self.template,
+            tokenizer=Tokenizer(pathlib.Path(self.tokenizer), self.architecture.generation),
+            max_prompt_tokens=self.max_prompt_tokens,
+            label_words=dict(self.label_words),
+            label_name=self.label_name,
+            text_name=self.text_name,
+            schema=self.schema,
+        )
+
+    def check_prompts(self, labels: Sequence[str | None]) -> None:
+        """Writes the prompts of every label once, around a stand-in text.
+
+        Raises:
+            ValueError: A prompt does not fit, a stop marker is not one token, or the
+                template needs a schema that was not given.
+        """
+        writer = self.writer()
+        stand_in = Context(context_hash=b'', texts=('stand-in',) * self.params.examples_per_context)
+        for label in labels:
+            writer.public_prompt(label)
+            writer.private_prompts(label, [stand_in])
+        writer.released_tokens(self.architecture.num_embed)
+
+    def build(self) -> BatchGenerator:
+        """Loads the weights and places them on the worker's devices."""
+        import jax
+
+        devices = len(jax.local_devices())
+        shapes = decoder.Shapes(
+            max_prompt_tokens=self.max_prompt_tokens,
+            max_example_tokens=self.params.max_example_tokens,
+            micro_batch_size=-(-self.micro_batch_size // devices) * devices,
+        )
+        parameters = checkpoints.load_parameters(
+            self.architecture, pathlib.Path(self.checkpoint), dtype=self.dtype
+        )
+        return BatchGenerator(
+            decoder=gemma.GemmaDecoder(self.architecture, parameters, shapes=shapes, dtype=self.dtype),
+            writer=self.writer(),
+            params=self.params,
+            run_id=self.run_id,
+        )

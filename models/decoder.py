@@ -1,0 +1,95 @@
+"""The decoder interface: token ids in, logits out; knows nothing of privacy.
+
+A decoder prefills the private prompts and the public prompt of a batch once, then
+steps all of them with one shared token at a time. The next example of the batch
+starts again from the prompts' end, by stepping at offset 0: the cache keeps the
+prompts and overwrites what was generated.
+
+Rows (one for each prompt) are independent: the logits of a row are the same
+whatever the other rows hold. To that end every program has shapes that are public:
+prompts are padded to a fixed length and rows come in micro-batches of a fixed size;
+a larger batch has more micro-batches, never larger ones.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+Cache = Any
+Weights = Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """The public shapes of a run's programs; they touch speed and memory, never the guarantee.
+
+    Attributes:
+        max_prompt_tokens: Every prompt is padded to this length P.
+        max_example_tokens: Tokens that the cache holds after the prompt.
+        micro_batch_size: Rows m that go through the model together.
+    """
+
+    max_prompt_tokens: int
+    max_example_tokens: int
+    micro_batch_size: int
+
+    @property
+    def cache_length(self) -> int:
+        """Slots of the cache: prompt, then example."""
+        return self.max_prompt_tokens + self.max_example_tokens
+
+    def micro_batches(self, rows: int) -> int:
+        """Micro-batches that hold `rows` rows, at least one."""
+        return max(1, -(-rows // self.micro_batch_size))
+
+
+class Decoder(abc.ABC):
+    """Prefill, step, and start again, for a batch of prompts that share one answer.
+
+    Instances are hashable by identity, so that the compiled loop may hold them.
+
+    Attributes:
+        shapes: The public shapes.
+        vocab_size: V, the number of logits of a row.
+        weights: The model's parameters, an argument of the compiled loop.
+    """
+
+    shapes: Shapes
+    vocab_size: int
+    weights: Weights
+
+    @abc.abstractmethod
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], Cache]:
+        """Runs the prompts through the model, once for a batch.
+
+        Args:
+            prompts: Token ids of each row, int32, 1 to P tokens; as many rows as the
+                micro-batches hold, padding rows included.
+
+        Returns:
+            The logits after each prompt, `[m, V]` for every micro-batch, and the cache.
+
+        Raises:
+            MemoryError: The batch cannot fit on the device, however it is cut.
+        """
+
+    @abc.abstractmethod
+    def step(
+        self, weights: Weights, cache: Cache, token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Cache]:
+        """Appends one shared token to every row; called inside the compiled loop.
+
+        Args:
+            weights: `self.weights`.
+            cache: What `prefill` or the step before returned.
+            token: int32 scalar.
+            offset: int32 scalar, tokens of the current example before this one. 0 starts
+                again from the prompts' end.
+
+        Returns:
+            The next logits, `[m, V]` for every micro-batch, and the new cache.
+        """

@@ -1,0 +1,285 @@
+"""One batch, from contexts to synthetic examples: the loop of PP Algorithm 1, on the device.
+
+The loop is one compiled program without a host round trip per token: it carries the
+cache, the threshold, the counters and the tokens written so far, and reads its
+randomness from arrays that were drawn before it started.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models import decoder as decoder_lib
+from models import records
+from models.privacy import mechanism, randomness
+from models.privacy.params import MechanismParams
+from models.prompts import PromptWriter
+
+
+class TokenStream(NamedTuple):
+    """All tokens of a batch in order, examples one after another, on the host.
+
+    Attributes:
+        tokens: `[n]` int32.
+        is_private: `[n]` bool.
+    """
+
+    tokens: np.ndarray
+    is_private: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleTokens:
+    """One example cut from a token stream.
+
+    Attributes:
+        tokens: Its ids, without the stop token.
+        private_tokens: Private tokens, the stop token counted.
+        public_tokens: Public tokens, the stop token counted.
+        truncated: Whether no stop token ended it.
+    """
+
+    tokens: tuple[int, ...]
+    private_tokens: int
+    public_tokens: int
+    truncated: bool
+
+
+class _Loop(NamedTuple):
+    """The carry of the compiled loop; scalars are int32 unless said."""
+
+    count: jax.Array  # tokens written so far
+    offset: jax.Array  # tokens of the current example before the next one
+    private_count: jax.Array  # t in PP Algorithm 1
+    votes: mechanism.Votes  # of the current position
+    cache: Any
+    tokens: jax.Array  # [max_batch_tokens]
+    is_private: jax.Array  # [max_batch_tokens] bool
+
+
+def tally(
+    logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], params: MechanismParams
+) -> mechanism.Votes:
+    """Adds up the votes of all micro-batches; row 0 of the first is the public prompt's.
+
+    Args:
+        logits: `[m, V]` for every micro-batch.
+        is_private: `[m]` bool for every micro-batch.
+        params: The mechanism.
+    """
+    parts = [mechanism.count_votes(z, mask, params) for z, mask in zip(logits, is_private, strict=True)]
+    votes = jax.tree.map(lambda *terms: functools.reduce(jnp.add, terms), *parts)
+    if params.needs_public_logits:
+        votes = votes._replace(public_logits=logits[0][0].astype(jnp.float32))
+    return votes
+
+
+@functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
+def _run_loop(
+    weights: Any,
+    cache: Any,
+    first_logits: tuple[jax.Array, ...],
+    is_private_row: tuple[jax.Array, ...],
+    released: jax.Array,
+    is_stop: jax.Array,
+    threshold_noise: jax.Array,
+    distance_noise: jax.Array,
+    words: jax.Array,
+    *,
+    decoder: decoder_lib.Decoder,
+    params: MechanismParams,
+) -> tuple[jax.Array, jax.Array, jax.Array, Any]:
+    """The while loop of PP Algorithm 1, lines 6 to 21, for one batch.
+
+    The cache is returned so that its buffers can be those of the donated one.
+    """
+    first_votes = tally(first_logits, is_private_row, params)
+
+    def unfinished(loop: _Loop) -> jax.Array:
+        return (loop.private_count < params.max_private_tokens) & (loop.count < params.max_batch_tokens)
+
+    def next_token(loop: _Loop) -> _Loop:
+        token, is_private = mechanism.choose_token(
+            loop.votes,
+            released,
+            threshold_noise[loop.private_count],
+            distance_noise[loop.count],
+            words[loop.count],
+            params,
+        )
+        ended = is_stop[token] | (loop.offset + 1 >= params.max_example_tokens)
+        # The step after an example's last token is computed and thrown away: a
+        # branch around it would make the compiler copy the cache at every token.
+        logits, cache = decoder.step(weights, loop.cache, token, loop.offset)
+        votes = tally(logits, is_private_row, params)
+        return _Loop(
+            count=loop.count + 1,
+            offset=jnp.where(ended, 0, loop.offset + 1),
+            private_count=loop.private_count + is_private.astype(jnp.int32),
+            votes=jax.tree.map(lambda first, new: jnp.where(ended, first, new), first_votes, votes),
+            cache=cache,
+            tokens=loop.tokens.at[loop.count].set(token),
+            is_private=loop.is_private.at[loop.count].set(is_private),
+        )
+
+    zero = jnp.int32(0)
+    start = _Loop(
+        count=zero,
+        offset=zero,
+        private_count=zero,
+        votes=first_votes,
+        cache=cache,
+        tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
+        is_private=jnp.zeros(params.max_batch_tokens, bool),
+    )
+    end = jax.lax.while_loop(unfinished, next_token, start)
+    return end.tokens, end.is_private, end.count, end.cache
+
+
+def decode_stream(
+    decoder: decoder_lib.Decoder,
+    public_prompt: np.ndarray | None,
+    private_prompts: list[np.ndarray],
+    *,
+    params: MechanismParams,
+    draws: randomness.BatchDraws,
+    released: np.ndarray,
+    stop_tokens: frozenset[int],
+) -> TokenStream:
+    """Decodes one batch's whole token stream (PP Algorithm 1, lines 4 to 21).
+
+    Args:
+        decoder: The model.
+        public_prompt: Token ids of the public prompt; None where
+            `params.needs_public_logits` is False.
+        private_prompts: Token ids, one prompt for each context; may be empty.
+        params: The mechanism. `max_example_tokens` may not exceed the decoder's shape.
+        draws: The batch's randomness.
+        released: `[V]` bool, the tokens that may be sampled, stop tokens among them.
+        stop_tokens: Ids that end an example.
+
+    Returns:
+        At most `max_batch_tokens` tokens, of which at most `max_private_tokens` are private.
+    """
+    if params.needs_public_logits != (public_prompt is not None):
+        raise ValueError(
+            'Expected a public prompt exactly where the mechanism reads public logits, got '
+            f'needs_public_logits={params.needs_public_logits}, public_prompt given={public_prompt is not None}.'
+        )
+    size = decoder.shapes.micro_batch_size
+    rows = ([] if public_prompt is None else [public_prompt]) + private_prompts
+    first_private = len(rows) - len(private_prompts)
+    count = decoder.shapes.micro_batches(len(rows)) * size
+    # Padding rows hold one token and vote for nothing.
+    padding = np.array([1], np.int32)
+    is_private = np.zeros(count, bool)
+    is_private[first_private : len(rows)] = True
+    logits, cache = decoder.prefill(rows + [padding] * (count - len(rows)))
+    is_stop = np.zeros(decoder.vocab_size, bool)
+    is_stop[list(stop_tokens)] = True
+    words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
+    tokens, token_is_private, written, _ = _run_loop(
+        decoder.weights,
+        cache,
+        logits,
+        tuple(jnp.asarray(is_private.reshape(-1, size))),
+        jnp.asarray(released),
+        jnp.asarray(is_stop),
+        jnp.asarray(draws.threshold_noise, jnp.float32),
+        jnp.asarray(draws.distance_noise, jnp.float32),
+        jnp.asarray(words.astype(np.uint32)),
+        decoder=decoder,
+        params=params,
+    )
+    end = int(written)
+    return TokenStream(np.asarray(tokens)[:end], np.asarray(token_is_private)[:end])
+
+
+def split_examples(
+    stream: TokenStream, *, stop_tokens: frozenset[int], max_example_tokens: int
+) -> list[ExampleTokens]:
+    """Cuts a token stream into examples where a stop token or the length cap ended one.
+
+    A function of released tokens alone. What is left after the last end is an
+    example too, and truncated.
+    """
+    examples, start = [], 0
+    for position, token in enumerate(stream.tokens.tolist()):
+        stopped = token in stop_tokens
+        last = position + 1 == len(stream.tokens)
+        if stopped or last or position + 1 - start == max_example_tokens:
+            ids = stream.tokens[start : position + (not stopped)].tolist()
+            private = int(stream.is_private[start : position + 1].sum())
+            examples.append(
+                ExampleTokens(tuple(ids), private, position + 1 - start - private, truncated=not stopped)
+            )
+            start = position + 1
+    return examples
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchGenerator:
+    """Turns batches of one run into synthetic examples.
+
+    Holds no private text: contexts pass through `generate` and leave nothing behind.
+
+    Attributes:
+        decoder: The model.
+        writer: Prompts as token ids, and text from token ids.
+        params: The mechanism.
+        run_id: The public name of the run.
+    """
+
+    decoder: decoder_lib.Decoder
+    writer: PromptWriter
+    params: MechanismParams
+    run_id: str
+
+    def generate(self, batch: records.Batch, key: randomness.RunKey) -> list[records.SyntheticExample]:
+        """Decodes one batch; a function of the batch, the key and the run id alone.
+
+        Args:
+            batch: Its contexts in the order of their keyed hashes. An empty batch is
+                decoded like any other (METHOD 2).
+            key: The run's secret.
+        """
+        batch_id = str(batch.batch_id)
+        draws = randomness.batch_draws(
+            key,
+            self.run_id,
+            batch_id,
+            max_private_tokens=self.params.max_private_tokens,
+            max_batch_tokens=self.params.max_batch_tokens,
+            threshold_noise_scale=self.params.threshold_noise_scale,
+            levels=mechanism.tree_levels(self.decoder.vocab_size),
+        )
+        stop_tokens = self.writer.stop_tokens
+        stream = decode_stream(
+            self.decoder,
+            self.writer.public_prompt(batch.label) if self.params.needs_public_logits else None,
+            self.writer.private_prompts(batch.label, batch.contexts),
+            params=self.params,
+            draws=draws,
+            released=self.writer.released_tokens(self.decoder.vocab_size),
+            stop_tokens=stop_tokens,
+        )
+        examples = split_examples(
+            stream, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
+        )
+        texts = self.writer.texts([example.tokens for example in examples])
+        return [
+            records.SyntheticExample(
+                text=text,
+                label=batch.label,
+                batch_id=batch_id,
+                index_in_batch=index,
+                private_tokens=example.private_tokens,
+                public_tokens=example.public_tokens,
+                truncated=example.truncated,
+            )
+            for index, (text, example) in enumerate(zip(texts, examples, strict=True))
+        ]

@@ -1,0 +1,70 @@
+"""Noisy counts of contexts per label, from which the number of batches follows (METHOD 2 and 6).
+
+Neighbouring datasets differ in one unit, and a unit counts in one cell only, so the
+vector of counts has L2 sensitivity 1: one discrete Gaussian per cell costs
+rho = 1/(2σ²) for the whole vector (Canonne, Kamath, Steinke 2020, Theorem 4). The
+same holds for k records per context without unit ids, where records are counted:
+adding one changes one cell by 1.
+"""
+
+import math
+from collections.abc import Sequence
+
+SENSITIVITY = 1.0
+
+
+def gaussian_scale(rho: float) -> float:
+    """σ = 1/√(2 rho): the scale at which a count of sensitivity 1 costs `rho`.
+
+    Raises:
+        ValueError: `rho` is not a positive finite number.
+    """
+    if not (math.isfinite(rho) and rho > 0):
+        raise ValueError(f'Expected rho > 0, got rho={rho!r}. Counts without noise cannot be released.')
+    return SENSITIVITY / math.sqrt(2 * rho)
+
+
+def noisy_counts(true_counts: Sequence[int], rho: float) -> list[int]:
+    """Draws one discrete Gaussian for each count, from the operating system's randomness.
+
+    A second call is a second release: write the result down before anything uses it.
+
+    Formal guarantees: satisfies rho-zCDP under adding or removing one unit, for a vector
+    in which one unit moves one cell by 1. OpenDP samples exactly, without floating point.
+
+    Args:
+        true_counts: Contexts of each declared label; private.
+        rho: zCDP cost of the whole vector.
+
+    Returns:
+        The noisy counts in the same order. They can be negative.
+
+    Raises:
+        ValueError: `rho` is not a positive finite number.
+        RuntimeError: OpenDP prices the noise otherwise than `rho`.
+    """
+    import opendp.prelude as dp
+
+    dp.enable_features('contrib')
+    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
+    measurement = dp.m.make_gaussian(*space, scale=gaussian_scale(rho))
+    priced = measurement.map(SENSITIVITY)
+    # OpenDP rounds its price up by some units in the last place.
+    if not math.isclose(priced, rho, rel_tol=1e-9):
+        raise RuntimeError(
+            f'Expected OpenDP to price the noise at rho={rho!r}, got priced={priced!r}. '
+            'Install the version of opendp that the project pins.'
+        )
+    return measurement([int(count) for count in true_counts])
+
+
+def batches_for(noisy_count: int, batch_size: int, examples_per_context: int = 1) -> int:
+    """Batches of a group: `max(1, round(noisy_count / (s k)))` (METHOD 2).
+
+    Args:
+        noisy_count: A released count, of contexts, or of records where k > 1 records
+            without unit ids share a context.
+        batch_size: Expected batch size s.
+        examples_per_context: k where records were counted; 1 where contexts were.
+    """
+    return max(1, round(noisy_count / (batch_size * examples_per_context)))

@@ -1,0 +1,138 @@
+"""The public settings of the mechanism, from which batching, decoding and accounting derive.
+
+Symbols (METHOD 1; `docs/method.md`): s `batch_size`, c `clip_bound`, τ `temperature`,
+τ_pub `public_temperature`, θ `threshold`, σ `threshold_noise_scale`,
+r `max_private_tokens`, k `examples_per_context`.
+"""
+
+import dataclasses
+import enum
+import math
+from typing import Literal
+
+# Tokens at the clip floor weigh e^(−2c/τ) against the top. Up to this ratio the
+# sampler's 64-bit draws resolve that weight to a relative error below 1e-5.
+MAX_CLIP_OVER_TEMPERATURE = 15.0
+
+Aggregate = Literal['mean']
+Unit = Literal['example', 'user']
+
+
+class Change(enum.Enum):
+    """What adding or removing one unit does to a batch's contexts.
+
+    Attributes:
+        ADD_OR_REMOVE: One context appears or disappears; the others stay as they are.
+        REPLACE: One context may change its content as well (a slot that holds up to
+            k records), which doubles every sensitivity.
+    """
+
+    ADD_OR_REMOVE = 1
+    REPLACE = 2
+
+
+def _expect(condition: bool, expectation: str, name: str, value: object, remedy: str) -> None:
+    if not condition:
+        raise ValueError(f'Expected {expectation}, got {name}={value!r}. {remedy}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismParams:
+    """Every number that the guarantee of one run depends on. All fields are public.
+
+    Attributes:
+        batch_size: Expected batch size s, the public divisor of every sum, whatever
+            a batch really holds.
+        clip_bound: Clip bound c in nats, on logits recentred to a maximum of c.
+        temperature: Temperature τ of private tokens.
+        max_private_tokens: Cap r on the private tokens of one batch. The guarantee is
+            stated for this cap, never for the number a run happens to use.
+        threshold: Threshold θ of the sparse-vector test on the L1 distance in [0, 2]
+            between the aggregate private and the public distribution; None leaves the
+            test out, and every token is private.
+        threshold_noise_scale: Laplace scale σ of the threshold; the distance gets 2σ.
+        public_temperature: Temperature τ_pub of public tokens.
+        public_top_k: Restricts sampling to the tokens at least as probable as the
+            K-th most probable public one; None leaves the vocabulary whole.
+        max_example_tokens: Length cap of one synthetic example.
+        max_batch_tokens: Cap on all tokens of one batch, public ones too. Like every
+            cap that is a function of the output alone, it costs nothing.
+        unit: The unit of privacy.
+        examples_per_context: At most k records share one context.
+        aggregate: How the votes of a batch are combined.
+    """
+
+    batch_size: int
+    clip_bound: float
+    temperature: float
+    max_private_tokens: int
+    threshold: float | None = None
+    threshold_noise_scale: float | None = None
+    public_temperature: float = 1.5
+    public_top_k: int | None = None
+    max_example_tokens: int = 128
+    max_batch_tokens: int
+    unit: Unit = 'example'
+    examples_per_context: int = 1
+    aggregate: Aggregate = 'mean'
+
+    def __post_init__(self) -> None:
+        for name in ('batch_size', 'max_private_tokens', 'max_example_tokens',
+                     'max_batch_tokens', 'examples_per_context'):  # fmt: skip
+            value = getattr(self, name)
+            _expect(isinstance(value, int) and value >= 1, f'{name} >= 1', name, value, 'Give a positive whole number.')
+        for name in ('clip_bound', 'temperature', 'public_temperature'):
+            value = getattr(self, name)
+            _expect(math.isfinite(value) and value > 0, f'{name} > 0', name, value, 'Give a positive finite number.')
+        _expect(self.clip_bound / self.temperature <= MAX_CLIP_OVER_TEMPERATURE,
+                f'clip_bound / temperature <= {MAX_CLIP_OVER_TEMPERATURE}', 'clip_bound / temperature',
+                self.clip_bound / self.temperature, 'Lower clip_bound or raise temperature.')  # fmt: skip
+        if (self.threshold is None) != (self.threshold_noise_scale is None):
+            raise ValueError(
+                'Expected threshold and threshold_noise_scale together or not at all, got '
+                f'threshold={self.threshold!r}, threshold_noise_scale={self.threshold_noise_scale!r}. '
+                'Set both for the sparse-vector test, or neither for private tokens only.'
+            )
+        if self.threshold is not None and self.threshold_noise_scale is not None:
+            _expect(math.isfinite(self.threshold), 'a finite threshold', 'threshold', self.threshold,
+                    'Leave it out for private tokens only.')  # fmt: skip
+            scale = self.threshold_noise_scale
+            _expect(math.isfinite(scale) and scale > 0, 'threshold_noise_scale > 0', 'threshold_noise_scale', scale,
+                    'The test is only private with noise.')  # fmt: skip
+        if self.public_top_k is not None:
+            _expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
+                    'Leave it out for the whole vocabulary.')  # fmt: skip
+        _expect(self.unit in ('example', 'user'), "unit 'example' or 'user'", 'unit', self.unit, 'See METHOD 1.')
+        _expect(self.aggregate == 'mean', "aggregate 'mean'", 'aggregate', self.aggregate,
+                'It is the one aggregate of this version.')  # fmt: skip
+
+    @property
+    def uses_sparse_vector(self) -> bool:
+        """Whether public tokens are possible."""
+        return self.threshold is not None
+
+    @property
+    def needs_public_logits(self) -> bool:
+        """Whether decoding has to run the public prompt at all."""
+        return self.uses_sparse_vector or self.public_top_k is not None
+
+    @property
+    def change(self) -> Change:
+        """What one unit can do to a batch (METHOD 1).
+
+        A user's records form one context of their own, and a record of its own does
+        too; k records that share a slot without unit ids may displace one another.
+        """
+        if self.unit == 'example' and self.examples_per_context > 1:
+            return Change.REPLACE
+        return Change.ADD_OR_REMOVE
+
+    @property
+    def aggregate_sensitivity(self) -> float:
+        """Most that one unit moves any component of the aggregate logits: c/s, or 2c/s."""
+        return self.change.value * self.clip_bound / self.batch_size
+
+    @property
+    def distance_sensitivity(self) -> float:
+        """Most that one unit moves the distance: 1/s, or 2/s (PP Lemma 3, METHOD 1)."""
+        return self.change.value / self.batch_size

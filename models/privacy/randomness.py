@@ -1,0 +1,171 @@
+"""Run key -> keyed hashes and batch draws. A draw is a function of identity alone.
+
+A run owns one secret 256-bit key. Whatever is random in the run is derived from it
+by name, never from the clock, a position, or the order of calls: so a bundle that a
+runner repeats draws the same noise and is not a second release (METHOD 7).
+
+Keyed hashes are BLAKE2b with a key. Draws are the output of SHAKE-256 over a keyed
+hash, an extendable-output function with 256-bit strength; JAX's own generators hold
+at most 128 bits of key, which is why the device receives finished random words.
+"""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import secrets
+import stat
+
+import numpy as np
+
+KEY_BYTES = 32
+HASH_BYTES = 16
+
+
+class RunKey:
+    """The secret of one run. Has no text form, so that no log can show it."""
+
+    __slots__ = ('_secret',)
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != KEY_BYTES:
+            raise ValueError(
+                f'Expected a run key of {KEY_BYTES} bytes, got length={len(secret)}. '
+                'Start a new run in a fresh work directory.'
+            )
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return 'RunKey(secret)'
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError('A RunKey is never pickled: workers read it from the work directory.')
+
+    @classmethod
+    def new(cls) -> 'RunKey':
+        """Draws a key from the operating system."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> 'RunKey':
+        """Reads a key file; refuses one that others than its owner may read.
+
+        Raises:
+            PermissionError: The file's mode grants group or others any access.
+        """
+        if os.name == 'posix' and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise PermissionError(
+                f'Expected the run key to be readable by its owner alone, got path={str(path)!r}. '
+                'Restrict it with chmod 600, or start a new run if others could have read it.'
+            )
+        return cls(path.read_bytes())
+
+    def write(self, path: pathlib.Path) -> None:
+        """Writes the key with owner-only access; never replaces a key.
+
+        Raises:
+            FileExistsError: There is a key already.
+        """
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, 'wb') as file:
+            file.write(self._secret)
+
+    def hash(self, purpose: str, *parts: bytes, size: int = HASH_BYTES) -> bytes:
+        """Keyed hash of `parts` under a purpose.
+
+        Every part is preceded by its length, so that ('ab', 'c') and ('a', 'bc')
+        differ, and the purpose separates uses of the one key.
+
+        Args:
+            purpose: At most 16 ASCII characters that name the use.
+            *parts: What identifies the thing.
+            size: Bytes to return, at most 64.
+
+        Returns:
+            `size` bytes, uniform to anyone without the key.
+        """
+        digest = hashlib.blake2b(digest_size=size, key=self._secret, person=purpose.encode('ascii'))
+        for part in parts:
+            digest.update(len(part).to_bytes(8, 'little'))
+            digest.update(part)
+        return digest.digest()
+
+    def words(self, purpose: str, *parts: bytes, count: int) -> np.ndarray:
+        """`count` uniform 64-bit words, a function of the key, purpose and parts."""
+        seed = self.hash(purpose, *parts, size=64)
+        return np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype='<u8')
+
+
+def uniform_open(words: np.ndarray) -> np.ndarray:
+    """Maps 64-bit words to float64 uniforms in the open interval (0, 1).
+
+    Uses the 53 leading bits, centred, so that neither 0 nor 1 occurs and the
+    smallest value is 2^-54.
+    """
+    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def laplace(words: np.ndarray, scale: float) -> np.ndarray:
+    """Laplace(0, scale) by the exact inverse distribution function, in float64.
+
+    Args:
+        words: Uniform 64-bit words; the top bit is the sign, the rest the magnitude.
+        scale: Mean of the absolute value.
+
+    Returns:
+        float64 array of the shape of `words`.
+    """
+    sign = np.where(words >> np.uint64(63), 1.0, -1.0)
+    # 52 bits below the sign bit, centred: |x| = -scale * log(u).
+    magnitude = (((words & np.uint64(2**63 - 1)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-52
+    return -scale * sign * np.log(magnitude)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchDraws:
+    """All randomness of one batch's token stream, drawn before it starts.
+
+    Attributes:
+        threshold_noise: `[r + 1]` float64: one for the first threshold, one after
+            each private token.
+        distance_noise: `[max_batch_tokens]` float64.
+        token_words: `[max_batch_tokens, levels]` uint64, one word for each level of
+            the sampling tree.
+    """
+
+    threshold_noise: np.ndarray
+    distance_noise: np.ndarray
+    token_words: np.ndarray
+
+
+def batch_draws(
+    key: RunKey,
+    run_id: str,
+    batch_id: str,
+    *,
+    max_private_tokens: int,
+    max_batch_tokens: int,
+    threshold_noise_scale: float | None,
+    levels: int,
+) -> BatchDraws:
+    """Draws for one batch, from (run key, run id, batch id) and nothing else.
+
+    Args:
+        key: The run's secret.
+        run_id: The public name of the run.
+        batch_id: The public name of the planned batch.
+        max_private_tokens: Cap r.
+        max_batch_tokens: Cap on all tokens of the batch.
+        threshold_noise_scale: σ: thresholds get Laplace(σ), distances Laplace(2σ)
+            (PP Algorithm 1, lines 4, 11 and 16); None draws zeros that nothing reads.
+        levels: Depth of the sampling tree, `mechanism.tree_levels(vocab_size)`.
+    """
+    scale = threshold_noise_scale or 0.0
+    identity = (run_id.encode(), batch_id.encode())
+    return BatchDraws(
+        threshold_noise=laplace(key.words('threshold', *identity, count=max_private_tokens + 1), scale),
+        distance_noise=laplace(key.words('distance', *identity, count=max_batch_tokens), 2 * scale),
+        token_words=key.words('token', *identity, count=max_batch_tokens * levels).reshape(
+            max_batch_tokens, levels
+        ),
+    )

@@ -1,0 +1,295 @@
+"""Prompts: named templates, private and public prompts as token ids, and text from token ids.
+
+A template has a private form, which shows the texts of one context, and a public
+form, which shows none: its placeholders are checked, so that no field of a record can
+reach it. Placeholders are `{examples}` (the example form, once for each text),
+`{text}`, `{label}`, `{label_name}`, `{text_name}` and `{schema}`; every other brace is
+ordinary text. A line of a template that holds `{label}` is left out in runs without labels.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import re
+import tomllib
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.records import Context
+from models.tokenizer import Tokenizer
+
+_PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
+_TURN_MARKER = re.compile(r'(<start_of_turn>|<end_of_turn>)')
+_PUBLIC = frozenset({'label', 'label_name', 'text_name', 'schema'})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PromptTemplate:
+    """One way to ask for another text like those shown.
+
+    Attributes:
+        private: The private prompt; holds `{examples}` once.
+        public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`
+            and `{schema}` only.
+        example: One text of the context within `{examples}`; holds `{text}` once.
+        separator: What stands between two examples.
+        response_prefix: Public text that the answer starts with: the prompts end with
+            it and every synthetic example begins with it.
+        stop: Markers that end an example, one token each in the model's vocabulary;
+            end of sequence and end of turn always do.
+    """
+
+    private: str
+    public: str
+    example: str
+    separator: str = '\n'
+    response_prefix: str = ''
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, form, needed, permitted in (
+            ('private', self.private, 'examples', _PUBLIC | {'examples'}),
+            ('example', self.example, 'text', _PUBLIC | {'text'}),
+            ('public', self.public, None, _PUBLIC),
+        ):
+            found = _PLACEHOLDER.findall(form)
+            if surplus := sorted(set(found) - permitted):
+                raise ValueError(
+                    f'Expected the {name} form of a prompt to hold only {sorted(permitted)}, '
+                    f'got placeholders={surplus}. A public prompt may show no field of a record.'
+                )
+            if needed and found.count(needed) != 1:
+                raise ValueError(
+                    f'Expected {{{needed}}} once in the {name} form of a prompt, got count={found.count(needed)}.'
+                )
+
+
+# The forms follow the papers, in our words where theirs are not needed: PP figures 4
+# to 6, 9 and 10 (instruction), 7 and 8 (instruction-phrase), 11 and 12 (json); CL
+# appendix E.4 (pretrained, instruction-pairs). Gemma's turn markers stand where the
+# papers write [User] and [Assistant].
+_USER, _MODEL = '<start_of_turn>user\n', '<end_of_turn>\n<start_of_turn>model\n'
+PRESETS = {
+    'pretrained': PromptTemplate(
+        private='{examples}\n{label}\n```\n',
+        example='{label}\n```\n{text}\n```\n',
+        public='{label}\n```\n',
+        stop=('```',),
+    ),
+    'pretrained-json': PromptTemplate(
+        private='{examples}\n```\n',
+        example='```\n{text}\n```\n',
+        public='```\n{schema}\n```\n\n```\n',
+        stop=('```',),
+    ),
+    'instruction': PromptTemplate(
+        private=_USER + 'Here are texts with {label_name}: {label}.\n\n{examples}\n\n'
+        'Please give me another one.' + _MODEL + '{text_name}:',
+        example='{text_name}: {text}',
+        public=_USER + 'Here are texts with {label_name}: {label}.\n\n{text_name}: <one such text>\n\n'
+        'Please give me another one.' + _MODEL + '{text_name}:',
+    ),
+    'instruction-pairs': PromptTemplate(
+        private=_USER + '{examples}\n\nPlease write one more {text_name} of the same kind:\n'
+        '{label_name}: {label}' + _MODEL,
+        example='{label_name}: {label}\n{text_name}: {text}',
+        public=_USER + 'Please write one {text_name}:\n{label_name}: {label}' + _MODEL,
+        separator='\n\n',
+    ),
+    'instruction-phrase': PromptTemplate(
+        private=_USER + 'Give me a text and the phrase in it that names its {label_name}.\n\n{examples}\n\n'
+        'Please give me another phrase and text.\n'
+        'IMPORTANT: the exact {label_name} phrase "{label}" must be in the text.\n' + _MODEL
+        + 'Phrase: "{label}"\n{text_name}: "',
+        example='Phrase: "{label}"\n{text_name}: "{text}"',
+        public=_USER + 'Give me a text and the phrase in it that names its {label_name}.\n\n'
+        'Phrase: "{label}"\n{text_name}: "<text with the phrase "{label}">"\n\n'
+        'Please give me another phrase and text.\n'
+        'IMPORTANT: the exact {label_name} phrase "{label}" must be in the text.\n' + _MODEL
+        + 'Phrase: "{label}"\n{text_name}: "',
+    ),
+    'instruction-json': PromptTemplate(
+        private=_USER + 'Here is a JSON record:\n\n{examples}\n\n'
+        'Please give me another JSON record that complies with the above schema.' + _MODEL,
+        example='{text}',
+        public=_USER + 'Here is the schema for a JSON record:\nSchema:\n\n{schema}\n\n'
+        'Please give me another JSON record that complies with the above schema.' + _MODEL,
+        response_prefix='{',
+    ),
+}  # fmt: skip
+
+
+def read_template(name: str) -> PromptTemplate:
+    """A preset by name, or the template of a TOML file by path.
+
+    The file's keys are the attributes of `PromptTemplate`.
+
+    Raises:
+        ValueError: Neither a preset nor a file, an unknown key, or a public form that
+            would show a field of a record.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    path = pathlib.Path(name)
+    if not path.is_file():
+        raise ValueError(
+            f'Expected a prompt preset or a template file, got prompt={name!r}. '
+            f'Presets: {", ".join(PRESETS)}; a file holds private, public and example in TOML.'
+        )
+    entries = tomllib.loads(path.read_text(encoding='utf-8'))
+    fields = {field.name for field in dataclasses.fields(PromptTemplate)}
+    if unknown := sorted(set(entries) - fields):
+        raise ValueError(f'Expected only {sorted(fields)} in a prompt template, got keys={unknown} in {name}.')
+    if missing := sorted({'private', 'public', 'example'} - set(entries)):
+        raise ValueError(f'Expected private, public and example in a prompt template, got no {missing} in {name}.')
+    entries['stop'] = tuple(entries.get('stop', ()))
+    return PromptTemplate(**entries)
+
+
+# Compared and hashed by identity, for the cache of encoded template pieces.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PromptWriter:
+    """Writes prompts as token ids and reads text back from token ids.
+
+    Holds public values only; contexts are arguments.
+
+    Attributes:
+        template: The forms of the prompts.
+        tokenizer: The model's tokenizer.
+        max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
+        label_words: What stands in a prompt for each declared label.
+        label_name: What the label is called in a prompt, such as `News Type`.
+        text_name: What a text is called in a prompt, such as `Question`.
+        schema: The text that stands for `{schema}`.
+    """
+
+    template: PromptTemplate
+    tokenizer: Tokenizer
+    max_prompt_tokens: int
+    label_words: dict[str, str] = dataclasses.field(default_factory=dict)
+    label_name: str = 'Label'
+    text_name: str = 'Text'
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        forms = self.template.private + self.template.public + self.template.example
+        if '{schema}' in forms and self.schema is None:
+            raise ValueError('Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE.')
+
+    def _fill(self, form: str, label: str | None, **values: str) -> str:
+        """Puts the public values into a form; one pass, so that values are never parsed."""
+        if label is None:
+            form = ''.join(line for line in form.splitlines(keepends=True) if '{label}' not in line)
+        known = {
+            'label': self.label_words.get(label or '', label or ''),
+            'label_name': self.label_name,
+            'text_name': self.text_name,
+            'schema': self.schema or '',
+            **values,
+        }
+        return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), form)
+
+    def _pieces(self, label: str | None, texts: int) -> list[str]:
+        """The private prompt around its texts: `texts + 1` strings.
+
+        A text after a space takes the space with it: SentencePiece begins a word with its space.
+        """
+        template = self.template
+        # A dropped label line must not drop the examples with it, so examples go in last.
+        example = self._fill(template.example, label)
+        form = self._fill(template.private, label) + template.response_prefix
+        head, tail = form.split('{examples}')
+        return (head + template.separator.join([example] * texts) + tail).split('{text}')
+
+    def public_prompt(self, label: str | None) -> np.ndarray:
+        """Token ids of the public prompt of a label, int32.
+
+        Raises:
+            ValueError: It does not fit into `max_prompt_tokens`.
+        """
+        form = self._fill(self.template.public, label) + self.template.response_prefix
+        ids = np.concatenate([self._start, *self._encode_forms([form])])
+        if len(ids) > self.max_prompt_tokens:
+            raise ValueError(
+                f'Expected the public prompt to fit into max_prompt_tokens={self.max_prompt_tokens}, '
+                f'got tokens={len(ids)}. Raise max_prompt_tokens or shorten the template.'
+            )
+        return ids
+
+    def private_prompts(self, label: str | None, contexts: Sequence[Context]) -> list[np.ndarray]:
+        """Token ids of one private prompt for each context, int32, each of at most `max_prompt_tokens`.
+
+        A total function: a prompt depends on its own context alone, and texts that do
+        not fit are cut to equal shares of what the template leaves.
+        """
+        flat = [text for context in contexts for text in context.texts]
+        encoded = iter(self.tokenizer.encode_batch([' ' + text for text in flat]))
+        bare = iter(self.tokenizer.encode_batch(flat))
+        return [
+            self._assemble(label, [(next(encoded), next(bare)) for _ in context.texts]) for context in contexts
+        ]
+
+    def _assemble(self, label: str | None, texts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """One private prompt from its texts, each tokenized with and without a space before it."""
+        pieces, spaced = self._encoded_pieces(label, len(texts))
+        room = self.max_prompt_tokens - 1 - sum(map(len, pieces))
+        share = room // len(texts)
+        parts = [self._start, pieces[0]]
+        for piece, (with_space, without), space in zip(pieces[1:], texts, spaced, strict=True):
+            parts += [(with_space if space else without)[:share], piece]
+        return np.concatenate(parts)
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 - keys are public, and a run has one writer
+    def _encoded_pieces(self, label: str | None, texts: int) -> tuple[list[np.ndarray], list[bool]]:
+        """The template around the texts as ids, and which texts follow a space.
+
+        Raises:
+            ValueError: The template alone leaves no room for the texts.
+        """
+        pieces = self._pieces(label, texts)
+        spaced = [piece.endswith(' ') for piece in pieces[:-1]]
+        ids = self._encode_forms([piece.removesuffix(' ') for piece in pieces[:-1]] + pieces[-1:])
+        if self.max_prompt_tokens - 1 - sum(map(len, ids)) < texts:
+            raise ValueError(
+                f'Expected the template to leave room for {texts} texts in '
+                f'max_prompt_tokens={self.max_prompt_tokens}. Raise max_prompt_tokens.'
+            )
+        return ids, spaced
+
+    def _encode_forms(self, forms: list[str]) -> list[np.ndarray]:
+        """Public text as ids. Turn markers become control tokens here, and nowhere else."""
+        special = self.tokenizer.special_tokens
+        markers = {'<start_of_turn>': special.start_of_turn, '<end_of_turn>': special.end_of_turn}
+        split = [_TURN_MARKER.split(form) for form in forms]
+        texts = iter(self.tokenizer.encode_batch([part for parts in split for part in parts if part not in markers]))
+        return [
+            np.concatenate(
+                [np.array([markers[part]], np.int32) if part in markers else next(texts) for part in parts]
+            )
+            for parts in split
+        ]
+
+    @functools.cached_property
+    def _start(self) -> np.ndarray:
+        return np.array([self.tokenizer.special_tokens.bos], np.int32)
+
+    @functools.cached_property
+    def stop_tokens(self) -> frozenset[int]:
+        """Ids that end an example: end of sequence, end of turn, and the template's markers."""
+        special = self.tokenizer.special_tokens
+        markers = {self.tokenizer.single_token_id(marker) for marker in self.template.stop}
+        return frozenset({special.eos, special.end_of_turn} | markers)
+
+    def released_tokens(self, vocab_size: int) -> np.ndarray:
+        """`[vocab_size]` bool: ids that may be sampled; a model's ids past the tokenizer's may not."""
+        mask = np.zeros(vocab_size, bool)
+        known = self.tokenizer.released_token_mask()[:vocab_size]
+        mask[: len(known)] = known
+        mask[list(self.stop_tokens)] = True
+        return mask
+
+    def texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+        """Decodes examples to text, the response prefix before each, outer white space removed."""
+        decoded = self.tokenizer.decode_batch([list(ids) for ids in token_ids])
+        return [(self.template.response_prefix + text).strip() for text in decoded]

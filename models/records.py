@@ -1,0 +1,93 @@
+"""What flows through a run. Private and released values are different types.
+
+`Record`, `Context` and `Batch` hold sensitive text and never leave the curator:
+their `repr` shows no content, so that no log line or traceback can. Only
+`SyntheticExample` may be written to the corpus.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """One row of the sensitive input.
+
+    Attributes:
+        text: The sensitive text, valid UTF-8, not blank.
+        label: One of the declared labels; None where the run declares none.
+        unit: The unit id (of the user, say); None under the `example` unit.
+        record_id: The row's own id, which spreads duplicated texts; None without one.
+    """
+
+    text: str = dataclasses.field(repr=False)
+    label: str | None = dataclasses.field(default=None, repr=False)
+    unit: str | None = dataclasses.field(default=None, repr=False)
+    record_id: str | None = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """The sensitive part of one private prompt; one context is one unit of privacy.
+
+    Attributes:
+        context_hash: Keyed hash that orders the contexts of a batch: 16 bytes.
+        texts: The texts of its records, in the order of their keyed hashes, at most k.
+    """
+
+    context_hash: bytes = dataclasses.field(repr=False)
+    texts: tuple[str, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class BatchId:
+    """The public name of a planned batch.
+
+    Attributes:
+        group: Index of the batch's group in the plan.
+        index: Index of the batch within its group.
+    """
+
+    group: int
+    index: int
+
+    def __str__(self) -> str:
+        return f'{self.group:04d}-{self.index:06d}'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The contexts that vote on one token stream, sorted by their keyed hash.
+
+    Attributes:
+        batch_id: The planned batch.
+        label: The declared label of its group, or None.
+        contexts: Its contexts; empty for a planned batch that no record hashed to.
+    """
+
+    batch_id: BatchId
+    label: str | None
+    contexts: tuple[Context, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticExample:
+    """One released example. Every field is an output of the mechanism.
+
+    Attributes:
+        text: The decoded text.
+        label: The declared label of the batch's group, or None.
+        batch_id: `str` of the planned batch.
+        index_in_batch: Its place in the batch's token stream, from 0.
+        private_tokens: Tokens that were sampled from the private aggregate.
+        public_tokens: Tokens that were sampled from the public prompt's logits.
+        truncated: Whether it ended without a stop token: at its length cap, or because
+            the batch had used up its tokens.
+    """
+
+    text: str
+    label: str | None
+    batch_id: str
+    index_in_batch: int
+    private_tokens: int
+    public_tokens: int
+    truncated: bool

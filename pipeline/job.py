@@ -1,0 +1,280 @@
+"""The whole job on one screen, and what surrounds one run of it."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Mapping, Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from models.assembly import GeneratorSettings
+from models.batching import BatchPlan
+from models.privacy import report
+from models.privacy.randomness import RunKey
+from models.prompts import read_template
+from models.records import BatchId
+from pipeline import dataset_card, report_page
+from pipeline.config import JobConfig
+from transforms.assign import AssignBatches, CountContexts, DrawPlan
+from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, GenerateText
+from transforms.read import ReadRecords, RecordFields, RecordRules, check_input
+from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
+
+RUN_KEY = 'run.key'
+PLAN = 'plan.json'
+RUN = 'run.json'
+CONFIG = 'config.toml'
+REPORT = 'privacy_report.json'
+# A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
+_CHARACTERS_PER_TOKEN = 32
+
+
+def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
+    """The graph of one run: read -> assign batches -> generate -> write and report."""
+    work_dir, output = config.resolved_work_dir, str(config.output)
+    key_path = os.path.join(work_dir, RUN_KEY)
+    params = settings.params
+    per_unit = {'unit': params.unit, 'examples_per_context': params.examples_per_context}
+
+    # records: Record, rejected: Rejection
+    records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config))
+    # plan: one BatchPlan
+    if config.batches_per_label is not None:
+        plan = root | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
+    else:
+        true_counts = records | 'Count' >> CountContexts(config.label_values, key_path, unit=params.unit)
+        plan = true_counts | 'Plan' >> DrawPlan(
+            os.path.join(work_dir, PLAN), config.label_values, config.count_rho, params.batch_size, **per_unit
+        )
+    # batches: Batch, one for every planned one
+    text_limit = config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
+    batches = records | 'Assign' >> AssignBatches(
+        plan, key_path, params.batch_size, text_limit=text_limit, **per_unit
+    )
+    # examples: SyntheticExample; from here on everything is releasable
+    examples = batches | 'Generate' >> GenerateText(settings, work_dir)
+    totals = examples | 'Corpus' >> WriteCorpus(plan, output, config.shards)
+    render = functools.partial(render_released, config, settings, software_versions())
+    _ = totals | 'Report' >> WriteReports(plan, render, output)
+    # The curator's own
+    restrict = functools.partial(render_restricted, config)
+    _ = records | 'Restricted' >> WriteRestricted(rejected, batches, restrict, work_dir)
+    if config.keep_rejected:
+        _ = rejected | 'Rejected' >> KeepRejected(work_dir)
+
+
+def run(config: JobConfig, beam_arguments: Sequence[str]) -> None:
+    """Prepares the folders and runs the job to its end.
+
+    Raises:
+        FileExistsError: The output or the work directory is another run's.
+        FileNotFoundError: No input file.
+        ValueError: The input lacks a column, the prompt does not fit, or Beam does not
+            know one of its options.
+        RuntimeError: A step failed; nothing private is in the text.
+    """
+    settings = generator_settings(config)
+    settings.check_prompts(config.label_values)
+    prepare(config)
+    options = beam_options(config, beam_arguments)
+    with beam.Pipeline(options=options) as root:
+        build(root, config, settings)
+
+
+def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
+    """Beam's options from the runner and what followed after `--`.
+
+    Raises:
+        ValueError: Beam does not know an option; it would drop it with a warning.
+    """
+    options = PipelineOptions([f'--runner={config.runner}', *arguments])
+    known = options.get_all_options(retain_unknown_options=False)
+    if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):
+        raise ValueError(f"Expected only Beam's options after --, got options={unknown}. Check their spelling.")
+    return options
+
+
+def record_rules(config: JobConfig) -> RecordRules:
+    """What makes a row of the input a record."""
+    fields = RecordFields(
+        text=config.text_field, label=config.label_field, unit=config.unit_field, record_id=config.record_id_field
+    )
+    labels = tuple(label for label in config.label_values if label is not None)
+    return RecordRules(
+        fields=fields, labels=labels or None, unit=config.unit, max_record_bytes=config.max_record_bytes
+    )
+
+
+def configured_plan(config: JobConfig) -> BatchPlan:
+    """The plan where the config gives the batches: public, and free."""
+    assert config.batches_per_label is not None
+    labels = config.label_values
+    return BatchPlan(
+        labels=labels,
+        batches_per_group=(config.batches_per_label,) * len(labels),
+        noisy_counts=None,
+        contexts_rho=0.0,
+    )
+
+
+def generator_settings(config: JobConfig) -> GeneratorSettings:
+    """What workers build their generator from; checks that the prompts fit."""
+    for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
+        if not FileSystems.exists(str(path)) and not path.exists():
+            raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
+    settings = GeneratorSettings(
+        run_id=config.resolved_run_id,
+        params=config.params(),
+        architecture=config.architecture,
+        checkpoint=str(config.checkpoint_path),
+        tokenizer=str(config.tokenizer_path),
+        dtype=config.dtype,
+        micro_batch_size=config.resolved_micro_batch_size,
+        max_prompt_tokens=config.max_prompt_tokens,
+        template=read_template(config.prompt),
+        label_words=tuple(config.label_words.items()),
+        label_name=config.label_name,
+        text_name=config.text_name,
+        schema=pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None,
+    )
+    return settings
+
+
+def prepare(config: JobConfig) -> None:
+    """Makes the run's folders, key and records of itself, or checks that they are this run's.
+
+    Raises:
+        FileExistsError: A folder holds something else, or a run with other settings.
+    """
+    work_dir, output = pathlib.Path(config.resolved_work_dir), pathlib.Path(str(config.output))
+    check_input(str(config.input), record_rules(config).fields)
+    identity = fingerprint(config)
+    known = work_dir / RUN
+    if known.exists():
+        if json.loads(known.read_text()) != identity:
+            raise FileExistsError(
+                f'Expected the work directory of this run, got work_dir={str(work_dir)!r}, which holds a run with '
+                f'other settings, input or model. Repeat that run exactly to resume it, or choose another --work-dir.'
+            )
+    elif work_dir.exists() and any(work_dir.iterdir()):
+        raise FileExistsError(
+            f'Expected an empty work directory, got work_dir={str(work_dir)!r}, which holds other files. '
+            'Choose another --work-dir.'
+        )
+    elif output.exists() and any(output.iterdir()):
+        raise FileExistsError(
+            f'Expected an empty output folder, got output={str(output)!r}, which holds other files or another '
+            "run's corpus. Choose another --output."
+        )
+    work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in (work_dir / BATCHES_FOLDER, work_dir / ERRORS_FOLDER, output / DATA_FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not (work_dir / RUN_KEY).exists():
+        RunKey.new().write(work_dir / RUN_KEY)
+    (work_dir / CONFIG).write_text(config.to_toml(), encoding='utf-8')
+    temporary = work_dir / f'{RUN}.tmp'
+    temporary.write_text(json.dumps(identity, indent=2) + '\n')
+    temporary.rename(known)
+
+
+def fingerprint(config: JobConfig) -> dict[str, str]:
+    """What may not change between a run and its resumption: config, input and model, as digests."""
+    files = check_input(str(config.input), record_rules(config).fields)
+    sizes = FileSystems.match(files)
+    listing = sorted(
+        (metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
+        for match in sizes
+        for metadata in match.metadata_list
+    )
+    model = hashlib.sha256()
+    for path in sorted(_model_files(config)):
+        model.update(path.name.encode())
+        model.update(str(path.stat().st_size).encode())
+    return {
+        'run_id': config.resolved_run_id,
+        'config': hashlib.sha256(config.to_toml().encode()).hexdigest(),
+        'input': hashlib.sha256(json.dumps(listing).encode()).hexdigest(),
+        'model': model.hexdigest(),
+        'code': importlib.metadata.version('dp-corpus'),
+    }
+
+
+def _model_files(config: JobConfig) -> list[pathlib.Path]:
+    checkpoint = config.checkpoint_path
+    return [config.tokenizer_path, *(path for path in checkpoint.rglob('*') if path.is_file())]
+
+
+def software_versions() -> dict[str, str]:
+    """Versions that a report names."""
+    names = ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy', 'opendp')
+    return {'python': platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+
+
+def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str, object]:
+    """The config's settings for the report: the mechanism's and the curator's paths are left out."""
+    # Paths tell the layout of the curator's machine, and nothing about the guarantee.
+    hidden = {'input', 'output', 'work_dir', 'checkpoint', 'tokenizer', 'schema', 'run_id', 'delta', *params_fields}
+    settings = {}
+    for field in dataclasses.fields(config):
+        if field.name not in hidden:
+            value = getattr(config, field.name)
+            settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
+    return settings
+
+
+def render_released(
+    config: JobConfig,
+    settings: GeneratorSettings,
+    versions: Mapping[str, str],
+    totals: report.CorpusTotals,
+    plan: BatchPlan,
+) -> Files:
+    """The files beside the corpus: reports, card and config, from public values alone."""
+    noisy = plan.noisy_counts or (None,) * len(plan.labels)
+    privacy_report = report.build_privacy_report(
+        settings.params,
+        run_id=settings.run_id,
+        delta=config.resolved_delta,
+        plan=[
+            report.GroupPlan(label=label, batches=batches, noisy_count=count)
+            for label, batches, count in zip(plan.labels, plan.batches_per_group, noisy, strict=True)
+        ],
+        corpus=totals,
+        settings=public_settings(config, [f.name for f in dataclasses.fields(settings.params)]),
+        versions=versions,
+        noisy_counts_rho=plan.contexts_rho,
+        declared_units=config.records,
+    )
+    languages = () if config.model != 'embedded' else ('en',)
+    return {
+        REPORT: privacy_report.to_json().encode(),
+        'privacy_report.html': report_page.render_html(privacy_report).encode(),
+        'README.md': dataset_card.render_card(privacy_report, languages=languages).encode(),
+    }
+
+
+def render_restricted(
+    config: JobConfig, reasons: dict[str, int], sizes: dict[BatchId, int], records: int
+) -> Files:
+    """The curator's report."""
+    by_label: dict[int, int] = {}
+    for batch_id, size in sizes.items():
+        by_label[batch_id.group] = by_label.get(batch_id.group, 0) + size
+    restricted = report.RestrictedReport(
+        run_id=config.resolved_run_id,
+        records_read=records + sum(reasons.values()),
+        rejected_by_reason=reasons,
+        contexts_per_batch={str(batch_id): size for batch_id, size in sizes.items()},
+        true_counts_by_label=tuple(
+            report.LabelContexts(restricted_label=config.label_values[group], true_count=count)
+            for group, count in sorted(by_label.items())
+        ),
+    )
+    return {'restricted_report.json': restricted.to_json().encode()}

@@ -1,0 +1,230 @@
+"""The command line: flags -> JobConfig -> plan, run or report; no logic of its own.
+
+Flags are made from the fields of `JobConfig`, so that a field, a key of the TOML file
+and a flag are one thing. Heavy libraries are imported when a run starts, not before.
+"""
+
+import dataclasses
+import inspect
+import json
+import logging
+import os
+import pathlib
+import sys
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import rich.console
+import rich.markup
+import rich.table
+import typer
+
+from pipeline import plan as plan_lib
+from pipeline.config import JobConfig, read_config
+
+EXIT_FAILED = 1  # a run started and did not finish
+EXIT_USAGE = 2  # the request cannot be carried out as given
+
+app = typer.Typer(
+    name='dp-corpus',
+    help='Differentially private synthetic text from records that may not be shared.',
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode='rich',
+    pretty_exceptions_enable=False,
+)
+
+
+def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command one flag for each field of `JobConfig`, grouped by meaning."""
+    hints = typing.get_type_hints(JobConfig)
+    signature = inspect.signature(command)
+    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    for field in dataclasses.fields(JobConfig):
+        default = field.default
+        shown: Any = False
+        if default not in (None, (), dataclasses.MISSING, False):
+            shown = str(default)
+        hint = hints[field.name]
+        base = str if hint == tuple[str, ...] else hint
+        name = '--' + field.name.replace('_', '-')
+        option = typer.Option(
+            f'{name}/--no-{name[2:]}' if base is bool else name,
+            help=field.metadata['help'],
+            rich_help_panel=field.metadata['panel'],
+            show_default=shown,
+        )
+        parameters.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[base | None, option]
+            )
+        )
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _config(path: str | None, flags: dict[str, Any]) -> JobConfig:
+    """Reads the config, or ends with a usage error."""
+    if isinstance(flags.get('labels'), str):
+        flags['labels'] = tuple(part.strip() for part in flags['labels'].split(',') if part.strip())
+    return read_config(path, flags)
+
+
+ConfigFlag = Annotated[
+    str | None, typer.Option('--config', help='TOML file whose keys are the flags below; flags win.', metavar='FILE')
+]
+JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
+QuietFlag = Annotated[bool, typer.Option('--quiet', help='Print nothing but errors.')]
+
+
+@app.command()
+@_with_config_flags
+def plan(config: ConfigFlag = None, as_json: JsonFlag = False, **flags: Any) -> None:
+    """Say what a run would release and cost, before anything is read or paid.
+
+    Give --epsilon and it solves for the private tokens of a batch, or give
+    --max-private-tokens and it answers with epsilon.
+    """
+    run_plan = plan_lib.plan_run(_config(config, flags))
+    if as_json:
+        print(run_plan.to_json())
+    else:
+        _print_plan(run_plan)
+
+
+@app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})
+@_with_config_flags
+def generate(
+    context: typer.Context,
+    config: ConfigFlag = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+    **flags: Any,
+) -> None:
+    """Run the job: sensitive records in, a private corpus and its report out.
+
+    Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
+    run that died, and spends nothing twice.
+    """
+    job_config = _config(config, flags)
+    if job_config.input is None or job_config.output is None:
+        raise ValueError(
+            f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
+            'Give --input FILES --output FOLDER.'
+        )
+    run_plan = plan_lib.plan_run(job_config)
+    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    _silence_libraries()
+    from pipeline import job, progress
+
+    console.print(
+        f'[bold]{job_config.resolved_run_id}[/bold]: ε = {run_plan.epsilon:.4g}, δ = {run_plan.delta:.3g}, '
+        f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.'
+    )
+    with progress.watch(job_config.resolved_work_dir, console):
+        job.run(job_config, context.args)
+    _show_report(str(job_config.output), as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def report(
+    output: Annotated[str, typer.Argument(help="A finished run's corpus folder.", metavar='OUTPUT')],
+    as_json: JsonFlag = False,
+    html: Annotated[
+        str | None, typer.Option('--html', help='Write the page to this file (- for standard output).', metavar='FILE')
+    ] = None,
+) -> None:
+    """Show a finished run's privacy report again, in the terminal, as JSON or as a page."""
+    if html is not None:
+        from pipeline import report_page
+
+        page = report_page.render_html(_read_report(output))
+        if html == '-':
+            print(page)
+        else:
+            pathlib.Path(html).write_text(page, encoding='utf-8')
+        return
+    _show_report(output, as_json=as_json, quiet=False)
+
+
+def _read_report(output: str) -> Any:
+    from models.privacy.report import PrivacyReport
+
+    path = pathlib.Path(output) / 'privacy_report.json'
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'Expected the corpus folder of a finished run, got output={output!r} without privacy_report.json. '
+            'Give the folder that --output named.'
+        )
+    return PrivacyReport.from_json(path.read_text(encoding='utf-8'))
+
+
+def _show_report(output: str, *, as_json: bool, quiet: bool) -> None:
+    privacy_report = _read_report(output)
+    if as_json:
+        print(privacy_report.to_json(), end='')
+    elif not quiet:
+        from pipeline import report_page
+
+        report_page.render_terminal(privacy_report, rich.console.Console())
+        rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)
+
+
+def _print_plan(run_plan: plan_lib.RunPlan) -> None:
+    """The plan as a table."""
+    table = rich.table.Table(show_header=False, box=None, pad_edge=False)
+    rows = [
+        ('Guarantee', f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'),
+        ('', f'ρ = {run_plan.rho_total:.6g} in zCDP; closed form ε = {run_plan.epsilon_closed_form:.6g}'),
+        ('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'),
+        ('All tokens per batch', f'at most {run_plan.max_batch_tokens:,}'),
+        ('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'),
+        ('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'),
+    ]
+    if run_plan.expected_batches is None:
+        rows.append(('Batches', 'not known: declare --records or --batches-per-label'))
+    else:
+        rows.append(('Batches', f'about {run_plan.expected_batches:,}'))
+        rows.append(('Private tokens', f'about {run_plan.expected_private_tokens:,}'))
+        rows.append(('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated'))
+    for name, value in rows:
+        table.add_row(name, value)
+    rich.console.Console().print(table)
+
+
+def _silence_libraries() -> None:
+    """Keeps TensorFlow's and Beam's chatter off a run's screen; warnings and errors stay."""
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Runs the command line; errors of the request print one line and exit with 2."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except (ValueError, FileNotFoundError, FileExistsError, PermissionError) as error:
+        _fail(error, EXIT_USAGE)
+    except Exception as error:  # noqa: BLE001 - a run's own failure; usage errors of typer among them
+        show = getattr(error, 'show', None)
+        if show is not None:
+            show()
+            sys.exit(getattr(error, 'exit_code', EXIT_USAGE))
+        _fail(error, EXIT_FAILED)
+
+
+def _fail(error: BaseException, code: int) -> None:
+    if '--json' in sys.argv:
+        print(json.dumps({'error': str(error), 'exit_code': code}))
+    rich.console.Console(stderr=True).print(f'[red]Error:[/red] {rich.markup.escape(str(error))}', soft_wrap=True)
+    sys.exit(code)
+
+
+if __name__ == '__main__':
+    main()

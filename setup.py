@@ -1,0 +1,64 @@
+"""Packages and extras; Beam ships this to workers with --setup_file."""
+
+import pathlib
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent
+EMBEDDED = ROOT / 'models' / 'embedded'
+
+# One tested set: Beam's protobuf breaks sentencepiece 0.2.3, and the gemma library
+# needs this JAX.
+REQUIREMENTS = [
+    'apache-beam==2.77.0',
+    'dp-accounting==0.6.0',
+    'etils',
+    'gemma==4.0.1',
+    'jax==0.12.0.1',
+    'jinja2>=3.1,<4',
+    'matplotlib>=3.10,<4',
+    'numpy==2.4.6',
+    'opendp==0.16.0',
+    'orbax-checkpoint==0.12.8',
+    'pyarrow==25.0.1',
+    'pyyaml',
+    'rich>=14,<16',
+    'safetensors>=0.6,<1',
+    'scipy>=1.17,<2',
+    'sentencepiece<0.2.3',
+    'tensorflow==2.21.0',
+    'tensorflow-text==2.21.1',
+    'typer>=0.24,<1',
+    'zstandard>=0.23,<1',
+]
+TRAIN = ['optax', 'scikit-learn>=1.7,<2']
+TEST = [
+    'datasets>=4,<6',
+    'hypothesis>=6,<7',
+    'mpmath>=1.3,<2',
+    'mypy==1.19.1',
+    'pandas',
+    'pytest>=9,<10',
+    'ruff==0.15.0',
+    *TRAIN,
+]
+
+setuptools.setup(
+    name='dp-corpus',
+    version='0.1.0',
+    description='Differentially private synthetic text from records that may not be shared',
+    license='Apache-2.0',
+    python_requires='>=3.12,<3.13',
+    packages=setuptools.find_packages(include=['launch*', 'pipeline*', 'transforms*', 'models*']),
+    package_data={
+        'models.embedded': [
+            str(path.relative_to(EMBEDDED))
+            for path in EMBEDDED.rglob('*')
+            if path.is_file() and path.suffix not in ('.py', '.pyc')
+        ],
+        'pipeline': ['*.jinja'],
+    },
+    install_requires=REQUIREMENTS,
+    extras_require={'train': TRAIN, 'test': TEST},
+    entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
+)

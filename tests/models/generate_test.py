@@ -1,0 +1,557 @@
+"""The decoding loop against a plain-Python twin that consumes the same draws, token for token.
+
+The model is a table: a row's logits are a function of the row's prompt and of the tokens of
+the current example. It is a whole `Decoder`, with a cache, padding rows and micro-batches; the
+loop around it is compiled as it is for Gemma. Keys are fixed, so every test is deterministic.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import decoder as decoder_lib
+from models import generate, prompts, records, tokenizer
+from models.privacy import mechanism, randomness
+from models.privacy.params import MechanismParams
+from models.privacy.randomness import RunKey
+from tests import oracles
+
+VOCAB = 5
+LEVELS = mechanism.tree_levels(VOCAB)
+TYPES, STATES = 7, 11
+ODDS = 1e-6  # false alarms of a statistical test
+PUBLIC = np.array([6, 2, 6], np.int32)
+
+
+def _type_of(prompt: Sequence[int]) -> int:
+    """Row content to one of the table's types; a prompt of one 1, the padding, has its own."""
+    return int(sum((i + 1) * int(token) for i, token in enumerate(prompt)) % TYPES)
+
+
+def _next_state(state: int, token: int, offset: int) -> int:
+    """A hash of the current example's tokens; offset 0 forgets the example before."""
+    return ((3 * state if offset > 0 else 0) + 2 * token + 1 + offset) % STATES
+
+
+class TableDecoder(decoder_lib.Decoder):
+    """Logits from a table `[TYPES, STATES + 1, V]`; the last state is the prompts' end."""
+
+    def __init__(self, table: np.ndarray, micro_batch_size: int, max_example_tokens: int = 8) -> None:
+        self.shapes = decoder_lib.Shapes(
+            max_prompt_tokens=4, max_example_tokens=max_example_tokens, micro_batch_size=micro_batch_size
+        )
+        self.vocab_size = table.shape[-1]
+        self.weights = jnp.asarray(table, jnp.float32)
+
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
+        types = np.array([_type_of(prompt) for prompt in prompts], np.int32)
+        types = types.reshape(-1, self.shapes.micro_batch_size)
+        cache = {'types': tuple(map(jnp.array, types)), 'state': jnp.int32(0)}
+        return tuple(self.weights[row, STATES] for row in cache['types']), cache
+
+    def step(
+        self, weights: jax.Array, cache: decoder_lib.Cache, token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
+        state = _next_state_on_device(cache['state'], token, offset)
+        return tuple(weights[row, state] for row in cache['types']), {**cache, 'state': state}
+
+
+def _next_state_on_device(state: jax.Array, token: jax.Array, offset: jax.Array) -> jax.Array:
+    return (jnp.where(offset > 0, 3 * state, 0) + 2 * token + 1 + offset) % STATES
+
+
+def _table(seed: int, vocab: int = VOCAB) -> np.ndarray:
+    """Random logits; some rows flat, some far apart, one type broken at every other state."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(0, 2, (TYPES, STATES + 1, vocab))
+    table[1] *= 20
+    table[2] = 0
+    table[3, ::2, 0] = np.nan  # a private row whose model broke down
+    return table.astype(np.float32)
+
+
+TABLE = _table(0)
+DECODERS = {size: TableDecoder(TABLE, size) for size in (1, 3, 4, 16)}
+
+
+def _contexts(count: int, seed: int = 0) -> list[np.ndarray]:
+    """Prompts of 1 to 4 tokens, of every type; none is the public prompt's."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 9, rng.integers(1, 5)).astype(np.int32) for _ in range(count)]
+
+
+def _draws(params: MechanismParams, number: int, levels: int = LEVELS) -> randomness.BatchDraws:
+    return randomness.batch_draws(
+        RunKey(bytes(range(32))),
+        'run',
+        str(number),
+        max_private_tokens=params.max_private_tokens,
+        max_batch_tokens=params.max_batch_tokens,
+        threshold_noise_scale=params.threshold_noise_scale,
+        levels=levels,
+    )
+
+
+def _settings(params: MechanismParams, stop: frozenset[int]) -> oracles.Mechanism:
+    return oracles.Mechanism(
+        s=params.batch_size,
+        c=params.clip_bound,
+        tau=params.temperature,
+        r=params.max_private_tokens,
+        theta=params.threshold,
+        sigma=params.threshold_noise_scale,
+        tau_public=params.public_temperature,
+        max_tokens=params.max_batch_tokens,
+        max_example_tokens=params.max_example_tokens,
+        stop=stop,
+    )
+
+
+def _logits_at(
+    table: np.ndarray, contexts: list[np.ndarray]
+) -> Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]:
+    types = np.array([_type_of(prompt) for prompt in contexts], int)
+
+    def logits_at(example: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        state = STATES
+        for offset, token in enumerate(example):
+            state = _next_state(state, token, offset)
+        return table[types, state], table[_type_of(PUBLIC), state]
+
+    return logits_at
+
+
+def _decode(
+    params: MechanismParams,
+    contexts: list[np.ndarray],
+    draws: randomness.BatchDraws,
+    *,
+    decoder: TableDecoder = DECODERS[4],
+    released: np.ndarray | None = None,
+    stop: frozenset[int] = frozenset({0}),
+) -> oracles.Output:
+    stream = generate.decode_stream(
+        decoder,
+        PUBLIC if params.needs_public_logits else None,
+        contexts,
+        params=params,
+        draws=draws,
+        released=np.ones(decoder.vocab_size, bool) if released is None else released,
+        stop_tokens=stop,
+    )
+    return tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
+
+
+def _twin(
+    params: MechanismParams,
+    contexts: list[np.ndarray],
+    draws: randomness.BatchDraws,
+    *,
+    table: np.ndarray = TABLE,
+    released: np.ndarray | None = None,
+    stop: frozenset[int] = frozenset({0}),
+    **wrong: object,
+) -> oracles.Output:
+    return oracles.stream(
+        _logits_at(table, contexts),
+        dataclasses.replace(_settings(params, stop), **wrong),
+        threshold_noise=draws.threshold_noise,
+        distance_noise=draws.distance_noise,
+        token_words=draws.token_words,
+        released=np.ones(table.shape[-1], bool) if released is None else released,
+        public_top_k=params.public_top_k,
+    )
+
+
+BASE = MechanismParams(
+    batch_size=4,
+    clip_bound=3.0,
+    temperature=1.5,
+    max_private_tokens=12,
+    max_batch_tokens=30,
+    max_example_tokens=6,
+)
+SPARSE = dataclasses.replace(BASE, threshold=0.7, threshold_noise_scale=0.2)
+
+# Params, stop tokens, released tokens.
+CASES = {
+    'private tokens only': (BASE, {0}, None),
+    'no stop token, the length cap alone': (BASE, set(), None),
+    'every example one token long': (dataclasses.replace(BASE, max_example_tokens=1), {0}, None),
+    'sparse vector': (SPARSE, {0}, None),
+    'sparse vector, many public tokens': (
+        dataclasses.replace(SPARSE, threshold=1.2, max_private_tokens=3),
+        {0},
+        None,
+    ),
+    'sparse vector, cap on all tokens': (
+        dataclasses.replace(SPARSE, threshold=1.6, max_batch_tokens=7),
+        {0},
+        None,
+    ),
+    'sparse vector, two stop tokens': (SPARSE, {0, 3}, None),
+    'one private token': (dataclasses.replace(SPARSE, max_private_tokens=1), {0}, None),
+    'one token': (dataclasses.replace(SPARSE, max_batch_tokens=1), {0}, None),
+    'restricted vocabulary': (SPARSE, {0}, [1, 0, 1, 1, 0]),
+    'top 2 of the public prompt': (dataclasses.replace(BASE, public_top_k=2), {0}, None),
+    'sparse vector, top 3 of the released': (
+        dataclasses.replace(SPARSE, public_top_k=3),
+        {0},
+        [1, 1, 0, 1, 1],
+    ),
+    'widest range of scores': (
+        dataclasses.replace(BASE, clip_bound=15.0, temperature=1.0, batch_size=1),
+        {0},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_stream_equals_the_twin_token_for_token(name: str) -> None:
+    """Twelve batches of 0 to 9 contexts for each case.
+
+    A float32 score may turn a token near its boundary, once in about 1e5 tokens; the keys are
+    fixed and none of theirs does.
+    """
+    params, stop, released = CASES[name]
+    stop = frozenset(stop)
+    mask = None if released is None else np.array(released, bool)
+    streams = []
+    for number, count in enumerate([0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9]):
+        contexts, draws = _contexts(count, number), _draws(params, number)
+        ours = _decode(params, contexts, draws, released=mask, stop=stop)
+        assert ours == _twin(params, contexts, draws, released=mask, stop=stop)
+        private = sum(flag for _, flag in ours)
+        assert len(ours) == params.max_batch_tokens or private == params.max_private_tokens
+        assert private <= params.max_private_tokens and len(ours) <= params.max_batch_tokens
+        assert mask is None or all(mask[token] for token, _ in ours)
+        streams.append(ours)
+    flags = {flag for stream in streams for _, flag in stream}
+    assert flags == ({True, False} if params.uses_sparse_vector else {True})
+
+
+@pytest.mark.parametrize('params', [BASE, SPARSE], ids=['private', 'sparse'])
+def test_micro_batches_change_nothing(params: MechanismParams) -> None:
+    """One row at a time, three, four, or all in one: the same stream, the public row and padding included."""
+    for number in (0, 2, 5, 9):
+        contexts, draws = _contexts(number, number), _draws(params, 100 + number)
+        streams = {_decode(params, contexts, draws, decoder=decoder) for decoder in DECODERS.values()}
+        assert len(streams) == 1
+
+
+def test_the_order_of_contexts_changes_nothing() -> None:
+    for number in range(5):
+        contexts, draws = _contexts(7, number), _draws(SPARSE, 200 + number)
+        assert _decode(SPARSE, contexts, draws) == _decode(SPARSE, contexts[::-1], draws)
+
+
+def test_padding_rows_vote_nothing() -> None:
+    """Padding holds one token 1: with contexts of that very type added, the stream is another."""
+    padding = [np.array([1], np.int32)] * 3
+    differ = 0
+    for number in range(10):
+        contexts, draws = _contexts(4, number), _draws(BASE, 300 + number)
+        assert _decode(BASE, contexts, draws, decoder=DECODERS[16]) == _decode(
+            BASE, contexts, draws, decoder=DECODERS[1]
+        )
+        differ += _decode(BASE, contexts, draws) != _decode(BASE, contexts + padding, draws)
+    assert differ > 0
+
+
+def test_the_private_token_cap_stops_a_batch_at_once_mid_example() -> None:
+    """A batch that ends at t = r ends with a private token, and most often within an example."""
+    unfinished = 0
+    for number in range(20):
+        params = dataclasses.replace(SPARSE, max_private_tokens=2 + 2 * (number % 2))
+        stream = _decode(params, _contexts(4, number), _draws(params, 400 + number))
+        private = [flag for _, flag in stream]
+        if sum(private) == params.max_private_tokens:
+            assert private[-1]
+            examples = oracles.split(stream, frozenset({0}), params.max_example_tokens)
+            unfinished += examples[-1][3] and len(examples[-1][0]) < params.max_example_tokens
+        else:
+            assert len(stream) == params.max_batch_tokens
+    assert unfinished >= 5
+
+
+def test_a_smaller_cap_is_a_prefix_of_the_same_stream() -> None:
+    for number in range(5):
+        contexts, draws = _contexts(5, number), _draws(SPARSE, 500 + number)
+        whole = _decode(SPARSE, contexts, draws)
+        short = _decode(dataclasses.replace(SPARSE, max_private_tokens=2), contexts, draws)
+        assert short == whole[: len(short)] and sum(flag for _, flag in short) == 2
+
+
+def test_threshold_noise_is_refreshed_after_every_private_token_and_only_then() -> None:
+    """The twin that keeps one threshold gives other streams; ours reads noise t after t private tokens."""
+    stale = 0
+    for number in range(20):
+        contexts, draws = _contexts(5, number), _draws(SPARSE, 600 + number)
+        ours = _decode(SPARSE, contexts, draws)
+        stale += ours != _twin(SPARSE, contexts, draws, refresh_threshold=False)
+        # Noise that decides alone: private where it is very low, public where it is very high.
+        pattern = np.where(np.arange(SPARSE.max_private_tokens + 1) < 4, -1e6, 1e6)
+        forced = dataclasses.replace(draws, threshold_noise=pattern)
+        flags = [flag for _, flag in _decode(SPARSE, contexts, forced)]
+        assert flags == [True] * 4 + [False] * (SPARSE.max_batch_tokens - 4)
+    assert stale >= 5
+
+
+def test_distance_noise_and_words_are_those_of_the_tokens_position() -> None:
+    params = dataclasses.replace(SPARSE, max_private_tokens=30)
+    draws = _draws(params, 700)
+    pattern = np.where(np.arange(params.max_batch_tokens) % 3 == 0, 1e6, -1e6)
+    stream = _decode(params, _contexts(5), dataclasses.replace(draws, distance_noise=pattern))
+    assert [flag for _, flag in stream] == (pattern > 0).tolist()
+
+    whole = _decode(params, _contexts(5), draws)
+    for position in (0, 7, 29):
+        words = draws.token_words.copy()
+        words[position] = ~words[position]
+        other = _decode(params, _contexts(5), dataclasses.replace(draws, token_words=words))
+        assert other[:position] == whole[:position]
+
+
+@pytest.mark.parametrize('contexts', [0, 5])
+@pytest.mark.parametrize('params', [BASE, SPARSE], ids=['private', 'sparse'])
+def test_a_retried_batch_is_the_same_stream(params: MechanismParams, contexts: int) -> None:
+    first = _decode(params, _contexts(contexts), _draws(params, 800))
+    assert _decode(params, _contexts(contexts), _draws(params, 800)) == first
+    assert _decode(params, _contexts(contexts), _draws(params, 801)) != first
+
+
+def test_an_empty_batch_samples_its_private_tokens_uniformly() -> None:
+    """The zero vector: chi-square over 12 · 500 tokens at odds 1e-6."""
+    tokens = [
+        token
+        for number in range(500)
+        for token, _ in _decode(BASE, [], _draws(BASE, 10_000 + number), stop=frozenset())
+    ]
+    counts = np.bincount(tokens, minlength=VOCAB)
+    assert counts.sum() == 12 * 500
+    statistic, degrees = oracles.chi_square(counts, np.full(VOCAB, 1 / VOCAB))
+    assert statistic <= oracles.chi_square_bound(degrees, ODDS)
+
+
+@pytest.mark.parametrize('theta', [None, 0.8])
+def test_streams_come_as_often_as_enumeration_says(theta: float | None) -> None:
+    """3000 batches of a vocabulary of 3; chi-square over all outputs at odds 1e-6.
+
+    The same streams are rejected against the distribution of a wrong mechanism: division
+    by the true size, one threshold for the whole batch, half the distance noise, no threshold noise.
+    """
+    vocab, batches, stop = 3, 3000, frozenset({2})
+    table = _table(5, vocab)
+    params = MechanismParams(
+        batch_size=2,
+        clip_bound=2.0,
+        temperature=1.0,
+        max_private_tokens=2,
+        max_batch_tokens=3,
+        max_example_tokens=2,
+        threshold=theta,
+        threshold_noise_scale=None if theta is None else 0.5,
+    )
+    contexts = [np.array([token], np.int32) for token in (4, 5, 6, 0)]
+    decoder = TableDecoder(table, 4)
+    settings = _settings(params, stop)
+    outputs = oracles.outputs_of(vocab, settings)
+    index = oracles.prefixes(vocab, params.max_example_tokens)
+    positions = [oracles.positions_of(output, settings, index) for output in outputs]
+    at = [_logits_at(table, contexts)(prefix) for prefix in index]
+    logits, public = np.stack([a for a, _ in at], axis=1), np.stack([b for _, b in at])
+
+    def distribution(settings: oracles.Mechanism) -> np.ndarray:
+        steps = oracles.steps_of(logits, public, settings)
+        return np.exp(oracles.log_distribution(steps, outputs, positions, settings))
+
+    number_of = {output: number for number, output in enumerate(outputs)}
+    counts = np.zeros(len(outputs))
+    for number in range(batches):
+        draws = _draws(params, number, mechanism.tree_levels(vocab))
+        counts[number_of[_decode(params, contexts, draws, decoder=decoder, stop=stop)]] += 1
+
+    patterns = sorted({tuple(flag for _, flag in output) for output in outputs})
+    pattern_of = np.array([patterns.index(tuple(flag for _, flag in output)) for output in outputs])
+
+    def accepts(expected: np.ndarray, *, flags_alone: bool = False) -> bool:
+        assert expected.sum() == pytest.approx(1, abs=1e-9)
+        seen = counts
+        if flags_alone:  # a few cells, hence more power against a wrong threshold
+            seen, expected = np.bincount(pattern_of, counts), np.bincount(pattern_of, expected)
+        statistic, degrees = oracles.chi_square(seen, expected)
+        return statistic <= oracles.chi_square_bound(degrees, ODDS)
+
+    assert accepts(distribution(settings))
+    assert not accepts(distribution(dataclasses.replace(settings, divide_by_true_size=True)))
+    if theta is not None:
+        assert accepts(distribution(settings), flags_alone=True)
+        for wrong in (
+            {'refresh_threshold': False},
+            {'distance_noise_factor': 1.0},
+            {'threshold_noise': False},
+        ):
+            assert not accepts(distribution(dataclasses.replace(settings, **wrong)), flags_alone=True), wrong
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_a_public_prompt_is_given_exactly_where_it_is_read() -> None:
+    for params, public in ((BASE, PUBLIC), (SPARSE, None)):
+        with pytest.raises(ValueError, match='public prompt'):
+            generate.decode_stream(
+                DECODERS[4],
+                public,
+                _contexts(2),
+                params=params,
+                draws=_draws(params, 0),
+                released=np.ones(VOCAB, bool),
+                stop_tokens=frozenset({0}),
+            )
+
+
+def test_an_example_longer_than_the_decoders_cache_is_refused() -> None:
+    """The loop would step past the cache, where a device clamps the write and says nothing."""
+    params = dataclasses.replace(BASE, max_example_tokens=DECODERS[4].shapes.max_example_tokens + 1)
+    with pytest.raises(ValueError, match='max_example_tokens'):
+        _decode(params, _contexts(2), _draws(params, 0))
+
+
+# ----------------------------------------------------------------- split_examples
+
+
+@pytest.mark.parametrize('stop', [frozenset(), frozenset({0}), frozenset({0, 3})])
+@pytest.mark.parametrize('cap', [1, 3, 100])
+def test_examples_are_cut_where_the_loop_began_them_anew(stop: frozenset[int], cap: int) -> None:
+    rng = np.random.default_rng(cap)
+    for length in (0, 1, 2, 3, 6, 40):
+        tokens = rng.integers(0, 5, length).astype(np.int32)
+        flags = rng.random(length) < 0.5
+        examples = generate.split_examples(
+            generate.TokenStream(tokens, flags), stop_tokens=stop, max_example_tokens=cap
+        )
+        expected = oracles.split(tuple(zip(tokens.tolist(), flags.tolist(), strict=True)), stop, cap)
+        assert [dataclasses.astuple(example) for example in examples] == expected
+        assert sum(e.private_tokens for e in examples) == flags.sum()
+        assert sum(e.private_tokens + e.public_tokens for e in examples) == length
+
+
+@pytest.mark.parametrize(
+    'tokens, expected',
+    [
+        ([], []),
+        ([0], [((), 0, 1, False)]),
+        ([4, 0], [((4,), 1, 1, False)]),
+        ([4, 3], [((4, 3), 1, 1, True)]),  # at the length cap
+        ([4, 3, 0, 4], [((4, 3), 1, 1, True), ((), 1, 0, False), ((4,), 0, 1, True)]),
+    ],
+)
+def test_examples_by_hand(tokens: list[int], expected: list[tuple]) -> None:
+    """Stop token 0, two tokens at most; private tokens at even positions, but for a leading 0."""
+    flags = np.array([(bool(t) and i % 2 == 0) or i == 2 for i, t in enumerate(tokens)], bool)
+    stream = generate.TokenStream(np.array(tokens, np.int32), flags)
+    examples = generate.split_examples(stream, stop_tokens=frozenset({0}), max_example_tokens=2)
+    assert [dataclasses.astuple(example) for example in examples] == expected
+
+
+# ---------------------------------------------------------------- BatchGenerator
+
+LABEL = 'sports'
+
+
+@pytest.fixture(scope='module')
+def generator() -> generate.BatchGenerator:
+    """The real prompt writer over the embedded vocabulary, and a table that likes to stop."""
+    path = pathlib.Path(tokenizer.__file__).parent / 'embedded' / 'tokenizer.model'
+    vocabulary = tokenizer.Tokenizer(path, 3)
+    writer = prompts.PromptWriter(
+        template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
+    )
+    table = _table(11, vocabulary.vocab_size)
+    table[:, :, sorted(writer.stop_tokens)] += 6
+    table[:, :, writer.tokenizer.special_tokens.pad] += 50  # never released, however likely
+    params = dataclasses.replace(SPARSE, threshold=1.0, max_example_tokens=4, clip_bound=9.0, temperature=1.0)
+    return generate.BatchGenerator(
+        decoder=TableDecoder(table, micro_batch_size=4), writer=writer, params=params, run_id='run-1'
+    )
+
+
+def _batch(texts: Sequence[str], index: int = 0) -> records.Batch:
+    contexts = tuple(
+        records.Context(context_hash=bytes([number]) * 16, texts=(text,)) for number, text in enumerate(texts)
+    )
+    return records.Batch(batch_id=records.BatchId(group=0, index=index), label=LABEL, contexts=contexts)
+
+
+@pytest.mark.parametrize(
+    'texts', [[], ['one'], ['a ball', 'a game', 'a goal', 'a match', 'a cup']], ids=['empty', 'one', 'five']
+)
+def test_a_batch_becomes_the_examples_that_the_twin_decodes(
+    generator: generate.BatchGenerator, texts: list[str]
+) -> None:
+    """From contexts to text: prompts, draws under the batch's name, the stream, its cuts, and its counts."""
+    batch, key, params, writer = _batch(texts), RunKey(bytes(range(32))), generator.params, generator.writer
+    examples = generator.generate(batch, key)
+
+    table = np.asarray(generator.decoder.weights)
+    vocab = table.shape[-1]
+    types = np.array([_type_of(prompt) for prompt in writer.private_prompts(LABEL, batch.contexts)], int)
+    public_type = _type_of(writer.public_prompt(LABEL))
+
+    def logits_at(example: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        state = STATES
+        for offset, token in enumerate(example):
+            state = _next_state(state, token, offset)
+        return table[types, state], table[public_type, state]
+
+    draws = randomness.batch_draws(
+        key,
+        'run-1',
+        '0000-000000',
+        max_private_tokens=params.max_private_tokens,
+        max_batch_tokens=params.max_batch_tokens,
+        threshold_noise_scale=params.threshold_noise_scale,
+        levels=mechanism.tree_levels(vocab),
+    )
+    stream = oracles.stream(
+        logits_at,
+        _settings(params, writer.stop_tokens),
+        threshold_noise=draws.threshold_noise,
+        distance_noise=draws.distance_noise,
+        token_words=draws.token_words,
+        released=writer.released_tokens(vocab),
+    )
+    expected = oracles.split(stream, writer.stop_tokens, params.max_example_tokens)
+    assert len(expected) > 1
+    assert examples == [
+        records.SyntheticExample(
+            text=writer.texts([tokens])[0],
+            label=LABEL,
+            batch_id='0000-000000',
+            index_in_batch=index,
+            private_tokens=private,
+            public_tokens=public,
+            truncated=truncated,
+        )
+        for index, (tokens, private, public, truncated) in enumerate(expected)
+    ]
+
+
+def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: generate.BatchGenerator) -> None:
+    key, batch = RunKey(bytes(range(32))), _batch(['a ball', 'a game'])
+    first = generator.generate(batch, key)
+    assert generator.generate(batch, RunKey(bytes(range(32)))) == first
+    others = [
+        generator.generate(batch, RunKey(bytes(range(1, 33)))),
+        dataclasses.replace(generator, run_id='run-2').generate(batch, key),
+        generator.generate(_batch(['a ball', 'a game'], index=1), key),
+    ]
+    texts = [[example.text for example in examples] for examples in (first, *others)]
+    assert all(texts[0] != other for other in texts[1:])

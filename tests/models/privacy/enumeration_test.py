@@ -1,0 +1,426 @@
+"""The guarantee by enumeration: every output of one small batch, its exact probability, every neighbour.
+
+The distribution under test is that of our own functions: `count_votes`, `mean_aggregate`
+and `public_distance` give, in float32 and compiled, the scores and the distance at every
+prefix; the oracle adds the noise, which is closed-form for tokens and one integral over the
+threshold for each run of the sparse-vector test (`oracles.log_run_probability`). The
+release is the tokens and the private/public flags.
+
+What is shown: for all neighbours in a family of adversarial contexts, in both directions, the
+Rényi divergence of order α is at most ρα for the price ρ of the cap r, and the log ratio of
+any output is at most r times the pure cost. What the divergences cannot show, since the price
+still covers it on batches this small, a comparison of distributions shows (`refresh`).
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from models.privacy import accounting, mechanism
+from models.privacy.params import MechanismParams
+from tests import oracles
+
+ALPHAS = (1.5, 2.0, 4.0, 16.0, 64.0)
+# float32 moves a log-probability by some 1e-6, hence a divergence of order 64 by less than this.
+SLACK = 2e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Context types with their logits at every prefix, and the datasets made of them.
+
+    Attributes:
+        logits: `[types, N, V]` float32, raw.
+        public: `[N, V]` float32.
+        index: Prefix to its number in `logits`.
+        datasets: Sets of types, as sorted tuples.
+    """
+
+    logits: np.ndarray
+    public: np.ndarray
+    index: dict[tuple[int, ...], int]
+    datasets: tuple[tuple[int, ...], ...]
+
+    @property
+    def vocab(self) -> int:
+        return self.public.shape[-1]
+
+    def added(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Pairs (a dataset, the same with one context more)."""
+        found = set(self.datasets)
+        types = range(len(self.logits))
+        grown = ((d, tuple(sorted((*d, x)))) for d in self.datasets for x in types if x not in d)
+        return [pair for pair in grown if pair[1] in found]
+
+    def replaced(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Pairs of datasets that differ in the content of one context."""
+        return [(a, b) for a, b in itertools.combinations(self.datasets, 2)
+                if len(a) == len(b) and len(set(a) - set(b)) == 1]  # fmt: skip
+
+
+def _subsets(types: int, largest: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(d for size in range(largest + 1) for d in itertools.combinations(range(types), size))
+
+
+def _adversarial(vocab: int, length: int, clip_bound: float) -> Family:
+    """Five contexts: pulls to and from one token, huge, tiny and broken logits, values at ±c exactly."""
+    index = oracles.prefixes(vocab, length)
+    shape = (len(index), vocab)
+    rng = np.random.default_rng(vocab * 100 + length)
+    towards = np.where(np.arange(vocab) == 0, clip_bound, -clip_bound) * np.ones(shape)
+    huge = rng.choice([3e38, -3e38, 1e30, -1e30, 0.0], shape)
+    mixed = rng.choice([clip_bound, -clip_bound, 0.0, 1e-30, 2 * clip_bound], shape)
+    broken = rng.normal(0, 4, shape)
+    broken[rng.random(len(index)) < 0.5, -1] = np.nan
+    broken[0, 0] = np.inf
+    types = np.stack([towards, -towards, huge, mixed, broken])
+    public = rng.normal(0, 1.5, shape)
+    return Family(types.astype(np.float32), public.astype(np.float32), index, _subsets(5, 4))
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
+    """Scores `[D, N, V]` and distances `[D, N]` of our functions, for every dataset and prefix."""
+
+    def at_prefix(rows: jax.Array, public_row: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        votes = mechanism.count_votes(rows, mask, params)._replace(public_logits=public_row)
+        return mechanism.mean_aggregate(votes, params), mechanism.public_distance(votes, params)
+
+    over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
+    return jax.vmap(over_prefixes, in_axes=(None, None, 0))(logits, public, masks)
+
+
+def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
+    """What our float32 functions make of every dataset of a family."""
+    masks = np.zeros((len(family.datasets), len(family.logits)), bool)
+    for row, dataset in enumerate(family.datasets):
+        masks[row, list(dataset)] = True
+    scores, distances = map(
+        np.asarray, _ours(jnp.asarray(family.logits), jnp.asarray(family.public), jnp.asarray(masks), params)
+    )
+    public = oracles.log_softmax(family.public.astype(np.float64) / params.public_temperature)
+    return {
+        dataset: oracles.Steps(
+            oracles.log_softmax(scores[row].astype(np.float64) / params.temperature),
+            public,
+            distances[row].astype(np.float64),
+        )
+        for row, dataset in enumerate(family.datasets)
+    }
+
+
+def oracle_steps(family: Family, settings: oracles.Mechanism) -> dict[tuple[int, ...], oracles.Steps]:
+    """The same from the float64 twin."""
+    return {d: oracles.steps_of(family.logits[list(d)], family.public, settings) for d in family.datasets}
+
+
+def settings_of(params: MechanismParams, stop: frozenset[int] = frozenset()) -> oracles.Mechanism:
+    return oracles.Mechanism(
+        s=params.batch_size,
+        c=params.clip_bound,
+        tau=params.temperature,
+        r=params.max_private_tokens,
+        theta=params.threshold,
+        sigma=params.threshold_noise_scale,
+        tau_public=params.public_temperature,
+        max_tokens=params.max_batch_tokens,
+        max_example_tokens=params.max_example_tokens,
+        stop=stop,
+    )
+
+
+def distributions(
+    family: Family, steps: dict[tuple[int, ...], oracles.Steps], settings: oracles.Mechanism
+) -> dict[tuple[int, ...], np.ndarray]:
+    """Exact log-probability of every output, for every dataset."""
+    outputs = oracles.outputs_of(family.vocab, settings)
+    positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
+    return {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
+
+
+def worst_excess(
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    logs: dict[tuple[int, ...], np.ndarray],
+    rho: float,
+    pure: float,
+) -> float:
+    """Largest divergence over its bound, over pairs, directions and orders: at most 1 where the price holds.
+
+    Orders α are bounded by ρα, the order ∞ by the pure cost.
+    """
+    ratios = [
+        oracles.renyi(p, q, alpha) / (pure if math.isinf(alpha) else rho * alpha)
+        for a, b in pairs
+        for p, q in ((logs[a], logs[b]), (logs[b], logs[a]))
+        for alpha in (*ALPHAS, math.inf)
+    ]
+    return max(ratios)
+
+
+def pure_cost(params: MechanismParams) -> float:
+    """r · (2Δ_aggregate/τ + 2Δ_distance/σ): the pure differential privacy of a batch."""
+    pure = 2 * params.aggregate_sensitivity / params.temperature
+    if params.threshold_noise_scale is not None:
+        pure += 2 * params.distance_sensitivity / params.threshold_noise_scale
+    return params.max_private_tokens * pure
+
+
+# V, length cap of an example, cap on all tokens, r, s, c, τ, θ, σ, stop tokens.
+CASES = {
+    'one token': (4, 1, 1, 1, 2, 2.0, 1.5, None, None, ()),
+    'two private tokens, s=1': (3, 3, 3, 2, 1, 1.0, 2.0, None, None, ()),
+    'two private tokens of a large clip bound': (3, 2, 2, 2, 3, 10.0, 1.0, None, None, ()),
+    'three private tokens': (2, 3, 3, 3, 4, 3.0, 1.5, None, None, ()),
+    'one run': (3, 3, 3, 1, 2, 2.0, 1.5, 0.5, 0.4, ()),
+    'two runs': (3, 3, 3, 2, 3, 2.0, 1.5, 0.7, 0.3, ()),
+    'two runs, little noise': (2, 3, 3, 2, 2, 1.0, 2.0, 0.9, 0.1, ()),
+    'two runs, a stop token, several examples': (3, 2, 3, 2, 2, 2.0, 1.5, 0.5, 0.5, (2,)),
+    'threshold below every distance': (2, 3, 3, 2, 1, 2.0, 1.5, -1.0, 0.5, ()),
+    'threshold above every distance': (2, 3, 3, 1, 4, 2.0, 1.5, 2.5, 0.2, ()),
+}
+
+
+def _case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:
+    vocab, length, tokens, r, s, c, tau, theta, sigma, stop = CASES[name]
+    params = MechanismParams(
+        batch_size=s,
+        clip_bound=c,
+        temperature=tau,
+        max_private_tokens=r,
+        threshold=theta,
+        threshold_noise_scale=sigma,
+        max_example_tokens=length,
+        max_batch_tokens=tokens,
+    )
+    return _adversarial(vocab, length, c), params, frozenset(stop)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_one_batch_costs_at_most_its_price(name: str) -> None:
+    family, params, stop = _case(name)
+    settings = settings_of(params, stop)
+    ours = our_steps(family, params)
+    twin = oracle_steps(family, settings)
+    for dataset in family.datasets:
+        np.testing.assert_allclose(ours[dataset].private_log, twin[dataset].private_log, rtol=1e-5, atol=1e-5)
+        if params.uses_sparse_vector:
+            np.testing.assert_allclose(ours[dataset].distance, twin[dataset].distance, atol=1e-5)
+
+    logs = distributions(family, ours, settings)
+    exact = distributions(family, twin, settings)
+    for dataset in family.datasets:
+        assert np.exp(logs[dataset]).sum() == pytest.approx(1, abs=1e-9)
+        np.testing.assert_allclose(logs[dataset], exact[dataset], rtol=1e-5, atol=1e-4)
+
+    rho = accounting.generation_rho(params)
+    pairs = family.added()
+    assert ((), (0,)) in pairs and len(pairs) == 75
+    assert worst_excess(pairs, exact, rho, pure_cost(params)) <= 1 + 1e-9
+    assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + SLACK
+
+
+@pytest.mark.parametrize('name', ['one token', 'one run'])
+def test_the_price_of_one_token_is_nearly_used_up(name: str) -> None:
+    """A bound twice as low would fail: the check has teeth, and the price no fat to speak of."""
+    family, params, stop = _case(name)
+    family = _adversarial(2, params.max_example_tokens, params.clip_bound)
+    weak = dataclasses.replace(params, batch_size=8)  # near ρ → 0 the token's bound is tight
+    if weak.uses_sparse_vector:
+        weak = dataclasses.replace(weak, threshold_noise_scale=50.0)
+    logs = distributions(family, our_steps(family, weak), settings_of(weak, stop))
+    rho = accounting.generation_rho(weak)
+    assert 0.75 < worst_excess(family.added(), logs, rho, math.inf) <= 1 + SLACK
+    assert worst_excess(family.added(), logs, rho / 2, math.inf) > 1.5
+
+
+@pytest.mark.parametrize('name', ['one token', 'two private tokens, s=1', 'one run', 'two runs'])
+def test_replacing_a_context_costs_four_times(name: str) -> None:
+    family, params, stop = _case(name)
+    shared = dataclasses.replace(params, examples_per_context=2)
+    assert accounting.generation_rho(shared) == pytest.approx(4 * accounting.generation_rho(params))
+    logs = distributions(family, our_steps(family, shared), settings_of(shared, stop))
+    pairs = family.replaced() + family.added()
+    assert ((0,), (1,)) in pairs
+    assert worst_excess(pairs, logs, accounting.generation_rho(shared), pure_cost(shared)) <= 1 + SLACK
+
+
+@pytest.mark.parametrize('name', ['one token', 'three private tokens'])
+def test_replacing_a_context_breaks_the_price_of_adding_one(name: str) -> None:
+    family, params, stop = _case(name)
+    logs = distributions(family, our_steps(family, params), settings_of(params, stop))
+    assert worst_excess(family.replaced(), logs, accounting.generation_rho(params), math.inf) > 1.5
+
+
+@pytest.mark.parametrize('name', ['two private tokens, s=1', 'two runs'])
+@pytest.mark.parametrize('theta', [None, 0.7])
+def test_every_prefix_is_within_the_price_of_one_private_token(name: str, theta: float | None) -> None:
+    """The step itself: at any prefix of any example, with r = 1, as composition needs it."""
+    family, params, _ = _case(name)
+    one = dataclasses.replace(
+        params,
+        max_private_tokens=1,
+        max_batch_tokens=1,
+        threshold=theta,
+        threshold_noise_scale=None if theta is None else 0.3,
+    )
+    settings = settings_of(one)
+    outputs = oracles.outputs_of(family.vocab, settings)
+    steps = our_steps(family, one)
+    for place in range(len(family.index)):
+        logs = {
+            d: oracles.log_distribution(s, outputs, [[place]] * len(outputs), settings)
+            for d, s in steps.items()
+        }
+        assert worst_excess(family.added(), logs, accounting.generation_rho(one), pure_cost(one)) <= 1 + SLACK
+
+
+# --------------------------------------------------------- wrong mechanisms are rejected
+
+
+@pytest.mark.parametrize('name', ['one token', 'two private tokens of a large clip bound', 'two runs'])
+@pytest.mark.parametrize(
+    'wrong',
+    [{'divide_by_true_size': True}, {'c': 'twice'}, {'c': None}],
+    ids=['true size', 'twice c', 'no clip'],
+)
+def test_wrong_aggregates_break_the_price(name: str, wrong: dict) -> None:
+    family, params, stop = _case(name)
+    # Logits that float64 can add up without the clip.
+    family = dataclasses.replace(family, logits=np.nan_to_num(family.logits, nan=0.0).clip(-50, 50))
+    if wrong.get('c') == 'twice':
+        family = dataclasses.replace(family, logits=2 * family.logits)
+        wrong = {'c': 2 * params.clip_bound}
+    # Without the test the aggregate stands alone.
+    params = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
+    right = settings_of(params, stop)
+    rho, pairs = accounting.generation_rho(params), family.added()
+    logs = distributions(family, oracle_steps(family, right), right)
+    assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + 1e-9
+    spoilt = dataclasses.replace(right, **wrong)
+    logs = distributions(family, oracle_steps(family, spoilt), spoilt)
+    assert worst_excess(pairs, logs, rho, math.inf) > 1.2
+
+
+def _turncoat(length: int) -> tuple[Family, MechanismParams]:
+    """The sparse vector's worst case: a context that raises every distance of a run but the last.
+
+    V = 2, the public prompt always expects token 0. The one other context expects token 1
+    until the last prefix, so that distances are large and public tokens need a high threshold,
+    where moving it costs its full price; then it agrees with the public prompt. The added context
+    does the same, so every public step gets less likely and the private one after them too.
+    """
+    index = oracles.prefixes(2, length)
+    last = np.array([len(prefix) == length - 1 for prefix in index])[:, None]
+    agree, differ = np.array([40.0, -40.0]), np.array([-40.0, 40.0])
+    rows = np.where(last, agree, differ)
+    public = np.broadcast_to(agree, rows.shape)
+    family = Family(
+        np.stack([rows, rows]).astype(np.float32), public.astype(np.float32), index, ((), (0,), (1,), (0, 1))
+    )
+    params = MechanismParams(
+        batch_size=2,
+        clip_bound=1e-3,
+        temperature=1.0,
+        max_private_tokens=1,
+        threshold=-0.5,
+        threshold_noise_scale=0.1,
+        max_example_tokens=length,
+        max_batch_tokens=length,
+    )
+    return family, params
+
+
+def test_the_sparse_vectors_pure_price_is_nearly_used_up() -> None:
+    family, params = _turncoat(5)
+    logs = distributions(family, our_steps(family, params), settings_of(params))
+    excess = worst_excess(family.added(), logs, accounting.generation_rho(params), pure_cost(params))
+    assert 0.9 < excess <= 1 + SLACK
+
+
+@pytest.mark.parametrize(
+    'length, wrong',
+    [(4, {'distance_noise_factor': 1.0}), (6, {'threshold_noise': False})],
+    ids=['distance noise σ', 'no threshold noise'],
+)
+def test_too_little_noise_breaks_the_pure_price(length: int, wrong: dict) -> None:
+    """Half the distance noise loses 3Δ/σ, a bare threshold Δ/2σ for each test: both pass 2Δ/σ."""
+    family, params = _turncoat(length)
+    rho, pure, right = accounting.generation_rho(params), pure_cost(params), settings_of(params)
+    steps = our_steps(family, params)
+    assert worst_excess(family.added(), distributions(family, steps, right), rho, pure) <= 1 + SLACK
+    logs = distributions(family, steps, dataclasses.replace(right, **wrong))
+    assert worst_excess(family.added(), logs, rho, pure) > 1.2
+
+
+def test_a_threshold_that_is_not_refreshed_is_another_distribution() -> None:
+    """No divergence rejects it, so the distributions are compared.
+
+    One threshold for r private tokens is ((1 + r)Δ/σ)-DP (AboveThreshold with r answers),
+    within the pure price 2rΔ/σ, and on these batches within ρα as well. What it breaks is the composition of r independent runs that the price is derived from: the flags of two
+    runs depend on each other. That the decoding loop has the right one of the two is shown in `tests/models/generate_test.py`.
+    """
+    family, params, stop = _case('two runs')
+    right = settings_of(params, stop)
+    steps = our_steps(family, params)
+    stale = dataclasses.replace(right, refresh_threshold=False)
+    logs, other = distributions(family, steps, right), distributions(family, steps, stale)
+    assert worst_excess(family.added(), other, accounting.generation_rho(params), pure_cost(params)) <= 1
+    for dataset in family.datasets:
+        assert np.exp(other[dataset]).sum() == pytest.approx(1, abs=1e-9)
+        total_variation = np.abs(np.exp(logs[dataset]) - np.exp(other[dataset])).sum() / 2
+        assert total_variation > 0.01
+
+
+# ------------------------------------------------------------------- the oracle itself
+
+
+@pytest.mark.parametrize(
+    'below, above', [([0.4], [1.2]), ([0.4, 0.4, 1.9], []), ([1.5, 1.5], [0.1]), ([], [0.3])]
+)
+@pytest.mark.parametrize('sigma', [0.1, 0.6])
+def test_the_integral_over_the_threshold_equals_mpmath(below: list, above: list, sigma: float) -> None:
+    settings = oracles.Mechanism(
+        s=1, c=1.0, tau=1.0, r=1, theta=0.5, sigma=sigma, max_tokens=3, max_example_tokens=3
+    )
+
+    def cdf(x: mpmath.mpf) -> mpmath.mpf:
+        scale = 2 * mpmath.mpf(sigma)
+        return mpmath.exp(x / scale) / 2 if x < 0 else 1 - mpmath.exp(-x / scale) / 2
+
+    def integrand(u: mpmath.mpf) -> mpmath.mpf:
+        product = mpmath.exp(-abs(u) / sigma) / (2 * mpmath.mpf(sigma))
+        for d in below:
+            product *= cdf(u + 0.5 - d)
+        for d in above:
+            product *= cdf(d - 0.5 - u)
+        return product
+
+    kinks = sorted({0.0, *(d - 0.5 for d in below + above)})
+    exact = mpmath.quad(integrand, [-mpmath.inf, *kinks, mpmath.inf])
+    assert oracles.log_run_probability(below, above, 0.5, settings) == pytest.approx(
+        float(mpmath.log(exact)), abs=1e-11
+    )
+
+
+def test_one_run_has_the_closed_form_of_two_laplaces() -> None:
+    """P(d + Lap(2σ) ≥ θ + Lap(σ)) by hand.
+
+    The difference of the two noises has density (2e^{−|x|/2σ} − e^{−|x|/σ})/(6σ), so its tail past
+    x >= 0 is (4e^{−x/2σ} − e^{−x/σ})/6.
+    """
+    sigma, theta, d = 0.3, 0.9, 0.2
+    settings = oracles.Mechanism(
+        s=1, c=1.0, tau=1.0, r=1, theta=theta, sigma=sigma, max_tokens=1, max_example_tokens=1
+    )
+    gap = (theta - d) / sigma
+    expected = (4 * math.exp(-gap / 2) - math.exp(-gap)) / 6
+    assert oracles.log_run_probability([], [d], theta, settings) == pytest.approx(
+        math.log(expected), abs=1e-12
+    )

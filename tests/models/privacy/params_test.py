@@ -1,0 +1,95 @@
+"""Settings: what they derive, and what they refuse."""
+
+import dataclasses
+import math
+
+import pytest
+
+from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Change, MechanismParams
+
+PARAMS = MechanismParams(
+    batch_size=255, clip_bound=10.0, temperature=2.0, max_private_tokens=100, max_batch_tokens=1000
+)
+
+
+@pytest.mark.parametrize(
+    'name, values',
+    [
+        (name, (0, -1, 1.0, '3', None))
+        for name in (
+            'batch_size',
+            'max_private_tokens',
+            'max_example_tokens',
+            'max_batch_tokens',
+            'examples_per_context',
+        )
+    ]
+    + [
+        (name, (0.0, -1.0, math.inf, -math.inf, math.nan))
+        for name in ('clip_bound', 'temperature', 'public_temperature')
+    ]
+    + [('public_top_k', (0, -3)), ('unit', ('group', '')), ('aggregate', ('median', 'sum'))],
+)
+def test_bad_values_are_refused_by_name(name: str, values: tuple) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=name):
+            dataclasses.replace(PARAMS, **{name: value})
+
+
+@pytest.mark.parametrize(
+    'threshold, scale, named',
+    [
+        (0.3, None, 'threshold_noise_scale'),
+        (None, 0.1, 'threshold'),
+        (0.3, 0.0, 'threshold_noise_scale'),
+        (0.3, -0.1, 'threshold_noise_scale'),
+        (0.3, math.inf, 'threshold_noise_scale'),
+        (0.3, math.nan, 'threshold_noise_scale'),
+        (math.nan, 0.1, 'threshold'),
+        (-math.inf, 0.1, 'threshold'),
+    ],
+)
+def test_threshold_without_finite_noise_is_refused(
+    threshold: float | None, scale: float | None, named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(PARAMS, threshold=threshold, threshold_noise_scale=scale)
+
+
+def test_clip_over_temperature_is_bounded_where_the_sampler_stays_exact() -> None:
+    dataclasses.replace(PARAMS, clip_bound=MAX_CLIP_OVER_TEMPERATURE, temperature=1.0)
+    with pytest.raises(ValueError, match='clip_bound / temperature'):
+        dataclasses.replace(PARAMS, clip_bound=math.nextafter(MAX_CLIP_OVER_TEMPERATURE, 99), temperature=1.0)
+
+
+def test_settings_are_frozen_and_hashable_by_value() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        PARAMS.batch_size = 1  # type: ignore[misc]
+    assert hash(PARAMS) == hash(dataclasses.replace(PARAMS))
+    assert dataclasses.replace(PARAMS, temperature=1.5) != PARAMS
+
+
+@pytest.mark.parametrize(
+    'unit, examples_per_context, change',
+    [
+        ('example', 1, Change.ADD_OR_REMOVE),
+        ('example', 2, Change.REPLACE),
+        ('user', 1, Change.ADD_OR_REMOVE),
+        ('user', 8, Change.ADD_OR_REMOVE),
+    ],
+)
+def test_only_slots_shared_without_unit_ids_may_replace(
+    unit: str, examples_per_context: int, change: Change
+) -> None:
+    params = dataclasses.replace(PARAMS, unit=unit, examples_per_context=examples_per_context)
+    factor = {Change.ADD_OR_REMOVE: 1, Change.REPLACE: 2}[change]
+    assert params.change is change
+    assert params.aggregate_sensitivity == pytest.approx(factor * 10 / 255, rel=1e-15)
+    assert params.distance_sensitivity == pytest.approx(factor / 255, rel=1e-15)
+
+
+def test_public_logits_are_needed_for_the_test_or_the_restriction_only() -> None:
+    with_test = dataclasses.replace(PARAMS, threshold=0.3, threshold_noise_scale=0.1)
+    with_top_k = dataclasses.replace(PARAMS, public_top_k=5)
+    assert [p.uses_sparse_vector for p in (PARAMS, with_test, with_top_k)] == [False, True, False]
+    assert [p.needs_public_logits for p in (PARAMS, with_test, with_top_k)] == [False, True, True]

@@ -1,0 +1,290 @@
+"""Tests of the counts, the plan and the batches, on a local runner against slow twins."""
+
+import json
+import pathlib
+import pickle
+import random
+import tempfile
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners import pipeline_context
+from apache_beam.testing import util
+
+from models.batching import BatchPlan
+from models.privacy.params import Unit
+from models.privacy.randomness import RunKey
+from models.records import Batch, Record
+from tests.models.batching_test import slow_batches
+from transforms import assign, read
+
+SECRET = bytes(range(32))
+LABELS = ('a', 'b')
+PLAN = BatchPlan(labels=LABELS, batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
+SLOTS = 4
+MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
+
+
+@pytest.fixture
+def run_key_path(tmp_path: pathlib.Path) -> str:
+    path = tmp_path / 'run.key'
+    RunKey(SECRET).write(path)
+    return str(path)
+
+
+def some_records(number: int = 60) -> list[Record]:
+    """Records with duplicates, undeclared labels, and users of several labels."""
+    source = random.Random(3)
+    return [
+        Record(
+            text=f'text {source.randrange(number)} ' + 'é' * source.randrange(30),
+            label=source.choice(['a', 'a', 'b', 'undeclared']),
+            unit=f'user {source.randrange(15)}',
+        )
+        for _ in range(number)
+    ]
+
+
+def pipeline(*flags: str) -> beam.Pipeline:
+    return beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner', *flags]))
+
+
+def keep(batch: Batch, folder: pathlib.Path) -> None:
+    """Writes a batch down; fails when a repeated bundle holds another batch of that name."""
+    path = folder / str(batch.batch_id)
+    data = pickle.dumps(batch)
+    assert not path.exists() or path.read_bytes() == data
+    path.write_bytes(data)
+
+
+def run(
+    records: list[Record], run_key_path: str, unit: Unit, k: int, *,
+    plan: BatchPlan = PLAN, text_limit: int | None = None, flags: tuple[str, ...] = (),
+) -> list[Batch]:  # fmt: skip
+    """The batches of a real run, sorted by batch id, since no runner promises an order."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(run_key_path).parent))
+    with pipeline(*flags) as p:
+        batches = (
+            p
+            | beam.Create(records)
+            | beam.Reshuffle()
+            | assign.AssignBatches(plan, run_key_path, SLOTS, unit, k, text_limit)
+        )
+        assert batches.element_type is Batch
+        batches | beam.Map(keep, folder)
+        names = batches | beam.Map(lambda batch: batch.batch_id)
+        util.assert_that(names, util.equal_to(list(plan.batch_ids())))
+    return [pickle.loads(path.read_bytes()) for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize(('unit', 'k'), MODES)
+def test_batches_equal_the_slow_twin_whatever_the_order(run_key_path: str, unit: Unit, k: int) -> None:
+    records = some_records()
+    expected = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+    assert sum(len(batch.contexts) for batch in expected) > 10
+    assert run(records, run_key_path, unit, k) == expected
+    random.Random(0).shuffle(records)
+    assert run(records, run_key_path, unit, k) == expected
+    # A text is cut after it has been hashed: nothing moves.
+    short = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS, text_limit=6)
+    assert short != expected
+    assert run(records, run_key_path, unit, k, text_limit=6) == short
+
+
+@pytest.mark.parametrize(
+    'flags',
+    [
+        ('--direct_num_workers=2', '--direct_running_mode=multi_threading'),
+        ('--runner=BundleBasedDirectRunner', '--direct_runner_bundle_repeat=1'),
+    ],
+    ids=['two workers', 'every bundle twice'],
+)
+def test_how_the_work_is_spread_changes_nothing(run_key_path: str, flags: tuple[str, ...]) -> None:
+    records = some_records()
+    expected = slow_batches(records, PLAN, SECRET, unit='user', k=2, slots=SLOTS)
+    assert run(records, run_key_path, 'user', 2, flags=flags) == expected
+
+
+@pytest.mark.parametrize('unit', ['example', 'user'])
+def test_every_planned_batch_emits_without_any_record(run_key_path: str, unit: Unit) -> None:
+    undeclared = [Record(text='x', label='undeclared', unit='u'), Record(text='x', label=None, unit='u')]
+    for records in ([], undeclared):
+        batches = run(records, run_key_path, unit, 1)
+        assert [batch.batch_id for batch in batches] == list(PLAN.batch_ids())
+        assert [batch.label for batch in batches] == ['a', 'a', 'a', 'b', 'b']
+        assert {batch.contexts for batch in batches} == {()}
+
+
+def test_an_undeclared_label_cannot_win_the_group_of_a_unit(run_key_path: str) -> None:
+    records = [Record(text=f'text {number}', label='undeclared', unit='u') for number in range(20)]
+    batches = run([*records, Record(text='declared', label='b', unit='u')], run_key_path, 'user', 3)
+    (context,) = [context for batch in batches for context in batch.contexts]
+    assert context.texts == ('declared',)
+
+
+@pytest.mark.parametrize(('unit', 'k'), MODES)
+def test_sharding_of_the_files_changes_nothing(run_key_path: str, unit: Unit, k: int) -> None:
+    records = some_records()
+    fields = read.RecordFields(text='text', label='label', unit='unit' if unit == 'user' else None)
+    rules = read.RecordRules(fields=fields, labels=LABELS, unit=unit)
+    found = []
+    for shards in (1, 5):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(run_key_path).parent))
+        out = folder / 'out'
+        out.mkdir()
+        for shard in range(shards):
+            rows = [{'text': r.text, 'label': r.label, 'unit': r.unit} for r in records[shard::shards]]
+            (folder / f'{shard}.jsonl').write_text('\n'.join(json.dumps(row) for row in rows))
+        with pipeline() as p:
+            read_records, _ = p | read.ReadRecords(f'{folder}/*.jsonl', rules)
+            batches = read_records | assign.AssignBatches(PLAN, run_key_path, SLOTS, unit, k)
+            batches | beam.Map(keep, out)
+        found.append([path.read_bytes() for path in sorted(out.iterdir())])
+    assert found[0] == found[1]
+    expected = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+    assert [pickle.loads(batch) for batch in found[0]] == expected
+
+
+@pytest.mark.parametrize(('unit', 'k'), MODES)
+def test_removing_one_unit_changes_exactly_one_batch(run_key_path: str, unit: Unit, k: int) -> None:
+    records = some_records()
+    before = run(records, run_key_path, unit, k)
+    # One whose text is in a batch: under k > 1 a full slot may have no room for some.
+    held = {text for batch in before for context in batch.contexts for text in context.texts}
+    removed = next(record for record in records if record.text in held and record.label in LABELS)
+    if unit == 'user':
+        rest = [record for record in records if record.unit != removed.unit]
+    else:
+        rest = [record for record in records if record is not removed]
+    after = run(rest, run_key_path, unit, k)
+    (differing,) = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    lost, gained = (list(batch.contexts) for batch in differing)
+    for context in differing[1].contexts:
+        if context in lost:
+            lost.remove(context)
+            gained.remove(context)
+    assert len(lost) == 1
+    assert len(gained) <= (1 if unit == 'example' and k > 1 else 0)
+
+
+def test_shuffles_use_no_coder_that_guesses(run_key_path: str, caplog: pytest.LogCaptureFixture) -> None:
+    p = beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
+    records = p | beam.Create(some_records()).with_output_types(Record)
+    plan_path = str(pathlib.Path(run_key_path).parent / 'plan.json')
+    true_counts = records | assign.CountContexts(LABELS, run_key_path, 'user')
+    plan = true_counts | assign.DrawPlan(plan_path, LABELS, 1.0, SLOTS, 'user')
+    for unit, k in MODES:
+        records | f'Assign {unit} {k}' >> assign.AssignBatches(plan, run_key_path, SLOTS, unit, k)
+    components = p.to_runner_api().components
+    context = pipeline_context.PipelineContext(components)
+    grouped = {
+        transform.unique_name: components.pcollections[next(iter(transform.inputs.values()))].coder_id
+        for transform in components.transforms.values()
+        if transform.unique_name.endswith(('/GroupByBatch', '/FormContexts', '/FirstOfUnit'))
+    }
+    assert len(grouped) == len(MODES) + 2 + 1
+    for name, coder_id in grouped.items():
+        coder = context.coders[coder_id]
+        # Beam's coders that guess or pickle are the ones that are not deterministic.
+        assert coder.key_coder().is_deterministic(), name
+        assert coder.value_coder().is_deterministic() or not name.endswith('/GroupByBatch'), name
+    assert not any('coder' in record.getMessage() for record in caplog.records)
+
+
+# --- Counts and the plan ---------------------------------------------------------
+
+
+def slow_counts(records: list[Record], unit: Unit) -> list[int]:
+    """Slow twin of `CountContexts`: the contexts of a plan with one batch per label."""
+    plan = BatchPlan(labels=LABELS, batches_per_group=(1, 1), noisy_counts=None, contexts_rho=0.0)
+    return [len(batch.contexts) for batch in slow_batches(records, plan, SECRET, unit=unit, k=1, slots=SLOTS)]
+
+
+@pytest.mark.parametrize('unit', ['example', 'user'])
+@pytest.mark.parametrize('number', [0, 60])
+def test_contexts_are_counted_per_label(run_key_path: str, unit: Unit, number: int) -> None:
+    records = some_records(number) if number else []
+    with pipeline() as p:
+        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, unit)
+        util.assert_that(true_counts, util.equal_to([slow_counts(records, unit)]))
+    if number and unit == 'user':
+        assert sum(slow_counts(records, unit)) == 15
+
+
+def test_a_run_without_labels_has_one_group(run_key_path: str) -> None:
+    with pipeline() as p:
+        records = p | beam.Create([Record(text='x'), Record(text='x'), Record(text='y')])
+        true_counts = records | assign.CountContexts((None,), run_key_path)
+        util.assert_that(true_counts, util.equal_to([[3]]))
+
+
+def test_the_noise_is_drawn_once_in_the_life_of_a_work_directory(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / 'plan.json')
+    arguments = {'labels': LABELS, 'rho': 0.0005, 'contexts_per_batch': 10}
+    first = assign.draw_plan([1000, 2000], path, **arguments)
+    # Scale 32: two draws of two counts are equal with odds below 1e-3 each, so 20 never are.
+    for _ in range(20):
+        assert assign.draw_plan([1000, 2000], path, **arguments) == first
+    written = (tmp_path / 'plan.json').read_bytes()
+    assert BatchPlan.from_json(written.decode()) == first
+    assert assign.read_plan(path) == first
+    assert [file.name for file in tmp_path.iterdir()] == ['plan.json']
+    assert first.noisy_counts is not None
+    assert first.batches_per_group == tuple(max(1, round(noisy / 10)) for noisy in first.noisy_counts)
+    assert first.contexts_rho == 0.0005
+
+
+def test_a_plan_that_appears_while_the_noise_is_drawn_wins(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / 'plan.json'
+    other = BatchPlan(labels=LABELS, batches_per_group=(7, 7), noisy_counts=(70, 70), contexts_rho=0.5)
+    draw = assign.counts.noisy_counts
+
+    def slow_draw(true_counts: list[int], rho: float) -> list[int]:
+        path.write_text(other.to_json())
+        return draw(true_counts, rho)
+
+    monkeypatch.setattr(assign.counts, 'noisy_counts', slow_draw)
+    assert assign.draw_plan([1, 1], str(path), labels=LABELS, rho=0.5, contexts_per_batch=10) == other
+    assert [file.name for file in tmp_path.iterdir()] == ['plan.json']
+
+
+@pytest.mark.parametrize('changed', [{'labels': ('a', 'c')}, {'rho': 0.6}])
+def test_a_plan_of_another_run_is_refused(tmp_path: pathlib.Path, changed: dict) -> None:
+    arguments = {'labels': LABELS, 'rho': 0.5, 'contexts_per_batch': 10}
+    path = str(tmp_path / 'plan.json')
+    assign.draw_plan([5, 5], path, **arguments)
+    with pytest.raises(ValueError, match='the plan of this run'):
+        assign.draw_plan([5, 5], path, **arguments | changed)
+
+
+@pytest.mark.parametrize(
+    ('unit', 'k', 'batches'), [('example', 1, 100), ('example', 5, 20), ('user', 5, 100)]
+)
+def test_batches_are_planned_for_what_was_counted(
+    tmp_path: pathlib.Path, run_key_path: str, unit: Unit, k: int, batches: int
+) -> None:
+    path = str(tmp_path / 'plan.json')
+    with pipeline() as p:
+        # Scale 0.7: noise of 10 or more has odds below 1e-40 and would move no figure here.
+        plan = p | beam.Create([[1000, 0]]) | assign.DrawPlan(path, LABELS, 1.0, 10, unit, k)
+        assert plan.element_type is BatchPlan
+        figures = plan | beam.Map(lambda plan: plan.batches_per_group)
+        util.assert_that(figures, util.equal_to([(batches, 1)]))
+
+
+def test_the_run_key_is_read_by_workers_and_not_when_the_pipeline_is_built(tmp_path: pathlib.Path) -> None:
+    p = beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
+    absent = str(tmp_path / 'absent.key')
+    records = p | beam.Create(some_records())
+    records | assign.CountContexts(LABELS, absent, 'user')
+    records | assign.AssignBatches(PLAN, absent, SLOTS, 'user', 2)
+    assert p.to_runner_api().components.transforms
+
+
+def test_a_run_key_that_others_can_read_stops_the_run(run_key_path: str) -> None:
+    pathlib.Path(run_key_path).chmod(0o644)
+    with pytest.raises(Exception, match='readable by its owner alone'):
+        run(some_records(), run_key_path, 'example', 1)

@@ -1,0 +1,1 @@
+"""Beam transforms: thin wiring beside the plain functions that hold the logic."""

@@ -1,0 +1,128 @@
+"""Batches -> synthetic examples, on workers that own an accelerator.
+
+The one place where private elements become releasable ones. A batch is one element,
+formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
+"""
+
+import dataclasses
+import json
+import pathlib
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.utils import shared
+
+from models.assembly import GeneratorSettings
+from models.generate import BatchGenerator
+from models.privacy.randomness import RunKey
+from models.records import Batch, SyntheticExample
+
+BATCHES_FOLDER = 'batches'
+ERRORS_FOLDER = 'errors'
+
+
+def batch_path(work_dir: str, batch_id: str) -> str:
+    """Where a finished batch is kept."""
+    return FileSystems.join(work_dir, BATCHES_FOLDER, f'{batch_id}.json')
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Writes a file whole or not at all: a temporary name, then a rename.
+
+    A file that is there already stays: whoever wrote it drew the same noise.
+    """
+    temporary = f'{path}.{uuid.uuid4().hex}.tmp'
+    # The name tells nothing of the codec: bytes go out as they are.
+    with FileSystems.create(temporary, compression_type=_PLAIN) as file:
+        file.write(data)
+    if FileSystems.exists(path):
+        FileSystems.delete([temporary])
+    else:
+        FileSystems.rename([temporary], [path])
+
+
+_PLAIN = beam.io.filesystem.CompressionTypes.UNCOMPRESSED
+
+
+def write_batch(work_dir: str, batch_id: str, examples: Iterable[SyntheticExample]) -> None:
+    """Makes a finished batch durable."""
+    rows = [dataclasses.asdict(example) for example in examples]
+    write_file(batch_path(work_dir, batch_id), json.dumps(rows, ensure_ascii=False).encode())
+
+
+def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
+    """The examples of a finished batch; None where it is not finished."""
+    path = batch_path(work_dir, batch_id)
+    if not FileSystems.exists(path):
+        return None
+    with FileSystems.open(path, compression_type=_PLAIN) as file:
+        return [SyntheticExample(**row) for row in json.loads(file.read())]
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class GenerateText(beam.PTransform):
+    """Batches -> synthetic examples.
+
+    A batch that is finished already is read back and emitted, as the generator would
+    emit it, so that a resumed run gives the same corpus.
+
+    Attributes:
+        settings: What a worker builds its generator from.
+        work_dir: The curator's folder, with the run key.
+    """
+
+    settings: GeneratorSettings
+    work_dir: str
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[SyntheticExample]:
+        return (
+            batches
+            # Accelerator workers should not also read and group.
+            | 'SpreadBatches' >> beam.Reshuffle()
+            | 'Decode'
+            >> beam.ParDo(_Decode(self.settings, self.work_dir)).with_output_types(SyntheticExample)
+            # Nor write: and a later failure does not come back to the decoder.
+            | 'KeepExamples' >> beam.Reshuffle()
+        )
+
+
+class _Decode(beam.DoFn):
+    """Loads the model once per process, then decodes batch after batch."""
+
+    def __init__(self, settings: GeneratorSettings, work_dir: str) -> None:
+        self._settings = settings
+        self._work_dir = work_dir
+        self._shared = shared.Shared()
+
+    def setup(self) -> None:
+        self._key = RunKey.read(pathlib.Path(self._work_dir) / 'run.key')
+
+    def _generator(self) -> BatchGenerator:
+        # Not in `setup`: a resumed run whose batches are all finished needs no model.
+        return self._shared.acquire(self._settings.build)
+
+    def process(self, batch: Batch) -> Iterator[SyntheticExample]:
+        batch_id = str(batch.batch_id)
+        examples = read_batch(self._work_dir, batch_id)
+        if examples is None:
+            examples = self._decode(batch)
+            write_batch(self._work_dir, batch_id, examples)
+        yield from examples
+
+    def _decode(self, batch: Batch) -> list[SyntheticExample]:
+        generator = self._generator()
+        try:
+            return generator.generate(batch, self._key)
+        except Exception as error:
+            # An exception's text may quote data, and runners log and show it (METHOD 8).
+            name = f'{batch.batch_id}.{uuid.uuid4().hex}.txt'
+            path = FileSystems.join(self._work_dir, ERRORS_FOLDER, name)
+            write_file(path, traceback.format_exc().encode(errors='replace'))
+            kind = type(error).__name__
+        raise RuntimeError(
+            f'Expected batch {batch.batch_id} to decode, got error={kind}. '
+            f'Its details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory.'
+        )
