@@ -15,6 +15,7 @@ import json
 import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
@@ -93,9 +94,10 @@ class BatchPlan:
                 f'Expected a plan with the fields {sorted(fields)}, got another JSON value. '
                 'Restore plan.json, or start a new run in a fresh work directory.'
             )
-        return cls(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**plain)
 
 
 def check_labels(labels: Sequence[str | None]) -> None:

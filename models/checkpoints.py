@@ -106,7 +106,7 @@ class _Weight:
     """One parameter of the library, and how it is made of a checkpoint's tensors."""
 
     target: str
-    sources: dict[str, tuple[int, ...]]
+    sources: Mapping[str, tuple[int, ...]]
     arrange: Callable[..., np.ndarray]
 
 
@@ -347,7 +347,7 @@ def _flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(config.get('text_config', config))
     if 'rope_scaling' in flat:
         flat['rope_factor'] = (flat['rope_scaling'] or {}).get('factor', 1.0)
-    rotary = flat.get('rope_parameters') or {}
+    rotary: Mapping[str, Any] = flat.get('rope_parameters') or {}
     for layer_type, base, factor in (
         ('full_attention', 'rope_theta', 'rope_factor'),
         ('sliding_attention', 'rope_local_base_freq', 'rope_local_factor'),

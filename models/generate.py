@@ -52,7 +52,7 @@ class ExampleTokens:
 class _Loop(NamedTuple):
     """The carry of the compiled loop; scalars are int32 unless said."""
 
-    count: jax.Array  # tokens written so far
+    written: jax.Array  # tokens so far
     offset: jax.Array  # tokens of the current example before the next one
     private_count: jax.Array  # t in PP Algorithm 1
     votes: mechanism.Votes  # of the current position
@@ -100,15 +100,15 @@ def _run_loop(
     first_votes = tally(first_logits, is_private_row, params)
 
     def unfinished(loop: _Loop) -> jax.Array:
-        return (loop.private_count < params.max_private_tokens) & (loop.count < params.max_batch_tokens)
+        return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
 
     def next_token(loop: _Loop) -> _Loop:
         token, is_private = mechanism.choose_token(
             loop.votes,
             released,
             threshold_noise[loop.private_count],
-            distance_noise[loop.count],
-            words[loop.count],
+            distance_noise[loop.written],
+            words[loop.written],
             params,
         )
         ended = is_stop[token] | (loop.offset + 1 >= params.max_example_tokens)
@@ -117,18 +117,18 @@ def _run_loop(
         logits, cache = decoder.step(weights, loop.cache, token, loop.offset)
         votes = tally(logits, is_private_row, params)
         return _Loop(
-            count=loop.count + 1,
+            written=loop.written + 1,
             offset=jnp.where(ended, 0, loop.offset + 1),
             private_count=loop.private_count + is_private.astype(jnp.int32),
             votes=jax.tree.map(lambda first, new: jnp.where(ended, first, new), first_votes, votes),
             cache=cache,
-            tokens=loop.tokens.at[loop.count].set(token),
-            is_private=loop.is_private.at[loop.count].set(is_private),
+            tokens=loop.tokens.at[loop.written].set(token),
+            is_private=loop.is_private.at[loop.written].set(is_private),
         )
 
     zero = jnp.int32(0)
     start = _Loop(
-        count=zero,
+        written=zero,
         offset=zero,
         private_count=zero,
         votes=first_votes,
@@ -137,7 +137,7 @@ def _run_loop(
         is_private=jnp.zeros(params.max_batch_tokens, bool),
     )
     end = jax.lax.while_loop(unfinished, next_token, start)
-    return end.tokens, end.is_private, end.count, end.cache
+    return end.tokens, end.is_private, end.written, end.cache
 
 
 def decode_stream(
@@ -168,7 +168,14 @@ def decode_stream(
     if params.needs_public_logits != (public_prompt is not None):
         raise ValueError(
             'Expected a public prompt exactly where the mechanism reads public logits, got '
-            f'needs_public_logits={params.needs_public_logits}, public_prompt given={public_prompt is not None}.'
+            f'needs_public_logits={params.needs_public_logits}, '
+            f'public_prompt given={public_prompt is not None}. Give it, or leave it out.'
+        )
+    if params.max_example_tokens > decoder.shapes.max_example_tokens:
+        raise ValueError(
+            'Expected max_example_tokens to fit into the cache, got '
+            f'max_example_tokens={params.max_example_tokens}, '
+            f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
     size = decoder.shapes.micro_batch_size
     rows = ([] if public_prompt is None else [public_prompt]) + private_prompts

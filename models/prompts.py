@@ -5,6 +5,8 @@ form, which shows none: its placeholders are checked, so that no field of a reco
 reach it. Placeholders are `{examples}` (the example form, once for each text),
 `{text}`, `{label}`, `{label_name}`, `{text_name}` and `{schema}`; every other brace is
 ordinary text. A line of a template that holds `{label}` is left out in runs without labels.
+`<start_of_turn>` and `<end_of_turn>` are control tokens where a template writes them, and
+ordinary text in a label, a schema, the response prefix or a record.
 """
 
 import dataclasses
@@ -21,6 +23,10 @@ from models.tokenizer import Tokenizer
 
 _PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
 _TURN_MARKER = re.compile(r'(<start_of_turn>|<end_of_turn>)')
+# A line ends after its newline and, so that no marker is left out with it, at a turn marker.
+_LINE_BREAK = re.compile(
+    r'(?<=\n)|(?=<start_of_turn>)|(?<=<start_of_turn>)|(?=<end_of_turn>)|(?<=<end_of_turn>)'
+)
 _PUBLIC = frozenset({'label', 'label_name', 'text_name', 'schema'})
 
 
@@ -33,7 +39,7 @@ class PromptTemplate:
         public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`
             and `{schema}` only.
         example: One text of the context within `{examples}`; holds `{text}` once.
-        separator: What stands between two examples.
+        separator: What stands between two examples; may hold what the public prompt may.
         response_prefix: Public text that the answer starts with: the prompts end with
             it and every synthetic example begins with it.
         stop: Markers that end an example, one token each in the model's vocabulary;
@@ -52,16 +58,19 @@ class PromptTemplate:
             ('private', self.private, 'examples', _PUBLIC | {'examples'}),
             ('example', self.example, 'text', _PUBLIC | {'text'}),
             ('public', self.public, None, _PUBLIC),
+            ('separator', self.separator, None, _PUBLIC),
         ):
             found = _PLACEHOLDER.findall(form)
             if surplus := sorted(set(found) - permitted):
                 raise ValueError(
                     f'Expected the {name} form of a prompt to hold only {sorted(permitted)}, '
-                    f'got placeholders={surplus}. A public prompt may show no field of a record.'
+                    f'got placeholders={surplus}. Texts go into the example form, examples into the '
+                    'private form; a public prompt may show no field of a record.'
                 )
             if needed and found.count(needed) != 1:
                 raise ValueError(
-                    f'Expected {{{needed}}} once in the {name} form of a prompt, got count={found.count(needed)}.'
+                    f'Expected {{{needed}}} once in the {name} form of a prompt, '
+                    f'got count={found.count(needed)}. Write it exactly once.'
                 )
 
 
@@ -126,8 +135,8 @@ def read_template(name: str) -> PromptTemplate:
     The file's keys are the attributes of `PromptTemplate`.
 
     Raises:
-        ValueError: Neither a preset nor a file, an unknown key, or a public form that
-            would show a field of a record.
+        ValueError: Neither a preset nor a file, an unknown key, a value of another type,
+            or a public form that would show a field of a record.
     """
     if name in PRESETS:
         return PRESETS[name]
@@ -140,10 +149,23 @@ def read_template(name: str) -> PromptTemplate:
     entries = tomllib.loads(path.read_text(encoding='utf-8'))
     fields = {field.name for field in dataclasses.fields(PromptTemplate)}
     if unknown := sorted(set(entries) - fields):
-        raise ValueError(f'Expected only {sorted(fields)} in a prompt template, got keys={unknown} in {name}.')
+        raise ValueError(
+            f'Expected only {sorted(fields)} in a prompt template, got keys={unknown} in {name}. '
+            'Correct or leave out these keys.'
+        )
     if missing := sorted({'private', 'public', 'example'} - set(entries)):
-        raise ValueError(f'Expected private, public and example in a prompt template, got no {missing} in {name}.')
-    entries['stop'] = tuple(entries.get('stop', ()))
+        raise ValueError(
+            f'Expected private, public and example in a prompt template, got no {missing} in {name}. '
+            'Add these keys.'
+        )
+    stop = entries.pop('stop', [])
+    # A bare string would fall apart into a marker for each of its characters.
+    if not isinstance(stop, list) or not all(isinstance(text, str) for text in (*stop, *entries.values())):
+        raise ValueError(
+            f'Expected texts in a prompt template, and a list of texts as stop, got stop={stop!r} in {name}. '
+            'Write stop = ["..."], and every other value in quotes.'
+        )
+    entries['stop'] = tuple(stop)
     return PromptTemplate(**entries)
 
 
@@ -173,34 +195,40 @@ class PromptWriter:
     schema: str | None = None
 
     def __post_init__(self) -> None:
-        forms = self.template.private + self.template.public + self.template.example
+        template = self.template
+        forms = template.private + template.public + template.example + template.separator
         if '{schema}' in forms and self.schema is None:
-            raise ValueError('Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE.')
+            raise ValueError(
+                'Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE.'
+            )
 
-    def _fill(self, form: str, label: str | None, **values: str) -> str:
-        """Puts the public values into a form; one pass, so that values are never parsed."""
-        if label is None:
-            form = ''.join(line for line in form.splitlines(keepends=True) if '{label}' not in line)
+    def _shown(self, form: str, label: str | None) -> str:
+        """The form without its label lines in a run without labels."""
+        if label is not None:
+            return form
+        lines = _LINE_BREAK.split(form)
+        if any('{label}' in line and ('{text}' in line or '{examples}' in line) for line in lines):
+            raise ValueError(
+                'Expected {label} on a line without {text} and {examples} in a run without labels, '
+                f'got form={form!r}. Lines with {{label}} are left out there: give it a line of its own.'
+            )
+        return ''.join(line for line in lines if '{label}' not in line)
+
+    def _fill(self, form: str, label: str | None) -> list[str]:
+        """Cuts a form at its turn markers and puts the public values in: text, marker, ..., text.
+
+        Values go in after the cut and in one pass, so that a label or a schema is never
+        taken for a marker or a placeholder.
+        """
         known = {
             'label': self.label_words.get(label or '', label or ''),
             'label_name': self.label_name,
             'text_name': self.text_name,
             'schema': self.schema or '',
-            **values,
         }
-        return _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), form)
-
-    def _pieces(self, label: str | None, texts: int) -> list[str]:
-        """The private prompt around its texts: `texts + 1` strings.
-
-        A text after a space takes the space with it: SentencePiece begins a word with its space.
-        """
-        template = self.template
-        # A dropped label line must not drop the examples with it, so examples go in last.
-        example = self._fill(template.example, label)
-        form = self._fill(template.private, label) + template.response_prefix
-        head, tail = form.split('{examples}')
-        return (head + template.separator.join([example] * texts) + tail).split('{text}')
+        parts = _TURN_MARKER.split(form)
+        parts[::2] = [_PLACEHOLDER.sub(lambda match: known[match[1]], text) for text in parts[::2]]
+        return parts
 
     def public_prompt(self, label: str | None) -> np.ndarray:
         """Token ids of the public prompt of a label, int32.
@@ -208,8 +236,9 @@ class PromptWriter:
         Raises:
             ValueError: It does not fit into `max_prompt_tokens`.
         """
-        form = self._fill(self.template.public, label) + self.template.response_prefix
-        ids = np.concatenate([self._start, *self._encode_forms([form])])
+        parts = self._fill(self._shown(self.template.public, label), label)
+        parts[-1] += self.template.response_prefix
+        ids = np.concatenate([self._start, *self._encode([parts])])
         if len(ids) > self.max_prompt_tokens:
             raise ValueError(
                 f'Expected the public prompt to fit into max_prompt_tokens={self.max_prompt_tokens}, '
@@ -227,14 +256,15 @@ class PromptWriter:
         encoded = iter(self.tokenizer.encode_batch([' ' + text for text in flat]))
         bare = iter(self.tokenizer.encode_batch(flat))
         return [
-            self._assemble(label, [(next(encoded), next(bare)) for _ in context.texts]) for context in contexts
+            self._assemble(label, [(next(encoded), next(bare)) for _ in context.texts])
+            for context in contexts
         ]
 
     def _assemble(self, label: str | None, texts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """One private prompt from its texts, each tokenized with and without a space before it."""
         pieces, spaced = self._encoded_pieces(label, len(texts))
         room = self.max_prompt_tokens - 1 - sum(map(len, pieces))
-        share = room // len(texts)
+        share = room // max(1, len(texts))
         parts = [self._start, pieces[0]]
         for piece, (with_space, without), space in zip(pieces[1:], texts, spaced, strict=True):
             parts += [(with_space if space else without)[:share], piece]
@@ -245,29 +275,40 @@ class PromptWriter:
         """The template around the texts as ids, and which texts follow a space.
 
         Raises:
-            ValueError: The template alone leaves no room for the texts.
+            ValueError: The template alone leaves no room for the texts, or a line holds
+                both a label and a text in a run without labels.
         """
-        pieces = self._pieces(label, texts)
-        spaced = [piece.endswith(' ') for piece in pieces[:-1]]
-        ids = self._encode_forms([piece.removesuffix(' ') for piece in pieces[:-1]] + pieces[-1:])
+        template = self.template
+        examples = self._shown(template.separator, label).join([self._shown(template.example, label)] * texts)
+        form = self._shown(template.private, label).replace('{examples}', examples)
+        pieces = [self._fill(piece, label) for piece in form.split('{text}')]
+        # A text after a space takes the space with it: SentencePiece begins a word with its space.
+        spaced = [piece[-1].endswith(' ') for piece in pieces[:-1]]
+        for piece in pieces[:-1]:
+            piece[-1] = piece[-1].removesuffix(' ')
+        pieces[-1][-1] += template.response_prefix
+        ids = self._encode(pieces)
         if self.max_prompt_tokens - 1 - sum(map(len, ids)) < texts:
             raise ValueError(
-                f'Expected the template to leave room for {texts} texts in '
-                f'max_prompt_tokens={self.max_prompt_tokens}. Raise max_prompt_tokens.'
+                'Expected the template to leave room for the texts of a context, got '
+                f'max_prompt_tokens={self.max_prompt_tokens}. '
+                'Raise max_prompt_tokens or shorten the template.'
             )
         return ids, spaced
 
-    def _encode_forms(self, forms: list[str]) -> list[np.ndarray]:
-        """Public text as ids. Turn markers become control tokens here, and nowhere else."""
+    def _encode(self, forms: list[list[str]]) -> list[np.ndarray]:
+        """Filled forms as ids. Turn markers become control tokens here, and nowhere else."""
         special = self.tokenizer.special_tokens
         markers = {'<start_of_turn>': special.start_of_turn, '<end_of_turn>': special.end_of_turn}
-        split = [_TURN_MARKER.split(form) for form in forms]
-        texts = iter(self.tokenizer.encode_batch([part for parts in split for part in parts if part not in markers]))
+        texts = iter(self.tokenizer.encode_batch([text for parts in forms for text in parts[::2]]))
         return [
             np.concatenate(
-                [np.array([markers[part]], np.int32) if part in markers else next(texts) for part in parts]
+                [
+                    np.array([markers[part]], np.int32) if index % 2 else next(texts)
+                    for index, part in enumerate(parts)
+                ]
             )
-            for parts in split
+            for parts in forms
         ]
 
     @functools.cached_property

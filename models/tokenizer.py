@@ -158,7 +158,9 @@ class Tokenizer:
         """The `ModelProto` of the file, as it was trained."""
         from sentencepiece import sentencepiece_model_pb2
 
-        model = sentencepiece_model_pb2.ModelProto.FromString(epath.Path(self.model_path).read_bytes())
+        model = sentencepiece_model_pb2.ModelProto.FromString(  # type: ignore[attr-defined]
+            epath.Path(self.model_path).read_bytes()
+        )
         special = self.special_tokens
         for index, piece in (
             (special.pad, '<pad>'),

@@ -39,12 +39,18 @@ class JobConfig:
     """
 
     input: str | None = _setting(
-        'Input', 'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.', None
+        'Input',
+        'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
+        None,
     )
-    text_field: str = _setting('Input', "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text')
+    text_field: str = _setting(
+        'Input', "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text'
+    )
     label_field: str | None = _setting('Input', 'Column of the label.', None)
     labels: tuple[str, ...] = _setting(
-        'Input', 'Declared labels, comma-separated; VALUE=WORDS says what prompts call one. Others are rejected.', ()
+        'Input',
+        'Declared labels, comma-separated; VALUE=WORDS says what prompts call one. Others are rejected.',
+        (),
     )
     unit_field: str | None = _setting('Input', 'Column of the unit id (of the user, say).', None)
     record_id_field: str | None = _setting(
@@ -54,7 +60,9 @@ class JobConfig:
         'Input', 'Declared number of records (users, under the user unit): public, never counted.', None
     )
     max_record_bytes: int = _setting('Input', 'Longer records are rejected.', 100_000)
-    keep_rejected: bool = _setting('Input', 'Keep rejected rows in the work directory, restricted to the curator.', False)
+    keep_rejected: bool = _setting(
+        'Input', 'Keep rejected rows in the work directory, restricted to the curator.', False
+    )
 
     unit: typing.Literal['example', 'user'] = _setting(
         'Privacy', 'Unit of privacy: one record, or all records that share a unit id.', 'example'
@@ -62,49 +70,77 @@ class JobConfig:
     examples_per_context: int = _setting(
         'Privacy', 'k: records that may share one context. Without unit ids, k > 1 costs 4 times the rho.', 1
     )
-    epsilon: float | None = _setting('Privacy', 'Target epsilon; the run then solves for --max-private-tokens.', None)
-    delta: float | None = _setting('Privacy', 'delta. Without it, records ** -1.1 of the declared --records.', None)
-    batch_size: int = _setting('Privacy', 's: expected contexts per batch, the public divisor of every vote.', 64)
+    epsilon: float | None = _setting(
+        'Privacy', 'Target epsilon; the run then solves for --max-private-tokens.', None
+    )
+    delta: float | None = _setting(
+        'Privacy', 'delta. Without it, records ** -1.1 of the declared --records.', None
+    )
+    batch_size: int = _setting(
+        'Privacy', 's: expected contexts per batch, the public divisor of every vote.', 64
+    )
     clip_bound: float = _setting('Privacy', 'c: logits are recentred and clipped to [-c, c].', 10.0)
     temperature: float = _setting('Privacy', 'Temperature of private tokens.', 2.0)
     threshold: float | None = _setting(
         'Privacy', 'Distance in [0, 2] above which a token is private; without it every token is.', None
     )
-    threshold_noise_scale: float | None = _setting('Privacy', 'Laplace scale of the threshold; needs --threshold.', None)
+    threshold_noise_scale: float | None = _setting(
+        'Privacy', 'Laplace scale of the threshold; needs --threshold.', None
+    )
     max_private_tokens: int | None = _setting(
         'Privacy', 'r: cap on private tokens of a batch. The guarantee is stated for it.', None
     )
     batches_per_label: int | None = _setting(
-        'Privacy', 'Batches of each label. Without it they follow from a noisy count, charged to the budget.', None
+        'Privacy',
+        'Batches of each label. Without it they follow from a noisy count, charged to the budget.',
+        None,
     )
     count_rho: float = _setting('Privacy', 'rho of the noisy count, where one is drawn.', 0.005)
     aggregate: typing.Literal['mean'] = _setting('Privacy', 'How the votes of a batch are combined.', 'mean')
 
-    prompt: str = _setting('Generation', 'Prompt preset, or a TOML file with private, public and example.', 'pretrained')
+    prompt: str = _setting(
+        'Generation', 'Prompt preset, or a TOML file with private, public and example.', 'pretrained'
+    )
     label_name: str = _setting('Generation', "What prompts call the label, such as 'News Type'.", 'Label')
     text_name: str = _setting('Generation', "What prompts call a text, such as 'Question'.", 'Text')
-    schema: str | None = _setting('Generation', 'File with the text that stands for {schema} in a prompt.', None)
+    schema: str | None = _setting(
+        'Generation', 'File with the text that stands for {schema} in a prompt.', None
+    )
     public_temperature: float = _setting('Generation', 'Temperature of public tokens.', 1.5)
-    public_top_k: int | None = _setting('Generation', 'Sample only from the K most probable public tokens.', None)
+    public_top_k: int | None = _setting(
+        'Generation', 'Sample only from the K most probable public tokens.', None
+    )
     max_prompt_tokens: int = _setting('Generation', 'Length of a prompt; longer texts are cut.', 160)
     max_example_tokens: int = _setting('Generation', 'Length cap of one synthetic example.', 96)
     max_batch_tokens: int | None = _setting(
-        'Generation', 'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold.', None
+        'Generation',
+        'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold.',
+        None,
     )
 
     model: str = _setting('Model', f'Model size: {", ".join(ARCHITECTURES)}.', 'embedded')
-    checkpoint: str | None = _setting('Model', 'Orbax directory or safetensors folder; the embedded model has its own.', None)
+    checkpoint: str | None = _setting(
+        'Model', 'Orbax directory or safetensors folder; the embedded model has its own.', None
+    )
     tokenizer: str | None = _setting('Model', 'SentencePiece file; the embedded model has its own.', None)
-    dtype: typing.Literal['float32', 'bfloat16'] = _setting('Model', 'Type of weights and computation.', 'float32')
+    dtype: typing.Literal['float32', 'bfloat16'] = _setting(
+        'Model', 'Type of weights and computation.', 'float32'
+    )
     micro_batch_size: int | None = _setting(
         'Model', 'Prompts that go through the model together. Default: enough for a typical batch.', None
     )
 
-    output: str | None = _setting('Output', 'Folder of the corpus and its report. Must be empty or of this run.', None)
-    work_dir: str | None = _setting(
-        'Output', "Folder of the run key, plan and finished batches; the curator's own. Default: OUTPUT.curator.", None
+    output: str | None = _setting(
+        'Output', 'Folder of the corpus and its report. Must be empty or of this run.', None
     )
-    run_id: str | None = _setting('Output', "Public name of the run. Default: the output folder's name.", None)
+    work_dir: str | None = _setting(
+        'Output',
+        "Folder of the run key, plan and finished batches; the curator's own. Default: OUTPUT.curator.",
+        None,
+    )
+    run_id: str | None = _setting(
+        'Output', "Public name of the run. Default: the output folder's name.", None
+    )
     shards: int = _setting('Output', 'Parquet files of the corpus.', 8)
 
     runner: str = _setting('Runner', "Beam runner. Beam's own options follow after --.", 'FnApiRunner')
@@ -114,7 +150,9 @@ class JobConfig:
         if self.model not in ARCHITECTURES:
             near = difflib.get_close_matches(self.model, ARCHITECTURES, 1)
             hint = f' Did you mean {near[0]}?' if near else ''
-            raise ValueError(f'Expected a model among {", ".join(ARCHITECTURES)}, got model={self.model!r}.{hint}')
+            raise ValueError(
+                f'Expected a model among {", ".join(ARCHITECTURES)}, got model={self.model!r}.{hint}'
+            )
         if self.model != 'embedded' and (self.checkpoint is None or self.tokenizer is None):
             raise ValueError(
                 f'Expected a checkpoint and a tokenizer for model={self.model!r}, got '
@@ -129,12 +167,16 @@ class JobConfig:
         if self.delta is None and self.records is None:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
-                'Give --delta, or --records N for delta = N ** -1.1. The true number is private and is not used.'
+                'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
             )
         if self.delta is not None and not 0 < self.delta < 1:
-            raise ValueError(f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.')
+            raise ValueError(
+                f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.'
+            )
         if self.records is not None and self.records < 2:
-            raise ValueError(f'Expected records >= 2, got records={self.records}. Declare the public size of the input.')
+            raise ValueError(
+                f'Expected records >= 2, got records={self.records}. Declare the public size of the input.'
+            )
         if bool(self.labels) != (self.label_field is not None):
             raise ValueError(
                 f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
@@ -150,13 +192,19 @@ class JobConfig:
                 f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
                 'Or give --batches-per-label, which needs no count.'
             )
-        for name in ('batches_per_label', 'shards', 'max_prompt_tokens', 'max_record_bytes', 'micro_batch_size'):
+        for name in (
+            'batches_per_label',
+            'shards',
+            'max_prompt_tokens',
+            'max_record_bytes',
+            'micro_batch_size',
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f'Expected {name} >= 1, got {name}={value}. Give a positive whole number.')
         if self.run_id is not None and not _RUN_ID.fullmatch(self.run_id):
             raise ValueError(
-                f'Expected a run id of letters, digits, dot, dash and underscore, got run_id={self.run_id!r}. '
+                f'Expected a run id of letters, digits and "._-", got run_id={self.run_id!r}. '
                 'It names folders and is published.'
             )
         if self.output and self.work_dir and _inside(self.work_dir, self.output):
@@ -230,7 +278,7 @@ class JobConfig:
         Raises:
             ValueError: A setting out of range, or a budget that buys no private token.
         """
-        settings = {
+        settings: dict[str, Any] = {
             'batch_size': self.batch_size,
             'clip_bound': self.clip_bound,
             'temperature': self.temperature,
@@ -261,7 +309,8 @@ class JobConfig:
 
     def to_toml(self) -> str:
         """The config as TOML that `read_config` reads back to an equal one."""
-        lines, panel = [], None
+        lines: list[str] = []
+        panel = None
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.metadata['panel'] != panel:
@@ -325,7 +374,9 @@ def _check_types(config: JobConfig) -> None:
             if _matches(value, option):
                 break
         else:
-            shown = ' or '.join('nothing' if o is types.NoneType else getattr(o, '__name__', str(o)) for o in options)
+            shown = ' or '.join(
+                'nothing' if o is types.NoneType else getattr(o, '__name__', str(o)) for o in options
+            )
             if typing.get_origin(options[0]) is typing.Literal:
                 shown = ' or '.join(map(repr, typing.get_args(options[0])))
             raise ValueError(

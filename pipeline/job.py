@@ -8,11 +8,16 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Mapping, Sequence
+import re
+import traceback
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineResult
 
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
@@ -23,7 +28,7 @@ from models.records import BatchId
 from pipeline import dataset_card, report_page
 from pipeline.config import JobConfig
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
-from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, GenerateText
+from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, GenerateText, write_file
 from transforms.read import ReadRecords, RecordFields, RecordRules, check_input
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
@@ -34,6 +39,12 @@ CONFIG = 'config.toml'
 REPORT = 'privacy_report.json'
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
+# Beam's experiments that show elements, which are records here, in a runner's UI.
+_SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
+# What a runner's error may add to ours: the text of `transforms.generate`, which holds no data.
+_FAILED_STEP = re.compile(r"\[while running '([^'\n]+)'\]")
+_FAILED_BATCH = re.compile(r'Expected batch \d{4}-\d{6} to decode, got error=\w+\.')
+_DECODE_STEP = 'Generate/Decode'
 
 
 def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
@@ -41,7 +52,7 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
     work_dir, output = config.resolved_work_dir, str(config.output)
     key_path = os.path.join(work_dir, RUN_KEY)
     params = settings.params
-    per_unit = {'unit': params.unit, 'examples_per_context': params.examples_per_context}
+    per_unit: Any = {'unit': params.unit, 'examples_per_context': params.examples_per_context}
 
     # records: Record, rejected: Rejection
     records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config))
@@ -70,41 +81,94 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
 
 
-def run(config: JobConfig, beam_arguments: Sequence[str]) -> None:
+def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     """Prepares the folders and runs the job to its end.
+
+    Returns:
+        Beam's result. This project adds no metrics to it.
 
     Raises:
         FileExistsError: The output or the work directory is another run's.
         FileNotFoundError: No input file.
         ValueError: The input lacks a column, the prompt does not fit, or Beam does not
             know one of its options.
-        RuntimeError: A step failed; nothing private is in the text.
+        RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
+            neither the text nor a cause holds anything private.
     """
     settings = generator_settings(config)
     settings.check_prompts(config.label_values)
+    root = beam.Pipeline(options=beam_options(config, beam_arguments))
     prepare(config)
-    options = beam_options(config, beam_arguments)
-    with beam.Pipeline(options=options) as root:
-        build(root, config, settings)
+    build(root, config, settings)
+    # What cannot be pickled fails here, before anything is read: such causes may be shown.
+    root.to_runner_api()
+    try:
+        with root:
+            pass  # Leaving the block runs the graph and waits.
+    except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
+        failure = _keep_failure(config, error, root.applied_labels)
+    else:
+        return root.result
+    raise RuntimeError(failure)
+
+
+def _keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -> str:
+    """Writes a failed run's error into the work directory; returns what anyone may read of it."""
+    work_dir = config.resolved_work_dir
+    name = f'run.{uuid.uuid4().hex}.txt'
+    details = ''.join(traceback.format_exception(error)).encode(errors='replace')
+    write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
+    text = str(error)
+    found = [step for step in _FAILED_STEP.findall(text) if step in steps]
+    step = found[-1] if found else None
+    batch = _FAILED_BATCH.search(text) if step == _DECODE_STEP else None
+    return (
+        f'Expected every step to finish, got step={step!r}, error={type(error).__name__}. '
+        f'{batch[0] + " " if batch else ""}'
+        f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory. '
+        'Remove the cause and repeat the command: the run goes on where it stopped.'
+    )
 
 
 def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
     """Beam's options from the runner and what followed after `--`.
 
     Raises:
-        ValueError: Beam does not know an option; it would drop it with a warning.
+        ValueError: Beam does not know an option and would drop it with a warning, or an
+            option shows records in the runner's UI.
     """
+    # Beam drops without a word what belongs to no option.
+    strays = [
+        argument
+        for before, argument in zip(['', *arguments], arguments)
+        if not argument.startswith('--') and ('=' in before or not before.startswith('--'))
+    ]
+    if strays:
+        raise ValueError(
+            f"Expected only Beam's options, --name=value, after --, got arguments={strays}. "
+            'Check their spelling.'
+        )
     options = PipelineOptions([f'--runner={config.runner}', *arguments])
     known = options.get_all_options(retain_unknown_options=False)
     if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):
-        raise ValueError(f"Expected only Beam's options after --, got options={unknown}. Check their spelling.")
+        raise ValueError(
+            f"Expected only Beam's options after --, got options={unknown}. Check their spelling."
+        )
+    if shown := sorted(_SHOWS_ELEMENTS & set(options.view_as(DebugOptions).experiments or ())):
+        raise ValueError(
+            f'Expected no experiment that samples elements, got experiments={shown}. '
+            'They would show records to everyone who sees the job: leave them out.'
+        )
     return options
 
 
 def record_rules(config: JobConfig) -> RecordRules:
     """What makes a row of the input a record."""
     fields = RecordFields(
-        text=config.text_field, label=config.label_field, unit=config.unit_field, record_id=config.record_id_field
+        text=config.text_field,
+        label=config.label_field,
+        unit=config.unit_field,
+        record_id=config.record_id_field,
     )
     labels = tuple(label for label in config.label_values if label is not None)
     return RecordRules(
@@ -160,8 +224,9 @@ def prepare(config: JobConfig) -> None:
     if known.exists():
         if json.loads(known.read_text()) != identity:
             raise FileExistsError(
-                f'Expected the work directory of this run, got work_dir={str(work_dir)!r}, which holds a run with '
-                f'other settings, input or model. Repeat that run exactly to resume it, or choose another --work-dir.'
+                f'Expected the work directory of this run, got work_dir={str(work_dir)!r}, which holds a run '
+                'with other settings, input or model. Repeat that run exactly to resume it, or choose '
+                'another --work-dir.'
             )
     elif work_dir.exists() and any(work_dir.iterdir()):
         raise FileExistsError(
@@ -170,8 +235,8 @@ def prepare(config: JobConfig) -> None:
         )
     elif output.exists() and any(output.iterdir()):
         raise FileExistsError(
-            f'Expected an empty output folder, got output={str(output)!r}, which holds other files or another '
-            "run's corpus. Choose another --output."
+            f'Expected an empty output folder, got output={str(output)!r}, which holds other files or '
+            "another run's corpus. Choose another --output."
         )
     work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in (work_dir / BATCHES_FOLDER, work_dir / ERRORS_FOLDER, output / DATA_FOLDER):
@@ -179,6 +244,9 @@ def prepare(config: JobConfig) -> None:
     if not (work_dir / RUN_KEY).exists():
         RunKey.new().write(work_dir / RUN_KEY)
     (work_dir / CONFIG).write_text(config.to_toml(), encoding='utf-8')
+    if config.batches_per_label is not None:
+        # For the curator and the progress display; the graph takes it from the config.
+        (work_dir / PLAN).write_text(configured_plan(config).to_json(), encoding='utf-8')
     temporary = work_dir / f'{RUN}.tmp'
     temporary.write_text(json.dumps(identity, indent=2) + '\n')
     temporary.rename(known)
@@ -217,10 +285,20 @@ def software_versions() -> dict[str, str]:
     return {'python': platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
 
 
-def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str, object]:
+def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str, Any]:
     """The config's settings for the report: the mechanism's and the curator's paths are left out."""
     # Paths tell the layout of the curator's machine, and nothing about the guarantee.
-    hidden = {'input', 'output', 'work_dir', 'checkpoint', 'tokenizer', 'schema', 'run_id', 'delta', *params_fields}
+    hidden = {
+        'input',
+        'output',
+        'work_dir',
+        'checkpoint',
+        'tokenizer',
+        'schema',
+        'run_id',
+        'delta',
+        *params_fields,
+    }
     settings = {}
     for field in dataclasses.fields(config):
         if field.name not in hidden:

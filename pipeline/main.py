@@ -4,15 +4,19 @@ Flags are made from the fields of `JobConfig`, so that a field, a key of the TOM
 and a flag are one thing. Heavy libraries are imported when a run starts, not before.
 """
 
+import contextlib
 import dataclasses
+import faulthandler
 import inspect
 import json
 import logging
 import os
 import pathlib
+import re
 import sys
+import tempfile
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import rich.console
@@ -25,6 +29,9 @@ from pipeline.config import JobConfig, read_config
 
 EXIT_FAILED = 1  # a run started and did not finish
 EXIT_USAGE = 2  # the request cannot be carried out as given
+# What TensorFlow, SentencePiece and oneDNN write past Python while they load, when it is
+# no more than information.
+_CHATTER = re.compile(rb'I\d{4} |WARNING: All log messages before absl::|\w+\.cc\(\d+\) LOG\(INFO\)')
 
 app = typer.Typer(
     name='dp-corpus',
@@ -57,7 +64,10 @@ def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
         )
         parameters.append(
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[base | None, option]
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[base | None, option],
             )
         )
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -73,7 +83,8 @@ def _config(path: str | None, flags: dict[str, Any]) -> JobConfig:
 
 
 ConfigFlag = Annotated[
-    str | None, typer.Option('--config', help='TOML file whose keys are the flags below; flags win.', metavar='FILE')
+    str | None,
+    typer.Option('--config', help='TOML file whose keys are the flags below; flags win.', metavar='FILE'),
 ]
 JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
 QuietFlag = Annotated[bool, typer.Option('--quiet', help='Print nothing but errors.')]
@@ -116,13 +127,16 @@ def generate(
         )
     run_plan = plan_lib.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
-    _silence_libraries()
-    from pipeline import job, progress
-
     console.print(
         f'[bold]{job_config.resolved_run_id}[/bold]: ε = {run_plan.epsilon:.4g}, δ = {run_plan.delta:.3g}, '
         f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.'
     )
+    _silence_libraries()
+    with _without_chatter():
+        from pipeline import job, progress
+
+        # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
+        job.generator_settings(job_config).check_prompts(job_config.label_values)
     with progress.watch(job_config.resolved_work_dir, console):
         job.run(job_config, context.args)
     _show_report(str(job_config.output), as_json=as_json, quiet=quiet)
@@ -133,7 +147,8 @@ def report(
     output: Annotated[str, typer.Argument(help="A finished run's corpus folder.", metavar='OUTPUT')],
     as_json: JsonFlag = False,
     html: Annotated[
-        str | None, typer.Option('--html', help='Write the page to this file (- for standard output).', metavar='FILE')
+        str | None,
+        typer.Option('--html', help='Write the page to this file (- for standard output).', metavar='FILE'),
     ] = None,
 ) -> None:
     """Show a finished run's privacy report again, in the terminal, as JSON or as a page."""
@@ -155,7 +170,7 @@ def _read_report(output: str) -> Any:
     path = pathlib.Path(output) / 'privacy_report.json'
     if not path.is_file():
         raise FileNotFoundError(
-            f'Expected the corpus folder of a finished run, got output={output!r} without privacy_report.json. '
+            f'Expected the corpus folder of a finished run, got no privacy_report.json in {output!r}. '
             'Give the folder that --output named.'
         )
     return PrivacyReport.from_json(path.read_text(encoding='utf-8'))
@@ -188,17 +203,52 @@ def _print_plan(run_plan: plan_lib.RunPlan) -> None:
     else:
         rows.append(('Batches', f'about {run_plan.expected_batches:,}'))
         rows.append(('Private tokens', f'about {run_plan.expected_private_tokens:,}'))
-        rows.append(('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated'))
+        rows.append(
+            ('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated')
+        )
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
 
 
 def _silence_libraries() -> None:
-    """Keeps TensorFlow's and Beam's chatter off a run's screen; warnings and errors stay."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    """Keeps TensorFlow's and Beam's chatter off a run's screen; what concerns the user stays."""
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '1')
     os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
-    logging.getLogger().setLevel(logging.WARNING)
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    # Beam says so of a library for BigQuery, which no run uses.
+    root.addFilter(lambda record: not str(record.msg).startswith('apitools not found'))
+    # `job.beam_options` refuses what this one only warns of.
+    logging.getLogger('apache_beam.options.pipeline_options').setLevel(logging.ERROR)
+    # They print the traceback of a failed step, once for every layer. `job.run` keeps it
+    # in the work directory, where a text that quotes data belongs.
+    for name in ('common', 'worker', 'direct', 'portability.fn_api_runner'):
+        logging.getLogger(f'apache_beam.runners.{name}').setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Holds standard error back while native libraries load, then shows all of it but chatter.
+
+    They write to the file descriptor before any of their settings counts. A crash would take
+    what was held with it, so Python's own traceback of one goes to the screen directly.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held, os.fdopen(os.dup(2), 'wb', buffering=0) as screen:
+        had_faulthandler = faulthandler.is_enabled()
+        faulthandler.enable(screen)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(screen.fileno(), 2)
+            faulthandler.disable()
+            if had_faulthandler:
+                faulthandler.enable()
+            held.seek(0)
+            screen.writelines(line for line in held if not _CHATTER.match(line))
 
 
 def main() -> None:
@@ -215,14 +265,24 @@ def main() -> None:
         show = getattr(error, 'show', None)
         if show is not None:
             show()
-            sys.exit(getattr(error, 'exit_code', EXIT_USAGE))
+            _fail(error, getattr(error, 'exit_code', EXIT_USAGE), shown=True)
         _fail(error, EXIT_FAILED)
 
 
-def _fail(error: BaseException, code: int) -> None:
+def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoReturn:
+    """Prints an error with its causes and ends; `shown` where the screen has it already."""
+    causes, cause = [str(error)], error.__cause__
+    while cause is not None:
+        # Stated causes only: `job.run` states none for what a step raised over its data.
+        causes.append(f'{type(cause).__name__}: {cause}')
+        cause = cause.__cause__
+    text = '\n  because of '.join(causes)
     if '--json' in sys.argv:
-        print(json.dumps({'error': str(error), 'exit_code': code}))
-    rich.console.Console(stderr=True).print(f'[red]Error:[/red] {rich.markup.escape(str(error))}', soft_wrap=True)
+        print(json.dumps({'error': text, 'exit_code': code}))
+    if not shown:
+        rich.console.Console(stderr=True).print(
+            f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True
+        )
     sys.exit(code)
 
 

@@ -43,7 +43,9 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
     done = threading.Event()
     with display:
         task = display.add_task('Decoding', total=None, planned='?', tokens=0, rate=0.0)
-        looker = threading.Thread(target=_look, args=(pathlib.Path(work_dir), display, task, done), daemon=True)
+        looker = threading.Thread(
+            target=_look, args=(pathlib.Path(work_dir), display, task, done), daemon=True
+        )
         looker.start()
         try:
             yield

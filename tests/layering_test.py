@@ -1,7 +1,7 @@
 """Imports run one way, launch -> pipeline -> transforms -> models -> models/privacy.
 
-Only models/gemma.py imports gemma, and inside functions. Read from the syntax trees, so that no module has to be imported, and an import inside a function counts
-as well.
+Only models/gemma.py imports gemma, and inside functions. Read from the syntax trees, so that no
+module has to be imported, and an import inside a function counts as well.
 """
 
 import ast

@@ -116,7 +116,7 @@ class _Decode(beam.DoFn):
         generator = self._generator()
         try:
             return generator.generate(batch, self._key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text stays with the curator
             # An exception's text may quote data, and runners log and show it (METHOD 8).
             name = f'{batch.batch_id}.{uuid.uuid4().hex}.txt'
             path = FileSystems.join(self._work_dir, ERRORS_FOLDER, name)

@@ -1,0 +1,1 @@
+"""The small model that ships with the package, and the scripts that made it."""

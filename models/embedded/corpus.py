@@ -154,6 +154,6 @@ def read_topics(data: pathlib.Path, *, num_topics: int = 400) -> list[Topic]:
     topics = cluster_topics(articles + abstracts, num_topics=num_topics)
     classes = collections.defaultdict(list)
     for text in abstracts:
-        classes[text.category].append(text)
+        classes[text.category or ''].append(text)
     topics += [Topic((name,), tuple(group)) for name, group in sorted(classes.items())]
     return topics + read_novels(data)

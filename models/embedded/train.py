@@ -89,9 +89,7 @@ _FIELD_TYPES = {
 }  # fmt: skip
 
 
-def json_records(
-    texts: list[corpus.PublicText], topic: corpus.Topic, rng: np.random.Generator
-) -> list[str]:
+def json_records(texts: list[corpus.PublicText], topic: corpus.Topic, rng: np.random.Generator) -> list[str]:
     """Renders texts as JSON records of one random schema, the schema first.
 
     Returns:
@@ -194,9 +192,9 @@ class Documents:
                 ids += self.block(self.excerpt(texts[i], rng), label)
                 if len(ids) > SEQUENCE_LENGTH:
                     break
-        row = np.zeros(SEQUENCE_LENGTH + 1, np.int32)
-        row[: len(ids[: SEQUENCE_LENGTH + 1])] = ids[: SEQUENCE_LENGTH + 1]
-        return row
+        document = np.zeros(SEQUENCE_LENGTH + 1, np.int32)
+        document[: len(ids)] = ids[: SEQUENCE_LENGTH + 1]
+        return document
 
     def step(self, seed: int, index: int) -> np.ndarray:
         """The documents of training step `index`: `[SEQUENCES_PER_STEP, L + 1]`."""
@@ -216,12 +214,8 @@ def token_losses(model: Any, params: Any, tokens: jax.Array) -> jax.Array:
     length = tokens.shape[1] - 1
     causal = jnp.broadcast_to(jnp.tril(jnp.ones((length, length), bool)), (len(tokens), length, length))
     positions = jnp.broadcast_to(jnp.arange(length), (len(tokens), length))
-    logits = model.apply(
-        {'params': cast}, tokens[:, :-1], positions=positions, attention_mask=causal
-    ).logits
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-        logits.astype(jnp.float32), tokens[:, 1:]
-    )
+    logits = model.apply({'params': cast}, tokens[:, :-1], positions=positions, attention_mask=causal).logits
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), tokens[:, 1:])
     return jnp.where(tokens[:, 1:] == 0, 0.0, losses)
 
 
@@ -253,6 +247,7 @@ def _muon_dimensions(params: Any) -> Any:
 
 def make_optimizer(steps: int) -> optax.GradientTransformation:
     """Muon for the matrices, Adam for the rest, warm-up and linear decay."""
+
     def schedule(peak: float) -> optax.Schedule:
         return optax.schedules.join_schedules(
             [optax.linear_schedule(0.0, peak, 60),
@@ -294,7 +289,6 @@ def train(work_dir: pathlib.Path, documents: Documents, *, steps: int, seed: int
 
     evaluate = jax.jit(functools.partial(mean_loss, model))
     held_out = documents.held_out(32)
-    log = open(work_dir / 'log.jsonl', 'a', encoding='utf-8')
     started, losses = time.time(), []
     first = int(state['step'])
     for index in range(first, steps):
@@ -306,8 +300,8 @@ def train(work_dir: pathlib.Path, documents: Documents, *, steps: int, seed: int
             if (index + 1) % 100 == 0:
                 row['held_out_loss'] = float(evaluate(state['params'], held_out))
             print(json.dumps(row), flush=True)
-            log.write(json.dumps(row) + '\n')
-            log.flush()
+            with open(work_dir / 'log.jsonl', 'a', encoding='utf-8') as log:
+                log.write(json.dumps(row) + '\n')
             losses = []
         saver.save(index + 1, args=ocp.args.StandardSave(state))
     saver.wait_until_finished()
@@ -336,9 +330,7 @@ def main() -> None:
     params = train(args.work_dir, documents, steps=args.steps, seed=args.seed)
     if args.export:
         shutil.copy(tokenizer_path, args.export / 'tokenizer.model')
-        gemma.save_orbax(
-            jax.tree.map(lambda x: x.astype(jnp.bfloat16), params), args.export / 'checkpoint'
-        )
+        gemma.save_orbax(jax.tree.map(lambda x: x.astype(jnp.bfloat16), params), args.export / 'checkpoint')
 
 
 if __name__ == '__main__':

@@ -107,11 +107,17 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
         return 0.0
     high = epsilon_closed_form(rho, delta)
     epsilon = optimize.brentq(
-        lambda e: _log(delta_from_rho(rho, e)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14, maxiter=500
+        lambda e: _log(delta_from_rho(rho, e)) - math.log(delta),
+        0.0,
+        high,
+        xtol=1e-15 * high,
+        rtol=1e-15,
+        maxiter=500,
     )
     # The root is within rounding of the boundary; report the side that holds.
+    step = 1e-15
     while delta_from_rho(rho, epsilon) > delta:
-        epsilon = math.nextafter(epsilon * (1 + 1e-15), math.inf)
+        epsilon, step = epsilon * (1 + step), 2 * step
     return epsilon
 
 
@@ -120,18 +126,28 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
     _check_delta(delta)
     if not epsilon > 0:
         raise ValueError(f'Expected epsilon > 0, got epsilon={epsilon}.')
-    # δ(ρ, ε) increases in ρ. ε-DP is ε²/2-zCDP and the conversion cannot beat ρ <= ε
-    # by more than the δ allows, so the bracket [0, ε + 10 log(1/δ)] holds the root.
-    high = epsilon + 10 * math.log(1 / delta) + 10
+    # δ(ρ, ε) increases in ρ. The closed form's own ρ always fits; no ρ above
+    # ε + 10 log(1/δ) + 10 does.
+    log_inverse = math.log(1 / delta)
+    low = (epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))) ** 2
+    high = epsilon + 10 * log_inverse + 10
     rho = optimize.brentq(
-        lambda x: _log(delta_from_rho(x, epsilon)) - math.log(delta), 0.0, high, xtol=1e-15, rtol=1e-14, maxiter=500
+        lambda x: _log(delta_from_rho(x, epsilon)) - math.log(delta),
+        low,
+        high,
+        xtol=1e-15 * low,
+        rtol=1e-15,
+        maxiter=500,
     )
+    step = 1e-15
     while delta_from_rho(rho, epsilon) > delta:
-        rho = math.nextafter(rho * (1 - 1e-15), 0.0)
+        rho, step = rho * (1 - step), 2 * step
     return rho
 
 
-def solve_max_private_tokens(params: MechanismParams, *, epsilon: float, delta: float, other_rho: float) -> int:
+def solve_max_private_tokens(
+    params: MechanismParams, *, epsilon: float, delta: float, other_rho: float
+) -> int:
     """Largest cap r for which the whole run stays within (epsilon, delta).
 
     Args:

@@ -80,10 +80,22 @@ class MechanismParams:
         for name in ('batch_size', 'max_private_tokens', 'max_example_tokens',
                      'max_batch_tokens', 'examples_per_context'):  # fmt: skip
             value = getattr(self, name)
-            _expect(isinstance(value, int) and value >= 1, f'{name} >= 1', name, value, 'Give a positive whole number.')
+            _expect(
+                isinstance(value, int) and value >= 1,
+                f'{name} >= 1',
+                name,
+                value,
+                'Give a positive whole number.',
+            )
         for name in ('clip_bound', 'temperature', 'public_temperature'):
             value = getattr(self, name)
-            _expect(math.isfinite(value) and value > 0, f'{name} > 0', name, value, 'Give a positive finite number.')
+            _expect(
+                math.isfinite(value) and value > 0,
+                f'{name} > 0',
+                name,
+                value,
+                'Give a positive finite number.',
+            )
         _expect(self.clip_bound / self.temperature <= MAX_CLIP_OVER_TEMPERATURE,
                 f'clip_bound / temperature <= {MAX_CLIP_OVER_TEMPERATURE}', 'clip_bound / temperature',
                 self.clip_bound / self.temperature, 'Lower clip_bound or raise temperature.')  # fmt: skip
@@ -97,12 +109,14 @@ class MechanismParams:
             _expect(math.isfinite(self.threshold), 'a finite threshold', 'threshold', self.threshold,
                     'Leave it out for private tokens only.')  # fmt: skip
             scale = self.threshold_noise_scale
-            _expect(math.isfinite(scale) and scale > 0, 'threshold_noise_scale > 0', 'threshold_noise_scale', scale,
-                    'The test is only private with noise.')  # fmt: skip
+            _expect(math.isfinite(scale) and scale > 0, 'threshold_noise_scale > 0', 'threshold_noise_scale',
+                    scale, 'The test is only private with noise.')  # fmt: skip
         if self.public_top_k is not None:
             _expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
                     'Leave it out for the whole vocabulary.')  # fmt: skip
-        _expect(self.unit in ('example', 'user'), "unit 'example' or 'user'", 'unit', self.unit, 'See METHOD 1.')
+        _expect(
+            self.unit in ('example', 'user'), "unit 'example' or 'user'", 'unit', self.unit, 'See METHOD 1.'
+        )
         _expect(self.aggregate == 'mean', "aggregate 'mean'", 'aggregate', self.aggregate,
                 'It is the one aggregate of this version.')  # fmt: skip
 

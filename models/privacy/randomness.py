@@ -96,15 +96,6 @@ class RunKey:
         return np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype='<u8')
 
 
-def uniform_open(words: np.ndarray) -> np.ndarray:
-    """Maps 64-bit words to float64 uniforms in the open interval (0, 1).
-
-    Uses the 53 leading bits, centred, so that neither 0 nor 1 occurs and the
-    smallest value is 2^-54.
-    """
-    return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-
-
 def laplace(words: np.ndarray, scale: float) -> np.ndarray:
     """Laplace(0, scale) by the exact inverse distribution function, in float64.
 

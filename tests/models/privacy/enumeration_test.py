@@ -363,8 +363,10 @@ def test_a_threshold_that_is_not_refreshed_is_another_distribution() -> None:
     """No divergence rejects it, so the distributions are compared.
 
     One threshold for r private tokens is ((1 + r)Δ/σ)-DP (AboveThreshold with r answers),
-    within the pure price 2rΔ/σ, and on these batches within ρα as well. What it breaks is the composition of r independent runs that the price is derived from: the flags of two
-    runs depend on each other. That the decoding loop has the right one of the two is shown in `tests/models/generate_test.py`.
+    within the pure price 2rΔ/σ, and on these batches within ρα as well. What it breaks is the
+    composition of r independent runs that the price is derived from: the flags of two
+    runs depend on each other. That the decoding loop has the right one of the two is shown in
+    `tests/models/generate_test.py`.
     """
     family, params, stop = _case('two runs')
     right = settings_of(params, stop)

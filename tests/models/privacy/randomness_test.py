@@ -139,14 +139,6 @@ def test_hash_separates_purposes_keys_and_sizes() -> None:
 EXTREMES = np.array([0, 1, 2**10, 2**11, 2**63 - 1, 2**63, 2**64 - 2**11, 2**64 - 1], np.uint64)
 
 
-def test_uniforms_stay_inside_the_open_interval() -> None:
-    uniforms = randomness.uniform_open(EXTREMES)
-    assert uniforms.dtype == np.float64
-    assert (uniforms > 0).all() and (uniforms < 1).all()
-    assert uniforms[0] <= 2.0**-53 and 1 - uniforms[-1] <= 2.0**-53
-    assert (np.diff(uniforms) >= 0).all()
-
-
 def test_laplace_is_finite_and_odd_at_extreme_words() -> None:
     noise = randomness.laplace(EXTREMES, 2.0)
     assert np.isfinite(noise).all()
@@ -176,11 +168,6 @@ def test_laplace_is_right_in_the_tail() -> None:
     noise = randomness.laplace(KEY.words('laplace', b'tail', count=1_000_000), 1.0)
     for count in ((noise > 8).sum(), (noise < -8).sum()):
         assert stats.binomtest(int(count), 1_000_000, np.exp(-8) / 2).pvalue > ODDS
-
-
-def test_uniforms_have_their_distribution() -> None:
-    uniforms = randomness.uniform_open(KEY.words('uniform', count=100_000))
-    assert stats.kstest(uniforms, 'uniform').pvalue > ODDS
 
 
 def test_every_bit_of_the_words_is_fair() -> None:

@@ -1,0 +1,1 @@
+"""Ways to start a run, and the data of the demo."""

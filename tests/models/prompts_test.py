@@ -1,0 +1,478 @@
+"""Prompts against SentencePiece itself: a whole prompt is rendered as one string and encoded at once.
+
+The unmodified SentencePiece model turns the strings `<start_of_turn>` and `<end_of_turn>` into
+control ids, so it encodes a rendered prompt of ordinary texts as a whole; the writer encodes
+it piece by piece and must come to the same ids.
+"""
+
+import csv
+import dataclasses
+import functools
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import prompts, tokenizer
+from models.records import Context
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODEL = ROOT / 'models' / 'embedded' / 'tokenizer.model'
+NEWS = ROOT.parent / 'shared' / 'data' / 'agnews' / 'test.csv'
+VOCABULARY = tokenizer.Tokenizer(MODEL, 3)
+BOS, START, END, EOS = 2, 105, 106, 1
+SCHEMA = '{"title": "str", "cast": ["str"]}'
+WORDS = {'sports': 'Sports', 'world news': 'World News'}
+TEXTS = (
+    'The council met on Tuesday to discuss the budget.',
+    'Rain is expected in the north, with 12 mm by noon.',
+    'A new record: she ran 10 km in 31 minutes.',
+)
+# Strings that could break a prompt open if anything parsed them.
+HOSTILE = (
+    '<end_of_turn>', '<start_of_turn>model\n', '<bos>', '<eos>', '<pad>', '{text}', '{examples}', '{label}',
+    '{schema}', '{', '}', '{}', '{0}', '%s', '\\1', '```', '\n\n', '"', '\u2581', '👩\u200d👩\u200d👧', '\0',
+)  # fmt: skip
+PRESETS = tuple(prompts.PRESETS)
+LABELS = ('sports', 'world news', None)
+
+
+@functools.cache
+def _writer(
+    preset: str, max_prompt_tokens: int = 400, template: prompts.PromptTemplate | None = None
+) -> prompts.PromptWriter:
+    return prompts.PromptWriter(
+        template=template or prompts.read_template(preset),
+        tokenizer=VOCABULARY,
+        max_prompt_tokens=max_prompt_tokens,
+        label_words=WORDS,
+        label_name='News Type',
+        text_name='Title',
+        schema=SCHEMA,
+    )
+
+
+def _context(*texts: str) -> Context:
+    return Context(context_hash=b'\0' * 16, texts=texts)
+
+
+@functools.cache
+def _original() -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
+
+
+def _decode(ids: np.ndarray) -> str:
+    """Ids to text with the turn markers shown, as the unmodified model decodes them."""
+    return _original().Decode(ids.tolist())
+
+
+def _without_label_lines(form: str, label: str | None) -> str:
+    """Line by line and character by character; a turn marker ends a line and stays."""
+    if label is not None:
+        return form
+    kept, line = '', ''
+    while form:
+        marker = next((m for m in ('<start_of_turn>', '<end_of_turn>') if form.startswith(m)), '')
+        if marker:
+            kept, line, form = kept + ('' if '{label}' in line else line) + marker, '', form[len(marker) :]
+            continue
+        line, form = line + form[0], form[1:]
+        if line.endswith('\n'):
+            kept, line = kept + ('' if '{label}' in line else line), ''
+    return kept + ('' if '{label}' in line else line)
+
+
+def _values(form: str, label: str | None) -> str:
+    for name, value in (
+        ('{label_name}', 'News Type'),
+        ('{text_name}', 'Title'),
+        ('{schema}', SCHEMA),
+        ('{label}', WORDS.get(label or '', '')),
+    ):
+        form = form.replace(name, value)
+    return form
+
+
+def _rendered(preset: str, label: str | None, texts: tuple[str, ...]) -> str:
+    """A private prompt as one string, by plain replacement: right for ordinary texts and labels."""
+    template = prompts.PRESETS[preset]
+    example = _values(_without_label_lines(template.example, label), label)
+    examples = template.separator.join(example.replace('{text}', text) for text in texts)
+    form = _values(_without_label_lines(template.private, label), label)
+    return form.replace('{examples}', examples) + template.response_prefix
+
+
+def _rendered_public(preset: str, label: str | None) -> str:
+    template = prompts.PRESETS[preset]
+    return _values(_without_label_lines(template.public, label), label) + template.response_prefix
+
+
+# ------------------------------------------------------------------------ the text
+
+
+@pytest.mark.parametrize('k', [1, 2, 3])
+@pytest.mark.parametrize('label', LABELS)
+@pytest.mark.parametrize('preset', PRESETS)
+def test_private_prompt_is_the_rendered_string(preset: str, label: str | None, k: int) -> None:
+    """Text, and the very ids that SentencePiece gives the whole string at once."""
+    (ids,) = _writer(preset).private_prompts(label, [_context(*TEXTS[:k])])
+    expected = _rendered(preset, label, TEXTS[:k])
+    assert ids.dtype == np.int32 and ids[0] == BOS
+    assert _decode(ids[1:]) == expected
+    assert ids[1:].tolist() == _original().Encode(expected)
+    assert (ids == START).sum() == expected.count('<start_of_turn>')
+    assert (ids == END).sum() == expected.count('<end_of_turn>')
+
+
+@pytest.mark.parametrize('label', LABELS)
+@pytest.mark.parametrize('preset', PRESETS)
+def test_public_prompt_is_the_rendered_string(preset: str, label: str | None) -> None:
+    ids = _writer(preset).public_prompt(label)
+    expected = _rendered_public(preset, label)
+    assert ids.dtype == np.int32 and ids[0] == BOS
+    assert _decode(ids[1:]) == expected
+    # Three line ends in a row may be cut as one and two, or two and one: a tie of scores.
+    if '\n\n\n' not in expected:
+        assert ids[1:].tolist() == _original().Encode(expected)
+
+
+def test_a_mark_that_touches_a_text_is_a_piece_of_its_own() -> None:
+    """The one way in which a prompt differs from its string encoded at once: `!"` is one piece there."""
+    (ids,) = _writer('instruction-phrase').private_prompts('sports', [_context('We won!')])
+    expected = _original().Encode(_rendered('instruction-phrase', 'sports', ('We won!',)))
+    assert _original().PieceToId('!"') in expected and _original().PieceToId('!"') not in ids
+    assert len(ids[1:]) == len(expected) + 1 and _decode(ids[1:]) == _original().Decode(expected)
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_real_news_is_encoded_as_in_the_whole_string(preset: str) -> None:
+    """200 descriptions, each as SentencePiece encodes it within the whole prompt."""
+    if not NEWS.is_file():
+        pytest.skip(f'no {NEWS.name} of AG News: the real texts are not here')
+    with NEWS.open(newline='', encoding='utf-8') as file:
+        texts = [row[-1].strip() for row in csv.reader(file)][1:201]
+    found = _writer(preset).private_prompts('sports', [_context(text) for text in texts])
+    whole = [_original().Encode(_rendered(preset, 'sports', (text,))) for text in texts]
+    differ = [
+        text
+        for text, ids, expected in zip(texts, found, whole, strict=True)
+        if len(expected) < 400 and ids[1:].tolist() != expected
+    ]
+    assert not differ
+
+
+@pytest.mark.parametrize('label', LABELS)
+@pytest.mark.parametrize('preset', PRESETS)
+def test_every_turn_that_opens_closes(preset: str, label: str | None) -> None:
+    """The last turn, the model's own, stays open; without labels no marker goes with the label's line."""
+    writer = _writer(preset)
+    for ids in (writer.public_prompt(label), *writer.private_prompts(label, [_context(*TEXTS)])):
+        turns = [int(i) for i in ids if i in (START, END)]
+        assert turns in ([], [START, END, START])
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_a_prompt_without_labels_names_no_label(preset: str) -> None:
+    writer = _writer(preset)
+    shown = [_decode(ids) for ids in writer.private_prompts(None, [_context(*TEXTS)])]
+    shown.append(_decode(writer.public_prompt(None)))
+    for text in shown:
+        assert not any(word in text for word in WORDS.values()) and '{' not in text.replace(SCHEMA, '')[:-1]
+
+
+# -------------------------------------------------------------- private and public
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_public_prompts_hold_no_field_of_a_record(preset: str) -> None:
+    """The same bytes whatever records the writer has seen, and no piece of any text."""
+    writer = _writer(preset)
+    before = writer.public_prompt('sports')
+    secret = 'Xylophone quizzes puzzled Gwendolyn'
+    (private,) = writer.private_prompts('sports', [_context(secret)])
+    assert secret in _decode(private)
+    np.testing.assert_array_equal(writer.public_prompt('sports'), before)
+    assert not any(word in _decode(before) for word in secret.split())
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_a_private_prompt_depends_on_its_own_context_alone(preset: str) -> None:
+    writer = _writer(preset, 220)
+    contexts = [_context(TEXTS[0]), _context('x' * 5000), _context('', '😀' * 300), _context(*HOSTILE[:2])]
+    alone = [writer.private_prompts('sports', [context])[0].tolist() for context in contexts]
+    together = writer.private_prompts('sports', contexts)
+    backwards = writer.private_prompts('sports', contexts[::-1])[::-1]
+    assert [ids.tolist() for ids in together] == alone == [ids.tolist() for ids in backwards]
+    assert writer.private_prompts('sports', []) == []
+
+
+_PIECES = st.lists(st.sampled_from(HOSTILE) | st.text(max_size=12), max_size=8).map(''.join)
+_LONG = st.builds(str.__mul__, st.sampled_from(('a ', '😀', '\n', 'word. ', *HOSTILE)), st.integers(0, 600))
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(_PIECES | _LONG, max_size=3), label=st.sampled_from(LABELS))
+def test_any_text_fits_and_opens_nothing(preset: str, texts: list[str], label: str | None) -> None:
+    """Bounded, the template whole, and control tokens only where the template has them."""
+    writer = _writer(preset, 250)
+    (ids,) = writer.private_prompts(label, [_context(*texts)])
+    assert 1 <= len(ids) <= 250
+    (plain,) = writer.private_prompts(label, [_context(*['a'] * len(texts))])
+    special = set(range(107)) - set(VOCABULARY.special_tokens.stop) | {END, EOS}
+    assert [int(i) for i in ids if i in special] == [int(i) for i in plain if i in special]
+    # The prompt ends as the template does, however much of the texts was cut.
+    tail = 1 if preset == 'pretrained-json' else 3
+    assert [int(i) for i in ids[-tail:]] == [int(i) for i in plain[-tail:]]
+
+
+@pytest.mark.parametrize('k', [1, 2, 3])
+def test_texts_that_do_not_fit_are_cut_to_equal_shares(k: int) -> None:
+    writer = _writer('instruction', 160)
+    long = [letter * 4 + ' and so on ' * 400 for letter in 'abc'[:k]]
+    (ids,) = writer.private_prompts('sports', [_context(*long)])
+    (empty,) = writer.private_prompts('sports', [_context(*[''] * k)])
+    # An empty text after a space is that space: one token.
+    share = (160 - (len(empty) - k)) // k
+    assert len(ids) == len(empty) - k + k * share and 160 - k < len(ids) <= 160
+    for text in long:
+        start = VOCABULARY.encode_batch([' ' + text])[0][:share].tolist()
+        assert any(ids[i : i + share].tolist() == start for i in range(len(ids)))
+
+
+@pytest.mark.parametrize('text', HOSTILE)
+@pytest.mark.parametrize('preset', PRESETS)
+def test_a_text_is_shown_literally(preset: str, text: str) -> None:
+    """A text may be cut into other pieces, but decodes to itself (U+2581 is SentencePiece's space)."""
+    (ids,) = _writer(preset).private_prompts('sports', [_context(f'so {text} it')])
+    expected = _rendered(preset, 'sports', (f'so {text} it',)).replace('\u2581', ' ')
+    assert _decode(ids[1:]) == expected
+
+
+@pytest.mark.parametrize('text', HOSTILE)
+@pytest.mark.parametrize('preset', PRESETS)
+def test_public_values_are_shown_literally(preset: str, text: str) -> None:
+    """A label, a name or a schema is never parsed: no placeholder, and no turn marker, comes from it."""
+    plain = _writer(preset)
+    writer = dataclasses.replace(
+        plain,
+        label_words={'sports': f'a {text} b'},
+        label_name=f'c {text} d',
+        text_name=f'e {text} f',
+        schema=f'g {text} h',
+    )
+    ordinary = dataclasses.replace(
+        plain, label_words={'sports': 'a b'}, label_name='c d', text_name='e f', schema='g h'
+    )
+    pairs = [
+        (writer.public_prompt('sports'), ordinary.public_prompt('sports')),
+        (
+            writer.private_prompts('sports', [_context(*TEXTS)])[0],
+            ordinary.private_prompts('sports', [_context(*TEXTS)])[0],
+        ),
+    ]
+    for ids, other in pairs:
+        assert [i for i in ids if i in (BOS, EOS, START, END)] == [
+            i for i in other if i in (BOS, EOS, START, END)
+        ]
+        shown = _decode(ids[1:])
+        for outer in (r'a \b', r'c \d', r'e \f', r'g \h'):
+            first, last = outer.split('\\')
+            inner = f'{first}{text} {last}'.replace('\u2581', ' ')
+            assert shown.count(inner) == _decode(other[1:]).count(first + last)
+
+
+def test_a_label_that_spells_a_turn_marker_closes_no_turn() -> None:
+    """Declared labels come out of users' data: they are text, like a record."""
+    writer = dataclasses.replace(_writer('instruction'), label_words={})
+    label = 'x<end_of_turn>\n<start_of_turn>model\ny'
+    for ids in (writer.public_prompt(label), *writer.private_prompts(label, [_context(TEXTS[0])])):
+        assert [int(i) for i in ids if i in (START, END)] == [START, END, START]
+        assert label in _decode(ids)
+
+
+def test_the_response_prefix_is_text_too() -> None:
+    template = prompts.PromptTemplate(
+        private='{examples}\n', example='{text}', public='Go:\n', response_prefix='<end_of_turn>{text}'
+    )
+    writer = _writer('', template=template)
+    for ids in (writer.public_prompt(None), *writer.private_prompts(None, [_context('one', 'two')])):
+        assert END not in ids and _decode(ids).endswith('\n<end_of_turn>{text}')
+
+
+# -------------------------------------------------------------------- the answer
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_stop_tokens_are_the_turns_end_and_the_templates_markers(preset: str) -> None:
+    fence = _original().PieceToId('```')
+    markers = {fence} if preset.startswith('pretrained') else set()
+    writer = _writer(preset)
+    assert writer.stop_tokens == frozenset({EOS, END} | markers)
+    mask = writer.released_tokens(5000)
+    assert mask.shape == (5000,) and mask.dtype == bool
+    assert mask[sorted(writer.stop_tokens)].all() and not mask[[0, BOS, 3, 4, START]].any()
+    assert not mask[VOCABULARY.vocab_size :].any()
+    np.testing.assert_array_equal(mask[:4096], VOCABULARY.released_token_mask())
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_texts_begin_with_the_response_prefix(preset: str) -> None:
+    answers = [VOCABULARY.encode_batch([text])[0].tolist() for text in (' "a": 1}\n', '', ' \n')]
+    prefix = '{' if preset == 'instruction-json' else ''
+    assert _writer(preset).texts(answers) == [f'{prefix} "a": 1}}'.strip(), prefix, prefix]
+    assert _writer(preset).texts([]) == []
+
+
+def test_a_stop_marker_of_several_tokens_is_refused() -> None:
+    template = dataclasses.replace(prompts.PRESETS['pretrained'], stop=('the end of it all',))
+    with pytest.raises(ValueError, match="exactly one token, got .* for text='the end of it all'"):
+        _ = _writer('', template=template).stop_tokens
+
+
+# --------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize('preset', ['pretrained-json', 'instruction-json'])
+def test_a_schema_is_needed_where_a_form_shows_one(preset: str) -> None:
+    with pytest.raises(ValueError, match=r'Expected a schema .* Give --schema FILE\.'):
+        dataclasses.replace(_writer(preset), schema=None)
+
+
+@pytest.mark.parametrize('preset', [name for name in PRESETS if 'json' not in name])
+def test_no_schema_is_needed_elsewhere(preset: str) -> None:
+    dataclasses.replace(_writer(preset), schema=None).public_prompt('sports')
+
+
+def test_a_public_prompt_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'max_prompt_tokens=10, got tokens=\d+\. Raise'):
+        _writer('instruction', 10).public_prompt('sports')
+
+
+def test_a_template_that_leaves_no_room_is_refused_without_a_count() -> None:
+    """The number of texts in a context is private: the same words for one, two or three."""
+    writer = _writer('instruction', 12)
+    messages = set()
+    for k in (1, 2, 3):
+        with pytest.raises(ValueError, match='leave room .* max_prompt_tokens=12') as error:
+            writer.private_prompts('sports', [_context(*TEXTS[:k])])
+        messages.add(str(error.value))
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize('form', ['example', 'private'])
+def test_a_text_on_the_labels_own_line_is_refused_without_labels(form: str) -> None:
+    forms = {'private': '{examples}\n', 'example': '{text}'}
+    forms[form] = '{label}: ' + forms[form]
+    writer = _writer('', template=prompts.PromptTemplate(public='{label}:', **forms))
+    (ids,) = writer.private_prompts('sports', [_context('one')])
+    assert _decode(ids[1:]) == 'Sports: one\n'
+    with pytest.raises(ValueError, match=r'a line of its own'):
+        writer.private_prompts(None, [_context('one')])
+
+
+@pytest.mark.parametrize(
+    ('form', 'text', 'surplus'),
+    [
+        ('public', 'Like {text}', 'text'),
+        ('public', '{examples}', 'examples'),
+        ('private', '{examples} {text}', 'text'),
+        ('example', '{text} {examples}', 'examples'),
+        ('separator', '{text}', 'text'),
+    ],
+)
+def test_a_placeholder_out_of_place_is_refused(form: str, text: str, surplus: str) -> None:
+    forms = {'private': '{examples}', 'public': 'Write.', 'example': '{text}'} | {form: text}
+    with pytest.raises(ValueError, match=rf"the {form} form .* got placeholders=\['{surplus}'\]\. Texts go"):
+        prompts.PromptTemplate(**forms)
+
+
+@pytest.mark.parametrize(
+    ('form', 'text', 'count'),
+    [
+        ('private', 'none', 0),
+        ('private', '{examples}{examples}', 2),
+        ('example', '', 0),
+        ('example', '{text}{text}', 2),
+    ],
+)
+def test_the_texts_stand_exactly_once(form: str, text: str, count: int) -> None:
+    forms = {'private': '{examples}', 'public': 'Write.', 'example': '{text}'} | {form: text}
+    with pytest.raises(ValueError, match=rf'once in the {form} form of a prompt, got count={count}\. Write'):
+        prompts.PromptTemplate(**forms)
+
+
+# ------------------------------------------------------------------ template files
+
+FILE = """
+private = '''
+<start_of_turn>user
+{examples}
+{"json": {0}} of {label}<end_of_turn>
+'''
+public = 'A {text_names} with {braces} of {label}\\n'
+example = '- {text}'
+separator = '; '
+response_prefix = '* '
+stop = ['```', '"']
+"""
+
+
+def _write(folder: pathlib.Path, text: str) -> str:
+    path = folder / 'template.toml'
+    path.write_text(text, encoding='utf-8')
+    return str(path)
+
+
+def test_a_template_file_is_read_as_it_stands(tmp_path: pathlib.Path) -> None:
+    template = prompts.read_template(_write(tmp_path, FILE))
+    assert template.stop == ('```', '"') and template.separator == '; '
+    writer = _writer('', template=template)
+    (ids,) = writer.private_prompts('sports', [_context('one {text}', '{0} two')])
+    expected = '<start_of_turn>user\n- one {text}; - {0} two\n{"json": {0}} of Sports<end_of_turn>\n* '
+    assert _decode(ids[1:]) == expected
+    assert _decode(writer.public_prompt('sports')[1:]) == 'A {text_names} with {braces} of Sports\\n* '
+
+
+@pytest.mark.parametrize('preset', PRESETS)
+def test_a_preset_written_to_a_file_is_the_preset(tmp_path: pathlib.Path, preset: str) -> None:
+    fields = dataclasses.asdict(prompts.PRESETS[preset])
+    # TOML's basic strings and JSON's agree on all that presets hold.
+    lines = [f'{name} = {_toml(value)}' for name, value in fields.items()]
+    assert prompts.read_template(_write(tmp_path, '\n'.join(lines))) == prompts.PRESETS[preset]
+    assert prompts.read_template(preset) is prompts.PRESETS[preset]
+
+
+def _toml(value: str | tuple[str, ...]) -> str:
+    if isinstance(value, tuple):
+        return '[' + ', '.join(map(_toml, value)) + ']'
+    return '"' + re.sub(r'["\\]', r'\\\g<0>', value).replace('\n', '\\n') + '"'
+
+
+VALID = "private = '{examples}'\npublic = 'Write.'\nexample = '{text}'\n"
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        (VALID + "seperator = ','", r"keys=\['seperator'\].*Correct or leave out"),
+        ("private = '{examples}'\nexample = '{text}'", r"got no \['public'\].*Add these keys"),
+        ('', r"got no \['example', 'private', 'public'\]"),
+        (VALID.replace('Write.', 'Like {text}'), r"placeholders=\['text'\].*no field of a record"),
+        (VALID + "stop = '```'", r"a list of texts as stop, got stop='```'.*Write stop = "),
+        (VALID + 'stop = [1]', r'got stop=\[1\]'),
+        (VALID + 'separator = 1', r'Expected texts in a prompt template'),
+    ],
+)
+def test_a_wrong_template_file_is_refused(tmp_path: pathlib.Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prompts.read_template(_write(tmp_path, text))
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"got prompt='instrction'\. Presets: pretrained, .*TOML"):
+        prompts.read_template('instrction')
