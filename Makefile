@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	rm -rf demo
-	$(BIN)/python -m launch.demo_records --output demo/records.jsonl
+	$(BIN)/python -m launch.demo_records --output demo/records.jsonl --records 8000
 	$(BIN)/dp-corpus generate --config launch/demo.toml
 	@echo
 	@echo "Open demo/corpus/privacy_report.html; the corpus lies in demo/corpus/data."

@@ -182,6 +182,10 @@ class JobConfig:
                 f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
                 f'label_field={self.label_field!r}. Labels are declared, never read from the records.'
             )
+        if len(set(self.label_values)) < len(self.label_values):
+            raise ValueError(
+                f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
+            )
         if (self.unit == 'user') != (self.unit_field is not None):
             raise ValueError(
                 f"Expected unit_field exactly with unit='user', got unit={self.unit!r}, "
@@ -216,11 +220,14 @@ class JobConfig:
 
     @property
     def resolved_delta(self) -> float:
-        """delta as given, or `records ** -1.1` of the declared number."""
+        """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
         if self.delta is not None:
             return self.delta
         assert self.records is not None  # __post_init__
-        return self.records**-1.1
+        exact = self.records**-1.1
+        unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
+        # Through text, so that the number that is printed is the number that is meant.
+        return float(f'{math.floor(exact / unit) * unit:.2e}')
 
     @property
     def noisy_count_rho(self) -> float:

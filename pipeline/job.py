@@ -23,7 +23,7 @@ from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.privacy import report
 from models.privacy.randomness import RunKey
-from models.prompts import read_template
+from models.prompts import PRESETS, read_template
 from models.records import BatchId
 from pipeline import dataset_card, report_page
 from pipeline.config import JobConfig
@@ -39,6 +39,7 @@ CONFIG = 'config.toml'
 REPORT = 'privacy_report.json'
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
+_HASHED_BYTES = 64 * 2**20
 # Beam's experiments that show elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
 # What a runner's error may add to ours: the text of `transforms.generate`, which holds no data.
@@ -228,7 +229,7 @@ def prepare(config: JobConfig) -> None:
                 'with other settings, input or model. Repeat that run exactly to resume it, or choose '
                 'another --work-dir.'
             )
-    elif work_dir.exists() and any(work_dir.iterdir()):
+    elif work_dir.exists() and any(path.name != f'{RUN}.tmp' for path in work_dir.iterdir()):
         raise FileExistsError(
             f'Expected an empty work directory, got work_dir={str(work_dir)!r}, which holds other files. '
             'Choose another --work-dir.'
@@ -238,22 +239,35 @@ def prepare(config: JobConfig) -> None:
             f'Expected an empty output folder, got output={str(output)!r}, which holds other files or '
             "another run's corpus. Choose another --output."
         )
-    work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    work_dir.mkdir(parents=True, exist_ok=True)
+    work_dir.chmod(0o700)
+    temporary = work_dir / f'{RUN}.tmp'
+    temporary.write_text(json.dumps(identity, indent=2) + '\n')
+    temporary.rename(known)
     for folder in (work_dir / BATCHES_FOLDER, work_dir / ERRORS_FOLDER, output / DATA_FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
+    started = any((work_dir / BATCHES_FOLDER).glob('*.json'))
+    for name in (RUN_KEY, PLAN):
+        if started and not (work_dir / name).exists():
+            # Another key or plan would deal the records out anew: some would vote twice.
+            raise FileNotFoundError(
+                f'Expected the key and the plan beside finished batches, got no {name} in {str(work_dir)!r}. '
+                'Restore it, or start a new run, which spends its budget anew.'
+            )
     if not (work_dir / RUN_KEY).exists():
         RunKey.new().write(work_dir / RUN_KEY)
     (work_dir / CONFIG).write_text(config.to_toml(), encoding='utf-8')
     if config.batches_per_label is not None:
         # For the curator and the progress display; the graph takes it from the config.
         (work_dir / PLAN).write_text(configured_plan(config).to_json(), encoding='utf-8')
-    temporary = work_dir / f'{RUN}.tmp'
-    temporary.write_text(json.dumps(identity, indent=2) + '\n')
-    temporary.rename(known)
 
 
 def fingerprint(config: JobConfig) -> dict[str, str]:
-    """What may not change between a run and its resumption: config, input and model, as digests."""
+    """What may not change between a run and its resumption: config, input and model, as digests.
+
+    The input is known by its files' names, sizes and times: reading it all would take
+    as long as the run's first stage.
+    """
     files = check_input(str(config.input), record_rules(config).fields)
     sizes = FileSystems.match(files)
     listing = sorted(
@@ -263,8 +277,12 @@ def fingerprint(config: JobConfig) -> dict[str, str]:
     )
     model = hashlib.sha256()
     for path in sorted(_model_files(config)):
-        model.update(path.name.encode())
-        model.update(str(path.stat().st_size).encode())
+        # Small files by content; weights by size and time, since they can be tens of gigabytes.
+        status = path.stat()
+        small = status.st_size <= _HASHED_BYTES
+        content = path.read_bytes() if small else str(status.st_mtime_ns).encode()
+        for part in (path.name.encode(), str(status.st_size).encode(), content):
+            model.update(hashlib.sha256(part).digest())
     return {
         'run_id': config.resolved_run_id,
         'config': hashlib.sha256(config.to_toml().encode()).hexdigest(),
@@ -276,7 +294,8 @@ def fingerprint(config: JobConfig) -> dict[str, str]:
 
 def _model_files(config: JobConfig) -> list[pathlib.Path]:
     checkpoint = config.checkpoint_path
-    return [config.tokenizer_path, *(path for path in checkpoint.rglob('*') if path.is_file())]
+    texts = [pathlib.Path(name) for name in (config.prompt, config.schema) if name and name not in PRESETS]
+    return [config.tokenizer_path, *texts, *(path for path in checkpoint.rglob('*') if path.is_file())]
 
 
 def software_versions() -> dict[str, str]:
@@ -304,6 +323,8 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
         if field.name not in hidden:
             value = getattr(config, field.name)
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
+    if config.prompt not in PRESETS:
+        settings['prompt'] = 'own template'
     return settings
 
 

@@ -274,7 +274,8 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
     causes, cause = [str(error)], error.__cause__
     while cause is not None:
         # Stated causes only: `job.run` states none for what a step raised over its data.
-        causes.append(f'{type(cause).__name__}: {cause}')
+        if str(cause) not in causes[-1]:
+            causes.append(f'{type(cause).__name__}: {cause}')
         cause = cause.__cause__
     text = '\n  because of '.join(causes)
     if '--json' in sys.argv:

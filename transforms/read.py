@@ -22,6 +22,7 @@ import codecs
 import csv
 import dataclasses
 import enum
+import itertools
 import json
 import lzma
 import math
@@ -63,6 +64,10 @@ _CODECS: dict[str, Callable[[], Any]] = {
 }
 # `bz2` reports a bad stream as a bare OSError.
 _CODEC_ERRORS = (zlib.error, OSError, EOFError, lzma.LZMAError, zstandard.ZstdError)
+
+
+# Records of a file without a header row that show how many columns it has.
+_ROWS_LOOKED_AT = 1000
 
 
 class Reason(enum.Enum):
@@ -624,15 +629,18 @@ def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str
 
 def _csv_columns(file: BinaryIO, codec: str | None, fields: RecordFields) -> set[str] | None:
     """Column names that occur once in the first row; None where no row can be looked at."""
+    rows = csv_rows(decompressed(file, codec))
     try:
-        row, _ = next(csv_rows(decompressed(file, codec)), (None, b''))
+        if fields.positional:
+            # The widest of many: one short or bad record is a rejection later on, and
+            # no reason to stop.
+            head = [row for row, _ in itertools.islice(rows, _ROWS_LOOKED_AT) if not isinstance(row, Reason)]
+            return {str(place) for place in range(max(map(len, head)))} if head else None
+        row, _ = next(rows, (None, b''))
     except CorruptStream:
         return None
     if row is None:
         return None
-    if fields.positional:
-        # A bad first record is a rejection later on, and no reason to stop.
-        return None if isinstance(row, Reason) else {str(place) for place in range(len(row))}
     return set() if isinstance(row, Reason) else {name for name in row if row.count(name) == 1}
 
 

@@ -313,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--data', type=pathlib.Path, required=True)
     parser.add_argument('--work-dir', type=pathlib.Path, required=True)
-    parser.add_argument('--steps', type=int, default=2200)
+    parser.add_argument('--steps', type=int, default=1500)
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--export', type=pathlib.Path, help='folder for tokenizer.model and checkpoint/')
     args = parser.parse_args()

@@ -10,8 +10,10 @@ import enum
 import math
 from typing import Literal
 
-# Tokens at the clip floor weigh e^(−2c/τ) against the top. Up to this ratio the
-# sampler's 64-bit draws resolve that weight to a relative error below 1e-5.
+# Tokens at the clip floor weigh e^(−2c/τ) against the top in a batch of s contexts.
+# Up to this ratio the sampler's 64-bit draws resolve that weight to a relative error
+# below 1e-5; in a larger batch the floor lies lower, and what is lost there is an
+# absolute 2^-64 for each token.
 MAX_CLIP_OVER_TEMPERATURE = 15.0
 
 Aggregate = Literal['mean']

@@ -66,9 +66,15 @@ class RunKey:
         Raises:
             FileExistsError: There is a key already.
         """
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, 'wb') as file:
-            file.write(self._secret)
+        temporary = path.with_name(f'{path.name}.{secrets.token_hex(8)}.tmp')
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, 'wb') as file:
+                file.write(self._secret)
+            # A link appears whole or not at all, and never over a key that is there.
+            os.link(temporary, path)
+        finally:
+            temporary.unlink()
 
     def hash(self, purpose: str, *parts: bytes, size: int = HASH_BYTES) -> bytes:
         """Keyed hash of `parts` under a purpose.

@@ -135,7 +135,7 @@ class PrivacyReport:
           adding or removing any one record: no set of outputs becomes more than e^3.88 times as likely,
           plus 1e-6.'
         unit_of_privacy: 'One record: one row of the input, which is one context of its own.'
-        epsilon: 3.8714263862773617
+        epsilon: 3.8714263862773612
         delta: 1.0e-06
         epsilon_closed_form: 4.319658514473728
         rho_total: 0.29335063437139564
@@ -200,8 +200,8 @@ class PrivacyReport:
           batch size, whatever a batch holds.
         - A context's logits do not depend on the other contexts of its batch.
         - A batch stops at 300 private tokens, in the middle of an example if need be.
-        - All randomness derives from a secret 256-bit run key by name, so that a step that is repeated
-          draws the same noise and is not a second release.
+        - All randomness of decoding derives from a secret 256-bit run key by name, so that a step
+          that is repeated draws the same noise and is not a second release.
         - A malformed record, or one whose label is not declared, is left out without stopping the
           run and without a trace in any released file.
         assumptions_of_curator:
@@ -664,8 +664,8 @@ def _assumptions_enforced(params: MechanismParams, noisy_counts_rho: float) -> t
         "A context's logits do not depend on the other contexts of its batch.",
         f'A batch stops at {params.max_private_tokens:,} private tokens, in the middle of an example if '
         'need be.',
-        'All randomness derives from a secret 256-bit run key by name, so that a step that is repeated '
-        'draws the same noise and is not a second release.',
+        'All randomness of decoding derives from a secret 256-bit run key by name, so that a step that is '
+        'repeated draws the same noise and is not a second release.',
         'A malformed record, or one whose label is not declared, is left out without stopping the run and '
         'without a trace in any released file.',
     )

@@ -1,0 +1,256 @@
+"""The config: one field, one key, one flag; precedence, types, and errors that say what to do."""
+
+import dataclasses
+import inspect
+import pathlib
+import tomllib
+import typing
+from typing import Any
+
+import pytest
+import typer.main
+
+from models.privacy import accounting
+from pipeline import main
+from pipeline.config import JobConfig, read_config
+
+ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8}
+FIELDS = [field.name for field in dataclasses.fields(JobConfig)]
+# The names that users and launch files rely on.
+PRODUCT_FLAGS = {
+    '--config', '--input', '--text-field', '--label-field', '--labels', '--unit', '--unit-field',
+    '--record-id-field', '--examples-per-context', '--records', '--output', '--work-dir', '--run-id',
+    '--model', '--checkpoint', '--tokenizer', '--prompt', '--epsilon', '--delta', '--batch-size',
+    '--clip-bound', '--temperature', '--threshold', '--threshold-noise-scale', '--public-temperature',
+    '--public-top-k', '--max-private-tokens', '--max-example-tokens', '--batches-per-label',
+    '--aggregate', '--shards', '--runner', '--json', '--quiet',
+}  # fmt: skip
+
+
+def config(**settings: Any) -> JobConfig:
+    return JobConfig(**(ENOUGH | settings))
+
+
+def write_toml(folder: pathlib.Path, text: str) -> str:
+    path = folder / 'run.toml'
+    path.write_text(text, encoding='utf-8')
+    return str(path)
+
+
+# --- Files and flags -------------------------------------------------------------
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: pathlib.Path) -> None:
+    path = write_toml(tmp_path, 'delta = 1e-5\nmax_private_tokens = 8\nbatch_size = 32\nshards = 3\n')
+    read = read_config(path, {'batch_size': 128, 'shards': None})
+    assert (read.batch_size, read.shards, read.delta) == (128, 3, 1e-5)
+    assert read.clip_bound == JobConfig(**ENOUGH).clip_bound
+
+
+@pytest.mark.parametrize(
+    'text, flag',
+    [('max_private_tokens = 8', {'epsilon': 3.0}), ('epsilon = 3.0', {'max_private_tokens': 5})],
+)
+def test_a_flag_replaces_its_counterpart_in_the_file(
+    tmp_path: pathlib.Path, text: str, flag: dict[str, Any]
+) -> None:
+    read = read_config(write_toml(tmp_path, f'delta = 1e-5\n{text}\n'), flag)
+    assert {'epsilon': read.epsilon, 'max_private_tokens': read.max_private_tokens} == (
+        {'epsilon': None, 'max_private_tokens': None} | flag
+    )
+
+
+def test_unknown_key_is_refused_with_the_near_one(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match=r"key='batchsize'.*Did you mean batch_size\?"):
+        read_config(write_toml(tmp_path, 'batchsize = 3\n'), ENOUGH)
+    with pytest.raises(ValueError, match=r"key='zzzz'.*--help"):
+        read_config(write_toml(tmp_path, 'zzzz = 3\n'), ENOUGH)
+
+
+def test_a_file_that_is_not_there_or_no_toml(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError, match='not there'):
+        read_config(str(tmp_path / 'none.toml'), ENOUGH)
+    with pytest.raises(ValueError, match='Expected TOML'):
+        read_config(write_toml(tmp_path, 'delta = \n'), ENOUGH)
+
+
+def test_toml_round_trip(tmp_path: pathlib.Path) -> None:
+    before = config(
+        input='a.jsonl,b*.csv.gz', output='out', label_field='label', labels=('a=A "quoted" word', 'ü\\b'),
+        unit='user', unit_field='customer', records=1000, threshold=0.5, threshold_noise_scale=0.1,
+        keep_rejected=True, clip_bound=9, run_id='run-1', work_dir='secret', public_top_k=1024,
+    )  # fmt: skip
+    after = read_config(write_toml(tmp_path, before.to_toml()), {})
+    assert after == before
+    assert after.to_toml() == before.to_toml()
+
+
+def test_toml_of_the_defaults_names_every_field(tmp_path: pathlib.Path) -> None:
+    text = config().to_toml()
+    assert read_config(write_toml(tmp_path, text), {}) == config()
+    unset = {line.split()[1] for line in text.splitlines() if line.endswith('is not set')}
+    assert unset | set(tomllib.loads(text)) == set(FIELDS)
+
+
+# --- Types -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'name, value',
+    [
+        ('batch_size', 3.5), ('batch_size', '64'), ('batch_size', True), ('clip_bound', '10'),
+        ('delta', True), ('labels', 'a,b'), ('labels', (1, 2)), ('keep_rejected', 1), ('input', 3),
+        ('unit', 'users'), ('aggregate', 'median'), ('dtype', 'float16'), ('text_field', None),
+        ('records', 10.0),
+    ],
+)  # fmt: skip
+def test_wrong_types_name_the_field(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f'got {name}='):
+        config(**{name: value})
+
+
+def test_literals_are_spelt_out() -> None:
+    with pytest.raises(ValueError, match="'example' or 'user'"):
+        config(unit='person')
+
+
+def test_whole_numbers_serve_as_floats() -> None:
+    assert config(clip_bound=10) == config(clip_bound=10.0)
+    assert isinstance(config(clip_bound=10).clip_bound, float)
+
+
+# --- Settings that do not fit ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'settings, expectation, remedy',
+    [
+        ({'model': 'gema3-1b'}, "model='gema3-1b'", 'Expected a model among'),
+        ({'model': 'gemma3-1b'}, 'a checkpoint and a tokenizer', '--model embedded'),
+        ({'model': 'gemma3-1b', 'checkpoint': 'a'}, 'tokenizer=None', '--tokenizer'),
+        ({'epsilon': 1.0}, 'either epsilon or max_private_tokens', 'give one'),
+        ({'max_private_tokens': None}, 'either epsilon or max_private_tokens', 'give one'),
+        ({'delta': None}, 'delta or a declared number', '--records N'),
+        ({'delta': 0.0}, '0 < delta < 1', r'records \*\* -1.1'),
+        ({'delta': 1.0}, '0 < delta < 1', r'records \*\* -1.1'),
+        ({'delta': float('nan')}, '0 < delta < 1', r'records \*\* -1.1'),
+        ({'records': 1}, 'records >= 2', 'public size'),
+        ({'labels': ('a',)}, 'labels and label_field together', 'declared, never read'),
+        ({'label_field': 'label'}, 'labels and label_field together', 'declared, never read'),
+        ({'label_field': 'label', 'labels': ('a', 'b', 'a=other')}, 'distinct labels', 'once'),
+        ({'unit': 'user'}, 'unit_field exactly with', '--unit user'),
+        ({'unit_field': 'customer'}, 'unit_field exactly with', '--unit user'),
+        ({'count_rho': 0.0}, 'count_rho > 0', '--batches-per-label'),
+        ({'count_rho': float('inf')}, 'count_rho > 0', '--batches-per-label'),
+        ({'batches_per_label': 0}, 'batches_per_label >= 1', 'positive whole number'),
+        ({'shards': 0}, 'shards >= 1', 'positive whole number'),
+        ({'max_prompt_tokens': 0}, 'max_prompt_tokens >= 1', 'positive whole number'),
+        ({'max_record_bytes': -1}, 'max_record_bytes >= 1', 'positive whole number'),
+        ({'micro_batch_size': 0}, 'micro_batch_size >= 1', 'positive whole number'),
+        ({'run_id': 'a b'}, 'letters, digits', 'published'),
+        ({'run_id': '../up'}, 'letters, digits', 'published'),
+        ({'output': 'out', 'work_dir': 'out'}, 'outside the output', 'holds the key'),
+        ({'output': 'out', 'work_dir': 'out/curator/'}, 'outside the output', 'holds the key'),
+        ({'batch_size': 0}, 'batch_size >= 1', 'positive whole number'),
+        ({'threshold': 0.5}, 'threshold and threshold_noise_scale together', 'Set both'),
+        ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower clip_bound'),
+        ({'temperature': 0.0}, 'temperature > 0', 'positive finite'),
+        ({'public_top_k': 0}, 'public_top_k >= 1', 'whole vocabulary'),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], expectation: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=expectation) as caught:
+        config(**settings)
+    assert caught.match(remedy)
+
+
+def test_a_near_model_is_suggested() -> None:
+    with pytest.raises(ValueError, match=r'Did you mean embedded\?'):
+        config(model='embeded')
+
+
+def test_a_budget_that_buys_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match='epsilon=1e-06'):
+        config(max_private_tokens=None, epsilon=1e-6, batch_size=1, batches_per_label=1)
+
+
+# --- What follows from the settings ----------------------------------------------
+
+
+def test_delta_from_the_declared_records() -> None:
+    assert config(delta=None, records=1000).resolved_delta == pytest.approx(1000**-1.1)
+    assert config(delta=1e-3, records=1000).resolved_delta == 1e-3
+
+
+def test_epsilon_solves_for_the_largest_cap() -> None:
+    solved = config(max_private_tokens=None, epsilon=4.0)
+    cap = solved.params().max_private_tokens
+
+    def epsilon(tokens: int) -> float:
+        params = dataclasses.replace(solved.params(), max_private_tokens=tokens)
+        return accounting.epsilon_from_rho(
+            accounting.generation_rho(params) + solved.noisy_count_rho, solved.resolved_delta
+        )
+
+    assert epsilon(cap) <= 4.0 < epsilon(cap + 1)
+
+
+def test_counts_are_charged_only_where_they_are_drawn() -> None:
+    assert config().noisy_count_rho == 0.005
+    assert config(batches_per_label=2).noisy_count_rho == 0
+
+
+def test_labels_and_their_words() -> None:
+    labelled = config(label_field='label', labels=('1=World news', 'Sports', 'x=a=b'))
+    assert labelled.label_values == ('1', 'Sports', 'x')
+    assert labelled.label_words == {'1': 'World news', 'Sports': 'Sports', 'x': 'a=b'}
+    assert config().label_values == (None,)
+
+
+def test_folders_and_names() -> None:
+    given = config(output='some/corpus 1/')
+    assert given.resolved_work_dir == 'some/corpus 1.curator'
+    assert given.resolved_run_id == 'corpus-1'
+    assert config(output='o', work_dir='w', run_id='r').resolved_work_dir == 'w'
+
+
+def test_default_token_caps() -> None:
+    assert config().params().max_batch_tokens == 8
+    assert config(threshold=0.5, threshold_noise_scale=0.1).params().max_batch_tokens == 64
+    assert config(max_batch_tokens=20).params().max_batch_tokens == 20
+
+
+# --- One name everywhere ---------------------------------------------------------
+
+
+def flags_of(command: str) -> dict[str, Any]:
+    group = typing.cast(Any, typer.main.get_command(main.app))
+    return {name: option for option in group.commands[command].params for name in option.opts}
+
+
+@pytest.mark.parametrize('command', ['plan', 'generate'])
+def test_every_field_is_a_flag_and_every_flag_a_field(command: str) -> None:
+    own = {'--config', '--json'} | ({'--quiet'} if command == 'generate' else set())
+    assert set(flags_of(command)) - own == {f'--{name.replace("_", "-")}' for name in FIELDS}
+
+
+def test_the_flags_of_the_product_exist() -> None:
+    assert set(flags_of('generate')) >= PRODUCT_FLAGS
+
+
+@pytest.mark.parametrize('command', ['plan', 'generate'])
+def test_a_flag_that_is_not_given_leaves_the_file_alone(command: str) -> None:
+    given = {
+        name: flag.default for name, flag in flags_of(command).items() if name not in ('--json', '--quiet')
+    }
+    assert set(given.values()) == {None}
+
+
+def test_every_field_has_help_and_a_panel() -> None:
+    for field in dataclasses.fields(JobConfig):
+        assert field.metadata['help'].endswith('.') and field.metadata['panel'], field.name
+
+
+def test_positional_arguments_are_not_taken() -> None:
+    kinds = {parameter.kind for parameter in inspect.signature(JobConfig).parameters.values()}
+    assert kinds == {inspect.Parameter.KEYWORD_ONLY}

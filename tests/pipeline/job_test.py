@@ -1,0 +1,632 @@
+"""The whole job on local runners, with the embedded model: what it writes, repeats, refuses and hides.
+
+Small sizes, so that a run takes seconds. Nothing here depends on what the model writes, only on
+whether two runs write the same. The model is loaded once: `GeneratorSettings.build` is the real one,
+with its result kept between runs.
+"""
+
+import base64
+import bz2
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+import stat
+import traceback
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import datasets
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from models import batching
+from models.assembly import GeneratorSettings
+from models.generate import BatchGenerator
+from models.privacy import accounting
+from models.privacy.randomness import RunKey
+from models.privacy.report import PrivacyReport, RestrictedReport
+from models.records import Batch, Record
+from pipeline import job
+from pipeline.config import EMBEDDED, JobConfig
+from transforms import read
+
+pytestmark = pytest.mark.skipif(
+    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+)
+
+# Words that stand in records and may stand nowhere but on the curator's side.
+CANARY = 'Zyxquortle'
+LABELS = ('Billing', 'Delivery')
+PRIVATE_TOKENS = 8
+RELEASED = {'README.md', 'data', 'privacy_report.html', 'privacy_report.json'}
+
+Row = dict[str, Any]
+
+
+def some_rows(number: int = 40) -> list[Row]:
+    """Records with canaries in every field, a few of them of one customer."""
+    return [
+        {
+            'id': f'{CANARY}-id-{index}',
+            'customer': f'{CANARY}-customer-{index % 13}',
+            'text': f'{CANARY} writes message {index} on parcel {index * 7919 % 1000}, {CANARY}@example.org.',
+            'label': LABELS[index * 5 % 3 % 2],
+        }
+        for index in range(number)
+    ]
+
+
+# One of every reason; a canary in each.
+BAD_LINES = {
+    read.Reason.NOT_UTF8: b'{"id": "1", "customer": "c", "label": "Billing", "text": "Zyxquortle \xff"}',
+    read.Reason.MALFORMED: b'{"text": "Zyxquortle',
+    read.Reason.MISSING_FIELD: b'{"id": "2", "customer": "c", "label": "Billing", "note": "Zyxquortle"}',
+    read.Reason.MISSING_UNIT: b'{"id": "3", "label": "Billing", "text": "Zyxquortle"}',
+    read.Reason.MISSING_RECORD_ID: b'{"customer": "c", "label": "Billing", "text": "Zyxquortle"}',
+    read.Reason.WRONG_TYPE: b'{"id": "4", "customer": "c", "label": "Billing", "text": ["Zyxquortle"]}',
+    read.Reason.BLANK_TEXT: b'{"id": "Zyxquortle", "customer": "c", "label": "Billing", "text": " "}',
+    read.Reason.TOO_LONG: b'{"id": "5", "customer": "c", "label": "x", "text": "%s"}' % (b'Zyxquortle' * 200),
+    read.Reason.UNDECLARED_LABEL: b'{"id": "6", "customer": "c", "label": "Zyxquortle", "text": "so"}',
+}  # fmt: skip
+
+
+def write_rows(path: pathlib.Path, rows: list[Row]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+    return str(path)
+
+
+def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any) -> JobConfig:
+    """A small run in a folder of its own: `in.jsonl`, `out` and `out.curator`."""
+    if 'input' not in settings:
+        settings['input'] = write_rows(folder / 'in.jsonl', some_rows() if rows is None else rows)
+    small = {
+        'output': str(folder / 'out'), 'run_id': 'run', 'label_field': 'label', 'labels': LABELS,
+        'record_id_field': 'id', 'batches_per_label': 2, 'batch_size': 8,
+        'max_private_tokens': PRIVATE_TOKENS, 'delta': 1e-3, 'max_prompt_tokens': 64,
+        'max_example_tokens': 8, 'micro_batch_size': 32, 'shards': 3,
+    }  # fmt: skip
+    return JobConfig(**(small | settings))
+
+
+def work_dir(run: JobConfig) -> pathlib.Path:
+    return pathlib.Path(run.resolved_work_dir)
+
+
+def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
+    """Gives a run another one's secret before it starts; in the field no two runs share one."""
+    job.prepare(run)
+    shutil.copy2(work_dir(other) / job.RUN_KEY, work_dir(run) / job.RUN_KEY)
+
+
+def corpus(run: JobConfig) -> dict[str, bytes]:
+    """File name -> content, of the corpus proper."""
+    folder = pathlib.Path(str(run.output), 'data')
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def batches(run: JobConfig) -> dict[str, bytes]:
+    """Batch id -> its finished file."""
+    return {path.stem: path.read_bytes() for path in sorted((work_dir(run) / 'batches').iterdir())}
+
+
+def report_of(run: JobConfig) -> PrivacyReport:
+    return PrivacyReport.from_json(pathlib.Path(str(run.output), job.REPORT).read_text())
+
+
+def restricted_of(run: JobConfig) -> RestrictedReport:
+    return RestrictedReport.from_json((work_dir(run) / 'restricted_report.json').read_text())
+
+
+def rows_of(run: JobConfig) -> list[Row]:
+    return pq.read_table(pathlib.Path(str(run.output), 'data')).to_pylist()
+
+
+@pytest.fixture(scope='module', autouse=True)
+def one_model() -> Iterator[None]:
+    """Keeps the loaded model between runs, which differ in nothing that it depends on but their id."""
+    real = GeneratorSettings.build
+
+    @functools.lru_cache
+    def build(settings: GeneratorSettings) -> BatchGenerator:
+        return real(settings)
+
+    def build_once(settings: GeneratorSettings) -> BatchGenerator:
+        generator = build(dataclasses.replace(settings, run_id='', params=GIVEN_PARAMS))
+        return dataclasses.replace(
+            generator, run_id=settings.run_id, params=settings.params, writer=settings.writer()
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GeneratorSettings, 'build', build_once)
+        yield
+
+
+GIVEN_PARAMS = config(pathlib.Path('unused'), input='unused').params()
+
+
+@pytest.fixture(scope='module')
+def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
+    """One finished run that most tests look at or compare with."""
+    run = config(tmp_path_factory.mktemp('first'))
+    job.run(run, [])
+    return run
+
+
+# --- What a run writes -----------------------------------------------------------
+
+
+def test_files(first: JobConfig) -> None:
+    assert {path.name for path in pathlib.Path(str(first.output)).iterdir()} == RELEASED
+    assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
+    assert {path.name for path in work_dir(first).iterdir()} == {
+        'batches', 'config.toml', 'errors', 'plan.json', 'restricted_report.json', 'run.json', 'run.key'
+    }  # fmt: skip
+    assert os.listdir(work_dir(first) / 'errors') == []
+
+
+def test_the_folder_loads_as_a_dataset(
+    first: JobConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    loaded = datasets.load_dataset(str(first.output), cache_dir=str(tmp_path), split='train')
+    assert loaded.to_list() == rows_of(first)
+
+
+def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) -> None:
+    frame = pd.read_parquet(pathlib.Path(str(first.output), 'data'))
+    tokens = frame.groupby('batch_id')['private_tokens'].sum()
+    assert sorted(tokens.index) == ['0000-000000', '0000-000001', '0001-000000', '0001-000001']
+    # Without a threshold every token is private, and a batch uses up its cap.
+    assert (tokens == PRIVATE_TOKENS).all() and (frame['public_tokens'] == 0).all()
+    assert set(frame.loc[frame['batch_id'].str.startswith('0001'), 'label']) == {'Delivery'}
+
+
+def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
+    job.run(run, [])
+    assert batches(run).keys() == batches(first).keys()
+    assert {row['batch_id'] for row in rows_of(run)} == set(batches(first))
+    assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
+
+
+def test_the_report_is_the_accountants(first: JobConfig) -> None:
+    found = report_of(first)
+    rho = PRIVATE_TOKENS * 0.5 * (10 / (8 * 2)) ** 2
+    assert found.rho_total == pytest.approx(rho)
+    assert found.epsilon == pytest.approx(accounting.epsilon_from_rho(rho, 1e-3))
+    assert (found.run_id, found.delta) == ('run', 1e-3)
+    assert found.corpus.private_tokens == 4 * PRIVATE_TOKENS
+    assert found.corpus.examples == len(rows_of(first))
+
+
+def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
+    found = restricted_of(first)
+    key = RunKey.read(work_dir(first) / job.RUN_KEY)
+    sizes = dict.fromkeys(batches(first), 0)
+    for row in some_rows():
+        sizes[batch_of(key, row, first)] += 1
+    assert dict(found.contexts_per_batch) == sizes and len(set(sizes.values())) > 1
+    assert found.records_read == 40 and found.rejected_by_reason == {}
+    assert [one.true_count for one in found.true_counts_by_label] == [
+        sum(row['label'] == label for row in some_rows()) for label in LABELS
+    ]
+
+
+def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
+    record = Record(text=row['text'], label=row['label'], record_id=row['id'])
+    placed = batching.place(key, record, job.configured_plan(run))
+    assert placed is not None
+    return str(placed[0])
+
+
+def test_permissions(first: JobConfig) -> None:
+    assert stat.S_IMODE((work_dir(first) / job.RUN_KEY).stat().st_mode) == 0o600
+    assert stat.S_IMODE(work_dir(first).stat().st_mode) == 0o700
+
+
+# --- The same run again ----------------------------------------------------------
+
+
+def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    rows = some_rows()[::-1]
+    for part in range(3):
+        write_rows(tmp_path / 'in' / f'{part}.jsonl', rows[part::3])
+    run = config(tmp_path, input=str(tmp_path / 'in' / '*.jsonl'))
+    prepare_with_key_of(run, first)
+    job.run(run, [])
+    assert corpus(run) == corpus(first)
+
+
+@pytest.mark.parametrize(
+    'settings, options',
+    [
+        ({}, ['--direct_runner_bundle_repeat=1']),
+        ({'runner': 'BundleBasedDirectRunner'}, []),
+        ({'runner': 'BundleBasedDirectRunner'}, ['--direct_runner_bundle_repeat=1']),
+    ],
+)
+def test_runners_that_repeat_bundles_write_the_same(
+    tmp_path: pathlib.Path, first: JobConfig, settings: dict[str, Any], options: list[str]
+) -> None:
+    run = config(tmp_path, **settings)
+    prepare_with_key_of(run, first)
+    job.run(run, options)
+    assert corpus(run) == corpus(first)
+
+
+def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    gone, *rest = some_rows()
+    run = config(tmp_path, rows=rest)
+    prepare_with_key_of(run, first)
+    job.run(run, [])
+    its_batch = batch_of(RunKey.read(work_dir(first) / job.RUN_KEY), gone, first)
+    before, after = batches(first), batches(run)
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {its_batch}
+    assert (
+        restricted_of(run).contexts_per_batch[its_batch] + 1
+        == (restricted_of(first).contexts_per_batch[its_batch])
+    )
+
+
+def test_an_interrupted_run_goes_on_to_the_same_corpus(
+    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(tmp_path)
+    prepare_with_key_of(run, first)
+    decoded: list[str] = []
+    real = BatchGenerator.generate
+
+    def until_the_third(generator: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+        if len(decoded) == 2:
+            raise MemoryError
+        decoded.append(str(batch.batch_id))
+        return real(generator, batch, key)
+
+    monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
+    with pytest.raises(RuntimeError, match='got error=MemoryError'):
+        job.run(run, [])
+    assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
+    assert not (pathlib.Path(str(run.output)) / job.REPORT).exists()
+
+    def the_rest(generator: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+        assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
+        return real(generator, batch, key)
+
+    monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
+    job.run(run, [])
+    assert batches(run) == batches(first)
+    assert corpus(run) == corpus(first)
+
+
+def test_a_finished_run_whose_output_is_lost_is_written_again(
+    tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(tmp_path)
+    prepare_with_key_of(run, first)
+    shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
+    shutil.rmtree(str(run.output))
+    monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
+    job.run(run, [])
+    assert corpus(run) == corpus(first)
+
+
+def _no_model(_: GeneratorSettings) -> BatchGenerator:
+    raise AssertionError('a finished run loads no model')
+
+
+def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    run = config(tmp_path)
+    job.run(run, [])
+    assert (work_dir(run) / job.RUN_KEY).read_bytes() != (work_dir(first) / job.RUN_KEY).read_bytes()
+    # 32 tokens agree by chance less often than once in a billion runs.
+    assert corpus(run) != corpus(first)
+
+
+def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    run = config(tmp_path, run_id='another')
+    prepare_with_key_of(run, first)
+    job.run(run, [])
+    assert corpus(run) != corpus(first)
+
+
+# --- Refusals --------------------------------------------------------------------
+
+
+def test_a_changed_config_is_refused(first: JobConfig) -> None:
+    changed = dataclasses.replace(first, max_private_tokens=PRIVATE_TOKENS + 1)
+    with pytest.raises(FileExistsError, match='other settings'):
+        job.run(changed, [])
+
+
+def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path)
+    job.prepare(run)
+    job.prepare(run)  # unchanged: accepted
+    write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
+    with pytest.raises(FileExistsError, match='other settings, input or model'):
+        job.prepare(run)
+
+
+def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
+    run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
+    with pytest.raises(FileExistsError, match='empty output folder'):
+        job.run(run, [])
+    assert not (tmp_path / 'work').exists()
+
+
+def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path)
+    work_dir(run).mkdir()
+    (work_dir(run) / 'thesis.txt').write_text('mine')
+    with pytest.raises(FileExistsError, match='empty work directory'):
+        job.run(run, [])
+    assert os.listdir(work_dir(run)) == ['thesis.txt']
+
+
+@pytest.mark.parametrize(
+    'options, match',
+    [
+        (['--no_such_option=1'], 'no_such_option'),
+        (['--direct_runner_bundle_repaet=1'], 'spelling'),
+        (['stray'], 'stray'),
+        (['--streaming=x', 'stray'], 'stray'),
+        (['-f'], "'-f'"),
+        (['--experiments=enable_data_sampling'], 'samples elements'),
+        (['--experiments=a', '--experiments=b,enable_always_on_exception_sampling'], 'samples elements'),
+    ],
+)
+def test_beam_options_are_checked_before_a_folder_is_made(
+    tmp_path: pathlib.Path, options: list[str], match: str
+) -> None:
+    run = config(tmp_path)
+    with pytest.raises(ValueError, match=match):
+        job.run(run, options)
+    assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
+
+
+def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
+    options = job.beam_options(
+        config(tmp_path), ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
+    )
+    assert options.get_all_options()['temp_location'] == 'gs://bucket/tmp'
+
+
+def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, runner='NoSuchRunner')
+    with pytest.raises(ValueError, match='NoSuchRunner'):
+        job.run(run, [])
+    assert not work_dir(run).exists()
+
+
+def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError, match='checkpoint='):
+        job.run(config(tmp_path, checkpoint=str(tmp_path / 'none')), [])
+    with pytest.raises(ValueError, match="'body'") as caught:
+        job.run(config(tmp_path, text_field='body'), [])
+    assert CANARY not in str(caught.value)
+
+
+# --- Nothing private gets out ----------------------------------------------------
+
+
+def leaks(folder: pathlib.Path) -> list[str]:
+    """Files under a folder whose name or content holds a canary, Parquet decompressed."""
+    found = []
+    for path in sorted(folder.rglob('*')):
+        content = b''
+        if path.is_file():
+            content = path.read_bytes()
+            if path.suffix == '.parquet':
+                content += pd.read_parquet(path).to_json().encode()
+        if CANARY in path.name or CANARY.encode() in content:
+            found.append(path.name)
+    return found
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> str:
+    """Everything that was logged, with arguments and tracebacks."""
+    return '\n'.join(
+        f'{record.getMessage()} {record.__dict__} '
+        f'{"".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""}'
+        for record in caplog.records
+    )
+
+
+def test_the_search_finds_what_it_looks_for(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A search that finds nothing anywhere would pass every test below."""
+    pd.DataFrame({'text': [CANARY]}).to_parquet(tmp_path / 'a.parquet', compression='zstd')
+    (tmp_path / f'{CANARY}.txt').write_text('')
+    (tmp_path / 'b.html').write_text(f'<p>{CANARY}')
+    assert len(leaks(tmp_path)) == 3
+    logging.getLogger('any').warning('%s', CANARY)
+    assert CANARY in messages(caplog)
+
+
+@pytest.mark.parametrize('unit', ['example', 'user'])
+def test_bad_rows_stop_nothing_and_leave_no_trace(
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    unit: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / 'in.jsonl'
+    write_rows(path, some_rows())
+    bad = {
+        reason.name.lower(): line
+        for reason, line in BAD_LINES.items()
+        if unit == 'user' or reason is not read.Reason.MISSING_UNIT
+    }
+    with path.open('ab') as file:
+        file.write(b'\n'.join(bad.values()) + b'\n')
+    # Ends before its checksum: what follows its one record cannot be read.
+    cut = tmp_path / 'cut.jsonl.gz'
+    cut.write_bytes(zlib.compress(json.dumps(some_rows()[0]).encode() + b'\n', wbits=31)[:-4])
+    per_unit = {'unit': 'user', 'unit_field': 'customer'} if unit == 'user' else {}
+    run = config(
+        tmp_path, input=f'{path},{cut}', max_record_bytes=1_000, keep_rejected=True, **per_unit
+    )  # fmt: skip
+    result = job.run(run, [])
+
+    counted = dict(restricted_of(run).rejected_by_reason)
+    assert counted.keys() == bad.keys() | {'unreadable_rest'}
+    kept = (work_dir(run) / 'rejected.jsonl').read_text()
+    assert kept.count(CANARY) > len(bad) / 2 and len(kept.splitlines()) == sum(counted.values())
+    # Nothing of it anywhere else: not in the folder, the logs, the screen or the metrics.
+    assert leaks(pathlib.Path(str(run.output))) == []
+    assert leaks(work_dir(run)) == ['rejected.jsonl']
+    said = messages(caplog) + ''.join(capfd.readouterr())
+    assert CANARY not in said
+    found = result.metrics().query()
+    assert found['counters'] == [] and found['distributions'] == [] and found['gauges'] == []
+
+
+def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> None:
+    assert leaks(pathlib.Path(str(first.output))) == []
+    assert leaks(work_dir(first)) == []
+    for name in RELEASED - {'data'}:
+        text = pathlib.Path(str(first.output), name).read_text()
+        for path in (str(first.input), str(work_dir(first)), os.path.dirname(str(first.output))):
+            assert path not in text, 'a released file tells the layout of the machine'
+
+
+def test_a_failure_keeps_its_details_with_the_curator(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def fail(_: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+        raise KeyError(next(text for context in batch.contexts for text in context.texts))
+
+    monkeypatch.setattr(BatchGenerator, 'generate', fail)
+    run = config(tmp_path)
+    with pytest.raises(RuntimeError) as caught:
+        job.run(run, [])
+    assert "step='Generate/Decode'" in str(caught.value)
+    assert re.search(r'Expected batch \d{4}-\d{6} to decode, got error=KeyError\.', str(caught.value))
+    shown = ''.join(traceback.format_exception(caught.value))
+    assert CANARY not in shown + messages(caplog) + ''.join(capfd.readouterr())
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+    details = [name for name in leaks(work_dir(run)) if name.startswith('00')]
+    assert details and set(details) <= set(os.listdir(work_dir(run) / 'errors'))
+    assert leaks(pathlib.Path(str(run.output))) == []
+    assert re.findall(r'errors/(run\.\w+\.txt)', str(caught.value))[0] in os.listdir(work_dir(run) / 'errors')
+
+
+def test_a_failure_of_another_step_is_not_quoted_either(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step over records that should never fail, failing with a record in its text."""
+
+    def fail(key: RunKey, record: Record, plan: Any) -> Any:
+        raise ValueError(f"{record.text} [while running '{record.text}']")
+
+    monkeypatch.setattr(batching, 'place', fail)
+    run = config(tmp_path)
+    with pytest.raises(RuntimeError, match="step='Assign/KeyByBatch'") as caught:
+        job.run(run, [])
+    assert CANARY not in ''.join(traceback.format_exception(caught.value))
+    assert len(leaks(work_dir(run) / 'errors')) == 1
+
+
+def embedded_in(data: bytes) -> bytes:
+    """Serialized bytes with what Beam compressed into them put beside it."""
+    parts = [data]
+    for found in re.findall(rb'[A-Za-z0-9+/]{40,}={0,2}', data):
+        for cut in range(4):
+            with contextlib.suppress(ValueError):
+                raw = base64.b64decode(found[cut:] + b'=' * (-len(found[cut:]) % 4))
+                parts.append(raw)
+                for decompress in (bz2.decompress, zlib.decompress):
+                    with contextlib.suppress(OSError, ValueError, zlib.error):
+                        parts.append(decompress(raw))
+    return b'\0'.join(parts)
+
+
+def test_the_pipeline_itself_holds_no_record_and_no_key(tmp_path: pathlib.Path) -> None:
+    """Runners show a pipeline's options and stage its functions."""
+    run = config(tmp_path)
+    settings = job.generator_settings(run)
+    job.prepare(run)
+    options = job.beam_options(run, [])
+    root = beam.Pipeline(options=options)
+    job.build(root, run, settings)
+    proto = embedded_in(root.to_runner_api().SerializeToString())
+    # The search sees into the functions: this stands in the settings of the decoder.
+    assert b'max_prompt_tokens' in proto and b'Generate/Decode' in proto
+    secret = (work_dir(run) / job.RUN_KEY).read_bytes()
+    shown = proto + repr(options.get_all_options()).encode()
+    assert CANARY.encode() not in shown
+    for form in (secret, secret.hex().encode(), base64.b64encode(secret)):
+        assert form not in shown
+
+
+# --- Other kinds of runs ---------------------------------------------------------
+
+
+def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, batches_per_label=None, count_rho=0.5)
+    job.run(run, [])
+    plan = json.loads((work_dir(run) / job.PLAN).read_text())
+    found = report_of(run)
+    assert plan['contexts_rho'] == 0.5 and len(plan['noisy_counts']) == 2
+    assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
+    assert [group.batches for group in found.plan] == plan['batches_per_group']
+    assert found.rho_total == pytest.approx(0.5 + PRIVATE_TOKENS * found.rho_per_private_token)
+    assert len(batches(run)) == sum(plan['batches_per_group'])
+    # A resumed run reads the plan that it wrote, and writes what it wrote.
+    before = corpus(run)
+    shutil.rmtree(str(run.output))
+    job.run(run, [])
+    assert json.loads((work_dir(run) / job.PLAN).read_text()) == plan
+    assert corpus(run) == before
+
+
+def test_user_unit(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
+    job.run(run, [])
+    found = restricted_of(run)
+    assert sum(found.contexts_per_batch.values()) == 13, 'one context for each customer'
+    assert found.records_read == 40
+    released = report_of(run)
+    assert released.rho_per_private_token == pytest.approx(0.5 * (10 / (8 * 2)) ** 2), 'k is free'
+
+
+def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
+    job.run(run, [])
+    assert report_of(run).rho_per_private_token == pytest.approx(4 * 0.5 * (10 / (8 * 2)) ** 2)
+    sizes = restricted_of(run).contexts_per_batch
+    assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
+
+
+def test_without_labels(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
+    job.run(run, [])
+    assert set(batches(run)) == {f'0000-00000{index}' for index in range(3)}
+    assert {row['label'] for row in rows_of(run)} == {None}
+    assert sum(restricted_of(run).contexts_per_batch.values()) == 40
+
+
+def test_sparse_vector(tmp_path: pathlib.Path) -> None:
+    # A threshold that no distance passes: every token is public, up to the cap on all tokens.
+    run = config(tmp_path, threshold=50.0, threshold_noise_scale=0.1, max_batch_tokens=12)
+    job.run(run, [])
+    found = report_of(run)
+    assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
+    per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
+    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * per_token), 'the cap is charged, not the use'

@@ -1,0 +1,225 @@
+"""The command line as a user meets it: in a process of its own, with its exit codes and its screen."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from launch import demo_records
+from models.privacy.report import PrivacyReport
+from pipeline.config import EMBEDDED
+
+CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
+SMALL = (
+    '--label-field', 'label', '--labels', 'Billing,Delivery', '--batches-per-label', '1', '--batch-size', '8',
+    '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64', '--max-example-tokens', '8',
+    '--record-id-field', 'id', '--run-id', 'shown', '--shards', '2',
+)  # fmt: skip
+needs_model = pytest.mark.skipif(
+    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+)
+
+
+def dp_corpus(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, '-m', 'pipeline.main', *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def one_object(output: str) -> dict[str, Any]:
+    """The one JSON object that standard output consists of."""
+    value, end = json.JSONDecoder().raw_decode(output)
+    assert output[end:].strip() == '' and isinstance(value, dict)
+    return value
+
+
+def plain(text: str) -> str:
+    """A screen's text without the frames and line breaks of rich."""
+    return ' '.join(re.sub(r'[╭─╮│╰╯]', ' ', text).split())
+
+
+@pytest.fixture(scope='module')
+def demo(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp('demo') / 'records.jsonl'
+    rows = demo_records.demo_records(40)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+    return path
+
+
+@pytest.fixture(scope='module')
+def finished(demo: pathlib.Path) -> tuple[pathlib.Path, subprocess.CompletedProcess[str]]:
+    """A whole run from the command line; its output folder and what it printed."""
+    output = demo.parent / 'corpus'
+    done = dp_corpus(
+        'generate', '--input', str(demo), '--output', str(output), *SMALL, '--', '--direct_num_workers=1'
+    )
+    assert done.returncode == 0, done.stderr
+    return output, done
+
+
+# --- plan ------------------------------------------------------------------------
+
+
+def test_plan_imports_nothing_heavy() -> None:
+    done = dp_corpus('plan', '--json', *CHEAP, python=('-X', 'importtime'))
+    assert done.returncode == 0
+    imported = {line.rpartition('|')[2].strip().split('.')[0] for line in done.stderr.splitlines()}
+    assert 'typer' in imported, 'the list of imports is not read'
+    assert imported.isdisjoint({'jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'pyarrow'})
+
+
+def test_plan_as_json() -> None:
+    done = dp_corpus('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
+    found = one_object(done.stdout)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['expected_batches'] == 156
+
+
+def test_plan_for_people() -> None:
+    done = dp_corpus('plan', *CHEAP)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert 'δ = 1e-06' in done.stdout and 'at most 8' in done.stdout and 'not known' in done.stdout
+
+
+def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'run.toml').write_text(
+        'delta = 1e-3\nepsilon = 2.0\nlabels = ["a", "b"]\nlabel_field = "l"\n'
+    )
+    flags = ('--config', str(tmp_path / 'run.toml'), '--delta', '1e-4', '--labels', 'a, b,c=Other words')
+    done = dp_corpus('plan', '--json', '--records', '5', *flags)
+    found = one_object(done.stdout)
+    assert found['delta'] == 1e-4 and found['expected_batches'] == 3
+
+
+# --- Requests that cannot be carried out -----------------------------------------
+
+
+@pytest.mark.parametrize(
+    'arguments, said',
+    [
+        (('plan', '--delta', '1e-6'), 'Expected either epsilon or max_private_tokens'),
+        (('plan', *CHEAP, '--batch-szie', '3'), 'No such option: --batch-szie'),
+        (('plan', *CHEAP, '--batch-size', 'many'), "'many' is not a valid integer"),
+        (('plan', *CHEAP, '--config', 'no-such.toml'), "config='no-such.toml'"),
+        (('generate', *CHEAP), 'Give --input FILES --output FOLDER'),
+        (('generate', *CHEAP, '--input', 'x.jsonl', '--output', 'o', '--no-such-flag'), 'No such option'),
+        (('report', 'no-such-folder'), 'Give the folder that --output named'),
+        (('no-such-command',), 'No such command'),
+    ],
+)
+@pytest.mark.parametrize('as_json', [False, True])
+def test_usage_errors_end_with_2(arguments: tuple[str, ...], said: str, as_json: bool) -> None:
+    done = dp_corpus(*arguments, *(['--json'] if as_json else []))
+    assert done.returncode == 2
+    assert said in plain(done.stderr)
+    assert 'Traceback' not in done.stderr
+    if as_json:
+        found = one_object(done.stdout)
+        assert found['exit_code'] == 2 and said.split(':')[0] in found['error']
+    else:
+        assert done.stdout == ''
+
+
+@pytest.mark.parametrize(
+    'options, said',
+    [
+        (('--no_such_option=3',), 'no_such_option'),
+        (('stray',), 'stray'),
+        (('--direct_num_workers=many',), 'many'),
+    ],
+)
+@needs_model
+def test_unknown_options_of_beam_end_with_2(demo: pathlib.Path, options: tuple[str, ...], said: str) -> None:
+    output = demo.parent / 'never'
+    done = dp_corpus('generate', '--input', str(demo), '--output', str(output), *SMALL, '--', *options)
+    assert (done.returncode, done.stdout) == (2, '')
+    assert said in done.stderr and 'Traceback' not in done.stderr
+    assert not output.exists()
+
+
+@needs_model
+def test_errors_about_the_input_quote_no_record(tmp_path: pathlib.Path) -> None:
+    # Without a header row, the first record stands where column names are expected.
+    path = tmp_path / 'records.csv'
+    path.write_text('Zyxquortle wrote this,Billing\nand Zyxquortle this,Delivery\n')
+    done = dp_corpus('generate', '--input', str(path), '--output', str(tmp_path / 'out'), *SMALL)
+    assert done.returncode == 2 and "'text'" in done.stderr
+    assert 'Zyxquortle' not in done.stdout + done.stderr
+
+
+# --- generate and report ---------------------------------------------------------
+
+
+@needs_model
+def test_the_screen_of_a_run_is_clean(
+    finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]],
+) -> None:
+    output, done = finished
+    assert re.fullmatch(r'shown: ε = [\d.]+, δ = 0\.001, 8 private tokens per batch\. [^\n]+\n', done.stderr)
+    assert plain(done.stdout).endswith(f'Corpus and report: {output}')
+    assert (output / 'privacy_report.json').is_file()
+
+
+@needs_model
+def test_the_screen_of_a_run_quotes_no_record(
+    demo: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
+) -> None:
+    output, done = finished
+    released = [(output / name).read_text() for name in ('privacy_report.json', 'privacy_report.html')]
+    shown = done.stdout + done.stderr + ''.join(released) + (output / 'README.md').read_text()
+    rows = [json.loads(line) for line in demo.read_text().splitlines()]
+    for row in rows:
+        words = row['text'].split()
+        assert row['id'] not in shown
+        assert all(' '.join(words[start : start + 4]) not in shown for start in range(len(words) - 3))
+
+
+@needs_model
+def test_report_in_its_forms(
+    tmp_path: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
+) -> None:
+    output, done = finished
+    as_json = dp_corpus('report', str(output), '--json')
+    assert as_json.stdout == (output / 'privacy_report.json').read_text() and as_json.stderr == ''
+    found = PrivacyReport.from_json(as_json.stdout)
+    assert found.run_id == 'shown' and found.corpus.private_tokens == 16
+
+    assert dp_corpus('report', str(output)).stdout == done.stdout
+
+    page = dp_corpus('report', str(output), '--html', '-')
+    assert page.stdout.rstrip() == (output / 'privacy_report.html').read_text().rstrip()
+    assert dp_corpus('report', str(output), '--html', str(tmp_path / 'page.html')).stdout == ''
+    assert (tmp_path / 'page.html').read_text() == (output / 'privacy_report.html').read_text()
+
+
+@needs_model
+def test_the_same_command_again_prints_one_object(
+    demo: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
+) -> None:
+    output, _ = finished
+    before = (output / 'privacy_report.json').read_text()
+    done = dp_corpus('generate', '--json', '--input', str(demo), '--output', str(output), *SMALL)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert one_object(done.stdout) == json.loads(before)
+
+
+@needs_model
+def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:
+    checkpoint, output = tmp_path / 'broken', tmp_path / 'out'
+    checkpoint.mkdir()
+    (checkpoint / 'manifest.ocdbt').write_text('no weights')
+    command = (
+        'generate', '--input', str(demo), '--output', str(output), '--checkpoint', str(checkpoint), '--json'
+    )  # fmt: skip
+    done = dp_corpus(*command, *SMALL)
+    assert done.returncode == 1
+    found = one_object(done.stdout)
+    assert found['exit_code'] == 1 and "step='Generate/Decode'" in found['error']
+    assert 'Traceback' not in done.stderr and len(done.stderr.splitlines()) == 1
+    details = (
+        output.parent / 'out.curator' / 'errors' / re.findall(r'run\.\w+\.txt', found['error'])[0]
+    ).read_text()
+    assert 'Traceback' in details and str(checkpoint) in details

@@ -1,0 +1,97 @@
+"""The progress display: finished batches on a terminal, nothing anywhere else."""
+
+import io
+import json
+import pathlib
+import re
+import threading
+
+import pytest
+import rich.console
+
+from models.batching import BatchPlan
+from models.records import SyntheticExample
+from pipeline import progress
+from transforms import generate
+
+
+def example(batch_id: str, tokens: int) -> SyntheticExample:
+    return SyntheticExample(
+        text='secret-looking text', label=None, batch_id=batch_id, index_in_batch=0, private_tokens=tokens,
+        public_tokens=1, truncated=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def work_dir(tmp_path: pathlib.Path) -> str:
+    (tmp_path / generate.BATCHES_FOLDER).mkdir()
+    return str(tmp_path)
+
+
+def terminal() -> tuple[rich.console.Console, io.StringIO]:
+    screen = io.StringIO()
+    return rich.console.Console(force_terminal=True, file=screen, width=150, color_system=None), screen
+
+
+def lookers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if '_look' in thread.name]
+
+
+def last_line(screen: io.StringIO) -> str:
+    """The line of the display as it stood at the end."""
+    plain = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', screen.getvalue())
+    return [line for line in re.split(r'[\r\n]+', plain) if line.strip()][-1]
+
+
+@pytest.mark.parametrize('options', [{'force_terminal': False}, {'force_terminal': True, 'quiet': True}])
+def test_silent_off_a_terminal_and_when_quiet(work_dir: str, options: dict[str, bool]) -> None:
+    screen = io.StringIO()
+    with progress.watch(work_dir, rich.console.Console(file=screen, **options)):
+        generate.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
+        assert lookers() == []
+    assert screen.getvalue() == ''
+
+
+def test_shows_finished_batches_and_their_tokens(work_dir: str) -> None:
+    plan = BatchPlan(labels=('a', 'b'), batches_per_group=(2, 1), noisy_counts=None, contexts_rho=0.0)
+    pathlib.Path(work_dir, 'plan.json').write_text(plan.to_json())
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        generate.write_batch(work_dir, '0000-000000', [example('0000-000000', 5), example('0000-000000', 7)])
+        generate.write_batch(work_dir, '0001-000000', [example('0001-000000', 1_200)])
+        # A batch that is being written is none.
+        pathlib.Path(work_dir, generate.BATCHES_FOLDER, '0000-000001.json.aa.tmp').write_text('[{')
+    assert '2 of 3 batches' in last_line(screen)
+    assert '1,215 tokens' in last_line(screen)
+    assert 'secret' not in screen.getvalue()
+
+
+def test_the_number_of_batches_is_open_until_there_is_a_plan(work_dir: str) -> None:
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        assert len(lookers()) == 1
+    assert '0 of ? batches' in last_line(screen)
+
+
+def test_the_display_ends_with_a_run_that_fails(work_dir: str) -> None:
+    console, _ = terminal()
+    with pytest.raises(RuntimeError, match='the run'), progress.watch(work_dir, console):
+        raise RuntimeError('the run')
+    assert lookers() == []
+
+
+def test_a_resumed_run_does_not_count_earlier_tokens_into_its_rate(
+    work_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LOOKS', 0.01)
+    generate.write_batch(work_dir, '0000-000000', [example('0000-000000', 1_000_000)])
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        threading.Event().wait(0.2)
+    assert '1,000,001 tokens, 0 per second' in last_line(screen)
+
+
+def test_batches_are_read_as_they_were_written(work_dir: str) -> None:
+    generate.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
+    rows = json.loads(pathlib.Path(generate.batch_path(work_dir, '0000-000000')).read_text())
+    assert [row['private_tokens'] + row['public_tokens'] for row in rows] == [6]

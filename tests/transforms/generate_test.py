@@ -1,0 +1,134 @@
+"""Durable batches, and the step that decodes one only where it is not finished."""
+
+import os
+import pathlib
+import threading
+
+import apache_beam as beam
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import util
+
+from models import architectures, prompts
+from models.assembly import GeneratorSettings
+from models.privacy.params import MechanismParams
+from models.privacy.randomness import RunKey
+from models.records import Batch, BatchId, SyntheticExample
+from transforms import generate
+
+# Nothing is there: a step that built its generator from these would fail.
+NO_MODEL = GeneratorSettings(
+    run_id='run',
+    params=MechanismParams(
+        batch_size=8, clip_bound=10.0, temperature=2.0, max_private_tokens=8, max_batch_tokens=8
+    ),
+    architecture=architectures.ARCHITECTURES['embedded'],
+    checkpoint='no-such-checkpoint',
+    tokenizer='no-such-tokenizer',
+    dtype='float32',
+    micro_batch_size=8,
+    max_prompt_tokens=64,
+    template=prompts.read_template('pretrained'),
+)
+
+
+def example(batch_id: str, index: int = 0) -> SyntheticExample:
+    return SyntheticExample(
+        text='é"\n\0\u2028', label=None, batch_id=batch_id, index_in_batch=index, private_tokens=3,
+        public_tokens=0, truncated=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def work_dir(tmp_path: pathlib.Path) -> str:
+    for folder in (generate.BATCHES_FOLDER, generate.ERRORS_FOLDER):
+        (tmp_path / folder).mkdir()
+    RunKey(bytes(32)).write(tmp_path / 'run.key')
+    return str(tmp_path)
+
+
+def pipeline(*flags: str) -> beam.Pipeline:
+    return beam.Pipeline(options=PipelineOptions([*flags] or ['--runner=FnApiRunner']))
+
+
+# --- Files -----------------------------------------------------------------------
+
+
+def test_write_file_leaves_the_file_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
+    generate.write_file(str(tmp_path / 'a.json.gz'), b'bytes as they are')
+    assert [path.name for path in tmp_path.iterdir()] == ['a.json.gz']
+    assert (tmp_path / 'a.json.gz').read_bytes() == b'bytes as they are'
+
+
+def test_write_file_keeps_what_is_there(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'a.json'
+    generate.write_file(str(path), b'first')
+    generate.write_file(str(path), b'second')
+    assert [path.name for path in tmp_path.iterdir()] == ['a.json']
+    assert path.read_bytes() == b'first'
+
+
+def test_write_file_shows_no_half_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError('power cut')
+
+    monkeypatch.setattr(FileSystems, 'rename', fail)
+    with pytest.raises(OSError, match='power cut'):
+        generate.write_file(str(tmp_path / 'a.json'), b'content')
+    assert not (tmp_path / 'a.json').exists()
+    assert all(path.name.endswith('.tmp') for path in tmp_path.iterdir())
+
+
+def test_concurrent_writers_leave_one_whole_file(tmp_path: pathlib.Path) -> None:
+    contents = [bytes([65 + i]) * 100_000 for i in range(8)]
+    threads = [
+        threading.Thread(target=generate.write_file, args=(str(tmp_path / 'a'), content))
+        for content in contents
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.listdir(tmp_path) == ['a']
+    assert (tmp_path / 'a').read_bytes() in contents
+
+
+def test_batches_round_trip(work_dir: str) -> None:
+    examples = [example('0000-000001', 0), example('0000-000001', 1)]
+    assert generate.read_batch(work_dir, '0000-000001') is None
+    generate.write_batch(work_dir, '0000-000001', iter(examples))
+    assert generate.read_batch(work_dir, '0000-000001') == examples
+    generate.write_batch(work_dir, '0000-000002', [])
+    assert generate.read_batch(work_dir, '0000-000002') == []
+
+
+# --- The step --------------------------------------------------------------------
+
+BATCHES = [Batch(batch_id=BatchId(group=0, index=index), label=None, contexts=()) for index in range(3)]
+
+
+@pytest.mark.parametrize(
+    'flags', [['--runner=FnApiRunner'], ['--runner=FnApiRunner', '--direct_runner_bundle_repeat=1']]
+)
+def test_finished_batches_are_read_back_without_a_model(work_dir: str, flags: list[str]) -> None:
+    expected = []
+    for batch in BATCHES:
+        expected.append(example(str(batch.batch_id)))
+        generate.write_batch(work_dir, str(batch.batch_id), expected[-1:])
+    with pipeline(*flags) as root:
+        found = root | beam.Create(BATCHES) | generate.GenerateText(NO_MODEL, work_dir)
+        util.assert_that(found, util.equal_to(expected))
+
+
+def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:
+    """The counterpart of the test above, which would pass if nothing were ever decoded."""
+    generate.write_batch(work_dir, str(BATCHES[0].batch_id), [])
+    with pytest.raises(Exception, match='no-such-checkpoint'), pipeline() as root:
+        _ = root | beam.Create(BATCHES) | generate.GenerateText(NO_MODEL, work_dir)
+
+
+def test_a_key_that_others_could_read_is_refused(work_dir: str) -> None:
+    os.chmod(pathlib.Path(work_dir, 'run.key'), 0o644)
+    with pytest.raises(Exception, match='chmod 600'), pipeline() as root:
+        _ = root | beam.Create(BATCHES) | generate.GenerateText(NO_MODEL, work_dir)

@@ -1,0 +1,158 @@
+"""The corpus on disk: a function of the plan and the examples, which common readers load."""
+
+import collections
+import dataclasses
+import json
+import pathlib
+import random
+
+import apache_beam as beam
+import datasets
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import util
+
+from models.batching import BatchPlan
+from models.privacy.report import CorpusTotals
+from models.records import Batch, BatchId, Context, SyntheticExample
+from transforms import write
+from transforms.read import Reason, Rejection
+
+PLAN = BatchPlan(labels=('a', 'b'), batches_per_group=(5, 3), noisy_counts=None, contexts_rho=0.0)
+
+
+def some_examples() -> list[SyntheticExample]:
+    """Two examples of every batch, the first of them with awkward text."""
+    return [
+        SyntheticExample(
+            text=f'é"\n\0 {batch_id}' if index == 0 else '',
+            label=PLAN.labels[batch_id.group],
+            batch_id=str(batch_id),
+            index_in_batch=index,
+            private_tokens=3 + index,
+            public_tokens=index,
+            truncated=index == 1,
+        )
+        for batch_id in PLAN.batch_ids()
+        for index in range(2)
+    ]
+
+
+def pipeline() -> beam.Pipeline:
+    return beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
+
+
+# --- One shard -------------------------------------------------------------------
+
+
+def test_a_shard_is_a_function_of_the_set_of_examples() -> None:
+    examples = some_examples()
+    shuffled = random.Random(1).sample(examples, len(examples))
+    assert write.encode_shard(shuffled) == write.encode_shard(iter(examples))
+    changed = [dataclasses.replace(examples[0], text='other'), *examples[1:]]
+    assert write.encode_shard(changed) != write.encode_shard(examples)
+
+
+def test_a_shard_is_sorted_and_whole(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'shard.parquet'
+    path.write_bytes(write.encode_shard(reversed(some_examples())))
+    assert pq.read_schema(path).equals(write.SCHEMA)
+    assert [SyntheticExample(**row) for row in pq.read_table(path).to_pylist()] == some_examples()
+
+
+def test_an_empty_shard_loads(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    (tmp_path / write.shard_name(0, 2)).write_bytes(write.encode_shard([]))
+    (tmp_path / write.shard_name(1, 2)).write_bytes(write.encode_shard(some_examples()))
+    assert pd.read_parquet(tmp_path / write.shard_name(0, 2)).columns.tolist() == write.SCHEMA.names
+    loaded = datasets.load_dataset(
+        'parquet', data_files=str(tmp_path / '*.parquet'), cache_dir=str(tmp_path / 'cache'), split='train'
+    )
+    assert loaded['text'][:] == [example.text for example in some_examples()]
+
+
+@pytest.mark.parametrize('shards', [1, 2, 3, 8, 20])
+def test_every_shard_gets_its_share_in_order(shards: int) -> None:
+    plan = dataclasses.replace(PLAN, batches_per_group=(17, 24))
+    found = [write.shard_of(str(batch_id), plan, shards) for batch_id in plan.batch_ids()]
+    assert found == sorted(found)
+    counts = collections.Counter(found)
+    assert set(counts) == set(range(shards))
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_more_shards_than_batches_stay_in_range() -> None:
+    found = [write.shard_of(str(batch_id), PLAN, 100) for batch_id in PLAN.batch_ids()]
+    assert len(set(found)) == len(found) and min(found) >= 0 and max(found) < 100
+
+
+# --- Transforms ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('shards', [1, 3, 12])
+def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
+    totals = CorpusTotals(examples=16, private_tokens=8 * 7, public_tokens=8, truncated=8)
+    with pipeline() as root:
+        plan = root | 'P' >> beam.Create([PLAN])
+        examples = root | 'E' >> beam.Create(some_examples())
+        found = examples | write.WriteCorpus(plan, str(tmp_path), shards)
+        util.assert_that(found, util.equal_to([totals]))
+    folder = tmp_path / write.DATA_FOLDER
+    assert sorted(path.name for path in folder.iterdir()) == [
+        write.shard_name(shard, shards) for shard in range(shards)
+    ]
+    rows = [row for path in sorted(folder.iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert [SyntheticExample(**row) for row in rows] == some_examples()
+
+
+def test_reports_are_rendered_from_the_totals_and_the_plan(tmp_path: pathlib.Path) -> None:
+    totals = CorpusTotals(examples=1, private_tokens=2, public_tokens=3, truncated=0)
+    with pipeline() as root:
+        plan = root | 'P' >> beam.Create([PLAN])
+        _ = root | 'T' >> beam.Create([totals]) | write.WriteReports(plan, _render, str(tmp_path))
+    assert (tmp_path / 'totals.txt').read_text() == f'{totals} {PLAN.batches_per_group}'
+
+
+def _render(totals: CorpusTotals, plan: BatchPlan) -> write.Files:
+    return {'totals.txt': f'{totals} {plan.batches_per_group}'.encode()}
+
+
+REJECTED = [
+    Rejection(reason=Reason.BLANK_TEXT, file='b.jsonl', ordinal=3, raw=b'{"text": " "}'),
+    Rejection(reason=Reason.NOT_UTF8, file='a.jsonl', ordinal=10, raw=b'\xff\x00'),
+    Rejection(reason=Reason.BLANK_TEXT, file='a.jsonl', ordinal=2, raw=b''),
+]
+BATCHES = [
+    Batch(batch_id=BatchId(group=0, index=1), label='a', contexts=()),
+    Batch(
+        batch_id=BatchId(group=0, index=0), label='a', contexts=(Context(context_hash=b'h', texts=('text',)),)
+    ),
+]
+
+
+@pytest.mark.parametrize('empty', [False, True])
+def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
+    with pipeline() as root:
+        records = root | 'R' >> beam.Create([] if empty else ['x'] * 7)
+        rejected = root | 'J' >> beam.Create([] if empty else REJECTED)
+        batches = root | 'B' >> beam.Create(BATCHES)
+        _ = records | write.WriteRestricted(rejected, batches, _render_restricted, str(tmp_path))
+    reasons = {} if empty else {'blank_text': 2, 'not_utf8': 1}
+    found = json.loads((tmp_path / 'restricted.json').read_text())
+    assert found == [reasons, {'0000-000000': 1, '0000-000001': 0}, 0 if empty else 7]
+
+
+def _render_restricted(reasons: dict[str, int], sizes: dict[BatchId, int], records: int) -> write.Files:
+    return {'restricted.json': json.dumps([reasons, {str(i): n for i, n in sizes.items()}, records]).encode()}
+
+
+def test_rejected_rows_are_kept_in_order_and_byte_for_byte(tmp_path: pathlib.Path) -> None:
+    with pipeline() as root:
+        _ = root | beam.Create(REJECTED) | write.KeepRejected(str(tmp_path))
+    rows = [json.loads(line) for line in (tmp_path / 'rejected.jsonl').read_text().splitlines()]
+    assert [(row['file'], row['ordinal'], row['reason']) for row in rows] == [
+        ('a.jsonl', 2, 'blank_text'), ('a.jsonl', 10, 'not_utf8'), ('b.jsonl', 3, 'blank_text')
+    ]  # fmt: skip
+    assert rows[1]['raw'].encode('latin-1') == b'\xff\x00'
