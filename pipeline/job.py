@@ -42,10 +42,10 @@ _CHARACTERS_PER_TOKEN = 32
 _HASHED_BYTES = 64 * 2**20
 # Beam's experiments that show elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
-# What a runner's error may add to ours: the text of `transforms.generate`, which holds no data.
-_FAILED_STEP = re.compile(r"\[while running '([^'\n]+)'\]")
-_FAILED_BATCH = re.compile(r'Expected batch \d{4}-\d{6} to decode, got error=\w+\.')
-_DECODE_STEP = 'Generate/Decode'
+# How Beam ends the error of a step: the error's last line, then the step.
+_FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
+# Its errors are of the model or without data (`transforms.generate`), so they may be shown.
+_OPEN_STEP = 'Generate/Decode'
 
 
 def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
@@ -119,13 +119,12 @@ def _keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -
     name = f'run.{uuid.uuid4().hex}.txt'
     details = ''.join(traceback.format_exception(error)).encode(errors='replace')
     write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
-    text = str(error)
-    found = [step for step in _FAILED_STEP.findall(text) if step in steps]
-    step = found[-1] if found else None
-    batch = _FAILED_BATCH.search(text) if step == _DECODE_STEP else None
+    found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
+    cause, step = found[-1] if found else ('', None)
+    if step != _OPEN_STEP:
+        cause = 'an error whose text may quote records.'
     return (
-        f'Expected every step to finish, got step={step!r}, error={type(error).__name__}. '
-        f'{batch[0] + " " if batch else ""}'
+        f'Expected every step to finish, got step={step!r}, which ended with: {cause} '
         f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory. '
         'Remove the cause and repeat the command: the run goes on where it stopped.'
     )

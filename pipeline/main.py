@@ -29,9 +29,12 @@ from pipeline.config import JobConfig, read_config
 
 EXIT_FAILED = 1  # a run started and did not finish
 EXIT_USAGE = 2  # the request cannot be carried out as given
-# What TensorFlow, SentencePiece and oneDNN write past Python while they load, when it is
-# no more than information.
-_CHATTER = re.compile(rb'I\d{4} |WARNING: All log messages before absl::|\w+\.cc\(\d+\) LOG\(INFO\)')
+# What native libraries write past Python while they load, when it is no more than information.
+# TensorFlow also misses a GPU on machines without one: it only tokenizes here, on the CPU.
+_CHATTER = re.compile(
+    rb'I\d{4} |E\d{4} .*failed call to cuInit|WARNING: All log messages before absl::'
+    rb'|\w+\.cc\(\d+\) LOG\(INFO\)'
+)
 
 app = typer.Typer(
     name='dp-corpus',
@@ -129,7 +132,8 @@ def generate(
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     console.print(
         f'[bold]{job_config.resolved_run_id}[/bold]: ε = {run_plan.epsilon:.4g}, δ = {run_plan.delta:.3g}, '
-        f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.'
+        f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.',
+        soft_wrap=True,
     )
     _silence_libraries()
     with _without_chatter():

@@ -417,6 +417,20 @@ def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
     assert CANARY not in str(caught.value)
 
 
+@pytest.mark.parametrize('name', [job.RUN_KEY, job.PLAN])
+def test_finished_batches_without_their_key_or_plan_are_refused(
+    tmp_path: pathlib.Path, first: JobConfig, name: str
+) -> None:
+    run = config(tmp_path)
+    job.prepare(run)
+    shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
+    job.prepare(run)  # whole: accepted
+    (work_dir(run) / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        job.run(run, [])
+    assert not (work_dir(run) / name).exists()
+
+
 # --- Nothing private gets out ----------------------------------------------------
 
 
@@ -539,6 +553,7 @@ def test_a_failure_of_another_step_is_not_quoted_either(
     run = config(tmp_path)
     with pytest.raises(RuntimeError, match="step='Assign/KeyByBatch'") as caught:
         job.run(run, [])
+    assert 'may quote records' in str(caught.value)
     assert CANARY not in ''.join(traceback.format_exception(caught.value))
     assert len(leaks(work_dir(run) / 'errors')) == 1
 
