@@ -34,12 +34,16 @@ class Conditioning:
         same_topic: After three texts of the target's topic.
         other_topic: After three texts of another topic.
         no_texts: At the start of a document.
+        gain: Mean over the targets of (other topic's loss − own topic's loss).
+        gain_standard_error: Of that mean, over the targets.
         targets: Target texts.
     """
 
     same_topic: float
     other_topic: float
     no_texts: float
+    gain: float
+    gain_standard_error: float
     targets: int
 
 
@@ -85,7 +89,16 @@ def conditioning(
     per_row = (np.concatenate(losses) * weights).sum(axis=1).reshape(len(topics), 3, -1)
     tokens = weights.sum(axis=1).reshape(len(topics), 3, -1)
     same, other_loss, none = per_row.sum(axis=(0, 2)) / tokens.sum(axis=(0, 2))
-    return Conditioning(float(same), float(other_loss), float(none), int(tokens[:, 0].size))
+    per_target = per_row / tokens
+    gains = (per_target[:, 1] - per_target[:, 0]).ravel()
+    return Conditioning(
+        same_topic=float(same),
+        other_topic=float(other_loss),
+        no_texts=float(none),
+        gain=float(gains.mean()),
+        gain_standard_error=float(gains.std(ddof=1) / np.sqrt(gains.size)),
+        targets=gains.size,
+    )
 
 
 def _document(

@@ -34,7 +34,8 @@ AGNEWS = [
     '--labels', '1=World,2=Sports,3=Business,4=Technology', '--records', '10429',
     '--max-prompt-tokens', '128', '--max-example-tokens', '80', *COMMON,
 ]  # fmt: skip
-SPARSE_VECTOR = ['--threshold', '0.5', '--threshold-noise-scale', '0.2']
+SPARSE_VECTOR = ['--threshold', '0.3', '--threshold-noise-scale', '0.1']
+JSON_SPARSE_VECTOR = ['--threshold', '0.9', '--threshold-noise-scale', '0.2']
 
 
 def wikimovies(folder: pathlib.Path, limit: int) -> list[str]:
@@ -51,7 +52,7 @@ def wikimovies(folder: pathlib.Path, limit: int) -> list[str]:
     return [
         '--input', str(folder / 'movies.jsonl'), '--prompt', 'pretrained-json',
         '--schema', str(folder / 'schema.txt'), '--records', str(limit),
-        '--max-prompt-tokens', '256', '--max-example-tokens', '192', *COMMON, *SPARSE_VECTOR,
+        '--max-prompt-tokens', '256', '--max-example-tokens', '192', *COMMON, *JSON_SPARSE_VECTOR,
     ]  # fmt: skip
 
 
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('name', choices=['agnews', 'agnews-sparse-vector', 'wikimovies'])
     parser.add_argument('--work', type=pathlib.Path, required=True, help='empty folder for input and output')
-    parser.add_argument('--limit', type=int, default=3200, help='movies to take')
+    parser.add_argument('--limit', type=int, default=1600, help='movies to take')
     args, extra = parser.parse_known_args()
     print(json.dumps(run(args.name, args.work, args.limit, extra), ensure_ascii=False))
 
