@@ -272,12 +272,12 @@ class JobConfig:
 
     @property
     def resolved_micro_batch_size(self) -> int:
-        """Rows that go through the model together: one more than s/2, at most 128.
+        """Rows that go through the model together: a typical batch with its public prompt, at most 128.
 
-        Public, so that the shape of a program never tells a batch's size. Two such
-        micro-batches hold a typical batch with its public prompt.
+        Public, so that the shape of a program never tells a batch's size. Hashed
+        batches vary by about √s; two of that above s still fit into one micro-batch.
         """
-        return self.micro_batch_size or min(128, self.batch_size // 2 + 5)
+        return self.micro_batch_size or min(128, self.batch_size + 1 + 2 * math.isqrt(self.batch_size))
 
     def params(self) -> MechanismParams:
         """The mechanism, with r solved for where epsilon was given.

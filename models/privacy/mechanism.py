@@ -44,10 +44,16 @@ def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
     Returns:
         `[..., V]` float32.
     """
+    below_top, finite = _below_top(logits)
+    return jnp.where(finite, jnp.maximum(below_top + clip_bound, -clip_bound), -clip_bound)
+
+
+def _below_top(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Logits less the row's maximum, `[..., V]` float32, and whether the row is finite, `[..., 1]`."""
     logits = logits.astype(jnp.float32)
-    finite = jnp.isfinite(logits).all(axis=-1, keepdims=True)
-    recentred = logits - logits.max(axis=-1, keepdims=True) + clip_bound
-    return jnp.where(finite, jnp.maximum(recentred, -clip_bound), -clip_bound)
+    top = logits.max(axis=-1, keepdims=True)
+    # The extremes tell: where there is a NaN, both are.
+    return logits - top, jnp.isfinite(top) & jnp.isfinite(logits.min(axis=-1, keepdims=True))
 
 
 def count_votes(logits: jax.Array, is_private: jax.Array, params: MechanismParams) -> Votes:
@@ -71,9 +77,10 @@ def count_votes(logits: jax.Array, is_private: jax.Array, params: MechanismParam
     if params.uses_sparse_vector:
         # Temperature 1 and unclipped: an average of clipped logits pushed through
         # one softmax would not have sensitivity 1/s (METHOD 4).
-        softmax = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
-        softmax = jnp.where(jnp.isfinite(softmax).all(axis=-1, keepdims=True), softmax, 0.0)
-        probabilities = jnp.where(mask, softmax, 0.0).sum(axis=0)
+        below_top, finite = _below_top(logits)
+        weights = jnp.exp(below_top)
+        votes = jnp.where(mask & finite, 1 / weights.sum(axis=-1, keepdims=True), 0.0)
+        probabilities = jnp.where(votes > 0, weights * votes, 0.0).sum(axis=0)
     return Votes(clipped, probabilities, jnp.zeros_like(clipped))
 
 

@@ -106,7 +106,7 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     generator = SETTINGS.build()
     assert generator.params is PARAMS and generator.run_id == 'run-1'
     shapes = generator.decoder.shapes
-    assert (shapes.max_prompt_tokens, shapes.max_example_tokens, shapes.micro_batch_size) == (60, 8, 3)
+    assert (shapes.max_prompt_tokens, shapes.max_example_tokens, shapes.micro_batch_size) == (60, 8, 8)
     key = RunKey(bytes(range(32)))
     examples = generator.generate(BATCH, key)
     assert examples == generator.generate(BATCH, key)
@@ -122,8 +122,8 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     assert not any(isinstance(value, records.Context | records.Batch) for value in vars(generator).values())
 
 
-def test_rows_are_rounded_up_to_the_devices(tmp_path: pathlib.Path) -> None:
-    """Three rows at a time on two devices are four."""
+def test_rows_are_rounded_up_to_blocks_on_every_device(tmp_path: pathlib.Path) -> None:
+    """Three rows at a time on two devices are two blocks of eight."""
     path = tmp_path / 'size.npy'
     code = (
         'import sys, numpy; from tests.models import assembly_test; '
@@ -136,4 +136,4 @@ def test_rows_are_rounded_up_to_the_devices(tmp_path: pathlib.Path) -> None:
     subprocess.run(
         [sys.executable, '-c', code, str(path)], check=True, cwd=ROOT, env=environment, timeout=500
     )
-    assert int(np.load(path)) == 4
+    assert int(np.load(path)) == 16
