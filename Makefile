@@ -33,7 +33,9 @@ bench: $(READY)
 $(READY): setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@echo 'Installing into $(VENV): some 4 GB, a few minutes.'
+	@# setuptools warns that folders named like packages win over installed ones: as meant.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $(READY)
 
 clean:

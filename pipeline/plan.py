@@ -9,7 +9,7 @@ from pipeline.config import JobConfig
 # One decoding step on two cores of a recent server CPU, float32, as
 # `python -m tests.benchmarks.decoding_benchmark` measured it for the embedded model:
 # arithmetic, plus reading the cache. Other machines: run the benchmark.
-CPU_FLOPS_PER_SECOND = 40e9
+CPU_FLOPS_PER_SECOND = 100e9
 CPU_BYTES_PER_SECOND = 8e9
 CPU_SECONDS_PER_LOGIT = 4e-9
 

@@ -1,6 +1,6 @@
 """The slow twin of every formula of the mechanism, written from the papers, not from our code.
 
-Plain NumPy in float64 and mpmath; nothing here imports the project. PP = Amin et al.
+Plain NumPy in float64 and mpmath; of the project only the plain data types are imported. PP = Amin et al.
 2024 with Algorithm 1 and appendix D; CKS = Canonne, Kamath and Steinke 2020. A twin's
 arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_public`), θ (`theta`),
 σ (`sigma`), r.
@@ -11,12 +11,17 @@ arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_public`), θ
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 
 import mpmath
 import numpy as np
 from scipy import stats
+
+from models.batching import BatchPlan
+from models.privacy.params import Unit
+from models.records import Batch, BatchId, Context, Record
 
 # ---------------------------------------------------------------- PP equations 1 and 2
 
@@ -513,3 +518,71 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray, least: float = 8.0
         hoped[-1] += expected
     pooled, expectation = np.array(observed), np.array(hoped)
     return float(((pooled - expectation) ** 2 / expectation).sum()), len(pooled) - 1
+
+
+# ---------------------------------------------------------------- METHOD 1 and 2: batches
+
+
+def keyed_hash(secret: bytes, purpose: str, *parts: bytes) -> bytes:
+    """Slow twin of `RunKey.hash`, from its description."""
+    framed = b''.join(len(part).to_bytes(8, 'little') + part for part in parts)
+    return hashlib.blake2b(framed, digest_size=16, key=secret, person=purpose.encode()).digest()
+
+
+def batches(
+    records: list[Record],
+    plan: BatchPlan,
+    secret: bytes,
+    *,
+    unit: Unit,
+    k: int,
+    slots: int,
+    text_limit: int | None = None,
+) -> list[Batch]:
+    """Slow twin of the whole assignment: METHOD 1 and 2 word by word, on all records at once."""
+
+    def record_hash(record: Record) -> bytes:
+        parts = (record.record_id or '', record.text, record.label or '')
+        return keyed_hash(secret, 'record', *(part.encode() for part in parts))
+
+    def number(digest: bytes) -> int:
+        return int.from_bytes(digest, 'little')
+
+    records = sorted((r for r in records if r.label in plan.labels), key=lambda r: (record_hash(r), r.text))
+    contexts: dict[BatchId, list[Context]] = {}
+    for group, count in enumerate(plan.batches_per_group):
+        for index in range(count):
+            contexts[BatchId(group=group, index=index)] = []
+    by_place: dict[tuple, list[Record]] = {}
+    for order, record in enumerate(records):
+        group = plan.labels.index(record.label)
+        digest = number(record_hash(record))
+        index = digest % plan.batches_per_group[group]
+        if unit == 'user':
+            place: tuple = (record.unit,)
+        elif k > 1:
+            place = (group, index, digest // plan.batches_per_group[group] % slots)
+        else:
+            place = (group, index, order)
+        by_place.setdefault(place, []).append(record)
+    for place, members in by_place.items():
+        if unit == 'user':
+            members = [member for member in members if member.label == members[0].label]
+            group = plan.labels.index(members[0].label)
+            name = keyed_hash(secret, 'unit', place[0].encode())
+            batch = BatchId(group=group, index=number(name) % plan.batches_per_group[group])
+        else:
+            batch = BatchId(group=place[0], index=place[1])
+            name = record_hash(members[0])
+            if k > 1:
+                name = keyed_hash(secret, 'slot', *(part.to_bytes(8, 'little') for part in place))
+        texts = tuple(member.text[:text_limit] for member in members[:k])
+        contexts[batch].append(Context(context_hash=name, texts=texts))
+    return [
+        Batch(
+            batch_id=batch,
+            label=plan.labels[batch.group],
+            contexts=tuple(sorted(held, key=lambda context: (context.context_hash, context.texts))),
+        )
+        for batch, held in sorted(contexts.items())
+    ]

@@ -1,7 +1,6 @@
 """Tests of batch assignment: METHOD 1 and 2 against a slow twin, and the neighbouring relation."""
 
 import collections
-import hashlib
 import random
 
 import hypothesis
@@ -12,7 +11,8 @@ from models import batching
 from models.batching import BatchPlan
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
-from models.records import Batch, BatchId, Context, Record
+from models.records import Batch, BatchId, Record
+from tests import oracles
 
 SECRET = bytes(range(32))
 KEY = RunKey(SECRET)
@@ -31,71 +31,6 @@ RECORDS = st.lists(
     ),
     max_size=25,
 )
-
-
-def slow_hash(secret: bytes, purpose: str, *parts: bytes) -> bytes:
-    """Slow twin of `RunKey.hash`, from its description."""
-    framed = b''.join(len(part).to_bytes(8, 'little') + part for part in parts)
-    return hashlib.blake2b(framed, digest_size=16, key=secret, person=purpose.encode()).digest()
-
-
-def slow_batches(
-    records: list[Record],
-    plan: BatchPlan,
-    secret: bytes,
-    *,
-    unit: Unit,
-    k: int,
-    slots: int,
-    text_limit: int | None = None,
-) -> list[Batch]:
-    """Slow twin of the whole assignment: METHOD 1 and 2 word by word, on all records at once."""
-
-    def record_hash(record: Record) -> bytes:
-        parts = (record.record_id or '', record.text, record.label or '')
-        return slow_hash(secret, 'record', *(part.encode() for part in parts))
-
-    def number(digest: bytes) -> int:
-        return int.from_bytes(digest, 'little')
-
-    records = sorted((r for r in records if r.label in plan.labels), key=lambda r: (record_hash(r), r.text))
-    contexts: dict[BatchId, list[Context]] = {}
-    for group, batches in enumerate(plan.batches_per_group):
-        for index in range(batches):
-            contexts[BatchId(group=group, index=index)] = []
-    by_place: dict[tuple, list[Record]] = {}
-    for order, record in enumerate(records):
-        group = plan.labels.index(record.label)
-        digest = number(record_hash(record))
-        index = digest % plan.batches_per_group[group]
-        if unit == 'user':
-            place: tuple = (record.unit,)
-        elif k > 1:
-            place = (group, index, digest // plan.batches_per_group[group] % slots)
-        else:
-            place = (group, index, order)
-        by_place.setdefault(place, []).append(record)
-    for place, members in by_place.items():
-        if unit == 'user':
-            members = [member for member in members if member.label == members[0].label]
-            group = plan.labels.index(members[0].label)
-            name = slow_hash(secret, 'unit', place[0].encode())
-            batch = BatchId(group=group, index=number(name) % plan.batches_per_group[group])
-        else:
-            batch = BatchId(group=place[0], index=place[1])
-            name = record_hash(members[0])
-            if k > 1:
-                name = slow_hash(secret, 'slot', *(part.to_bytes(8, 'little') for part in place))
-        texts = tuple(member.text[:text_limit] for member in members[:k])
-        contexts[batch].append(Context(context_hash=name, texts=texts))
-    return [
-        Batch(
-            batch_id=batch,
-            label=plan.labels[batch.group],
-            contexts=tuple(sorted(held, key=lambda context: (context.context_hash, context.texts))),
-        )
-        for batch, held in sorted(contexts.items())
-    ]
 
 
 def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[Batch]:
@@ -122,7 +57,9 @@ def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[B
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS)
 def test_assignment_equals_the_slow_twin(records: list[Record], unit: Unit, k: int) -> None:
-    assert assign(records, PLAN, unit, k) == slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+    assert assign(records, PLAN, unit, k) == oracles.batches(
+        records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS
+    )
 
 
 @pytest.mark.parametrize(('unit', 'k'), MODES)

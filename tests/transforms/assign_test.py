@@ -16,7 +16,7 @@ from models.batching import BatchPlan
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
-from tests.models.batching_test import slow_batches
+from tests import oracles
 from transforms import assign, read
 
 SECRET = bytes(range(32))
@@ -81,13 +81,13 @@ def run(
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_batches_equal_the_slow_twin_whatever_the_order(run_key_path: str, unit: Unit, k: int) -> None:
     records = some_records()
-    expected = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+    expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
     assert sum(len(batch.contexts) for batch in expected) > 10
     assert run(records, run_key_path, unit, k) == expected
     random.Random(0).shuffle(records)
     assert run(records, run_key_path, unit, k) == expected
     # A text is cut after it has been hashed: nothing moves.
-    short = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS, text_limit=6)
+    short = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS, text_limit=6)
     assert short != expected
     assert run(records, run_key_path, unit, k, text_limit=6) == short
 
@@ -102,7 +102,7 @@ def test_batches_equal_the_slow_twin_whatever_the_order(run_key_path: str, unit:
 )
 def test_how_the_work_is_spread_changes_nothing(run_key_path: str, flags: tuple[str, ...]) -> None:
     records = some_records()
-    expected = slow_batches(records, PLAN, SECRET, unit='user', k=2, slots=SLOTS)
+    expected = oracles.batches(records, PLAN, SECRET, unit='user', k=2, slots=SLOTS)
     assert run(records, run_key_path, 'user', 2, flags=flags) == expected
 
 
@@ -142,7 +142,7 @@ def test_sharding_of_the_files_changes_nothing(run_key_path: str, unit: Unit, k:
             batches | beam.Map(keep, out)
         found.append([path.read_bytes() for path in sorted(out.iterdir())])
     assert found[0] == found[1]
-    expected = slow_batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+    expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
     assert [pickle.loads(batch) for batch in found[0]] == expected
 
 
@@ -198,7 +198,9 @@ def test_shuffles_use_no_coder_that_guesses(run_key_path: str, caplog: pytest.Lo
 def slow_counts(records: list[Record], unit: Unit) -> list[int]:
     """Slow twin of `CountContexts`: the contexts of a plan with one batch per label."""
     plan = BatchPlan(labels=LABELS, batches_per_group=(1, 1), noisy_counts=None, contexts_rho=0.0)
-    return [len(batch.contexts) for batch in slow_batches(records, plan, SECRET, unit=unit, k=1, slots=SLOTS)]
+    return [
+        len(batch.contexts) for batch in oracles.batches(records, plan, SECRET, unit=unit, k=1, slots=SLOTS)
+    ]
 
 
 @pytest.mark.parametrize('unit', ['example', 'user'])
