@@ -84,7 +84,9 @@ def conditioning(
                 masks.append(mask)
     losses = []
     for first in range(0, len(rows), 16):
-        losses.append(np.asarray(train.token_losses(model, parameters, np.stack(rows[first : first + 16]))))
+        losses.append(
+            np.asarray(train.token_losses(model, parameters, jnp.asarray(rows[first : first + 16])))
+        )
     weights = np.stack(masks)
     per_row = (np.concatenate(losses) * weights).sum(axis=1).reshape(len(topics), 3, -1)
     tokens = weights.sum(axis=1).reshape(len(topics), 3, -1)
@@ -138,7 +140,7 @@ def main() -> None:
     result = dataclasses.asdict(conditioning(model, parameters, tokenizer, held_out_texts(args.data)))
     documents = train.Documents(corpus.read_topics(args.data), tokenizer)
     batches = np.split(documents.held_out(64), 4)
-    losses = [float(train.mean_loss(model, parameters, batch)) for batch in batches]
+    losses = [float(train.mean_loss(model, parameters, jnp.asarray(batch))) for batch in batches]
     print(json.dumps({'held_out_loss': float(np.mean(losses)), **result}))
 
 

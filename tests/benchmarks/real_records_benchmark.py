@@ -11,7 +11,9 @@ examples as they are. The records are read from ../shared/data.
 """
 
 import argparse
+import csv
 import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -29,13 +31,21 @@ SCHEMA = (
     '{"title": "str", "year": "int", "cast": ["str"], "genres": ["str"], "href": "str", "extract": "str"}'
 )
 COMMON = ['--batch-size', '64', '--clip-bound', '10', '--temperature', '2', '--epsilon', '10']
-AGNEWS = [
-    '--input', str(DATA / 'agnews' / 'train_head.csv'), '--text-field', '2', '--label-field', '0',
-    '--labels', '1=World,2=Sports,3=Business,4=Technology', '--records', '10429',
-    '--max-prompt-tokens', '128', '--max-example-tokens', '80', *COMMON,
-]  # fmt: skip
 SPARSE_VECTOR = ['--threshold', '0.3', '--threshold-noise-scale', '0.1']
 JSON_SPARSE_VECTOR = ['--threshold', '0.9', '--threshold-noise-scale', '0.2']
+
+
+def agnews(folder: pathlib.Path, limit: int) -> list[str]:
+    """Writes the first rows of the training file, and gives the flags that read them."""
+    with open(DATA / 'agnews' / 'train_head.csv', newline='', encoding='utf-8') as file:
+        rows = list(itertools.islice(csv.reader(file), limit))
+    with open(folder / 'agnews.csv', 'w', newline='', encoding='utf-8') as file:
+        csv.writer(file).writerows(rows)
+    return [
+        '--input', str(folder / 'agnews.csv'), '--text-field', '2', '--label-field', '0',
+        '--labels', '1=World,2=Sports,3=Business,4=Technology', '--records', str(len(rows)),
+        '--max-prompt-tokens', '128', '--max-example-tokens', '80', *COMMON,
+    ]  # fmt: skip
 
 
 def wikimovies(folder: pathlib.Path, limit: int) -> list[str]:
@@ -73,7 +83,7 @@ def run(name: str, folder: pathlib.Path, limit: int, extra: list[str]) -> dict[s
     if name == 'wikimovies':
         flags = wikimovies(folder, limit)
     else:
-        flags = AGNEWS + (SPARSE_VECTOR if name == 'agnews-sparse-vector' else [])
+        flags = agnews(folder, limit) + (SPARSE_VECTOR if name == 'agnews-sparse-vector' else [])
     output = folder / name
     command = [sys.executable, '-m', 'pipeline.main', 'generate', *flags, '--output', str(output), *extra]
     started = time.monotonic()
@@ -111,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('name', choices=['agnews', 'agnews-sparse-vector', 'wikimovies'])
     parser.add_argument('--work', type=pathlib.Path, required=True, help='empty folder for input and output')
-    parser.add_argument('--limit', type=int, default=1600, help='movies to take')
+    parser.add_argument('--limit', type=int, default=10_429, help='records to take, spread over the movies')
     args, extra = parser.parse_known_args()
     print(json.dumps(run(args.name, args.work, args.limit, extra), ensure_ascii=False))
 
