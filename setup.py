@@ -20,6 +20,7 @@ REQUIREMENTS = [
     'numpy==2.4.6',
     'opendp==0.16.0',
     'orbax-checkpoint==0.12.8',
+    'psutil>=6',
     'pyarrow==25.0.1',
     'pyyaml',
     'rich>=14,<16',

@@ -1,7 +1,7 @@
 """The gemma library, behind this project's own names; nothing else imports it.
 
 Importing the library takes TensorFlow along (a quarter of a minute), so every
-import of it is inside a function: `import models.gemma` costs nothing.
+import of it is inside a function.
 
 Parameters are the nested dictionary of `Transformer.init`, with the keys of the
 library (`layer_0/attn/q_einsum/w`).
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import psutil
 
 from models import architectures
 from models import decoder as decoder_lib
@@ -301,8 +302,8 @@ class GemmaDecoder(decoder_lib.Decoder):
         stats = devices[0].memory_stats() or {}
         if 'bytes_limit' in stats:
             free = (stats['bytes_limit'] - stats['bytes_in_use']) * len(devices)
-        else:  # the host's own memory
-            free = os.sysconf('SC_AVPHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+        else:  # the host's own memory, what it can drop from its file cache counted in
+            free = psutil.virtual_memory().available
         cache = (
             rows * self.shapes.cache_length * self._architecture.cache_bytes_per_token(self._dtype.itemsize)
         )

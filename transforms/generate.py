@@ -108,8 +108,14 @@ class _Decode(beam.DoFn):
         batch_id = str(batch.batch_id)
         examples = read_batch(self._work_dir, batch_id)
         if examples is None:
-            examples = self._decode(batch)
-            write_batch(self._work_dir, batch_id, examples)
+            write_batch(self._work_dir, batch_id, self._decode(batch))
+            # What is on disk counts, should another worker have been faster.
+            examples = read_batch(self._work_dir, batch_id)
+        if examples is None:
+            raise FileNotFoundError(
+                f'Expected batch {batch_id} in the work directory, where it was just written. '
+                'Check that nothing cleans the folder, and resume.'
+            )
         yield from examples
 
     def _decode(self, batch: Batch) -> list[SyntheticExample]:

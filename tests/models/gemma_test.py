@@ -16,6 +16,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Sequence
 
 import jax
@@ -222,13 +223,13 @@ def test_micro_batches_equal_the_whole(name: str) -> None:
 def test_a_batch_that_cannot_fit_is_refused_without_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words for any number of contexts, and none for a batch that fits."""
     model, messages = _decoder('gemma2'), set()
-    monkeypatch.setattr(gemma.os, 'sysconf', lambda name: {'SC_PAGE_SIZE': 4096}.get(name, 1))
+    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=4096))
     for rows in (8, 16, 400):
         with pytest.raises(MemoryError, match=r'batch rows .* Lower max_prompt_tokens') as error:
             model.prefill([PADDING] * rows)
         messages.add(str(error.value))
     assert len(messages) == 1
-    monkeypatch.setattr(gemma.os, 'sysconf', lambda name: {'SC_PAGE_SIZE': 4096}.get(name, 10**6))
+    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=2**32))
     model.prefill([PADDING] * 4)
 
 
