@@ -23,6 +23,15 @@ from models.privacy.params import MechanismParams
 Panel = typing.Literal['Input', 'Privacy', 'Generation', 'Model', 'Output', 'Runner']
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
+# Names of `models.prompts.PRESETS`, which takes NumPy along: --help answers at once.
+PROMPT_PRESETS = (
+    'pretrained',
+    'pretrained-json',
+    'instruction',
+    'instruction-pairs',
+    'instruction-phrase',
+    'instruction-json',
+)
 EMBEDDED = pathlib.Path(__file__).parent.parent / 'models' / 'embedded'
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
@@ -99,7 +108,9 @@ class JobConfig:
     aggregate: typing.Literal['mean'] = _setting('Privacy', 'How the votes of a batch are combined.', 'mean')
 
     prompt: str = _setting(
-        'Generation', 'Prompt preset, or a TOML file with private, public and example.', 'pretrained'
+        'Generation',
+        f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example.',
+        'pretrained',
     )
     label_name: str = _setting('Generation', "What prompts call the label, such as 'News Type'.", 'Label')
     text_name: str = _setting('Generation', "What prompts call a text, such as 'Question'.", 'Text')

@@ -53,17 +53,17 @@ def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     for field in dataclasses.fields(JobConfig):
         default = field.default
-        shown: Any = False
+        text = field.metadata['help']
         if default not in (None, (), dataclasses.MISSING, False):
-            shown = str(default)
+            text += f' [dim](default: {default})[/dim]'
         hint = hints[field.name]
         base = str if hint == tuple[str, ...] else hint
         name = '--' + field.name.replace('_', '-')
         option = typer.Option(
             f'{name}/--no-{name[2:]}' if base is bool else name,
-            help=field.metadata['help'],
+            help=text,
             rich_help_panel=field.metadata['panel'],
-            show_default=shown,
+            show_default=False,
         )
         parameters.append(
             inspect.Parameter(

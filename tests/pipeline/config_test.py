@@ -255,3 +255,10 @@ def test_every_field_has_help_and_a_panel() -> None:
 def test_positional_arguments_are_not_taken() -> None:
     kinds = {parameter.kind for parameter in inspect.signature(JobConfig).parameters.values()}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_help_names_every_prompt_preset() -> None:
+    from models import prompts
+    from pipeline import config as config_module
+
+    assert tuple(prompts.PRESETS) == config_module.PROMPT_PRESETS
