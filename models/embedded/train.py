@@ -330,7 +330,11 @@ def main() -> None:
     params = train(args.work_dir, documents, steps=args.steps, seed=args.seed)
     if args.export:
         shutil.copy(tokenizer_path, args.export / 'tokenizer.model')
-        gemma.save_orbax(jax.tree.map(lambda x: x.astype(jnp.bfloat16), params), args.export / 'checkpoint')
+        checkpoint = args.export / 'checkpoint'
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        gemma.save_orbax(jax.tree.map(lambda x: x.astype(jnp.bfloat16), params), checkpoint)
+        # It names the path that was written to, and no reader needs it.
+        (checkpoint / 'commit_success.txt').unlink(missing_ok=True)
 
 
 if __name__ == '__main__':
