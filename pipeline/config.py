@@ -283,12 +283,13 @@ class JobConfig:
 
     @property
     def resolved_micro_batch_size(self) -> int:
-        """Rows that go through the model together: a typical batch with its public prompt, at most 128.
+        """Rows that go through the model together: equal parts, of at most 128, of a full batch.
 
         Public, so that the shape of a program never tells a batch's size. Hashed
-        batches vary by about √s; two of that above s still fit into one micro-batch.
+        batches vary by about √s; a full one has s + 2√s contexts and the public prompt.
         """
-        return self.micro_batch_size or min(128, self.batch_size + 1 + 2 * math.isqrt(self.batch_size))
+        full = self.batch_size + 1 + 2 * math.isqrt(self.batch_size)
+        return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
 
     def params(self) -> MechanismParams:
         """The mechanism, with r solved for where epsilon was given.

@@ -6,9 +6,10 @@ import json
 from models.privacy import accounting
 from pipeline.config import JobConfig
 
-# One decoding step on two cores of a recent server CPU, float32, as
-# `python -m tests.benchmarks.decoding_benchmark` measured it for the embedded model:
-# arithmetic, plus reading the cache. Other machines: run the benchmark.
+# Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
+# cache, counting votes. They are chosen so that their sum is the step that
+# `python -m tests.benchmarks.decoding_benchmark` measured (12.5 ms, embedded model),
+# and not measured one by one.
 CPU_FLOPS_PER_SECOND = 100e9
 CPU_BYTES_PER_SECOND = 8e9
 CPU_SECONDS_PER_LOGIT = 4e-9
@@ -30,8 +31,8 @@ class RunPlan:
         expected_batches: Planned batches; None where neither they nor the number of
             records is declared.
         expected_private_tokens: r times `expected_batches`.
-        expected_cpu_hours: Decoding on two CPU cores; an estimate from the model's
-            arithmetic, for the smallest models only of practical meaning.
+        expected_cpu_hours: Decoding on two CPU cores, up to the cap on all tokens; a rough
+            estimate from the model's size.
     """
 
     max_private_tokens: int

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import pathlib
 import tomllib
 import typing
@@ -262,3 +263,13 @@ def test_the_help_names_every_prompt_preset() -> None:
     from pipeline import config as config_module
 
     assert tuple(prompts.PRESETS) == config_module.PROMPT_PRESETS
+
+
+@pytest.mark.parametrize(
+    ('batch_size', 'rows', 'parts'), [(8, 13, 1), (64, 81, 1), (255, 96, 3), (1023, 121, 9)]
+)
+def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: int, parts: int) -> None:
+    size = config(batch_size=batch_size).resolved_micro_batch_size
+    assert size == rows
+    assert (parts - 1) * size < batch_size + 1 + 2 * math.isqrt(batch_size) <= parts * size
+    assert config(batch_size=batch_size, micro_batch_size=7).resolved_micro_batch_size == 7
