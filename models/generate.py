@@ -15,7 +15,7 @@ import numpy as np
 
 from models import decoder as decoder_lib
 from models import records
-from models.privacy import mechanism, randomness
+from models.privacy import ex_post, mechanism, randomness
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter
 
@@ -26,10 +26,13 @@ class TokenStream(NamedTuple):
     Attributes:
         tokens: `[n]` int32.
         is_private: `[n]` bool.
+        losses: `[2, n]` float32: −log α and log β of every token (METHOD 5), private to
+            the curator; None where the aggregate has a price in advance.
     """
 
     tokens: np.ndarray
     is_private: np.ndarray
+    losses: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,23 +62,7 @@ class _Loop(NamedTuple):
     cache: Any
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
-
-
-def tally(
-    logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], params: MechanismParams
-) -> mechanism.Votes:
-    """Adds up the votes of all micro-batches; row 0 of the first is the public prompt's.
-
-    Args:
-        logits: `[m, V]` for every micro-batch.
-        is_private: `[m]` bool for every micro-batch.
-        params: The mechanism.
-    """
-    parts = [mechanism.count_votes(z, mask, params) for z, mask in zip(logits, is_private, strict=True)]
-    votes = jax.tree.map(lambda *terms: functools.reduce(jnp.add, terms), *parts)
-    if params.needs_public_logits:
-        votes = votes._replace(public_logits=logits[0][0].astype(jnp.float32))
-    return votes
+    losses: jax.Array | None  # [2, max_batch_tokens]; of the median alone
 
 
 @functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
@@ -92,12 +79,12 @@ def _run_loop(
     *,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
-) -> tuple[jax.Array, jax.Array, jax.Array, Any]:
+) -> _Loop:
     """The while loop of PP Algorithm 1, lines 6 to 21, for one batch.
 
-    The cache is returned so that its buffers can be those of the donated one.
+    The whole carry is returned, so that the cache's buffers can be those of the donated one.
     """
-    first_votes = tally(first_logits, is_private_row, params)
+    first_votes = mechanism.tally(first_logits, is_private_row, params)
 
     def unfinished(loop: _Loop) -> jax.Array:
         return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
@@ -115,7 +102,13 @@ def _run_loop(
         # The step after an example's last token is computed and thrown away: a
         # branch around it would make the compiler copy the cache at every token.
         logits, cache = decoder.step(weights, loop.cache, token, loop.offset)
-        votes = tally(logits, is_private_row, params)
+        votes = mechanism.tally(logits, is_private_row, params)
+        losses = loop.losses
+        if losses is not None:
+            allowed = mechanism.allowed_tokens(loop.votes, released, params)
+            pair = jnp.stack(ex_post.token_losses(loop.votes.medians, allowed, token, params.temperature))
+            # A public token is free.
+            losses = losses.at[:, loop.written].set(jnp.where(is_private, pair, 0.0))
         return _Loop(
             written=loop.written + 1,
             offset=jnp.where(ended, 0, loop.offset + 1),
@@ -124,6 +117,7 @@ def _run_loop(
             cache=cache,
             tokens=loop.tokens.at[loop.written].set(token),
             is_private=loop.is_private.at[loop.written].set(is_private),
+            losses=losses,
         )
 
     zero = jnp.int32(0)
@@ -135,9 +129,9 @@ def _run_loop(
         cache=cache,
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
+        losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
     )
-    end = jax.lax.while_loop(unfinished, next_token, start)
-    return end.tokens, end.is_private, end.written, end.cache
+    return jax.lax.while_loop(unfinished, next_token, start)
 
 
 def decode_stream(
@@ -189,7 +183,7 @@ def decode_stream(
     is_stop = np.zeros(decoder.vocab_size, bool)
     is_stop[list(stop_tokens)] = True
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
-    tokens, token_is_private, written, _ = _run_loop(
+    loop = _run_loop(
         decoder.weights,
         cache,
         logits,
@@ -202,8 +196,12 @@ def decode_stream(
         decoder=decoder,
         params=params,
     )
-    end = int(written)
-    return TokenStream(np.asarray(tokens)[:end], np.asarray(token_is_private)[:end])
+    end = int(loop.written)
+    return TokenStream(
+        np.asarray(loop.tokens)[:end],
+        np.asarray(loop.is_private)[:end],
+        None if loop.losses is None else np.asarray(loop.losses)[:, :end],
+    )
 
 
 def split_examples(
@@ -228,6 +226,32 @@ def split_examples(
     return examples
 
 
+def places_in_examples(
+    tokens: np.ndarray, *, stop_tokens: frozenset[int], max_example_tokens: int
+) -> tuple[int, ...]:
+    """Place of every token of a stream within its example, from 0, the stop token counted."""
+    places, place = [], 0
+    for token in tokens.tolist():
+        places.append(place)
+        ended = token in stop_tokens or place + 1 == max_example_tokens
+        place = 0 if ended else place + 1
+    return tuple(places)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratedBatch:
+    """What decoding one batch gives: what may be released, and what may not.
+
+    Attributes:
+        examples: The batch's synthetic examples.
+        loss: The batch's losses, restricted to the curator; None where the aggregate has
+            a price in advance.
+    """
+
+    examples: list[records.SyntheticExample]
+    loss: ex_post.BatchLoss | None = dataclasses.field(default=None, repr=False)
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchGenerator:
     """Turns batches of one run into synthetic examples.
@@ -246,7 +270,7 @@ class BatchGenerator:
     params: MechanismParams
     run_id: str
 
-    def generate(self, batch: records.Batch, key: randomness.RunKey) -> list[records.SyntheticExample]:
+    def generate(self, batch: records.Batch, key: randomness.RunKey) -> GeneratedBatch:
         """Decodes one batch; a function of the batch, the key and the run id alone.
 
         Args:
@@ -278,7 +302,7 @@ class BatchGenerator:
             stream, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
         )
         texts = self.writer.texts([example.tokens for example in examples])
-        return [
+        released = [
             records.SyntheticExample(
                 text=text,
                 label=batch.label,
@@ -290,3 +314,15 @@ class BatchGenerator:
             )
             for index, (text, example) in enumerate(zip(texts, examples, strict=True))
         ]
+        loss = None
+        if stream.losses is not None:
+            loss = ex_post.BatchLoss(
+                batch_id=batch_id,
+                minus_log_alpha=tuple(stream.losses[0].tolist()),
+                log_beta=tuple(stream.losses[1].tolist()),
+                places=places_in_examples(
+                    stream.tokens, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
+                ),
+                is_private=tuple(stream.is_private.tolist()),
+            )
+        return GeneratedBatch(examples=released, loss=loss)

@@ -71,7 +71,8 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
         plan, key_path, params.batch_size, text_limit=text_limit, **per_unit
     )
     # examples: SyntheticExample; from here on everything is releasable
-    examples = batches | 'Generate' >> GenerateText(settings, work_dir)
+    # losses: BatchLoss, restricted
+    examples, losses = batches | 'Generate' >> GenerateText(settings, work_dir)
     totals = examples | 'Corpus' >> WriteCorpus(plan, output, config.shards)
     render = functools.partial(render_released, config, settings, software_versions())
     _ = totals | 'Report' >> WriteReports(plan, render, output)

@@ -9,18 +9,21 @@ import json
 import pathlib
 import traceback
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.utils import shared
 
 from models.assembly import GeneratorSettings
-from models.generate import BatchGenerator
+from models.generate import BatchGenerator, GeneratedBatch
+from models.privacy.ex_post import BatchLoss
 from models.privacy.randomness import RunKey
 from models.records import Batch, SyntheticExample
 
 BATCHES_FOLDER = 'batches'
+LOSSES_FOLDER = 'losses'
 ERRORS_FOLDER = 'errors'
 
 
@@ -47,9 +50,12 @@ def write_file(path: str, data: bytes) -> None:
 _PLAIN = beam.io.filesystem.CompressionTypes.UNCOMPRESSED
 
 
-def write_batch(work_dir: str, batch_id: str, examples: Iterable[SyntheticExample]) -> None:
-    """Makes a finished batch durable."""
-    rows = [dataclasses.asdict(example) for example in examples]
+def write_batch(work_dir: str, batch_id: str, batch: GeneratedBatch) -> None:
+    """Makes a finished batch durable: its losses, where it has any, before its examples."""
+    if batch.loss is not None:
+        data = json.dumps(dataclasses.asdict(batch.loss)).encode()
+        write_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json'), data)
+    rows = [dataclasses.asdict(example) for example in batch.examples]
     write_file(batch_path(work_dir, batch_id), json.dumps(rows, ensure_ascii=False).encode())
 
 
@@ -62,9 +68,20 @@ def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
         return [SyntheticExample(**row) for row in json.loads(file.read())]
 
 
+def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
+    """The losses of a finished batch of a median run."""
+    path = FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json')
+    with FileSystems.open(path, compression_type=_PLAIN) as file:
+        values = json.loads(file.read())
+    return BatchLoss(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class GenerateText(beam.PTransform):
-    """Batches -> synthetic examples.
+    """Batches -> synthetic examples, and the losses of a median run's batches.
+
+    The second collection is restricted to the curator, and empty where the aggregate has
+    a price in advance.
 
     A batch that is finished already is read back and emitted, as the generator would
     emit it, so that a resumed run gives the same corpus.
@@ -77,16 +94,28 @@ class GenerateText(beam.PTransform):
     settings: GeneratorSettings
     work_dir: str
 
-    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[SyntheticExample]:
-        return (
+    def expand(
+        self, batches: beam.PCollection[Batch]
+    ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchLoss]]:
+        decoded = (
             batches
             # Accelerator workers should not also read and group.
             | 'SpreadBatches' >> beam.Reshuffle()
             | 'Decode'
-            >> beam.ParDo(_Decode(self.settings, self.work_dir)).with_output_types(SyntheticExample)
-            # Nor write: and a later failure does not come back to the decoder.
-            | 'KeepExamples' >> beam.Reshuffle()
+            >> beam.ParDo(_Decode(self.settings, self.work_dir)).with_outputs(_LOSSES, main=_EXAMPLES)
         )
+        examples = decoded[_EXAMPLES] | 'Released' >> beam.Map(_as_is).with_output_types(SyntheticExample)
+        losses = decoded[_LOSSES] | 'Restricted' >> beam.Map(_as_is).with_output_types(BatchLoss)
+        # Nor write: and a later failure does not come back to the decoder.
+        return examples | 'KeepExamples' >> beam.Reshuffle(), losses | 'KeepLosses' >> beam.Reshuffle()
+
+
+_EXAMPLES, _LOSSES = 'examples', 'losses'
+
+
+def _as_is(element: Any) -> Any:
+    """Outputs of a step with several have no types of their own: this gives each one its."""
+    return element
 
 
 class _Decode(beam.DoFn):
@@ -104,7 +133,7 @@ class _Decode(beam.DoFn):
         # Not in `setup`: a resumed run whose batches are all finished needs no model.
         return self._shared.acquire(self._settings.build)
 
-    def process(self, batch: Batch) -> Iterator[SyntheticExample]:
+    def process(self, batch: Batch) -> Iterator[SyntheticExample | beam.pvalue.TaggedOutput]:
         batch_id = str(batch.batch_id)
         examples = read_batch(self._work_dir, batch_id)
         if examples is None:
@@ -117,8 +146,10 @@ class _Decode(beam.DoFn):
                 'Check that nothing cleans the folder, and resume.'
             )
         yield from examples
+        if self._settings.params.is_ex_post:
+            yield beam.pvalue.TaggedOutput(_LOSSES, read_loss(self._work_dir, batch_id))
 
-    def _decode(self, batch: Batch) -> list[SyntheticExample]:
+    def _decode(self, batch: Batch) -> GeneratedBatch:
         generator = self._generator()
         try:
             return generator.generate(batch, self._key)

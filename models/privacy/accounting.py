@@ -21,22 +21,32 @@ def aggregate_rho(params: MechanismParams) -> float:
 
     The sample is the exponential mechanism with utility z̄/τ, whose sup-norm
     sensitivity is Δ = c/(sτ) (2c/(sτ) when a context may be replaced); it is
-    2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (Cesar and Rogers 2021).
+    2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (Cesar and Rogers 2021). The same
+    for the mean and for the difference aggregate (METHOD 4b).
+
+    Raises:
+        ValueError: The aggregate is the median, which has no price in advance.
     """
     return 0.5 * (params.aggregate_sensitivity / params.temperature) ** 2
+
+
+def sparse_vector_pure_cost(params: MechanismParams) -> float:
+    """Pure epsilon of one run of the sparse-vector test: 2/(sσ), 4/(sσ) under REPLACE (PP Lemma 5).
+
+    AboveThreshold with threshold noise σ and query noise 2σ on queries of sensitivity
+    Δ = 1/s (2/s under REPLACE) is (2Δ/σ)-DP. Without the test the cost is 0.
+    """
+    if params.threshold_noise_scale is None:
+        return 0.0
+    return 2 * params.distance_sensitivity / params.threshold_noise_scale
 
 
 def sparse_vector_rho(params: MechanismParams) -> float:
     """rho of one run of the sparse-vector test: 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE.
 
-    AboveThreshold with threshold noise σ and query noise 2σ on queries of sensitivity
-    Δ = 1/s (2/s under REPLACE) is (2Δ/σ)-DP, and ε-DP is ε²/2-zCDP (BS Proposition 1.4).
-    Without the test the cost is 0.
+    ε-DP is ε²/2-zCDP (BS Proposition 1.4), with ε of `sparse_vector_pure_cost`.
     """
-    if params.threshold_noise_scale is None:
-        return 0.0
-    pure = 2 * params.distance_sensitivity / params.threshold_noise_scale
-    return 0.5 * pure**2
+    return 0.5 * sparse_vector_pure_cost(params) ** 2
 
 
 def rho_per_private_token(params: MechanismParams) -> float:

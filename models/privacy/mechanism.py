@@ -1,62 +1,46 @@
 """The private choice of one token: clip, aggregate, compare with the public prediction, sample.
 
-PP = Amin et al. 2024; line numbers are those of its Algorithm 1. Everything here is
-float32 on the device, whatever the model computes in, and runs inside the compiled
-decoding loop. V is the vocabulary size, m the rows of one micro-batch.
+PP = Amin et al. 2024; line numbers are those of its Algorithm 1. CL = the clustering
+paper. Everything here is float32 on the device, whatever the model computes in, and runs
+inside the compiled decoding loop. V is the vocabulary size, m the rows of one micro-batch.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from models.privacy.params import MechanismParams
+from models.privacy import median
+from models.privacy.clipping import clip_difference, clip_logits, log_probabilities, row_tops
+from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, MechanismParams
 
 
 class Votes(NamedTuple):
     """What one decoding step knows of a batch: sums over its contexts, never a mean.
 
-    Sums are divided by the public batch size s later, in `mean_aggregate` and
-    `public_distance`; the true number of contexts is divided by nowhere.
+    Sums are divided by the public batch size s later, in `mean_aggregate`,
+    `difference_aggregate` and `public_distance`; the true number of contexts is divided
+    by nowhere.
 
     Attributes:
-        clipped_sum: `[V]` sum of clipped logits over the contexts.
+        clipped_sum: `[V]` sum of clipped logits over the contexts, or of clipped
+            differences from the public prediction; zeros for the median.
         probability_sum: `[V]` sum of softmax of the raw logits; zeros where the
             sparse-vector test is not in use.
         public_logits: `[V]` logits of the public prompt; zeros where not needed.
+        medians: Medians of the clipped logits and their range; None for the other aggregates.
     """
 
     clipped_sum: jax.Array
     probability_sum: jax.Array
     public_logits: jax.Array
+    medians: median.Medians | None = None
 
 
-def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
-    """Recentres the maximum to c and clips from below at −c (PP equation 1).
-
-    Formal guarantee: every component of the result lies in [−c, c], for any finite
-    input; a row that is not finite counts as all −c, so that it cannot spoil a sum.
-
-    Args:
-        logits: `[..., V]`.
-        clip_bound: c > 0.
-
-    Returns:
-        `[..., V]` float32.
-    """
-    below_top, finite = _below_top(logits)
-    return jnp.where(finite, jnp.maximum(below_top + clip_bound, -clip_bound), -clip_bound)
-
-
-def _below_top(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Logits less the row's maximum, `[..., V]` float32, and whether the row is finite, `[..., 1]`."""
-    logits = logits.astype(jnp.float32)
-    top = logits.max(axis=-1, keepdims=True)
-    # The extremes tell: where there is a NaN, both are.
-    return logits - top, jnp.isfinite(top) & jnp.isfinite(logits.min(axis=-1, keepdims=True))
-
-
-def count_votes(logits: jax.Array, is_private: jax.Array, params: MechanismParams) -> Votes:
+def count_votes(
+    logits: jax.Array, is_private: jax.Array, params: MechanismParams, public_logits: jax.Array | None = None
+) -> Votes:
     """Sums the votes of one micro-batch of rows.
 
     Formal guarantee: a row adds at most c in absolute value to any component of
@@ -67,21 +51,47 @@ def count_votes(logits: jax.Array, is_private: jax.Array, params: MechanismParam
         logits: `[m, V]` raw logits, one row for each private prompt.
         is_private: `[m]` bool; False for padding and for the public prompt.
         params: The mechanism.
+        public_logits: `[V]`; the difference aggregate alone reads them here.
 
     Returns:
-        `Votes` with zero public logits.
+        `Votes` with zero public logits and no medians.
     """
     mask = is_private[:, None]
-    clipped = jnp.where(mask, clip_logits(logits, params.clip_bound), 0.0).sum(axis=0)
+    if params.aggregate == 'mean':
+        clipped = jnp.where(mask, clip_logits(logits, params.clip_bound), 0.0).sum(axis=0)
+    elif params.aggregate == 'difference':
+        clipped = jnp.where(mask, clip_difference(logits, public_logits, params.clip_bound), 0.0).sum(axis=0)
+    else:
+        clipped = jnp.zeros(logits.shape[-1], jnp.float32)
     probabilities = jnp.zeros_like(clipped)
     if params.uses_sparse_vector:
         # Temperature 1 and unclipped: an average of clipped logits pushed through
         # one softmax would not have sensitivity 1/s (METHOD 4).
-        below_top, finite = _below_top(logits)
-        weights = jnp.exp(below_top)
+        top, finite = row_tops(logits)
+        weights = jnp.exp(logits.astype(jnp.float32) - top)
         votes = jnp.where(mask & finite, 1 / weights.sum(axis=-1, keepdims=True), 0.0)
         probabilities = jnp.where(votes > 0, weights * votes, 0.0).sum(axis=0)
     return Votes(clipped, probabilities, jnp.zeros_like(clipped))
+
+
+def tally(logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], params: MechanismParams) -> Votes:
+    """The votes of a whole batch; row 0 of its first micro-batch is the public prompt's.
+
+    Args:
+        logits: `[m, V]` for every micro-batch.
+        is_private: `[m]` bool for every micro-batch.
+        params: The mechanism.
+    """
+    public = logits[0][0].astype(jnp.float32) if params.needs_public_logits else None
+    parts = [count_votes(z, mask, params, public) for z, mask in zip(logits, is_private, strict=True)]
+    votes = jax.tree.map(lambda *terms: functools.reduce(jnp.add, terms), *parts)
+    if public is not None:
+        votes = votes._replace(public_logits=public)
+    if params.aggregate == 'median':
+        votes = votes._replace(
+            medians=median.medians(logits, is_private, public, params.clip_bound, params.change)
+        )
+    return votes
 
 
 def mean_aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
@@ -91,6 +101,25 @@ def mean_aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
     `params.aggregate_sensitivity`. An empty batch gives the zero vector.
     """
     return votes.clipped_sum / params.batch_size
+
+
+def difference_aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
+    """z_pub + (1/s) Σ clamp(z − z_pub, −c, c), `[V]`, of log-probabilities (METHOD 4b).
+
+    Formal guarantee: one unit moves any component by at most
+    `params.aggregate_sensitivity`. An empty batch gives the public prediction.
+    """
+    return log_probabilities(votes.public_logits) + votes.clipped_sum / params.batch_size
+
+
+def aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
+    """The aggregate that private tokens are sampled from, `[V]`, before the temperature."""
+    if params.aggregate == 'mean':
+        return mean_aggregate(votes, params)
+    if params.aggregate == 'difference':
+        return difference_aggregate(votes, params)
+    assert votes.medians is not None  # `tally`
+    return votes.medians.middle
 
 
 def public_distance(votes: Votes, params: MechanismParams) -> jax.Array:
@@ -150,17 +179,27 @@ def sample_token(scores: jax.Array, allowed: jax.Array, words: jax.Array) -> jax
 def allowed_tokens(votes: Votes, released: jax.Array, params: MechanismParams) -> jax.Array:
     """The tokens that may be sampled, `[V]` bool: a function of public values alone, so free.
 
+    The difference aggregate widens `public_top_k` to Top-k+ (METHOD 4b): what 2c/s more
+    or less could lift over the K-th token stays in. It also leaves out tokens so far
+    below the public top that the range of the scores would pass what the sampler
+    resolves; together they would be drawn with odds of at most V e^(2c/τ − 30).
+
     Args:
         votes: The step's votes, of which only the public logits are read.
         released: `[V]` bool, tokens that text may contain, and the stop tokens.
         params: With `public_top_k` set, keeps the K released tokens with the highest
             public logits (ties with the K-th stay in).
     """
-    if params.public_top_k is None or params.public_top_k >= released.shape[0]:
-        return released
-    logits = jnp.where(released, votes.public_logits, -jnp.inf)
-    kth = jax.lax.top_k(logits, params.public_top_k)[0][-1]
-    return released & (logits >= kth)
+    is_difference = params.aggregate == 'difference'
+    allowed, logits = released, jnp.where(released, votes.public_logits, -jnp.inf)
+    if params.public_top_k is not None and params.public_top_k < released.shape[0]:
+        kth = jax.lax.top_k(logits, params.public_top_k)[0][-1]
+        slack = 2 * params.clip_bound / params.batch_size if is_difference else 0.0
+        allowed = allowed & (logits >= kth - slack)
+    if is_difference:
+        widest = 2 * (MAX_CLIP_OVER_TEMPERATURE * params.temperature - params.clip_bound)
+        allowed = allowed & (logits >= logits.max() - widest)
+    return allowed
 
 
 def choose_token(
@@ -185,7 +224,7 @@ def choose_token(
         The token (int32 scalar) and whether it is private (bool scalar).
     """
     allowed = allowed_tokens(votes, released, params)
-    private_scores = mean_aggregate(votes, params) / params.temperature
+    private_scores = aggregate(votes, params) / params.temperature
     if params.threshold is None:
         return sample_token(private_scores, allowed, words), jnp.bool_(True)
     distance = public_distance(votes, params) + distance_noise

@@ -8,7 +8,7 @@ r `max_private_tokens`, k `examples_per_context`.
 import dataclasses
 import enum
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 # Tokens at the clip floor weigh e^(−2c/τ) against the top in a batch of s contexts.
 # Up to this ratio the sampler's 64-bit draws resolve that weight to a relative error
@@ -16,7 +16,7 @@ from typing import Literal
 # absolute 2^-64 for each token.
 MAX_CLIP_OVER_TEMPERATURE = 15.0
 
-Aggregate = Literal['mean']
+Aggregate = Literal['mean', 'median', 'difference']
 Unit = Literal['example', 'user']
 
 
@@ -61,7 +61,9 @@ class MechanismParams:
             cap that is a function of the output alone, it costs nothing.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
-        aggregate: How the votes of a batch are combined.
+        aggregate: How the votes of a batch are combined: the mean of clipped logits (PP
+            equation 1), their component-wise median (CL equation 3), or the public logits
+            plus the mean of clipped differences from them (METHOD 4b).
     """
 
     batch_size: int
@@ -98,8 +100,17 @@ class MechanismParams:
                 value,
                 'Give a positive finite number.',
             )
-        _expect(self.clip_bound / self.temperature <= MAX_CLIP_OVER_TEMPERATURE,
-                f'clip_bound / temperature <= {MAX_CLIP_OVER_TEMPERATURE}', 'clip_bound / temperature',
+        _expect(
+            self.aggregate in get_args(Aggregate),
+            f'aggregate among {", ".join(get_args(Aggregate))}',
+            'aggregate',
+            self.aggregate,
+            'See METHOD 4 to 5.',
+        )
+        # The public logits take up range as well.
+        largest = MAX_CLIP_OVER_TEMPERATURE / (2 if self.aggregate == 'difference' else 1)
+        _expect(self.clip_bound / self.temperature <= largest,
+                f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
                 self.clip_bound / self.temperature, 'Lower clip_bound or raise temperature.')  # fmt: skip
         if (self.threshold is None) != (self.threshold_noise_scale is None):
             raise ValueError(
@@ -119,8 +130,6 @@ class MechanismParams:
         _expect(
             self.unit in ('example', 'user'), "unit 'example' or 'user'", 'unit', self.unit, 'See METHOD 1.'
         )
-        _expect(self.aggregate == 'mean', "aggregate 'mean'", 'aggregate', self.aggregate,
-                'It is the one aggregate of this version.')  # fmt: skip
 
     @property
     def uses_sparse_vector(self) -> bool:
@@ -130,7 +139,16 @@ class MechanismParams:
     @property
     def needs_public_logits(self) -> bool:
         """Whether decoding has to run the public prompt at all."""
-        return self.uses_sparse_vector or self.public_top_k is not None
+        # A median's empty batch predicts what the public prompt does (METHOD 2).
+        return self.uses_sparse_vector or self.public_top_k is not None or self.aggregate != 'mean'
+
+    @property
+    def is_ex_post(self) -> bool:
+        """Whether the loss is a function of records and output, so that no price is known in advance.
+
+        True for the median (METHOD 5): such a run has no (ε, δ) of its text to publish.
+        """
+        return self.aggregate == 'median'
 
     @property
     def change(self) -> Change:
@@ -145,7 +163,18 @@ class MechanismParams:
 
     @property
     def aggregate_sensitivity(self) -> float:
-        """Most that one unit moves any component of the aggregate logits: c/s, or 2c/s."""
+        """Most that one unit moves any component of the aggregate logits: c/s, or 2c/s.
+
+        The same for the mean and for the difference aggregate (METHOD 4 and 4b).
+
+        Raises:
+            ValueError: The aggregate is the median, whose sensitivity depends on the records.
+        """
+        if self.is_ex_post:
+            raise ValueError(
+                "Expected an aggregate of bounded sensitivity, got aggregate='median'. "
+                'Its loss is known after the run only: see models/privacy/ex_post.py.'
+            )
         return self.change.value * self.clip_bound / self.batch_size
 
     @property

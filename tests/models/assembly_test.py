@@ -108,8 +108,8 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     shapes = generator.decoder.shapes
     assert (shapes.max_prompt_tokens, shapes.max_example_tokens, shapes.micro_batch_size) == (60, 8, 8)
     key = RunKey(bytes(range(32)))
-    examples = generator.generate(BATCH, key)
-    assert examples == generator.generate(BATCH, key)
+    examples = generator.generate(BATCH, key).examples
+    assert examples == generator.generate(BATCH, key).examples
     assert sum(example.private_tokens for example in examples) <= PARAMS.max_private_tokens
     tokens = sum(example.private_tokens + example.public_tokens for example in examples)
     assert tokens == PARAMS.max_batch_tokens or PARAMS.max_private_tokens == sum(
@@ -117,7 +117,7 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     )
     assert {(e.batch_id, e.label) for e in examples} == {('0000-000003', 'sports')}
     assert [e.index_in_batch for e in examples] == list(range(len(examples)))
-    assert [e.text for e in generator.generate(_batch(), key)] != [e.text for e in examples]
+    assert [e.text for e in generator.generate(_batch(), key).examples] != [e.text for e in examples]
     # A generator keeps nothing of the batch.
     assert not any(isinstance(value, records.Context | records.Batch) for value in vars(generator).values())
 

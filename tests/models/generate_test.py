@@ -498,7 +498,7 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
 ) -> None:
     """From contexts to text: prompts, draws under the batch's name, the stream, its cuts, and its counts."""
     batch, key, params, writer = _batch(texts), RunKey(bytes(range(32))), generator.params, generator.writer
-    examples = generator.generate(batch, key)
+    examples = generator.generate(batch, key).examples
 
     table = np.asarray(generator.decoder.weights)
     vocab = table.shape[-1]
@@ -546,12 +546,12 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
 
 def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: generate.BatchGenerator) -> None:
     key, batch = RunKey(bytes(range(32))), _batch(['a ball', 'a game'])
-    first = generator.generate(batch, key)
-    assert generator.generate(batch, RunKey(bytes(range(32)))) == first
+    first = generator.generate(batch, key).examples
+    assert generator.generate(batch, RunKey(bytes(range(32)))).examples == first
     others = [
-        generator.generate(batch, RunKey(bytes(range(1, 33)))),
-        dataclasses.replace(generator, run_id='run-2').generate(batch, key),
-        generator.generate(_batch(['a ball', 'a game'], index=1), key),
+        generator.generate(batch, RunKey(bytes(range(1, 33)))).examples,
+        dataclasses.replace(generator, run_id='run-2').generate(batch, key).examples,
+        generator.generate(_batch(['a ball', 'a game'], index=1), key).examples,
     ]
     texts = [[example.text for example in examples] for examples in (first, *others)]
     assert all(texts[0] != other for other in texts[1:])

@@ -28,7 +28,7 @@ PARAMS = MechanismParams(
         (name, (0.0, -1.0, math.inf, -math.inf, math.nan))
         for name in ('clip_bound', 'temperature', 'public_temperature')
     ]
-    + [('public_top_k', (0, -3)), ('unit', ('group', '')), ('aggregate', ('median', 'sum'))],
+    + [('public_top_k', (0, -3)), ('unit', ('group', '')), ('aggregate', ('medians', 'sum'))],
 )
 def test_bad_values_are_refused_by_name(name: str, values: tuple) -> None:
     for value in values:

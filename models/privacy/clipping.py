@@ -1,0 +1,67 @@
+"""Bounding one context's vote, the step from which every sensitivity follows.
+
+PP = Amin et al. 2024. All functions work row by row in float32, whatever the model
+computes in; V is the vocabulary size.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
+    """Recentres the maximum to c and clips from below at −c (PP equation 1).
+
+    Formal guarantee: every component of the result lies in [−c, c], for any finite
+    input; a row that is not finite counts as all −c, so that it cannot spoil a sum.
+
+    Args:
+        logits: `[..., V]`.
+        clip_bound: c > 0.
+
+    Returns:
+        `[..., V]` float32.
+    """
+    return clip_below(logits, *row_tops(logits), clip_bound)
+
+
+def clip_below(logits: jax.Array, top: jax.Array, finite: jax.Array, clip_bound: float) -> jax.Array:
+    """`clip_logits` of some columns, given the `row_tops` of all."""
+    below_top = logits.astype(jnp.float32) - top
+    return jnp.where(finite, jnp.maximum(below_top + clip_bound, -clip_bound), -clip_bound)
+
+
+def row_tops(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Maximum of each row, float32, and whether the row is finite; both `[..., 1]`."""
+    logits = logits.astype(jnp.float32)
+    top = logits.max(axis=-1, keepdims=True)
+    # The extremes tell: where there is a NaN, both are.
+    return top, jnp.isfinite(top) & jnp.isfinite(logits.min(axis=-1, keepdims=True))
+
+
+def clip_difference(logits: jax.Array, public_logits: jax.Array, clip_bound: float) -> jax.Array:
+    """clamp(z − z_pub, −c, c) of log-probabilities (METHOD 4b).
+
+    Both sides are centred by subtracting their own log Σ exp, which makes them
+    log-probabilities: a token on which the context agrees with the public prompt has
+    difference 0. Of the constants tried (maximum, mean, weighted mean, median,
+    mid-range) none distorts the aggregate less.
+
+    Formal guarantee: every component of the result lies in [−c, c] for any input; a
+    row that is not finite counts as all 0, so that it adds nothing.
+
+    Args:
+        logits: `[..., V]` of private prompts.
+        public_logits: `[V]` of the public prompt.
+        clip_bound: c > 0.
+
+    Returns:
+        `[..., V]` float32.
+    """
+    difference = log_probabilities(logits) - log_probabilities(public_logits)
+    finite = row_tops(logits)[1] & row_tops(public_logits)[1]
+    return jnp.where(finite, jnp.clip(difference, -clip_bound, clip_bound), 0.0)
+
+
+def log_probabilities(logits: jax.Array) -> jax.Array:
+    """log softmax over the last axis, float32."""
+    return jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
