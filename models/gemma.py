@@ -10,7 +10,7 @@ library (`layer_0/attn/q_einsum/w`).
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -168,6 +168,48 @@ def _flat_shapes(tree: Mapping[str, Any], prefix: str = '') -> dict[str, tuple[i
         else:
             shapes[prefix + key] = tuple(value.shape)
     return shapes
+
+
+def make_pooled_states(
+    architecture: architectures.Architecture, *, dtype: 'jax.typing.DTypeLike'
+) -> 'Callable[[Parameters, jax.typing.ArrayLike, jax.typing.ArrayLike], jax.Array]':
+    """A compiled function from texts to the mean hidden state of each, for embeddings.
+
+    The states are those of the last layer after the final norm. The mean runs over a
+    text's own tokens: the start of text carries none of it, and padding is masked.
+    Every row is computed on its own, under a causal mask and without a cache.
+
+    Args:
+        architecture: The numbers of the model.
+        dtype: Type of the computation; the mean is taken in float32.
+
+    Returns:
+        A function of the parameters, tokens `[m L]` int32 that each begin with the start
+        of text, and lengths `[m]` that count it; gives `[m D]` float32, a row of zeros
+        for a text without tokens.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    model = make_transformer(architecture, dtype=dtype)
+
+    def pooled_states(weights: Parameters, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        rows, length = tokens.shape
+        slots = jnp.arange(length)
+        known = slots < lengths[:, None]
+        # The logits are not returned, so the compiler leaves the output layer out.
+        states = model.apply(
+            {'params': weights},
+            tokens,
+            positions=jnp.broadcast_to(slots, (rows, length)),
+            attention_mask=(slots <= slots[:, None]) & known[:, None, :],
+            return_hidden_states=True,
+        ).hidden_states
+        own = (known & (slots > 0))[..., None]
+        total = jnp.where(own, states.astype(jnp.float32), 0.0).sum(axis=1)
+        return total / jnp.maximum(lengths - 1, 1)[:, None]
+
+    return jax.jit(pooled_states)
 
 
 # Rows of one micro-batch spread over the local devices along this mesh axis.

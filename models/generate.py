@@ -105,6 +105,7 @@ def _run_loop(
         votes = mechanism.tally(logits, is_private_row, params)
         losses = loop.losses
         if losses is not None:
+            assert loop.votes.medians is not None  # `is_ex_post`
             allowed = mechanism.allowed_tokens(loop.votes, released, params)
             pair = jnp.stack(ex_post.token_losses(loop.votes.medians, allowed, token, params.temperature))
             # A public token is free.

@@ -17,12 +17,18 @@ class Record:
         label: One of the declared labels; None where the run declares none.
         unit: The unit id (of the user, say); None under the `example` unit.
         record_id: The row's own id, which spreads duplicated texts; None without one.
+        embedding: Its text's embedding, little-endian float32, from the embedding step to
+            the choice of its cluster; None before and after.
+        cluster: Index of a centre: the nearest of all, then the nearest kept one of its
+            label (METHOD 3); None in a run without clusters.
     """
 
     text: str = dataclasses.field(repr=False)
     label: str | None = dataclasses.field(default=None, repr=False)
     unit: str | None = dataclasses.field(default=None, repr=False)
     record_id: str | None = dataclasses.field(default=None, repr=False)
+    embedding: bytes | None = dataclasses.field(default=None, repr=False)
+    cluster: int | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ with the same name. All of them are public; the run key is not among them.
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import pathlib
@@ -23,6 +24,9 @@ from models.privacy.params import MechanismParams
 Panel = typing.Literal['Input', 'Privacy', 'Generation', 'Model', 'Output', 'Runner']
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
+# PP section 5 and CL appendix E.2; METHOD 4b says about a tenth of the mean's.
+DEFAULT_CLIP_BOUNDS = {'mean': 10.0, 'median': 6.0, 'difference': 1.0}
+DEFAULT_CLUSTERING_RHO = 0.005
 # Names of `models.prompts.PRESETS`, which takes NumPy along: --help answers at once.
 PROMPT_PRESETS = (
     'pretrained',
@@ -88,7 +92,11 @@ class JobConfig:
     batch_size: int = _setting(
         'Privacy', 's: expected contexts per batch, the public divisor of every vote.', 64
     )
-    clip_bound: float = _setting('Privacy', 'c: logits are recentred and clipped to [-c, c].', 10.0)
+    clip_bound: float | None = _setting(
+        'Privacy',
+        'c: votes are clipped to [-c, c]. Default: 10 for the mean, 6 for the median, 1 for the difference.',
+        None,
+    )
     temperature: float = _setting('Privacy', 'Temperature of private tokens.', 2.0)
     threshold: float | None = _setting(
         'Privacy', 'Distance in [0, 2] above which a token is private; without it every token is.', None
@@ -104,8 +112,36 @@ class JobConfig:
         'Batches of each label. Without it they follow from a noisy count, charged to the budget.',
         None,
     )
-    count_rho: float = _setting('Privacy', 'rho of the noisy count, where one is drawn.', 0.005)
-    aggregate: typing.Literal['mean'] = _setting('Privacy', 'How the votes of a batch are combined.', 'mean')
+    count_rho: float = _setting(
+        'Privacy', 'rho of the noisy count, where one is drawn without --clusters.', 0.005
+    )
+    aggregate: typing.Literal['mean', 'median', 'difference'] = _setting(
+        'Privacy',
+        'How the votes of a batch are combined. The loss of a median is known afterwards only, and only to '
+        'the curator; the difference from the public prompt needs a far smaller c.',
+        'mean',
+    )
+    clusters: int | None = _setting(
+        'Privacy',
+        'Group similar records: public centres kept for each label. Without it, labels alone make groups.',
+        None,
+    )
+    clustering_rho: float | None = _setting(
+        'Privacy',
+        'rho of the two noisy counts of --clusters, half for each. Default: 0.005.',
+        None,
+    )
+    centers: str | None = _setting(
+        'Privacy',
+        "Folder of public centres, as `dp-corpus centers` writes it. Default: the package's, for tfidf.",
+        None,
+    )
+    embedder: str | None = _setting(
+        'Privacy',
+        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
+        'weights. Default: tfidf.',
+        None,
+    )
 
     prompt: str = _setting(
         'Generation',
@@ -158,17 +194,12 @@ class JobConfig:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        if self.model not in ARCHITECTURES:
-            near = difflib.get_close_matches(self.model, ARCHITECTURES, 1)
-            hint = f' Did you mean {near[0]}?' if near else ''
+        check_model(self.model, self.checkpoint, self.tokenizer)
+        if self.aggregate == 'median' and self.epsilon is not None:
             raise ValueError(
-                f'Expected a model among {", ".join(ARCHITECTURES)}, got model={self.model!r}.{hint}'
-            )
-        if self.model != 'embedded' and (self.checkpoint is None or self.tokenizer is None):
-            raise ValueError(
-                f'Expected a checkpoint and a tokenizer for model={self.model!r}, got '
-                f'checkpoint={self.checkpoint!r}, tokenizer={self.tokenizer!r}. '
-                'Give local paths with --checkpoint and --tokenizer, or use --model embedded.'
+                f"Expected no epsilon with aggregate='median', got epsilon={self.epsilon!r}. A median's loss "
+                'is a function of the records and the output, so no number of tokens can be solved for in '
+                'advance: give --max-private-tokens, and the curator learns the loss after the run.'
             )
         if (self.epsilon is None) == (self.max_private_tokens is None):
             raise ValueError(
@@ -197,6 +228,11 @@ class JobConfig:
             raise ValueError(
                 f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
             )
+        if self.unit == 'user' and self.centers_source == 'dp-k-means':
+            raise ValueError(
+                f"Expected public centres with unit='user', got centers={self.centers!r} of DP k-means, "
+                "whose price is that of one record. Use public centres, or unit='example'."
+            )
         if (self.unit == 'user') != (self.unit_field is not None):
             raise ValueError(
                 f"Expected unit_field exactly with unit='user', got unit={self.unit!r}, "
@@ -207,8 +243,32 @@ class JobConfig:
                 f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
                 'Or give --batches-per-label, which needs no count.'
             )
+        if self.clusters is None:
+            for name in ('clustering_rho', 'centers', 'embedder'):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(
+                        f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
+                        'Give --clusters too, or leave it out.'
+                    )
+        elif self.batches_per_label is not None:
+            raise ValueError(
+                f'Expected clusters or batches_per_label, got clusters={self.clusters!r}, '
+                f'batches_per_label={self.batches_per_label!r}. How many batches a cluster fills is counted, '
+                'with noise: leave batches_per_label out.'
+            )
+        elif not (self.resolved_clustering_rho > 0 and math.isfinite(self.resolved_clustering_rho)):
+            raise ValueError(
+                f'Expected clustering_rho > 0, got clustering_rho={self.clustering_rho}. '
+                'Counts without noise cannot be released.'
+            )
+        elif self.resolved_embedder != 'tfidf' and self.centers is None:
+            raise ValueError(
+                f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
+                'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
+            )
         for name in (
             'batches_per_label',
+            'clusters',
             'shards',
             'max_prompt_tokens',
             'max_record_bytes',
@@ -241,8 +301,50 @@ class JobConfig:
         return float(f'{math.floor(exact / unit) * unit:.2e}')
 
     @property
+    def resolved_clip_bound(self) -> float:
+        """c as given, or what the papers use for the aggregate."""
+        return DEFAULT_CLIP_BOUNDS[self.aggregate] if self.clip_bound is None else self.clip_bound
+
+    @property
+    def resolved_clustering_rho(self) -> float:
+        """rho of both noisy counts of a clustered run, as given or METHOD 3's default."""
+        return DEFAULT_CLUSTERING_RHO if self.clustering_rho is None else self.clustering_rho
+
+    @property
+    def resolved_embedder(self) -> str:
+        """The embedder as given, or the default that needs no weights."""
+        return self.embedder or 'tfidf'
+
+    @property
+    def centers_path(self) -> pathlib.Path:
+        """Where the public centres are."""
+        return pathlib.Path(self.centers) if self.centers else EMBEDDED / 'centers'
+
+    @functools.cached_property
+    def centers_source(self) -> str | None:
+        """Source of the centres: 'public', or 'k-means' and 'dp-k-means' for comparisons; None without."""
+        return None if self.clusters is None else self._centers_facts[0]
+
+    @functools.cached_property
+    def centers_rho(self) -> float:
+        """rho that the centres themselves cost: 0 for public ones."""
+        return 0.0 if self.clusters is None else self._centers_facts[1]
+
+    @functools.cached_property
+    def _centers_facts(self) -> tuple[str, float]:
+        """Source and rho; reads the artefact's small file, and only one that was named."""
+        if self.centers is None:
+            return 'public', 0.0
+        from models.centers import Centers
+
+        centers = Centers.read(self.centers)
+        return centers.source, centers.rho
+
+    @property
     def noisy_count_rho(self) -> float:
         """rho that the run spends on noisy counts: 0 where the batches are given."""
+        if self.clusters is not None:
+            return self.resolved_clustering_rho
         return self.count_rho if self.batches_per_label is None else 0.0
 
     @property
@@ -299,7 +401,7 @@ class JobConfig:
         """
         settings: dict[str, Any] = {
             'batch_size': self.batch_size,
-            'clip_bound': self.clip_bound,
+            'clip_bound': self.resolved_clip_bound,
             'temperature': self.temperature,
             'threshold': self.threshold,
             'threshold_noise_scale': self.threshold_noise_scale,
@@ -317,7 +419,7 @@ class JobConfig:
                 MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
                 epsilon=self.epsilon,
                 delta=self.resolved_delta,
-                other_rho=self.noisy_count_rho,
+                other_rho=self.noisy_count_rho + self.centers_rho,
             )
         per_private_token = 1 if self.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
         return MechanismParams(
@@ -342,6 +444,24 @@ class JobConfig:
                 plain = list(value) if isinstance(value, tuple) else value
                 lines.append(f'{field.name} = {json.dumps(plain, ensure_ascii=False)}')
         return '\n'.join(lines) + '\n'
+
+
+def check_model(model: str, checkpoint: str | None, tokenizer: str | None) -> None:
+    """Refuses an unknown model, and one whose files are not named.
+
+    Raises:
+        ValueError: See above.
+    """
+    if model not in ARCHITECTURES:
+        near = difflib.get_close_matches(model, ARCHITECTURES, 1)
+        hint = f' Did you mean {near[0]}?' if near else ''
+        raise ValueError(f'Expected a model among {", ".join(ARCHITECTURES)}, got model={model!r}.{hint}')
+    if model != 'embedded' and (checkpoint is None or tokenizer is None):
+        raise ValueError(
+            f'Expected a checkpoint and a tokenizer for model={model!r}, got '
+            f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}. '
+            'Give local paths with --checkpoint and --tokenizer, or use --model embedded.'
+        )
 
 
 def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:

@@ -21,22 +21,30 @@ from apache_beam.runners.runner import PipelineResult
 
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
-from models.privacy import report
+from models.centers import Centers, ClusterSettings
+from models.privacy import counts, report
+from models.privacy.ex_post import BatchLoss
+from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.prompts import PRESETS, read_template
-from models.records import BatchId
-from pipeline import dataset_card, report_page
+from models.records import BatchId, Record
+from pipeline import dataset_card, report_page, restricted_page
 from pipeline.config import JobConfig
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
-from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, GenerateText, write_file
+from transforms.cluster import ClusterRecords
+from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, LOSSES_FOLDER, GenerateText, write_file
 from transforms.read import ReadRecords, RecordFields, RecordRules, check_input
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
 RUN_KEY = 'run.key'
 PLAN = 'plan.json'
+CLUSTERING = 'clustering.json'
 RUN = 'run.json'
 CONFIG = 'config.toml'
 REPORT = 'privacy_report.json'
+# Other embedders are folders of weights.
+EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, ERRORS_FOLDER)
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
 _HASHED_BYTES = 64 * 2**20
@@ -45,7 +53,8 @@ _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception
 # How Beam ends the error of a step: the error's last line, then the step.
 _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
 # Its errors are of the model or without data (`transforms.generate`), so they may be shown.
-_OPEN_STEP = 'Generate/Decode'
+# A step of several outputs is named within by what it runs.
+_OPEN_STEP = 'Generate/Decode/ParDo(_Decode)'
 
 
 def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
@@ -53,34 +62,78 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
     work_dir, output = config.resolved_work_dir, str(config.output)
     key_path = os.path.join(work_dir, RUN_KEY)
     params = settings.params
-    per_unit: Any = {'unit': params.unit, 'examples_per_context': params.examples_per_context}
 
     # records: Record, rejected: Rejection
     records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config))
-    # plan: one BatchPlan
-    if config.batches_per_label is not None:
-        plan = root | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
-    else:
-        true_counts = records | 'Count' >> CountContexts(config.label_values, key_path, unit=params.unit)
-        plan = true_counts | 'Plan' >> DrawPlan(
-            os.path.join(work_dir, PLAN), config.label_values, config.count_rho, params.batch_size, **per_unit
-        )
+    # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
+    centers = Centers.read(config.centers_path) if config.clusters is not None else None
+    grouped, plan = _plan_batches(records, config, params, centers)
     # batches: Batch, one for every planned one
-    text_limit = config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
-    batches = records | 'Assign' >> AssignBatches(
-        plan, key_path, params.batch_size, text_limit=text_limit, **per_unit
+    batches = grouped | 'Assign' >> AssignBatches(
+        plan,
+        key_path,
+        params.batch_size,
+        unit=params.unit,
+        examples_per_context=params.examples_per_context,
+        text_limit=_text_limit(config),
     )
     # examples: SyntheticExample; from here on everything is releasable
     # losses: BatchLoss, restricted
     examples, losses = batches | 'Generate' >> GenerateText(settings, work_dir)
     totals = examples | 'Corpus' >> WriteCorpus(plan, output, config.shards)
-    render = functools.partial(render_released, config, settings, software_versions())
+    render = functools.partial(render_released, config, settings, software_versions(), centers)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
-    restrict = functools.partial(render_restricted, config)
-    _ = records | 'Restricted' >> WriteRestricted(rejected, batches, restrict, work_dir)
+    restrict = functools.partial(render_restricted, config, params)
+    _ = records | 'Restricted' >> WriteRestricted(rejected, batches, losses, plan, restrict, work_dir)
     if config.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
+
+
+def _plan_batches(
+    records: beam.PCollection[Record], config: JobConfig, params: MechanismParams, centers: Centers | None
+) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
+    """Records -> records in their clusters, where there are any, and the single plan."""
+    if config.batches_per_label is not None:
+        plan = records.pipeline | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
+        return records, plan
+    work_dir = config.resolved_work_dir
+    key_path, labels = os.path.join(work_dir, RUN_KEY), config.label_values
+    grouped, clustering, rho = records, None, config.count_rho
+    if centers is not None:
+        assert config.clusters is not None  # `build`
+        rho_of_centers, rho = counts.split_rho(config.resolved_clustering_rho)
+        # clustering: one Clustering
+        grouped, clustering = records | 'Cluster' >> ClusterRecords(
+            cluster_settings(config),
+            labels,
+            work_dir,
+            key_path,
+            os.path.join(work_dir, CLUSTERING),
+            config.clusters,
+            rho_of_centers,
+            unit=params.unit,
+            text_limit=_text_limit(config),
+        )
+    # true_counts: one list of int, private
+    true_counts = grouped | 'Count' >> CountContexts(
+        labels, key_path, unit=params.unit, centers=None if centers is None else centers.count
+    )
+    plan = true_counts | 'Plan' >> DrawPlan(
+        os.path.join(work_dir, PLAN),
+        labels,
+        rho,
+        params.batch_size,
+        unit=params.unit,
+        examples_per_context=params.examples_per_context,
+        clustering=clustering,
+    )
+    return grouped, plan
+
+
+def _text_limit(config: JobConfig) -> int:
+    """Characters of a text that any prompt could use."""
+    return config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
@@ -99,6 +152,8 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     """
     settings = generator_settings(config)
     settings.check_prompts(config.label_values)
+    if config.clusters is not None:
+        cluster_settings(config).check()
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
     prepare(config)
     build(root, config, settings)
@@ -212,6 +267,19 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
     return settings
 
 
+def cluster_settings(config: JobConfig) -> ClusterSettings:
+    """What workers build their clusterer from."""
+    model: dict[str, Any] = {}
+    if config.resolved_embedder == 'decoder':
+        model = {
+            'architecture': config.architecture,
+            'checkpoint': str(config.checkpoint_path),
+            'tokenizer': str(config.tokenizer_path),
+            'dtype': config.dtype,
+        }
+    return ClusterSettings(centers=str(config.centers_path), embedder=config.resolved_embedder, **model)
+
+
 def prepare(config: JobConfig) -> None:
     """Makes the run's folders, key and records of itself, or checks that they are this run's.
 
@@ -244,10 +312,10 @@ def prepare(config: JobConfig) -> None:
     temporary = work_dir / f'{RUN}.tmp'
     temporary.write_text(json.dumps(identity, indent=2) + '\n')
     temporary.rename(known)
-    for folder in (work_dir / BATCHES_FOLDER, work_dir / ERRORS_FOLDER, output / DATA_FOLDER):
+    for folder in (*(work_dir / name for name in WORK_FOLDERS), output / DATA_FOLDER):
         folder.mkdir(parents=True, exist_ok=True)
     started = any((work_dir / BATCHES_FOLDER).glob('*.json'))
-    for name in (RUN_KEY, PLAN):
+    for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
         if started and not (work_dir / name).exists():
             # Another key or plan would deal the records out anew: some would vote twice.
             raise FileNotFoundError(
@@ -295,7 +363,13 @@ def fingerprint(config: JobConfig) -> dict[str, str]:
 def _model_files(config: JobConfig) -> list[pathlib.Path]:
     checkpoint = config.checkpoint_path
     texts = [pathlib.Path(name) for name in (config.prompt, config.schema) if name and name not in PRESETS]
-    return [config.tokenizer_path, *texts, *(path for path in checkpoint.rglob('*') if path.is_file())]
+    folders = [checkpoint]
+    if config.clusters is not None:
+        folders.append(config.centers_path)
+        if pathlib.Path(config.resolved_embedder).is_dir():
+            folders.append(pathlib.Path(config.resolved_embedder))
+    contents = (path for folder in folders for path in folder.rglob('*') if path.is_file())
+    return [config.tokenizer_path, *texts, *contents]
 
 
 def software_versions() -> dict[str, str]:
@@ -316,6 +390,7 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
         'schema',
         'run_id',
         'delta',
+        'centers',
         *params_fields,
     }
     settings = {}
@@ -325,6 +400,11 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
     if config.prompt not in PRESETS:
         settings['prompt'] = 'own template'
+    if config.clusters is not None:
+        known = config.resolved_embedder in EMBEDDERS
+        settings['embedder'] = config.resolved_embedder if known else 'own MiniLM weights'
+        settings['clustering_rho'] = config.resolved_clustering_rho
+        del settings['count_rho']
     return settings
 
 
@@ -332,23 +412,26 @@ def render_released(
     config: JobConfig,
     settings: GeneratorSettings,
     versions: Mapping[str, str],
+    centers: Centers | None,
     totals: report.CorpusTotals,
     plan: BatchPlan,
 ) -> Files:
     """The files beside the corpus: reports, card and config, from public values alone."""
-    noisy = plan.noisy_counts or (None,) * len(plan.labels)
+    noisy = plan.noisy_counts or (None,) * len(plan.group_names)
+    groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
     privacy_report = report.build_privacy_report(
         settings.params,
         run_id=settings.run_id,
         delta=config.resolved_delta,
         plan=[
-            report.GroupPlan(label=label, batches=batches, noisy_count=count)
-            for label, batches, count in zip(plan.labels, plan.batches_per_group, noisy, strict=True)
+            report.GroupPlan(label=label, cluster=cluster, batches=batches, noisy_count=count)
+            for (label, cluster), batches, count in groups
         ],
         corpus=totals,
         settings=public_settings(config, [f.name for f in dataclasses.fields(settings.params)]),
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
+        clusters=None if centers is None else released_clusters(centers, plan),
         declared_units=config.records,
     )
     languages = () if config.model != 'embedded' else ('en',)
@@ -359,21 +442,52 @@ def render_released(
     }
 
 
+def released_clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
+    """What the report says of the clusters: the centres' facts and the first histogram."""
+    assert plan.clustering is not None  # `build`
+    cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)
+    return report.Clusters(
+        source=centers.source,
+        centers_rho=centers.rho,
+        counts_rho=plan.clustering.rho,
+        embedder=centers.embedder,
+        embedder_fingerprint=centers.embedder_fingerprint,
+        centers_fingerprint=centers.fingerprint,
+        corpus_fingerprint=centers.corpus_fingerprint,
+        corpus_texts=centers.corpus_texts,
+        center_counts=tuple(
+            report.CenterCounts(label=label, kept=kept, counts=counts) for label, kept, counts in cells
+        ),
+    )
+
+
 def render_restricted(
-    config: JobConfig, reasons: dict[str, int], sizes: dict[BatchId, int], records: int
+    config: JobConfig,
+    params: MechanismParams,
+    reasons: dict[str, int],
+    sizes: dict[BatchId, int],
+    records: int,
+    losses: list[BatchLoss],
+    plan: BatchPlan,
 ) -> Files:
-    """The curator's report."""
-    by_label: dict[int, int] = {}
+    """The curator's report, as data and as a page."""
+    by_group = dict.fromkeys(range(len(plan.group_names)), 0)
     for batch_id, size in sizes.items():
-        by_label[batch_id.group] = by_label.get(batch_id.group, 0) + size
+        by_group[batch_id.group] += size
     restricted = report.RestrictedReport(
         run_id=config.resolved_run_id,
         records_read=records + sum(reasons.values()),
         rejected_by_reason=reasons,
         contexts_per_batch={str(batch_id): size for batch_id, size in sizes.items()},
-        true_counts_by_label=tuple(
-            report.LabelContexts(restricted_label=config.label_values[group], true_count=count)
-            for group, count in sorted(by_label.items())
+        true_counts_by_group=tuple(
+            report.GroupContexts(
+                restricted_label=label, restricted_cluster=cluster, true_count=by_group[group]
+            )
+            for group, (label, cluster) in enumerate(plan.group_names)
         ),
+        losses=report.ex_post_losses(losses, params) if params.is_ex_post else None,
     )
-    return {'restricted_report.json': restricted.to_json().encode()}
+    return {
+        'restricted_report.json': restricted.to_json().encode(),
+        'restricted_report.html': restricted_page.render_restricted_page(restricted).encode(),
+    }

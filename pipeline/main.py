@@ -17,7 +17,7 @@ import sys
 import tempfile
 import typing
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import rich.console
 import rich.markup
@@ -131,7 +131,7 @@ def generate(
     run_plan = plan_lib.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     console.print(
-        f'[bold]{job_config.resolved_run_id}[/bold]: ε = {run_plan.epsilon:.4g}, δ = {run_plan.delta:.3g}, '
+        f'[bold]{job_config.resolved_run_id}[/bold]: {_guarantee(run_plan)}, '
         f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.',
         soft_wrap=True,
     )
@@ -144,6 +144,8 @@ def generate(
     with progress.watch(job_config.resolved_work_dir, console):
         job.run(job_config, context.args)
     _show_report(str(job_config.output), as_json=as_json, quiet=quiet)
+    restricted = pathlib.Path(job_config.resolved_work_dir) / 'restricted_report.html'
+    console.print(f"The curator's own report, never for release: {restricted}", soft_wrap=True)
 
 
 @app.command()
@@ -166,6 +168,145 @@ def report(
             pathlib.Path(html).write_text(page, encoding='utf-8')
         return
     _show_report(output, as_json=as_json, quiet=False)
+
+
+InputFlag = Annotated[
+    str, typer.Option('--input', help='Files of texts: JSONL, CSV or Parquet; globs and comma lists.')
+]
+TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
+EmbedderFlag = Annotated[
+    str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
+]
+ModelFlag = Annotated[str, typer.Option('--model', help='Model size, for the embedder decoder.')]
+CheckpointFlag = Annotated[str | None, typer.Option('--checkpoint', help='Its weights.')]
+TokenizerFlag = Annotated[str | None, typer.Option('--tokenizer', help='Its SentencePiece file.')]
+DtypeFlag = Annotated[
+    Literal['float32', 'bfloat16'], typer.Option('--dtype', help='Type of its weights and computation.')
+]
+SeedFlag = Annotated[int, typer.Option('--seed', help='Public seed of the clustering.')]
+
+
+@app.command()
+def centers(
+    input_: InputFlag,
+    output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
+    text_field: TextFieldFlag = 'text',
+    count: Annotated[int, typer.Option('--count', help='Centres.')] = 500,
+    embedder: EmbedderFlag = 'tfidf',
+    source: Annotated[
+        Literal['public', 'k-means', 'dp-k-means'],
+        typer.Option(
+            '--source',
+            help='What the texts are: public; or private ones, for research: k-means voids every guarantee, '
+            'dp-k-means costs --rho.',
+        ),
+    ] = 'public',
+    rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
+    seed: SeedFlag = 0,
+    model: ModelFlag = 'embedded',
+    checkpoint: CheckpointFlag = None,
+    tokenizer: TokenizerFlag = None,
+    dtype: DtypeFlag = 'float32',
+    as_json: JsonFlag = False,
+) -> None:
+    """Fit the centres of a public corpus, for `generate --clusters`.
+
+    The package has centres of its own, of encyclopedia texts; centres of a public corpus
+    nearer to your records group them better. Choose it without looking at the records.
+    """
+    _silence_libraries()
+    with _without_chatter():
+        from pipeline import centers as centers_lib
+
+        settings = centers_lib.embedder_settings(
+            None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+        texts = centers_lib.read_texts(input_, text_field)
+        made = centers_lib.make_centers(
+            texts,
+            pathlib.Path(output),
+            settings=settings,
+            source=source,
+            count=count,
+            rho=rho,
+            seed=seed,
+        )
+    facts = {
+        'output': output,
+        'count': made.count,
+        'embedder': made.embedder,
+        'source': made.source,
+        'rho': made.rho,
+        'fingerprint': made.fingerprint,
+        'corpus_fingerprint': made.corpus_fingerprint,
+        'corpus_texts': made.corpus_texts,
+    }
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    console = rich.console.Console()
+    of_what = f'{made.corpus_texts:,} public texts' if made.corpus_texts else 'private texts'
+    console.print(f'{made.count:,} centres of {of_what} by {made.embedder}: {output}', soft_wrap=True)
+    if made.source == 'k-means':
+        console.print(
+            '[red]For research only:[/red] fitted on private texts without privacy. A run with them has no '
+            'guarantee, and its report says so.'
+        )
+
+
+@app.command()
+def clusters(
+    input_: InputFlag,
+    output: Annotated[
+        str, typer.Option('--output', help='New .html or .json file, restricted to the curator.')
+    ],
+    text_field: TextFieldFlag = 'text',
+    centers_folder: Annotated[
+        str | None, typer.Option('--centers', help="Folder of public centres. Default: the package's.")
+    ] = None,
+    embedder: EmbedderFlag = 'tfidf',
+    kept: Annotated[int, typer.Option('--clusters', help='Centres that rebalancing keeps.')] = 100,
+    count: Annotated[int, typer.Option('--count', help='Clusters of k-means.')] = 500,
+    rho: Annotated[float, typer.Option('--clustering-rho', help='Price of each private method.')] = 0.005,
+    delta: Annotated[float, typer.Option('--delta', help='delta for the epsilon of that price.')] = 1e-6,
+    seed: SeedFlag = 0,
+    model: ModelFlag = 'embedded',
+    checkpoint: CheckpointFlag = None,
+    tokenizer: TokenizerFlag = None,
+    dtype: DtypeFlag = 'float32',
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare ways to cluster the records: k-means, DP k-means, public centres, rebalanced ones.
+
+    For research and for the curator's eyes: true figures of private records, released
+    without noise. Nothing of it belongs beside a corpus.
+    """
+    _silence_libraries()
+    with _without_chatter():
+        from pipeline import centers as centers_lib
+        from pipeline import clusters as clusters_lib
+
+        path = pathlib.Path(output)
+        clusters_lib.check_output(path)
+        settings = centers_lib.embedder_settings(
+            centers_folder, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+        clusterer = settings.build()
+        texts = centers_lib.read_texts(input_, text_field)
+        comparison = clusters_lib.compare_clusterings(
+            centers_lib.embed_all(clusterer.embedder, texts),
+            centers=clusterer.centers,
+            count=count,
+            kept=kept,
+            rho=rho,
+            delta=delta,
+            seed=seed,
+        )
+    clusters_lib.write_comparison(comparison, path)
+    if as_json:
+        print(comparison.to_json(), end='')
+    else:
+        clusters_lib.render_terminal(comparison, rich.console.Console())
 
 
 def _read_report(output: str) -> Any:
@@ -191,17 +332,31 @@ def _show_report(output: str, *, as_json: bool, quiet: bool) -> None:
         rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)
 
 
+def _guarantee(run_plan: plan_lib.RunPlan) -> str:
+    """The guarantee in a few words."""
+    if run_plan.guarantee == 'ex-post':
+        return 'ex-post: the loss is known after the run, to the curator only'
+    if run_plan.guarantee == 'none':
+        return 'NONE: the centres were fitted on private records, for research only'
+    return f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'
+
+
 def _print_plan(run_plan: plan_lib.RunPlan) -> None:
     """The plan as a table."""
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
-    rows = [
-        ('Guarantee', f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'),
-        ('', f'ρ = {run_plan.rho_total:.6g} in zCDP; closed form ε = {run_plan.epsilon_closed_form:.6g}'),
+    rows = [('Guarantee', _guarantee(run_plan))]
+    if run_plan.rho_total is not None:
+        closed_form = f'closed form ε = {run_plan.epsilon_closed_form:.6g}'
+        rows.append(('', f'ρ = {run_plan.rho_total:.6g} in zCDP; {closed_form}'))
+    rows += [
         ('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'),
         ('All tokens per batch', f'at most {run_plan.max_batch_tokens:,}'),
-        ('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'),
-        ('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'),
     ]
+    if run_plan.rho_per_private_token is not None:
+        rows.append(('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'))
+    rows.append(('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'))
+    if run_plan.rho_centers:
+        rows.append(('ρ of the centres', f'{run_plan.rho_centers:.6g}'))
     if run_plan.expected_batches is None:
         rows.append(('Batches', 'not known: declare --records or --batches-per-label'))
     else:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Literal
 
 from models.privacy import accounting
 from pipeline.config import JobConfig
@@ -15,6 +16,9 @@ CPU_BYTES_PER_SECOND = 8e9
 CPU_SECONDS_PER_LOGIT = 4e-9
 
 
+Guarantee = Literal['differential privacy', 'ex-post', 'none']
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """What a run would release and cost. All fields are public.
@@ -22,11 +26,15 @@ class RunPlan:
     Attributes:
         max_private_tokens: Cap r on private tokens of one batch.
         max_batch_tokens: Cap on all tokens of one batch.
-        rho_per_private_token: zCDP cost of one private token.
+        guarantee: 'differential privacy'; 'ex-post' for a median, whose loss is known after
+            the run and to the curator only; 'none' where the centres were fitted on the
+            records without privacy, for comparisons.
+        rho_per_private_token: zCDP cost of one private token; None for a median.
         rho_counts: zCDP cost of the noisy counts; 0 where the batches are given.
-        rho_total: zCDP cost of the run.
-        epsilon: At `delta`, by the optimal-α bound.
-        epsilon_closed_form: The weaker closed form, for comparison.
+        rho_centers: zCDP cost of the centres; 0 for public ones and without clusters.
+        rho_total: zCDP cost of the run; None unless the guarantee is differential privacy.
+        epsilon: At `delta`, by the optimal-α bound; None where `rho_total` is.
+        epsilon_closed_form: The weaker closed form, for comparison; None where `rho_total` is.
         delta: As given, or from the declared number of records.
         expected_batches: Planned batches; None where neither they nor the number of
             records is declared.
@@ -37,11 +45,13 @@ class RunPlan:
 
     max_private_tokens: int
     max_batch_tokens: int
-    rho_per_private_token: float
+    guarantee: Guarantee
+    rho_per_private_token: float | None
     rho_counts: float
-    rho_total: float
-    epsilon: float
-    epsilon_closed_form: float
+    rho_centers: float
+    rho_total: float | None
+    epsilon: float | None
+    epsilon_closed_form: float | None
     delta: float
     expected_batches: int | None
     expected_private_tokens: int | None
@@ -54,13 +64,13 @@ class RunPlan:
 
 def expected_batches(config: JobConfig) -> int | None:
     """Planned batches as far as public facts tell, None where they do not."""
-    labels = len(config.label_values)
+    groups = len(config.label_values) * (config.clusters or 1)
     if config.batches_per_label is not None:
-        return config.batches_per_label * labels
+        return config.batches_per_label * groups
     if config.records is None:
         return None
     per_batch = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)
-    return max(labels, round(config.records / per_batch))
+    return max(groups, round(config.records / per_batch))
 
 
 def seconds_per_step(config: JobConfig) -> float:
@@ -73,11 +83,23 @@ def seconds_per_step(config: JobConfig) -> float:
     return arithmetic + cache + rows * architecture.num_embed * CPU_SECONDS_PER_LOGIT
 
 
+def guarantee_of(config: JobConfig) -> Guarantee:
+    """What kind of statement a run of this config can make."""
+    if config.centers_source == 'k-means':
+        return 'none'
+    return 'ex-post' if config.aggregate == 'median' else 'differential privacy'
+
+
 def plan_run(config: JobConfig) -> RunPlan:
     """Prices a run from its config alone."""
     params = config.params()
-    rho_counts = config.noisy_count_rho
-    rho_total = rho_counts + accounting.generation_rho(params)
+    per_token = None if params.is_ex_post else accounting.rho_per_private_token(params)
+    guarantee = guarantee_of(config)
+    rho_total = epsilon = closed_form = None
+    if guarantee == 'differential privacy':
+        rho_total = config.noisy_count_rho + config.centers_rho + accounting.generation_rho(params)
+        epsilon = accounting.epsilon_from_rho(rho_total, config.resolved_delta)
+        closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
     batches = expected_batches(config)
     hours = None
     if batches is not None:
@@ -87,11 +109,13 @@ def plan_run(config: JobConfig) -> RunPlan:
     return RunPlan(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
-        rho_per_private_token=accounting.rho_per_private_token(params),
-        rho_counts=rho_counts,
+        guarantee=guarantee,
+        rho_per_private_token=per_token,
+        rho_counts=config.noisy_count_rho,
+        rho_centers=config.centers_rho,
         rho_total=rho_total,
-        epsilon=accounting.epsilon_from_rho(rho_total, config.resolved_delta),
-        epsilon_closed_form=accounting.epsilon_closed_form(rho_total, config.resolved_delta),
+        epsilon=epsilon,
+        epsilon_closed_form=closed_form,
         delta=config.resolved_delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.max_private_tokens,

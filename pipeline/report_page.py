@@ -3,77 +3,53 @@
 Both show a `PrivacyReport` and nothing else, so whatever they show may be released.
 """
 
-import dataclasses
-import importlib.resources
-import io
 import math
-import re
 import typing
-import warnings
 from collections.abc import Sequence
 
 from models.privacy import accounting, report
+from pipeline import page
+from pipeline.page import Plot
 
 if typing.TYPE_CHECKING:
-    import markupsafe
     import rich.console
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TEMPLATE = 'report.html.jinja'
 
-# Stand-ins that matplotlib draws with; the page swaps them for its own colours, which follow the reader's
-# light or dark setting.
-_INK, _SOFT, _ACCENT, _ACCENT_2 = '#010203', '#010204', '#010205', '#010206'
-_COLOURS = {_INK: 'var(--ink)', _SOFT: 'var(--soft)', _ACCENT: 'var(--accent)', _ACCENT_2: 'var(--accent-2)'}
-_WIDTH = 4.6  # inches at 72 points: small enough that 10-point text stays readable on a phone
+_MAX_ROWS = 24
 _MAX_BARS = 24
 _MAX_BAR_NAME = 40
 _MAX_TERMINAL_NAME = 24
-_FONT_SIZE = 11  # points
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plot:
-    """One picture of the page.
-
-    Attributes:
-        title: What it shows.
-        caption: How to read it.
-        svg: An `<svg>` element without a fixed size.
-    """
-
-    title: str
-    caption: str
-    svg: str
+_MAX_PANELS = 8
+_RANKS = 160
 
 
 def render_html(privacy_report: report.PrivacyReport) -> str:
-    """One HTML page with all of the report, inline styles and inline SVG.
-
-    Needs no network and no JavaScript. The same report gives the same page.
-    """
-    import jinja2
-    import markupsafe
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, auto_reload=False
+    """One HTML page with all of the report, but for the noisy counts per centre, which it draws."""
+    epsilon = privacy_report.epsilon
+    sizes = (
+        [sizes_plot(privacy_report)]
+        if _has_noisy_counts(privacy_report) and len(privacy_report.plan) > 1
+        else []
     )
-    environment.filters |= {'up': report.format_up, 'setting': format_setting, 'prose': _prose}
-    source = importlib.resources.files('pipeline').joinpath(TEMPLATE).read_text(encoding='utf-8')
-    plots = [
-        # The SVG is matplotlib's, which escapes the labels in it.
-        dataclasses.replace(plot, svg=markupsafe.Markup(plot.svg))
-        for plot in (budget_plot(privacy_report), epsilon_plot(privacy_report), batches_plot(privacy_report))
-    ]
-    return environment.from_string(source).render(
-        report=privacy_report,
-        audience=report.RELEASABLE,
+    centers = [] if privacy_report.clusters is None else [centers_plot(privacy_report.clusters)]
+    # A tall picture comes second of three, where two columns have room for it.
+    if epsilon is None:
+        plots = [batches_plot(privacy_report), *centers, *sizes]
+    else:
+        first = [budget_plot(privacy_report), epsilon_plot(privacy_report), batches_plot(privacy_report)]
+        plots = [*first, *sizes, *centers]
+    return page.render(
+        TEMPLATE,
         plots=plots,
-        noisy=all(group.noisy_count is not None for group in privacy_report.plan),
+        report=privacy_report,
+        labels=report.totals_by_label(privacy_report.plan),
+        shown_rows=_MAX_ROWS,
+        cluster_facts=_cluster_facts(privacy_report.clusters),
+        noisy=_has_noisy_counts(privacy_report),
         unit='user' if privacy_report.mechanism['unit'] == 'user' else 'record',
         delta=report.format_exact(privacy_report.delta),
-        likelihood_ratio=_likelihood_ratio(privacy_report.epsilon),
+        likelihood_ratio=None if epsilon is None else _likelihood_ratio(epsilon),
     )
 
 
@@ -92,19 +68,23 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
             # Text, not str: a bracket in a name is no markup.
             text.Text(f'{privacy_report.guarantee}\n\n{privacy_report.unit_of_privacy}'),
             title=text.Text(f'Privacy report of {privacy_report.run_id}', style='bold'),
-            subtitle=text.Text(report.RELEASABLE),
+            subtitle=text.Text(privacy_report.audience),
             title_align='left',
             subtitle_align='left',
-            border_style='green',
+            border_style=_BORDERS[privacy_report.statement],
         )
     )
-    stages = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    stages = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=rho is not None)
     stages.add_column('Budget', footer='Whole run')
-    result = f'ε = {up(privacy_report.epsilon)} at δ = {exact(privacy_report.delta)}'
+    result = '' if epsilon is None else f'ε = {up(epsilon)} at δ = {exact(privacy_report.delta)}'
     stages.add_column('Formula', footer=result)
-    stages.add_column('ρ', justify='right', footer=up(privacy_report.rho_total))
+    stages.add_column('ρ', justify='right', footer='' if rho is None else up(rho))
+    unpriced = '∞' if privacy_report.statement == 'none' else 'ex-post'
     for stage in privacy_report.stages:
-        stages.add_row(stage.name, stage.numbers, up(stage.rho))
+        stages.add_row(
+            stage.name, stage.numbers or stage.formula, unpriced if stage.rho is None else up(stage.rho)
+        )
     console.print(stages)
 
     corpus, plan = privacy_report.corpus, privacy_report.plan
@@ -118,59 +98,67 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
             f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {corpus.private_tokens:,} '
             f'private and {corpus.public_tokens:,} public tokens',
         ),
-        ('Batches', f'{batches:,} planned' + _plan_in_words(plan)),
+        ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
         ('Delta', privacy_report.delta_relation),
-        ('Covered', 'This run. Other runs on the same records, and tuning on them, add to the cost.'),
+        ('Covered', _COVERED[privacy_report.statement]),
         ('Curator', 'Keeps the run key and work directory secret; the HTML page says what else has to hold.'),
     ):
         facts.add_row(text.Text(name), text.Text(value))
     console.print(facts)
 
 
-def format_setting(value: report.Setting) -> str:
-    """A setting as readers of the page see it.
-
-    >>> format_setting(None), format_setting(True), format_setting(2.0), format_setting('')
-    ('not set', 'yes', '2', 'empty')
-    """
-    if value is None:
-        return 'not set'
-    if isinstance(value, bool):
-        return 'yes' if value else 'no'
-    if isinstance(value, float):
-        return report.format_exact(value)
-    return str(value) if value != '' else 'empty'
+_BORDERS: dict[report.Statement, str] = {
+    'differential privacy': 'green',
+    'ex-post': 'yellow',
+    'none': 'bold red',
+}
+_COVERED: dict[report.Statement, str] = {
+    'differential privacy': 'This run. Other runs on the same records, and tuning on them, add to the cost.',
+    'ex-post': 'This run, after the fact; the curator holds the figure. Other runs add to the loss.',
+    'none': 'Nothing: publish neither the corpus nor this report.',
+}
 
 
 def budget_plot(privacy_report: report.PrivacyReport) -> Plot:
     """rho by stage, as bars."""
-    stages = privacy_report.stages
-    rows = [(stage.name, stage.rho, report.format_up(stage.rho)) for stage in stages]
+    rows = [
+        (stage.name, stage.rho, report.format_up(stage.rho))
+        for stage in privacy_report.stages
+        if stage.rho is not None
+    ]
     return Plot(
         title='Budget by stage',
         caption='ρ of each stage; together they are the cost of the run.',
-        svg=_bars('budget', rows),
+        svg=page.bars('budget', rows),
     )
 
 
 def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
-    """epsilon against the cap on private tokens per batch, with the run's cap marked."""
+    """epsilon against the cap on private tokens per batch, with the run's cap marked.
+
+    Raises:
+        ValueError: The report states no epsilon.
+    """
     from matplotlib import ticker
 
+    at_cap, per_token = privacy_report.epsilon, privacy_report.rho_per_private_token
+    rho = privacy_report.rho_total
+    if at_cap is None or per_token is None or rho is None:
+        raise ValueError(
+            f'Expected a report with an epsilon, got statement={privacy_report.statement!r}. '
+            'Leave this picture out.'
+        )
     cap = _cap(privacy_report)
-    other = privacy_report.rho_total - cap * privacy_report.rho_per_private_token
+    other = rho - cap * per_token
     top = max(10, 4 * cap)
     steps = 60
     caps = sorted({round(top ** (step / steps)) for step in range(steps + 1)} | {cap})
     epsilons = [
-        accounting.epsilon_from_rho(
-            max(0.0, other) + count * privacy_report.rho_per_private_token, privacy_report.delta
-        )
+        accounting.epsilon_from_rho(max(0.0, other) + count * per_token, privacy_report.delta)
         for count in caps
     ]
-    at_cap = privacy_report.epsilon
-    figure, axes = _figure(3.0)
-    axes.plot(caps, epsilons, color=_ACCENT, linewidth=2)
+    figure, axes = page.new_figure(3.0)
+    axes.plot(caps, epsilons, color=page.ACCENT, linewidth=2)
     axes.set_xscale('log')
     # A log axis has no place for the epsilon of 0 that a tiny rho gives.
     if min(epsilons) > 0:
@@ -179,8 +167,8 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:g}'))
-    axes.axvline(cap, color=_ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
-    axes.plot([cap], [at_cap], 'o', color=_ACCENT_2, markersize=6)
+    axes.axvline(cap, color=page.ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot([cap], [at_cap], 'o', color=page.ACCENT_2, markersize=6)
     right_of_middle = math.log(cap) > 0.5 * math.log(top)
     axes.annotate(
         f'r = {cap:,}\nε = {report.format_up(at_cap)}',
@@ -189,57 +177,137 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
         textcoords='offset points',
         ha='right' if right_of_middle else 'left',
         va='bottom' if right_of_middle else 'top',
-        color=_ACCENT_2,
-        fontsize=_FONT_SIZE,
+        color=page.ACCENT_2,
+        fontsize=page.FONT_SIZE,
     )
     axes.margins(x=0.02, y=0.12)
-    axes.set_xlabel('Cap on private tokens per batch, r', color=_SOFT, fontsize=_FONT_SIZE)
-    axes.set_ylabel('ε', color=_SOFT, fontsize=_FONT_SIZE, rotation=0, ha='right', va='center')
-    axes.grid(True, which='major', color=_SOFT, alpha=0.2, linewidth=0.6)
+    page.name_axes(axes, 'Cap on private tokens per batch, r', 'ε')
+    axes.grid(True, which='major', color=page.SOFT, alpha=0.2, linewidth=0.6)
     return Plot(
         title='Epsilon against the cap',
         caption=(
             f'What other caps would have cost at δ = {report.format_exact(privacy_report.delta)}. The mark '
             'is this run; it holds however many private tokens a batch used.'
         ),
-        svg=_svg(figure, 'epsilon'),
+        svg=page.to_svg(figure, 'epsilon'),
+        tall=True,
     )
 
 
 def batches_plot(privacy_report: report.PrivacyReport) -> Plot:
     """Planned batches by label, as bars; the largest ones where there are many labels."""
-    groups = sorted(privacy_report.plan, key=lambda group: -group.batches)
+    labels = sorted(report.totals_by_label(privacy_report.plan), key=lambda row: -row.batches)
     rows = [
         (
-            'all records' if group.label is None else _shorten(group.label, _MAX_BAR_NAME),
-            group.batches,
-            f'{group.batches:,}',
+            'all records' if row.label is None else page.shorten(row.label, _MAX_BAR_NAME),
+            row.batches,
+            f'{row.batches:,}',
         )
-        for group in groups[:_MAX_BARS]
+        for row in labels[:_MAX_BARS]
     ]
     caption = 'Each batch votes on one stream of tokens. Every planned batch is released.'
-    if len(groups) > _MAX_BARS:
-        caption += f' The {_MAX_BARS} largest of {len(groups):,} labels; the table below has all.'
-    return Plot(title='Batches by label', caption=caption, svg=_bars('batches', rows))
+    if len(labels) > _MAX_BARS:
+        caption += f' The {_MAX_BARS} largest of {len(labels):,} labels; the table below has all.'
+    return Plot(title='Batches by label', caption=caption, svg=page.bars('batches', rows))
 
 
-def _prose(text: str) -> 'markupsafe.Markup':
-    """Escapes, then sets e^3.2 and 1e-6 as powers and keeps "ε = 3.2" on one line."""
-    import markupsafe
+def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
+    """Noisy counts of the groups, largest first: as named bars of few labels, as steps of many groups."""
+    plan, clustered = privacy_report.plan, privacy_report.clusters is not None
+    title, caption = (
+        'Released sizes',
+        f'Noisy counts of the {len(plan):,} {"groups" if clustered else "labels"}',
+    )
+    if not clustered and len(plan) <= _MAX_BARS:
+        sizes = sorted(((group.noisy_count or 0, str(group.label)) for group in plan), reverse=True)
+        rows = [(page.shorten(label, _MAX_BAR_NAME), max(0, size), f'{size:,}') for size, label in sizes]
+        return Plot(title=title, caption=f'{caption}.', svg=page.bars('sizes', rows))
+    return Plot(
+        title=title,
+        caption=f'{caption}, largest first. The dashed line is the expected size of a batch.',
+        svg=page.sorted_sizes(
+            'sizes',
+            [group.noisy_count or 0 for group in plan],
+            expected=typing.cast(int, privacy_report.mechanism['batch_size']),
+            x_name='Clusters' if clustered else 'Labels',
+        ),
+    )
 
-    marked = str(markupsafe.escape(text))
-    marked = re.sub(r'\b([en])\^(-?\d[\d.]*\d|\d)', _power, marked)
-    marked = re.sub(r'(?<![\w.])(\d[\d.]*)e(-?\d+)\b', _power_of_ten, marked)
-    return markupsafe.Markup(marked.replace(' = ', '\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}'))
+
+def centers_plot(clusters: report.Clusters) -> Plot:
+    """Noisy counts per centre, largest first, one panel for each label; kept centres stand out."""
+    import numpy as np
+    from matplotlib import ticker
+    from matplotlib.figure import Figure
+
+    shown = clusters.center_counts[:_MAX_PANELS]
+    figure = Figure(figsize=(page.WIDTH, 0.5 + 0.85 * len(shown)), layout='constrained')
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    ranks = np.unique(np.geomspace(1, clusters.centers, _RANKS).round().astype(int))
+    for axes, cells in zip(panels, shown, strict=True):
+        page.style_axes(axes)
+        kept = set(cells.kept)
+        order = sorted(range(clusters.centers), key=lambda index: (index not in kept, -cells.counts[index]))
+        counts = np.asarray(cells.counts)[order][ranks - 1]
+        edges = np.append(ranks, clusters.centers + 1)
+        is_kept = ranks <= len(kept)
+        for part, colour, alpha in ((is_kept, page.ACCENT, 1.0), (~is_kept, page.SOFT, 0.5)):
+            if part.any():
+                chosen = np.flatnonzero(part)
+                axes.stairs(
+                    counts[chosen], edges[chosen[0] : chosen[-1] + 2], fill=True, color=colour, alpha=alpha
+                )
+        axes.set_xscale('log')
+        axes.set_xlim(1, max(2, clusters.centers + 1))
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(2, integer=True))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
+        axes.text(
+            0.99,
+            0.95,
+            'all records' if cells.label is None else page.shorten(cells.label, _MAX_BAR_NAME),
+            transform=axes.transAxes,
+            ha='right',
+            va='top',
+            fontsize=page.FONT_SIZE,
+            color=page.INK,
+            parse_math=False,
+        )
+    panels[-1].xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
+    page.name_axes(panels[-1], 'Centres, largest noisy count first')
+    caption = f'Of {clusters.centers:,} centres, the coloured ones are kept; their clusters make the groups.'
+    if len(shown) < len(clusters.center_counts):
+        caption += f' The first {len(shown)} of {len(clusters.center_counts):,} labels.'
+    return Plot(
+        title='Noisy counts per centre', caption=caption, svg=page.to_svg(figure, 'centers'), tall=True
+    )
 
 
-def _power(match: re.Match[str]) -> str:
-    return f'{match[1]}<sup>{match[2].replace("-", "−")}</sup>'
+def _has_noisy_counts(privacy_report: report.PrivacyReport) -> bool:
+    return all(group.noisy_count is not None for group in privacy_report.plan)
 
 
-def _power_of_ten(match: re.Match[str]) -> str:
-    factor = '' if match[1] == '1' else f'{match[1]}·'
-    return f'{factor}10<sup>{match[2].replace("-", "−")}</sup>'
+_SOURCES: dict[report.CentersSource, str] = {
+    'public': 'k-means on a public corpus: free',
+    'dp-k-means': 'private k-means on the records, paid for',
+    'k-means': 'k-means on the private records, without noise: research only',
+}
+
+
+def _cluster_facts(clusters: report.Clusters | None) -> dict[str, report.Setting]:
+    if clusters is None:
+        return {}
+    facts: dict[str, report.Setting] = {
+        'Centres': _SOURCES[clusters.source],
+        'Embedder': clusters.embedder,
+        'Fingerprint of the embedder': clusters.embedder_fingerprint,
+        'Fingerprint of the centres': clusters.centers_fingerprint,
+    }
+    if clusters.corpus_fingerprint is not None:
+        facts |= {
+            'Fingerprint of the public corpus': clusters.corpus_fingerprint,
+            'Texts of the public corpus': clusters.corpus_texts,
+        }
+    return facts
 
 
 def _cap(privacy_report: report.PrivacyReport) -> int:
@@ -253,77 +321,10 @@ def _likelihood_ratio(epsilon: float) -> str:
 
 
 def _plan_in_words(plan: Sequence[report.GroupPlan]) -> str:
-    if len(plan) == 1 and plan[0].label is None:
-        return ''
-    shown = [f'{_shorten(str(group.label), _MAX_TERMINAL_NAME)} {group.batches:,}' for group in plan[:6]]
-    rest = len(plan) - len(shown)
-    return ': ' + ', '.join(shown) + (f' and {rest:,} labels more' if rest else '')
-
-
-def _shorten(name: str, length: int) -> str:
-    name = ' '.join(name.split()) or '(blank)'
-    return name if len(name) <= length else name[: length - 1] + '…'
-
-
-def _figure(height: float) -> tuple['Figure', 'Axes']:
-    # Figure rather than pyplot: no global state, no window system.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, height), layout='constrained')
-    axes = figure.subplots()
-    axes.tick_params(colors=_SOFT, labelcolor=_INK, labelsize=_FONT_SIZE, length=3)
-    for side in ('top', 'right'):
-        axes.spines[side].set_visible(False)
-    for side in ('left', 'bottom'):
-        axes.spines[side].set_color(_SOFT)
-    return figure, axes
-
-
-def _bars(name: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """Horizontal bars, each with its name above it: long names then need no margin."""
-    figure, axes = _figure(0.35 + 0.5 * len(rows))
-    largest = max(value for _, value, _ in rows)
-    for index, (label, value, shown) in enumerate(rows):
-        axes.barh(index, value, height=0.34, color=_ACCENT, align='edge')
-        # parse_math=False: a label may hold dollar signs.
-        axes.text(
-            0, index - 0.06, label, ha='left', va='bottom', fontsize=_FONT_SIZE, color=_INK, parse_math=False
-        )
-        axes.text(value + 0.015 * largest, index + 0.17, shown, va='center', fontsize=_FONT_SIZE, color=_SOFT)
-    axes.set_xlim(0, 1.16 * largest)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.spines['left'].set_visible(False)
-    axes.spines['bottom'].set_visible(False)
-    axes.set_xticks([])
-    return _svg(figure, name)
-
-
-def _svg(figure: 'Figure', name: str) -> str:
-    """The figure as an `<svg>` element for an HTML page.
-
-    Args:
-        figure: What was drawn.
-        name: Starts every id, since the page holds several drawings.
-    """
-    import matplotlib
-
-    buffer = io.StringIO()
-    with (
-        matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name, 'font.family': ['DejaVu Sans']}),
-        warnings.catch_warnings(),
-    ):
-        # The browser draws the text in a font of its own; matplotlib's need not have every letter.
-        warnings.filterwarnings('ignore', message='Glyph .* missing from font')
-        no_metadata = dict.fromkeys(('Creator', 'Date', 'Format', 'Type'))
-        figure.savefig(buffer, format='svg', transparent=True, metadata=no_metadata)
-    drawing = buffer.getvalue()
-    drawing = drawing[drawing.index('<svg') :]
-    drawing = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1', drawing, count=1)
-    drawing = re.sub(r'(<svg[^>]*?) height="[^"]*"', r'\1', drawing, count=1)
-    drawing = re.sub(r'\bid="', f'id="{name}-', drawing)
-    drawing = re.sub(r'((?:xlink:)?href=")#', rf'\1#{name}-', drawing)
-    drawing = drawing.replace('url(#', f'url(#{name}-')
-    for stand_in, colour in _COLOURS.items():
-        drawing = drawing.replace(stand_in, colour)
-    return drawing.strip()
+    clusters = f' in {len(plan):,} clusters' if plan[0].cluster is not None else ''
+    labels = report.totals_by_label(plan)
+    if len(labels) == 1 and labels[0].label is None:
+        return clusters
+    shown = [f'{page.shorten(str(row.label), _MAX_TERMINAL_NAME)} {row.batches:,}' for row in labels[:6]]
+    rest = len(labels) - len(shown)
+    return f'{clusters}: {", ".join(shown)}' + (f' and {rest:,} labels more' if rest else '')

@@ -9,10 +9,14 @@ arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_public`), θ
 `tests/models/privacy/enumeration_test.py` must reject.
 """
 
+import collections
 import dataclasses
+import fractions
 import functools
 import hashlib
 import itertools
+import math
+import unicodedata
 from collections.abc import Callable, Hashable, Sequence
 
 import mpmath
@@ -20,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 from models.batching import BatchPlan
-from models.privacy.params import Unit
+from models.privacy.params import Aggregate, Unit
 from models.records import Batch, BatchId, Context, Record
 
 # ---------------------------------------------------------------- PP equations 1 and 2
@@ -57,6 +61,96 @@ def mean_aggregate(logits: np.ndarray, s: float, c: float | None) -> np.ndarray:
     """(1/s) Σ clip(z) over the first axis (PP Algorithm 1, line 13); c=None does not clip."""
     votes = logits.astype(np.float64) if c is None else clip(logits, c)
     return votes.sum(axis=0) / s
+
+
+def difference_aggregate(
+    logits: np.ndarray, public: np.ndarray, s: float, c: float | None, *, around_the_private: bool = False
+) -> np.ndarray:
+    """z_pub + (1/s) Σ clamp(z − z_pub, −c, c) of log-probabilities (METHOD 4b); a broken row adds nothing.
+
+    Args:
+        logits: `[n, ..., V]`.
+        public: `[..., V]`.
+        s: Divisor.
+        c: Clip bound; None does not clamp (wrong).
+        around_the_private: Wrong: clamps around the contexts' own mean instead of around z_pub.
+    """
+    base = log_softmax(public.astype(np.float64))
+    rows = []
+    for row in logits.astype(np.float64):
+        finite = np.isfinite(row).all(axis=-1, keepdims=True)
+        rows.append(np.where(finite, log_softmax(np.where(finite, row, 0.0)), np.nan))
+    if around_the_private and rows:
+        base = np.mean([np.nan_to_num(row) for row in rows], axis=0)
+    total = np.zeros(base.shape)
+    for row in rows:
+        difference = row - base
+        if c is not None:
+            difference = np.minimum(np.maximum(difference, -c), c)
+        total += np.where(np.isnan(row), 0.0, difference)
+    return base + total / s
+
+
+def top_k_plus(public: np.ndarray, released: np.ndarray, k: int, s: float, c: float) -> np.ndarray:
+    """`[V]` bool: released tokens whose public logit is at least the k-th largest minus 2c/s (METHOD 4b)."""
+    ranked = sorted((float(x) for x, keep in zip(public, released, strict=True) if keep), reverse=True)
+    kth = ranked[min(k, len(ranked)) - 1]
+    return np.array([bool(keep) and x >= kth - 2 * c / s for x, keep in zip(public, released, strict=True)])
+
+
+# ---------------------------------------------------------------- CL 4.2 and METHOD 5: median
+
+
+def median(votes: np.ndarray) -> np.ndarray:
+    """Middle of `[n, ...]` sorted votes, n >= 1; between two middles their mean, in the votes' own type."""
+    ordered, h = np.sort(votes, axis=0), len(votes) // 2
+    return ordered[h] if len(votes) % 2 else (ordered[h - 1] + ordered[h]) / votes.dtype.type(2)
+
+
+def median_aggregate(logits: np.ndarray, public: np.ndarray, c: float | None) -> np.ndarray:
+    """Median of clip(z) (CL equation 3); of no context, clip(z_pub). c=None does not clip (wrong)."""
+    rows = logits if len(logits) else public[None]
+    return median(rows.astype(np.float64) if c is None else clip(rows, c))
+
+
+def medians_after_one_change(votes: np.ndarray, c: float, *, replace: bool, random: np.ndarray) -> np.ndarray:
+    """`[changes, V]` medians of the batches that one change makes of this one, built one by one.
+
+    A vote is added that is all at −c, all at c, another context's, or random; each vote in turn is
+    removed; where `replace`, each in turn makes place for each of the added ones.
+
+    Args:
+        votes: `[n, V]` clipped logits, n >= 2.
+        c: Clip bound.
+        replace: Whether a context's content may change.
+        random: `[k, V]` further votes in [−c, c].
+    """
+    ends = np.stack([np.full(votes.shape[1], end, votes.dtype) for end in (-c, c)])
+    added = np.concatenate([ends, votes, random.astype(votes.dtype)])
+    fewer = [np.delete(votes, row, axis=0) for row in range(len(votes))]
+    changed = fewer + [np.concatenate([votes, vote[None]]) for vote in added]
+    if replace:
+        changed += [np.concatenate([rest, vote[None]]) for rest in fewer for vote in added]
+    return np.stack([median(batch) for batch in changed])
+
+
+def token_losses(
+    middle: np.ndarray, lowest: np.ndarray, highest: np.ndarray, allowed: np.ndarray, token: int, tau: float
+) -> tuple[float, float]:
+    """−log α and log β of METHOD 5, term by term, with mpmath at 50 digits."""
+    with mpmath.workdps(50):
+
+        def log_sum(scores: np.ndarray) -> mpmath.mpf:
+            kept = (float(x) for x, keep in zip(scores, allowed, strict=True) if keep)
+            return mpmath.log(mpmath.fsum(mpmath.exp(mpmath.mpf(x) / tau) for x in kept))
+
+        m, low, high = (mpmath.mpf(float(scores[token])) for scores in (middle, lowest, highest))
+        log_alpha = (m - high) / tau + log_sum(lowest) - log_sum(middle)
+        log_beta = (m - low) / tau + log_sum(highest) - log_sum(middle)
+        return float(-log_alpha), float(log_beta)
+
+
+# ------------------------------------------------------------------- sparse-vector test
 
 
 def distance(logits: np.ndarray, public: np.ndarray, s: float) -> np.ndarray:
@@ -230,7 +324,7 @@ def sampling_tree(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """Algorithm 1's settings in the paper's symbols; the last four fields spoil it on purpose.
+    """Algorithm 1's settings in the paper's symbols; the last five fields spoil it on purpose.
 
     Attributes:
         s: Divisor.
@@ -243,10 +337,12 @@ class Mechanism:
         max_tokens: Cap on all tokens.
         max_example_tokens: Length cap of one example.
         stop: Tokens that end an example.
+        aggregate: What private tokens are sampled from.
         divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
         distance_noise_factor: The distance gets this times σ; 2 is right.
         threshold_noise: False is wrong: θ without noise.
         refresh_threshold: False is wrong: one threshold for the whole stream.
+        around_the_private: Wrong: differences are clamped around the contexts' own mean.
     """
 
     s: float
@@ -259,13 +355,27 @@ class Mechanism:
     max_tokens: int
     max_example_tokens: int
     stop: frozenset[int] = frozenset()
+    aggregate: Aggregate = 'mean'
     divide_by_true_size: bool = False
     distance_noise_factor: float = 2.0
     threshold_noise: bool = True
     refresh_threshold: bool = True
+    around_the_private: bool = False
 
     def divisor(self, contexts: int) -> float:
         return max(1, contexts) if self.divide_by_true_size else self.s
+
+    def private_scores(self, logits: np.ndarray, public: np.ndarray) -> np.ndarray:
+        """The aggregate of `[n, ..., V]` logits, divided by τ."""
+        divisor = self.divisor(len(logits))
+        if self.aggregate == 'median':
+            return median_aggregate(logits, public, self.c) / self.tau
+        if self.aggregate == 'difference':
+            found = difference_aggregate(
+                logits, public, divisor, self.c, around_the_private=self.around_the_private
+            )
+            return found / self.tau
+        return mean_aggregate(logits, divisor, self.c) / self.tau
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,11 +407,10 @@ def steps_of(logits: np.ndarray, public: np.ndarray, mechanism: Mechanism) -> St
         public: `[N, V]`.
         mechanism: The settings.
     """
-    divisor = mechanism.divisor(len(logits))
     return Steps(
-        log_softmax(mean_aggregate(logits, divisor, mechanism.c) / mechanism.tau),
+        log_softmax(mechanism.private_scores(logits, public)),
         log_softmax(public.astype(np.float64) / mechanism.tau_public),
-        distance(logits, public, divisor),
+        distance(logits, public, mechanism.divisor(len(logits))),
     )
 
 
@@ -447,7 +556,7 @@ def stream(
         distance_noise: One value for each token.
         token_words: `[tokens, levels]` uint64.
         released: `[V]` bool.
-        public_top_k: K, ties with the K-th stay in.
+        public_top_k: K, ties with the K-th stay in; Top-k+ for the difference aggregate.
     """
     output: list[tuple[int, bool]] = []
     t, x = 0, ()
@@ -455,14 +564,14 @@ def stream(
         contexts, public = logits_at(x)
         allowed = released.copy()
         if public_top_k is not None:
-            ranked = sorted((float(public[i]) for i in np.flatnonzero(released)), reverse=True)
-            allowed &= public >= ranked[min(public_top_k, len(ranked)) - 1]
+            wider = mechanism.c if mechanism.aggregate == 'difference' else 0.0
+            allowed = top_k_plus(public, released, public_top_k, mechanism.s, wider)
         is_private = True
         if mechanism.theta is not None:
             theta = mechanism.theta + threshold_noise[t if mechanism.refresh_threshold else 0]
             is_private = distance(contexts, public, mechanism.s) + distance_noise[len(output)] >= theta
         if is_private:
-            scores = mean_aggregate(contexts, mechanism.s, mechanism.c) / mechanism.tau
+            scores = mechanism.private_scores(contexts, public)
         else:
             scores = public / mechanism.tau_public
         weights = np.where(allowed, np.exp(scores - scores[allowed].max()), 0.0)
@@ -520,13 +629,43 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray, least: float = 8.0
     return float(((pooled - expectation) ** 2 / expectation).sum()), len(pooled) - 1
 
 
-# ---------------------------------------------------------------- METHOD 1 and 2: batches
+# ---------------------------------------------------------------- METHOD 1 to 3: batches
 
 
 def keyed_hash(secret: bytes, purpose: str, *parts: bytes) -> bytes:
     """Slow twin of `RunKey.hash`, from its description."""
     framed = b''.join(len(part).to_bytes(8, 'little') + part for part in parts)
     return hashlib.blake2b(framed, digest_size=16, key=secret, person=purpose.encode()).digest()
+
+
+def record_hash(secret: bytes, record: Record) -> bytes:
+    """Slow twin of `batching.record_hash`."""
+    parts = (record.record_id or '', record.text, record.label or '')
+    return keyed_hash(secret, 'record', *(part.encode() for part in parts))
+
+
+def histogram(
+    records: list[Record],
+    labels: Sequence[str | None],
+    clusters: Sequence[int | None],
+    secret: bytes,
+    *,
+    unit: Unit,
+) -> list[int]:
+    """Contexts per cell: every label with every cluster (METHOD 3, steps 2 and 4).
+
+    A unit's context counts where its record with the smallest keyed hash belongs; without
+    units, every record counts.
+    """
+    counted: dict[object, Record] = {}
+    declared = [record for record in records if record.label in labels]
+    for order, record in enumerate(sorted(declared, key=lambda r: (record_hash(secret, r), r.text))):
+        counted.setdefault(record.unit if unit == 'user' else order, record)
+    return [
+        sum((record.label, record.cluster) == (label, cluster) for record in counted.values())
+        for label in labels
+        for cluster in clusters
+    ]
 
 
 def batches(
@@ -539,24 +678,32 @@ def batches(
     slots: int,
     text_limit: int | None = None,
 ) -> list[Batch]:
-    """Slow twin of the whole assignment: METHOD 1 and 2 word by word, on all records at once."""
+    """Slow twin of the whole assignment: METHOD 1 to 3 word by word, on all records at once.
 
-    def record_hash(record: Record) -> bytes:
-        parts = (record.record_id or '', record.text, record.label or '')
-        return keyed_hash(secret, 'record', *(part.encode() for part in parts))
+    With a clustering in the plan, records come with the kept centre that they are nearest to.
+    """
+    groups: list[tuple[str | None, int | None]] = []
+    for order, label in enumerate(plan.labels):
+        for cluster in [None] if plan.clustering is None else plan.clustering.kept[order]:
+            groups.append((label, cluster))
+
+    def group_of(record: Record) -> int:
+        return groups.index((record.label, None if plan.clustering is None else record.cluster))
 
     def number(digest: bytes) -> int:
         return int.from_bytes(digest, 'little')
 
-    records = sorted((r for r in records if r.label in plan.labels), key=lambda r: (record_hash(r), r.text))
+    records = sorted(
+        (r for r in records if r.label in plan.labels), key=lambda r: (record_hash(secret, r), r.text)
+    )
     contexts: dict[BatchId, list[Context]] = {}
     for group, count in enumerate(plan.batches_per_group):
         for index in range(count):
             contexts[BatchId(group=group, index=index)] = []
     by_place: dict[tuple, list[Record]] = {}
     for order, record in enumerate(records):
-        group = plan.labels.index(record.label)
-        digest = number(record_hash(record))
+        group = group_of(record)
+        digest = number(record_hash(secret, record))
         index = digest % plan.batches_per_group[group]
         if unit == 'user':
             place: tuple = (record.unit,)
@@ -568,12 +715,12 @@ def batches(
     for place, members in by_place.items():
         if unit == 'user':
             members = [member for member in members if member.label == members[0].label]
-            group = plan.labels.index(members[0].label)
+            group = group_of(members[0])
             name = keyed_hash(secret, 'unit', place[0].encode())
             batch = BatchId(group=group, index=number(name) % plan.batches_per_group[group])
         else:
             batch = BatchId(group=place[0], index=place[1])
-            name = record_hash(members[0])
+            name = record_hash(secret, members[0])
             if k > 1:
                 name = keyed_hash(secret, 'slot', *(part.to_bytes(8, 'little') for part in place))
         texts = tuple(member.text[:text_limit] for member in members[:k])
@@ -581,8 +728,111 @@ def batches(
     return [
         Batch(
             batch_id=batch,
-            label=plan.labels[batch.group],
+            label=groups[batch.group][0],
             contexts=tuple(sorted(held, key=lambda context: (context.context_hash, context.texts))),
         )
         for batch, held in sorted(contexts.items())
     ]
+
+
+# ---------------------------------------------------------------- DP k-means (Chang and Kamath 2021)
+
+
+def prefix_tree_leaves(signs: Sequence[Sequence[bool]], *, smallest: int) -> set[frozenset[int]]:
+    """The rows of each leaf of the tree without noise, node by node from the root.
+
+    A node of `3 * smallest` rows splits by its level's sign; a child of fewer than
+    `smallest` rows is cut off; a node without children is a leaf.
+
+    Args:
+        signs: One tuple of signs per row, one sign per level.
+        smallest: The least rows of a node.
+    """
+
+    def walk(rows: list[int], level: int) -> set[frozenset[int]]:
+        if level == len(signs[0]) or len(rows) < 3 * smallest:
+            return {frozenset(rows)}
+        sides = [[row for row in rows if bool(signs[row][level]) is side] for side in (False, True)]
+        kept = [side for side in sides if len(side) >= smallest]
+        return set().union(*(walk(side, level + 1) for side in kept)) if kept else {frozenset(rows)}
+
+    return walk(list(range(len(signs))), 0)
+
+
+# ------------------------------------------------------------- embedders and centres, METHOD 3
+
+
+def nearest(embeddings: np.ndarray, centers: np.ndarray, kept: Sequence[int] | None = None) -> list[int]:
+    """arg min |x − c|² over the kept centres in exact fractions; ties to the smaller index.
+
+    |x|² is the same for all, so |c|² − 2 x·c decides, rounded once to float64.
+    """
+    answers = []
+    for row in embeddings:
+        x = [fractions.Fraction(float(value)) for value in row]
+        scores = {}
+        for index in range(len(centers)) if kept is None else kept:
+            c = [fractions.Fraction(float(value)) for value in centers[index]]
+            scores[index] = float(sum(ci * ci - 2 * xi * ci for xi, ci in zip(x, c, strict=True)))
+        answers.append(min(scores, key=lambda index: (scores[index], index)))
+    return answers
+
+
+def tfidf_embedding(text: str, terms: Sequence[str], idf: np.ndarray, components: np.ndarray) -> np.ndarray:
+    """(1 + ln tf) · idf of each known word, to length 1; on the components, to length 1 again."""
+    letters = unicodedata.normalize('NFKD', text.lower())
+    letters = ''.join(letter for letter in letters if not unicodedata.combining(letter))
+    # A mark or a space ends a word; a digit or underscore makes it no word at all.
+    words = ''.join(letter if letter.isalnum() or letter == '_' else ' ' for letter in letters).split()
+    column = {term: index for index, term in enumerate(terms)}
+    counts = collections.Counter(word for word in words if word.isalpha() and word in column)
+    weights = {word: (1 + math.log(count)) * float(idf[column[word]]) for word, count in counts.items()}
+    length = math.sqrt(sum(weight**2 for weight in weights.values()))
+    vector = np.zeros(len(components))
+    for word, weight in weights.items():
+        vector += weight / length * components[:, column[word]].astype(np.float64)
+    norm = math.sqrt(sum(value**2 for value in vector))
+    return vector / norm if norm else vector
+
+
+def bert_mean_state(
+    weights: dict[str, np.ndarray], ids: Sequence[int], heads: int, layers: int, epsilon: float
+) -> np.ndarray:
+    """Mean of BERT's last states over one text's tokens, in float64 (Devlin et al. 2019).
+
+    One text, no padding, one head and one position at a time.
+    """
+
+    def tensor(name: str) -> np.ndarray:
+        return weights[name].astype(np.float64)
+
+    def dense(name: str, x: np.ndarray) -> np.ndarray:
+        return x @ tensor(f'{name}.weight').T + tensor(f'{name}.bias')
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        rows = [(row - row.mean()) / math.sqrt(row.var() + epsilon) for row in x]
+        return np.stack(rows) * tensor(f'{name}.weight') + tensor(f'{name}.bias')
+
+    x = np.stack([
+        tensor('embeddings.word_embeddings.weight')[token]
+        + tensor('embeddings.position_embeddings.weight')[position]
+        + tensor('embeddings.token_type_embeddings.weight')[0]
+        for position, token in enumerate(ids)
+    ])  # fmt: skip
+    x = norm('embeddings.LayerNorm', x)
+    for layer in range(layers):
+        name = f'encoder.layer.{layer}'
+        query, key, value = (dense(f'{name}.attention.self.{part}', x) for part in ('query', 'key', 'value'))
+        width = x.shape[1] // heads
+        mixed = np.zeros_like(x)
+        for head in range(heads):
+            columns = slice(head * width, (head + 1) * width)
+            for position in range(len(ids)):
+                scores = key[:, columns] @ query[position, columns] / math.sqrt(width)
+                powers = np.exp(scores - scores.max())
+                mixed[position, columns] = (powers / powers.sum()) @ value[:, columns]
+        x = norm(f'{name}.attention.output.LayerNorm', x + dense(f'{name}.attention.output.dense', mixed))
+        inner = dense(f'{name}.intermediate.dense', x)
+        inner = inner * stats.norm.cdf(inner)
+        x = norm(f'{name}.output.LayerNorm', x + dense(f'{name}.output.dense', inner))
+    return x.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Records -> the plan of batches -> one batch for every planned one (METHOD 1 and 2).
+"""Records -> the plan of batches -> one batch for every planned one (METHOD 1 to 3).
 
 What crosses a shuffle is kept small: keyed hashes and texts that are cut to what a
 prompt can use, never whole records, and nothing pickled. Packing the rows of a batch
@@ -9,19 +9,19 @@ within each bundle saved a third of the time and no memory at a million records
 import dataclasses
 import itertools
 import pathlib
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from models import batching
-from models.batching import BatchPlan, Candidate, Row
+from models.batching import BatchPlan, Candidate, Clustering, GroupName, Row, UnitContext
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
+from transforms.generate import write_file
 
 # A batch's key in a shuffle: (group, index). Plain integers have a deterministic coder.
 BatchKey = tuple[int, int]
@@ -34,54 +34,74 @@ _Rows = tuple[BatchKey, list[Row]]
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class CountContexts(beam.PTransform):
-    """Records -> one list of the true counts of each group, in the order of `labels`.
+    """Records -> one list of the true counts of each cell, in the order of `labels`.
 
     Counts contexts: records under the `example` unit, units under the `user` unit, each
-    in the group that its context joins. Private: only `DrawPlan` may read the result.
+    in the cell of the group that its context joins: its label, or with clusters its
+    (label, cluster). One unit counts in one cell, by 1 (k > 1 records of the `example`
+    unit are counted one by one). Private: only `DrawPlan` and `DrawClustering` may read
+    the result.
 
     Attributes:
         labels: The declared labels, or a single None. Records of others are not counted.
         run_key_path: File of the run key, in the work directory.
         unit: The unit of privacy.
+        centers: Number K of centres: counts each label's clusters 0 to K-1, one label
+            after another. None counts labels alone.
     """
 
     labels: tuple[str | None, ...]
     run_key_path: str
     unit: Unit = 'example'
+    centers: int | None = None
 
     def __post_init__(self) -> None:
         batching.check_labels(self.labels)
+        if self.centers is not None and self.centers < 1:
+            raise ValueError(
+                f'Expected centers >= 1, got centers={self.centers!r}. Leave it out to count labels alone.'
+            )
 
     def expand(self, records: beam.PCollection[Record]) -> beam.PCollection[list[int]]:
         if self.unit == 'user':
             groups = (
                 records
                 | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.run_key_path, text_limit=0), self.labels)
-                # (unit hash, (record hash, '', label))
+                # (unit hash, (record hash, '', label, cluster))
                 | 'FirstOfUnit' >> beam.CombinePerKey(_SmallestRecords(1))
-                # (unit hash, (label, ['']))
-                | 'LabelOfUnit' >> beam.MapTuple(lambda _, context: context[0])
+                # (unit hash, (label, cluster, ['']))
+                | 'GroupOfUnit' >> beam.MapTuple(lambda _, context: context[:2])
             )
         else:
-            groups = records | 'LabelOfRecord' >> beam.Map(lambda record: record.label)
-        # label
-        return groups | 'CountPerLabel' >> beam.CombineGlobally(_CountPerLabel(self.labels))
+            groups = records | 'GroupOfRecord' >> beam.Map(lambda record: (record.label, record.cluster))
+        # (label, cluster)
+        return groups | 'CountPerCell' >> beam.CombineGlobally(_CountPerCell(self.labels, self.centers))
 
 
-class _CountPerLabel(beam.CombineFn):
-    """Labels -> counts in the declared order; zeros for an empty input."""
+class _CountPerCell(beam.CombineFn):
+    """(label, cluster) -> counts in the declared order; zeros for an empty input."""
 
-    def __init__(self, labels: Sequence[str | None]) -> None:
-        self._groups = {label: group for group, label in enumerate(labels)}
+    def __init__(self, labels: Sequence[str | None], centers: int | None) -> None:
+        self._first_cells = {label: order * (centers or 1) for order, label in enumerate(labels)}
+        self._centers = centers
 
     def create_accumulator(self) -> list[int]:
-        return [0] * len(self._groups)
+        return [0] * (len(self._first_cells) * (self._centers or 1))
 
-    def add_input(self, accumulator: list[int], label: str | None) -> list[int]:
-        group = self._groups.get(label)
-        if group is not None:
-            accumulator[group] += 1
+    def add_input(self, accumulator: list[int], group: GroupName) -> list[int]:
+        label, cluster = group
+        cell = self._first_cells.get(label)
+        if cell is not None:
+            accumulator[cell if self._centers is None else cell + self._checked(cluster)] += 1
         return accumulator
+
+    def _checked(self, cluster: int | None) -> int:
+        if cluster is None or not 0 <= cluster < (self._centers or 0):
+            raise RuntimeError(
+                f'Expected every record in one of centers={self._centers} clusters, got one in another or '
+                'in none. Embed records before they are counted, with the same centres.'
+            )
+        return cluster
 
     def merge_accumulators(self, accumulators: Iterable[list[int]]) -> list[int]:
         return [sum(cells) for cells in zip(self.create_accumulator(), *accumulators, strict=True)]
@@ -107,6 +127,8 @@ class DrawPlan(beam.PTransform):
         batch_size: Expected batch size s.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
+        clustering: The single element of `DrawClustering`, where the counts are per
+            (label, cluster); None where they are per label.
     """
 
     plan_path: str
@@ -115,6 +137,7 @@ class DrawPlan(beam.PTransform):
     batch_size: int
     unit: Unit = 'example'
     examples_per_context: int = 1
+    clustering: beam.PCollection[Clustering] | None = None
 
     def __post_init__(self) -> None:
         batching.check_labels(self.labels)
@@ -129,6 +152,7 @@ class DrawPlan(beam.PTransform):
             labels=self.labels,
             rho=self.rho,
             contexts_per_batch=self.batch_size * records_per_count,
+            clustering=None if self.clustering is None else beam.pvalue.AsSingleton(self.clustering),
         ).with_output_types(BatchPlan)
 
 
@@ -139,47 +163,81 @@ def draw_plan(
     labels: tuple[str | None, ...],
     rho: float,
     contexts_per_batch: int,
+    clustering: Clustering | None = None,
 ) -> BatchPlan:
-    """Reads the plan at `path`, or draws the noise, writes the plan there, and reads it back.
-
-    A runner may repeat this, after a failure or on a second worker. The plan on disk is
-    the one that counts: it is written before anything uses it, whole or not at all, and
-    what is returned is what the disk holds, so that a repetition returns the same.
+    """Reads the plan at `path`, or draws the noise and writes the plan there first: see `draw_once`.
 
     Args:
-        true_counts: True counts of contexts in the order of `labels`; private.
+        true_counts: True counts of contexts in the order of `labels`, or with a clustering
+            of every centre of each label; private.
         path: The plan's file.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
+        clustering: The centres that each label keeps; None without clusters.
 
     Raises:
-        ValueError: The plan at `path` is of other labels or another cost.
+        ValueError: The plan at `path` is of other labels, another cost or another
+            clustering, or the counts are of other cells.
     """
-    if not FileSystems.exists(path):
-        noisy = counts.noisy_counts(true_counts, rho)
-        drawn = BatchPlan(
+
+    def draw() -> str:
+        noisy = counts.noisy_counts(_counts_of_groups(true_counts, labels, clustering), rho)
+        plan = BatchPlan(
             labels=labels,
             batches_per_group=tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
             noisy_counts=tuple(noisy),
             contexts_rho=rho,
+            clustering=clustering,
         )
-        temporary = f'{path}.{uuid.uuid4().hex}.tmp'
-        with FileSystems.create(temporary) as file:
-            file.write(drawn.to_json().encode())
-        if FileSystems.exists(path):
-            # Another attempt was faster, and its plan may be in use. This draw was never read.
-            FileSystems.delete([temporary])
-        else:
-            FileSystems.rename([temporary], [path])
-    plan = read_plan(path)
-    if plan.labels != labels or plan.contexts_rho != rho:
+        return plan.to_json()
+
+    plan = BatchPlan.from_json(draw_once(path, draw))
+    if plan.labels != labels or plan.contexts_rho != rho or plan.clustering != clustering:
         raise ValueError(
             f'Expected the plan of this run, got path={path!r} with labels={plan.labels!r}, '
-            f'contexts_rho={plan.contexts_rho!r}, not labels={labels!r}, rho={rho!r}. '
+            f'contexts_rho={plan.contexts_rho!r}, not labels={labels!r}, rho={rho!r}; '
+            f'same_clustering={plan.clustering == clustering}. '
             'Resume with the settings that the run began with, or start a new run in a fresh work directory.'
         )
     return plan
+
+
+def _counts_of_groups(
+    true_counts: Sequence[int], labels: Sequence[str | None], clustering: Clustering | None
+) -> list[int]:
+    """The counts of the plan's groups: those of kept centres, where there is a clustering."""
+    centers = 1 if clustering is None else clustering.centers
+    if len(true_counts) != len(labels) * centers:
+        raise ValueError(
+            f'Expected {centers} counts for each label, got cells={len(true_counts)}, labels={len(labels)}. '
+            'Count with the centres that the clustering was drawn for.'
+        )
+    if clustering is None:
+        return list(true_counts)
+    return [
+        true_counts[order * centers + cluster]
+        for order, kept in enumerate(clustering.kept)
+        for cluster in kept
+    ]
+
+
+def draw_once(path: str, draw: Callable[[], str]) -> str:
+    """The text at `path`; where nothing is there, what `draw` returns is written first.
+
+    A runner may repeat this, after a failure or on a second worker. The file on disk is
+    the one that counts: it is written before anything uses it, whole or not at all, and
+    what is returned is what the disk holds, so that a repetition returns the same.
+
+    Args:
+        path: The file, on any filesystem that Beam knows.
+        draw: Draws noise and returns the release as text. Not called where the file is.
+    """
+    if not FileSystems.exists(path):
+        # Should another attempt be faster, its file stays, and this draw is never read.
+        write_file(path, draw().encode())
+    with FileSystems.open(path) as file:
+        return file.read().decode()
 
 
 def read_plan(path: str) -> BatchPlan:
@@ -197,7 +255,7 @@ class AssignBatches(beam.PTransform):
 
     A batch's content is a function of the run key, the plan and its own records, whatever
     the order and the sharding of the input. A record whose label the plan does not have
-    belongs to no batch.
+    belongs to no batch. Where the plan has clusters, the records come with theirs.
 
     Attributes:
         plan: The plan itself, or the single element of `DrawPlan`.
@@ -246,10 +304,10 @@ class AssignBatches(beam.PTransform):
         return (
             records
             | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.run_key_path, self.text_limit), plan_labels)
-            # (unit hash, (record hash, text, label))
+            # (unit hash, (record hash, text, label, cluster))
             | 'FormContexts' >> beam.CombinePerKey(_SmallestRecords(k))
-            # (unit hash, (label, [text]))
-            | 'PlaceContexts' >> beam.Map(_place_context, plan).with_output_types(_Rows)
+            # (unit hash, (label, cluster, [text]))
+            | 'PlaceContexts' >> beam.FlatMap(_place_context, plan).with_output_types(_Rows)
         )
 
 
@@ -259,11 +317,13 @@ def _no_rows(plan: BatchPlan) -> Iterator[_Rows]:
         yield (batch_id.group, batch_id.index), []
 
 
-def _place_context(unit: tuple[bytes, tuple[str | None, list[str]]], plan: BatchPlan) -> _Rows:
-    """(unit hash, (label, texts)) -> (batch key, [row])."""
-    digest, (label, texts) = unit
-    batch_id = batching.batch_of(digest, plan.groups[label], plan)
-    return (batch_id.group, batch_id.index), [(digest, texts)]
+def _place_context(unit: tuple[bytes, UnitContext], plan: BatchPlan) -> Iterator[_Rows]:
+    """(unit hash, (label, cluster, texts)) -> (batch key, [row])."""
+    digest, (label, cluster, texts) = unit
+    group = plan.group_of(label, cluster)
+    if group is not None:
+        batch_id = batching.batch_of(digest, group, plan)
+        yield (batch_id.group, batch_id.index), [(digest, texts)]
 
 
 class _KeyedDoFn(beam.DoFn):
@@ -294,12 +354,12 @@ class _KeyByUnit(_KeyedDoFn):
         # Undeclared labels drop out first: they may not win the unit's group.
         if record.label in labels and record.unit is not None:
             digest = batching.record_hash(self._key, record)
-            candidate = digest, record.text[: self._text_limit], record.label
+            candidate = digest, record.text[: self._text_limit], record.label, record.cluster
             yield batching.unit_hash(self._key, record.unit), candidate
 
 
 class _SmallestRecords(beam.CombineFn):
-    """Candidates of one unit -> (label, texts) of its context, in bounded memory."""
+    """Candidates of one unit -> (label, cluster, texts) of its context, in bounded memory."""
 
     def __init__(self, k: int) -> None:
         self._k = k
@@ -313,7 +373,7 @@ class _SmallestRecords(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[list[Candidate]]) -> list[Candidate]:
         return batching.keep_smallest((one for many in accumulators for one in many), self._k)
 
-    def extract_output(self, accumulator: list[Candidate]) -> tuple[str | None, list[str]]:
+    def extract_output(self, accumulator: list[Candidate]) -> UnitContext:
         return batching.unit_context(accumulator, self._k)
 
 

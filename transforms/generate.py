@@ -9,7 +9,7 @@ import json
 import pathlib
 import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -50,12 +50,14 @@ def write_file(path: str, data: bytes) -> None:
 _PLAIN = beam.io.filesystem.CompressionTypes.UNCOMPRESSED
 
 
-def write_batch(work_dir: str, batch_id: str, batch: GeneratedBatch) -> None:
+def write_batch(
+    work_dir: str, batch_id: str, examples: Iterable[SyntheticExample], loss: BatchLoss | None = None
+) -> None:
     """Makes a finished batch durable: its losses, where it has any, before its examples."""
-    if batch.loss is not None:
-        data = json.dumps(dataclasses.asdict(batch.loss)).encode()
+    if loss is not None:
+        data = json.dumps(dataclasses.asdict(loss)).encode()
         write_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json'), data)
-    rows = [dataclasses.asdict(example) for example in batch.examples]
+    rows = [dataclasses.asdict(example) for example in examples]
     write_file(batch_path(work_dir, batch_id), json.dumps(rows, ensure_ascii=False).encode())
 
 
@@ -73,7 +75,13 @@ def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
     path = FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json')
     with FileSystems.open(path, compression_type=_PLAIN) as file:
         values = json.loads(file.read())
-    return BatchLoss(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    return BatchLoss(
+        batch_id=values['batch_id'],
+        minus_log_alpha=tuple(values['minus_log_alpha']),
+        log_beta=tuple(values['log_beta']),
+        places=tuple(values['places']),
+        is_private=tuple(values['is_private']),
+    )
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -94,6 +102,8 @@ class GenerateText(beam.PTransform):
     settings: GeneratorSettings
     work_dir: str
 
+    # Beam has no type hint for two outputs, and warns about annotations of them.
+    @beam.typehints.no_annotations
     def expand(
         self, batches: beam.PCollection[Batch]
     ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchLoss]]:
@@ -133,11 +143,13 @@ class _Decode(beam.DoFn):
         # Not in `setup`: a resumed run whose batches are all finished needs no model.
         return self._shared.acquire(self._settings.build)
 
+    @beam.typehints.no_annotations
     def process(self, batch: Batch) -> Iterator[SyntheticExample | beam.pvalue.TaggedOutput]:
         batch_id = str(batch.batch_id)
         examples = read_batch(self._work_dir, batch_id)
         if examples is None:
-            write_batch(self._work_dir, batch_id, self._decode(batch))
+            generated = self._decode(batch)
+            write_batch(self._work_dir, batch_id, generated.examples, generated.loss)
             # What is on disk counts, should another worker have been faster.
             examples = read_batch(self._work_dir, batch_id)
         if examples is None:

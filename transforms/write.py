@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from pyarrow import parquet
 
 from models.batching import BatchPlan
+from models.privacy.ex_post import BatchLoss
 from models.privacy.report import CorpusTotals
 from models.records import Batch, BatchId, SyntheticExample
 from transforms.generate import write_file
@@ -28,6 +29,8 @@ SCHEMA = pa.schema([
 
 # File name -> content, for one folder.
 Files = Mapping[str, bytes]
+# Rejected rows by reason, contexts by batch, records read, losses, plan -> the files.
+RenderRestricted = Callable[[dict[str, int], dict[BatchId, int], int, list[BatchLoss], BatchPlan], Files]
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -160,13 +163,18 @@ class WriteRestricted(beam.PTransform):
     Attributes:
         rejected: Rejected rows.
         batches: The batches as they were decoded.
-        render: Rejected rows by reason, contexts by batch, records read -> the files.
+        losses: The losses of a median run's batches; empty for other aggregates.
+        plan: The single plan.
+        render: Rejected rows by reason, contexts by batch, records read, losses and plan
+            -> the files.
         work_dir: The curator's folder.
     """
 
     rejected: beam.PCollection[Rejection]
     batches: beam.PCollection[Batch]
-    render: Callable[[dict[str, int], dict[BatchId, int], int], Files]
+    losses: beam.PCollection[BatchLoss]
+    plan: beam.PCollection[BatchPlan]
+    render: RenderRestricted
     work_dir: str
 
     def expand(self, records: beam.PCollection) -> beam.PCollection[None]:
@@ -184,6 +192,8 @@ class WriteRestricted(beam.PTransform):
                 _write_restricted,
                 beam.pvalue.AsDict(reasons),
                 beam.pvalue.AsList(sizes),
+                beam.pvalue.AsList(self.losses),
+                beam.pvalue.AsSingleton(self.plan),
                 self.render,
                 self.work_dir,
             )
@@ -202,10 +212,13 @@ def _write_restricted(
     records: int,
     reasons: dict[str, int],
     sizes: list[tuple[BatchId, int]],
-    render: Callable[[dict[str, int], dict[BatchId, int], int], Files],
+    losses: list[BatchLoss],
+    plan: BatchPlan,
+    render: RenderRestricted,
     work_dir: str,
 ) -> None:
-    for name, data in render(reasons, dict(sorted(sizes)), records).items():
+    ordered = sorted(losses, key=lambda loss: loss.batch_id)
+    for name, data in render(reasons, dict(sorted(sizes)), records, ordered, plan).items():
         write_file(FileSystems.join(work_dir, name), data)
 
 

@@ -59,7 +59,9 @@ def clip_difference(logits: jax.Array, public_logits: jax.Array, clip_bound: flo
     """
     difference = log_probabilities(logits) - log_probabilities(public_logits)
     finite = row_tops(logits)[1] & row_tops(public_logits)[1]
-    return jnp.where(finite, jnp.clip(difference, -clip_bound, clip_bound), 0.0)
+    # Of logits further apart than float32 reaches, both logarithms are −∞.
+    defined = finite & ~jnp.isnan(difference)
+    return jnp.where(defined, jnp.clip(difference, -clip_bound, clip_bound), 0.0)
 
 
 def log_probabilities(logits: jax.Array) -> jax.Array:

@@ -1,16 +1,31 @@
-"""Noisy counts of contexts per label, from which the number of batches follows (METHOD 2 and 6).
+"""Noisy histograms of contexts: per group, whence the number of batches, and per centre (METHOD 2, 3, 6).
 
 Neighbouring datasets differ in one unit, and a unit counts in one cell only, so the
 vector of counts has L2 sensitivity 1: one discrete Gaussian per cell costs
-rho = 1/(2σ²) for the whole vector (Canonne, Kamath, Steinke 2020, Theorem 4). The
-same holds for k records per context without unit ids, where records are counted:
-adding one changes one cell by 1.
+rho = 1/(2σ²) for the whole vector (Canonne, Kamath, Steinke 2020, Theorem 4), however
+many cells there are. The same holds for k records per context without unit ids, where
+records are counted: adding one changes one cell by 1.
 """
 
 import math
 from collections.abc import Sequence
 
 SENSITIVITY = 1.0
+
+
+def split_rho(rho: float) -> tuple[float, float]:
+    """The price of each histogram of a run with clusters, which together cost `rho` (METHOD 3).
+
+    One half for the counts per (label, centre), which choose the kept centres, and one
+    for the counts per (label, kept centre), from which the batches follow. Both have
+    sensitivity 1, and equal prices make both noise scales σ = 1/√rho. The second release
+    may depend on the first: zCDP composes adaptively.
+
+    Raises:
+        ValueError: `rho` is not a positive finite number.
+    """
+    gaussian_scale(rho)
+    return rho / 2, rho / 2
 
 
 def gaussian_scale(rho: float) -> float:
@@ -33,7 +48,7 @@ def noisy_counts(true_counts: Sequence[int], rho: float) -> list[int]:
     in which one unit moves one cell by 1. OpenDP samples exactly, without floating point.
 
     Args:
-        true_counts: Contexts of each declared label; private.
+        true_counts: Contexts of each cell; private.
         rho: zCDP cost of the whole vector.
 
     Returns:
@@ -68,3 +83,22 @@ def batches_for(noisy_count: int, batch_size: int, examples_per_context: int = 1
         examples_per_context: k where records were counted; 1 where contexts were.
     """
     return max(1, round(noisy_count / (batch_size * examples_per_context)))
+
+
+def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
+    """Indices of the highest released counts, ascending; ties go to the smaller index (METHOD 3, step 3).
+
+    Args:
+        noisy_counts: Released counts, so that choosing among them is free.
+        number: Cells to choose, k'.
+
+    Raises:
+        ValueError: There are fewer cells, or `number` is not positive.
+    """
+    if not 1 <= number <= len(noisy_counts):
+        raise ValueError(
+            f'Expected to keep between 1 and {len(noisy_counts)} cells, got number={number!r}. '
+            'Keep at most as many centres as there are.'
+        )
+    # A stable sort: of equal counts the smaller index comes first.
+    return tuple(sorted(sorted(range(len(noisy_counts)), key=lambda cell: -noisy_counts[cell])[:number]))

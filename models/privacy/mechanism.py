@@ -60,6 +60,7 @@ def count_votes(
     if params.aggregate == 'mean':
         clipped = jnp.where(mask, clip_logits(logits, params.clip_bound), 0.0).sum(axis=0)
     elif params.aggregate == 'difference':
+        assert public_logits is not None  # `needs_public_logits`
         clipped = jnp.where(mask, clip_difference(logits, public_logits, params.clip_bound), 0.0).sum(axis=0)
     else:
         clipped = jnp.zeros(logits.shape[-1], jnp.float32)
@@ -88,6 +89,7 @@ def tally(logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], para
     if public is not None:
         votes = votes._replace(public_logits=public)
     if params.aggregate == 'median':
+        assert public is not None  # `needs_public_logits`
         votes = votes._replace(
             medians=median.medians(logits, is_private, public, params.clip_bound, params.change)
         )

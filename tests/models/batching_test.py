@@ -1,6 +1,9 @@
-"""Tests of batch assignment: METHOD 1 and 2 against a slow twin, and the neighbouring relation."""
+"""Tests of batch assignment: METHOD 1 to 3 against a slow twin, and the neighbouring relation."""
 
 import collections
+import dataclasses
+import itertools
+import math
 import random
 
 import hypothesis
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from models import batching
-from models.batching import BatchPlan
+from models.batching import BatchPlan, Clustering
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
@@ -19,6 +22,14 @@ KEY = RunKey(SECRET)
 MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 3), ('user', 1), ('user', 2)]
 SLOTS = 4
 PLAN = BatchPlan(labels=('a', 'b'), batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
+CLUSTERED = BatchPlan(
+    labels=('a', 'b'),
+    batches_per_group=(3, 2, 1, 4),
+    noisy_counts=(30, 20, -1, 40),
+    contexts_rho=0.0025,
+    clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
+)
+PLANS = pytest.mark.parametrize('plan', [PLAN, CLUSTERED], ids=['labels', 'clusters'])
 
 # Few values, so that duplicates, shared units and shared texts are common.
 RECORDS = st.lists(
@@ -33,6 +44,19 @@ RECORDS = st.lists(
 )
 
 
+def in_clusters(records: list[Record], plan: BatchPlan) -> list[Record]:
+    """The records in kept clusters of their labels, chosen by their texts alone as `Recluster` does."""
+    if plan.clustering is None:
+        return records
+    kept = dict(zip(plan.labels, plan.clustering.kept, strict=True))
+    return [
+        dataclasses.replace(record, cluster=kept[record.label][sum(map(ord, record.text)) % 2])
+        if record.label in kept
+        else record
+        for record in records
+    ]
+
+
 def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[Batch]:
     """The functions under test, wired as a pipeline would, without one."""
     rows: dict[BatchId, list[batching.Row]] = {batch_id: [] for batch_id in plan.batch_ids()}
@@ -43,30 +67,38 @@ def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[B
             if placed is not None:
                 rows[placed[0]].append((placed[1], [record.text]))
         elif record.label in plan.labels:
-            candidate = (batching.record_hash(KEY, record), record.text, record.label)
+            candidate = (batching.record_hash(KEY, record), record.text, record.label, record.cluster)
             units[batching.unit_hash(KEY, record.unit or '')].append(candidate)
     for digest, candidates in units.items():
-        label, texts = batching.unit_context(candidates, k)
-        rows[batching.batch_of(digest, plan.groups[label], plan)].append((digest, texts))
+        label, cluster, texts = batching.unit_context(candidates, k)
+        group = plan.group_of(label, cluster)
+        assert group is not None
+        rows[batching.batch_of(digest, group, plan)].append((digest, texts))
     return [
         batching.form_batch(KEY, batch_id, held, plan, unit=unit, slots=SLOTS, k=k)
         for batch_id, held in rows.items()
     ]
 
 
+@PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS)
-def test_assignment_equals_the_slow_twin(records: list[Record], unit: Unit, k: int) -> None:
-    assert assign(records, PLAN, unit, k) == oracles.batches(
-        records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS
+def test_assignment_equals_the_slow_twin(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> None:
+    records = in_clusters(records, plan)
+    assert assign(records, plan, unit, k) == oracles.batches(
+        records, plan, SECRET, unit=unit, k=k, slots=SLOTS
     )
 
 
+@PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS, seed=st.integers())
-def test_order_of_the_input_changes_nothing(records: list[Record], seed: int, unit: Unit, k: int) -> None:
+def test_order_of_the_input_changes_nothing(
+    records: list[Record], seed: int, plan: BatchPlan, unit: Unit, k: int
+) -> None:
+    records = in_clusters(records, plan)
     shuffled = random.Random(seed).sample(records, len(records))
-    assert assign(shuffled, PLAN, unit, k) == assign(records, PLAN, unit, k)
+    assert assign(shuffled, plan, unit, k) == assign(records, plan, unit, k)
 
 
 def changes(before: list[Batch], after: list[Batch]) -> list[tuple[collections.Counter, collections.Counter]]:
@@ -79,11 +111,13 @@ def changes(before: list[Batch], after: list[Batch]) -> list[tuple[collections.C
     return [(old - new, new - old) for old, new in pairs if old != new]
 
 
+@PLANS
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 @hypothesis.given(records=RECORDS.filter(bool), data=st.data())
 def test_removing_one_unit_changes_at_most_one_context_of_one_batch(
-    records: list[Record], data: st.DataObject, unit: Unit, k: int
+    records: list[Record], data: st.DataObject, plan: BatchPlan, unit: Unit, k: int
 ) -> None:
+    records = in_clusters(records, plan)
     removed = data.draw(st.sampled_from(records))
     if unit == 'user':
         rest = [record for record in records if record.unit != removed.unit]
@@ -91,11 +125,11 @@ def test_removing_one_unit_changes_at_most_one_context_of_one_batch(
         rest = list(records)
         rest.remove(removed)
     counted = any(
-        record.label in PLAN.labels
+        record.label in plan.labels
         for record in records
         if record == removed or (unit == 'user' and record.unit == removed.unit)
     )
-    differing = changes(assign(records, PLAN, unit, k), assign(rest, PLAN, unit, k))
+    differing = changes(assign(records, plan, unit, k), assign(rest, plan, unit, k))
     if unit == 'example' and k > 1:
         # A record that its slot had no room for leaves no trace; any other changes one slot,
         # which is replaced unless it held that record alone.
@@ -160,7 +194,10 @@ def test_place_hangs_on_the_key() -> None:
 @hypothesis.given(
     candidates=st.lists(
         st.tuples(
-            st.binary(min_size=1, max_size=1), st.sampled_from(['x', 'y']), st.sampled_from(['a', 'b'])
+            st.binary(min_size=1, max_size=1),
+            st.sampled_from(['x', 'y']),
+            st.sampled_from(['a', 'b']),
+            st.none(),
         ),
         max_size=20,
     ),
@@ -180,6 +217,8 @@ def test_a_plan_survives_json() -> None:
         PLAN,
         BatchPlan(labels=('é',), batches_per_group=(2,), noisy_counts=(-3,), contexts_rho=0.005),
         BatchPlan(labels=(None,), batches_per_group=(1,), noisy_counts=None, contexts_rho=0.0),
+        CLUSTERED,
+        dataclasses.replace(CLUSTERED, noisy_counts=None, contexts_rho=0.0),
     ):
         assert BatchPlan.from_json(plan.to_json()) == plan
         assert BatchPlan.from_json(plan.to_json()).to_json() == plan.to_json()
@@ -199,7 +238,7 @@ def test_batch_ids_are_in_order() -> None:
         ({'labels': ('a', None)}, 'distinct labels'),
         ({'batches_per_group': (1,)}, 'at least one batch'),
         ({'batches_per_group': (1, 0)}, 'at least one batch'),
-        ({'noisy_counts': (1,), 'contexts_rho': 0.1}, 'one noisy count per label'),
+        ({'noisy_counts': (1,), 'contexts_rho': 0.1}, 'one noisy count for each of 2 groups'),
         ({'noisy_counts': (1, 2)}, 'positive contexts_rho'),
         ({'contexts_rho': 0.1}, 'positive contexts_rho'),
         ({'noisy_counts': (1, 2), 'contexts_rho': float('nan')}, 'positive contexts_rho'),
@@ -211,7 +250,141 @@ def test_an_impossible_plan_is_refused(changed: dict, message: str) -> None:
         BatchPlan(**fields | changed)
 
 
-@pytest.mark.parametrize('text', ['', '[]', '{"labels": ["a"]}', PLAN.to_json()[:-5]])
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        ({'batches_per_group': (3, 2)}, 'at least one batch for each of 4 groups'),
+        ({'noisy_counts': (30, 20)}, 'one noisy count for each of 4 groups'),
+        ({'labels': ('a',)}, 'kept centres for each label'),
+        ({'clustering': None}, 'at least one batch for each of 2 groups'),
+    ],
+)
+def test_a_plan_that_does_not_fit_its_clusters_is_refused(changed: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CLUSTERED, **changed)
+
+
+def test_more_groups_than_a_batch_id_can_name_are_refused() -> None:
+    def plan(labels: int) -> BatchPlan:
+        clustering = Clustering(
+            kept=(tuple(range(1000)),) * labels, noisy_counts=((0,) * 1000,) * labels, rho=1.0
+        )
+        names = tuple(f'label {number}' for number in range(labels))
+        return BatchPlan(
+            labels=names,
+            batches_per_group=(1,) * 1000 * labels,
+            noisy_counts=None,
+            contexts_rho=0.0,
+            clustering=clustering,
+        )
+
+    names = [str(batch_id) for batch_id in plan(10).batch_ids()]
+    assert len(names) == 10_000 and names == sorted(names)
+    with pytest.raises(ValueError, match='at most 10000 groups, got groups=11000'):
+        plan(11)
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        ({'kept': ((0, 2),)}, 'ascending indices below 3'),
+        ({'kept': ((0, 2), ())}, 'ascending indices below 3'),
+        ({'kept': ((2, 0), (1, 2))}, 'ascending indices below 3'),
+        ({'kept': ((0, 0), (1, 2))}, 'ascending indices below 3'),
+        ({'kept': ((-1, 2), (1, 2))}, 'ascending indices below 3'),
+        ({'kept': ((0, 3), (1, 2))}, 'ascending indices below 3'),
+        ({'noisy_counts': ((9, -4, 8), (0, 5))}, 'as many noisy counts'),
+        ({'noisy_counts': ()}, 'as many noisy counts'),
+        ({'rho': 0.0}, 'rho > 0'),
+        ({'rho': math.inf}, 'rho > 0'),
+        ({'rho': math.nan}, 'rho > 0'),
+    ],
+)
+def test_an_impossible_clustering_is_refused(changed: dict, message: str) -> None:
+    assert CLUSTERED.clustering is not None
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CLUSTERED.clustering, **changed)
+
+
+NO_JSON_OF_OURS = ['', '[]', '{"labels": ["a"]}', PLAN.to_json()[:-5]]
+
+
+@pytest.mark.parametrize('text', [*NO_JSON_OF_OURS, CLUSTERED.to_json().replace('"kept"', '"other"')])
 def test_json_that_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         BatchPlan.from_json(text)
+
+
+def test_a_clustering_survives_json() -> None:
+    clustering = CLUSTERED.clustering
+    assert clustering is not None
+    assert Clustering.from_json(clustering.to_json()) == clustering
+
+
+@pytest.mark.parametrize('text', [*NO_JSON_OF_OURS, PLAN.to_json()])
+def test_json_that_is_no_clustering_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        Clustering.from_json(text)
+
+
+# --- Groups of clusters ----------------------------------------------------------
+
+
+def test_groups_go_label_by_label_and_then_by_kept_centre() -> None:
+    assert CLUSTERED.group_names == (('a', 0), ('a', 2), ('b', 1), ('b', 2))
+    assert CLUSTERED.group_labels == ('a', 'a', 'b', 'b')
+    assert CLUSTERED.group_clusters == (0, 2, 1, 2)
+    assert (PLAN.group_labels, PLAN.group_clusters) == (('a', 'b'), (None, None))
+    assert [batch_id.group for batch_id in CLUSTERED.batch_ids()] == [0] * 3 + [1] * 2 + [2] + [3] * 4
+    assert [batch.label for batch in assign([], CLUSTERED, 'example', 1)] == ['a'] * 5 + ['b'] * 5
+
+
+def test_a_record_goes_to_the_group_of_its_label_and_cluster() -> None:
+    for group, (label, cluster) in enumerate(CLUSTERED.group_names):
+        record = Record(text='text', label=label, cluster=cluster)
+        placed = batching.place(KEY, record, CLUSTERED)
+        assert placed is not None and placed[0].group == group
+        # The hash is the same in every group: only the modulus is the group's.
+        digest = batching.record_hash(KEY, Record(text='text', label=label))
+        assert placed[0].index == int.from_bytes(digest, 'little') % CLUSTERED.batches_per_group[group]
+    assert batching.place(KEY, Record(text='text', label='undeclared', cluster=0), CLUSTERED) is None
+    # Without clusters in the plan, a record's cluster plays no part.
+    assert batching.place(KEY, Record(text='text', label='a', cluster=7), PLAN) == batching.place(
+        KEY, Record(text='text', label='a'), PLAN
+    )
+
+
+@pytest.mark.parametrize('cluster', [None, 1])
+def test_a_record_outside_of_the_kept_clusters_is_an_error_and_never_lost(cluster: int | None) -> None:
+    with pytest.raises(RuntimeError, match='cluster that its label keeps'):
+        batching.place(KEY, Record(text='secret', label='a', cluster=cluster), CLUSTERED)
+
+
+def test_a_units_first_record_decides_its_cluster_and_others_join_by_label_alone() -> None:
+    candidates: list[batching.Candidate] = [
+        (b'2', 'second', 'a', 2),
+        (b'1', 'other label', 'b', 1),
+        (b'0', 'first', 'a', 0),
+        (b'3', 'third', 'a', 0),
+    ]
+    for order in itertools.permutations(candidates):
+        assert batching.unit_context(order, 2) == ('a', 0, ['first', 'second'])
+        assert batching.unit_context(order, 9) == ('a', 0, ['first', 'second', 'third'])
+
+
+# Every text with every label; the clusters follow from both.
+POSSIBLE = [Record(text=text, label=label) for text in 'xy' for label in ('a', 'b', 'undeclared')]
+PAIRS = [[one, other] for one in POSSIBLE for other in POSSIBLE]
+
+
+@pytest.mark.parametrize(('unit', 'k'), [('example', 1), ('user', 1), ('user', 2)])
+def test_any_unit_more_adds_one_context_to_one_batch(unit: Unit, k: int) -> None:
+    """The neighbouring relation given the plan, exhaustively: any unit joins any other of two records."""
+    for held in [[], *PAIRS]:
+        held = in_clusters([dataclasses.replace(record, unit='held') for record in held], CLUSTERED)
+        before = assign(held, CLUSTERED, unit, k)
+        for joining in PAIRS if unit == 'user' else [[record] for record in POSSIBLE]:
+            joined = in_clusters([dataclasses.replace(record, unit='new') for record in joining], CLUSTERED)
+            differing = changes(before, assign([*held, *joined], CLUSTERED, unit, k))
+            declared = any(record.label in CLUSTERED.labels for record in joined)
+            assert [(lost.total(), gained.total()) for lost, gained in differing] == [(0, 1)] * declared

@@ -330,6 +330,31 @@ def test_stream_in_bfloat16_is_whole_and_deterministic() -> None:
     np.testing.assert_array_equal(stream.is_private, again.is_private)
 
 
+# ------------------------------------------------------------------- pooled hidden states
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_pooled_states_equal_each_text_alone(name: str) -> None:
+    """Twin: one text without padding or company; the mean skips the start of text. Rows in 16 slots of 14."""
+    model = gemma.make_transformer(CASES[name], dtype='float32')
+    pool = gemma.make_pooled_states(CASES[name], dtype='float32')
+    prompts = _prompts(name, 16, seed=9)
+    tokens, lengths = np.zeros((16, SHAPES.max_prompt_tokens), np.int32), np.array([len(p) for p in prompts])
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    found = np.asarray(pool(_parameters(name), tokens, lengths))
+    assert found.shape == (16, CASES[name].embed_dim) and found.dtype == np.float32
+    for row, prompt in zip(found, prompts, strict=True):
+        states = model.apply(
+            {'params': _parameters(name)}, jnp.asarray(prompt)[None], return_hidden_states=True
+        ).hidden_states[0]
+        expected = np.asarray(states)[1:].mean(axis=0) if len(prompt) > 1 else np.zeros_like(row)
+        np.testing.assert_allclose(row, expected, rtol=0, atol=TOLERANCE['float32'])
+    tokens[1:] = 7
+    lengths[1:] = 5
+    np.testing.assert_array_equal(np.asarray(pool(_parameters(name), tokens, lengths))[0], found[0])
+
+
 # ------------------------------------------------------------------ several devices
 
 

@@ -17,7 +17,7 @@ import pytest
 from models import decoder as decoder_lib
 from models import generate, prompts, records, tokenizer
 from models.privacy import mechanism, randomness
-from models.privacy.params import MechanismParams
+from models.privacy.params import Aggregate, MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
 
@@ -109,6 +109,7 @@ def _settings(params: MechanismParams, stop: frozenset[int]) -> oracles.Mechanis
         max_tokens=params.max_batch_tokens,
         max_example_tokens=params.max_example_tokens,
         stop=stop,
+        aggregate=params.aggregate,
     )
 
 
@@ -135,7 +136,20 @@ def _decode(
     released: np.ndarray | None = None,
     stop: frozenset[int] = frozenset({0}),
 ) -> oracles.Output:
-    stream = generate.decode_stream(
+    stream = _stream(params, contexts, draws, decoder=decoder, released=released, stop=stop)
+    return tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
+
+
+def _stream(
+    params: MechanismParams,
+    contexts: list[np.ndarray],
+    draws: randomness.BatchDraws,
+    *,
+    decoder: TableDecoder = DECODERS[4],
+    released: np.ndarray | None = None,
+    stop: frozenset[int] = frozenset({0}),
+) -> generate.TokenStream:
+    return generate.decode_stream(
         decoder,
         PUBLIC if params.needs_public_logits else None,
         contexts,
@@ -144,7 +158,6 @@ def _decode(
         released=np.ones(decoder.vocab_size, bool) if released is None else released,
         stop_tokens=stop,
     )
-    return tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
 
 
 def _twin(
@@ -177,6 +190,11 @@ BASE = MechanismParams(
     max_example_tokens=6,
 )
 SPARSE = dataclasses.replace(BASE, threshold=0.7, threshold_noise_scale=0.2)
+MEDIAN, SPARSE_MEDIAN, DIFFERENCE, SPARSE_DIFFERENCE = (
+    dataclasses.replace(params, aggregate=aggregate)
+    for aggregate in ('median', 'difference')
+    for params in (BASE, SPARSE)
+)
 
 # Params, stop tokens, released tokens.
 CASES = {
@@ -209,6 +227,20 @@ CASES = {
         {0},
         None,
     ),
+    'median': (MEDIAN, {0}, None),
+    'median, sparse vector, top 3 of the released': (
+        dataclasses.replace(SPARSE_MEDIAN, public_top_k=3),
+        {0},
+        [1, 1, 0, 1, 1],
+    ),
+    'median, every example one token long': (
+        dataclasses.replace(SPARSE_MEDIAN, max_example_tokens=1),
+        {0},
+        None,
+    ),
+    'difference': (DIFFERENCE, {0}, None),
+    'difference, Top-k+': (dataclasses.replace(DIFFERENCE, public_top_k=2, clip_bound=1.0), {0}, None),
+    'difference, sparse vector': (SPARSE_DIFFERENCE, {0}, [1, 0, 1, 1, 1]),
 }
 
 
@@ -236,12 +268,16 @@ def test_stream_equals_the_twin_token_for_token(name: str) -> None:
     assert flags == ({True, False} if params.uses_sparse_vector else {True})
 
 
-@pytest.mark.parametrize('params', [BASE, SPARSE], ids=['private', 'sparse'])
+@pytest.mark.parametrize(
+    'params', [BASE, SPARSE, SPARSE_MEDIAN, DIFFERENCE], ids=['private', 'sparse', 'median', 'difference']
+)
 def test_micro_batches_change_nothing(params: MechanismParams) -> None:
     """One row at a time, three, four, or all in one: the same stream, the public row and padding included."""
+    # Nine median programs of one row each would take a minute to compile.
+    decoders = [DECODERS[size] for size in ((3, 16) if params.is_ex_post else DECODERS)]
     for number in (0, 2, 5, 9):
         contexts, draws = _contexts(number, number), _draws(params, 100 + number)
-        streams = {_decode(params, contexts, draws, decoder=decoder) for decoder in DECODERS.values()}
+        streams = {_decode(params, contexts, draws, decoder=decoder) for decoder in decoders}
         assert len(streams) == 1
 
 
@@ -339,12 +375,90 @@ def test_an_empty_batch_samples_its_private_tokens_uniformly() -> None:
     assert statistic <= oracles.chi_square_bound(degrees, ODDS)
 
 
+@pytest.mark.parametrize('params', [MEDIAN, DIFFERENCE], ids=['median', 'difference'])
+def test_an_empty_batch_samples_its_private_tokens_from_the_public_logits(params: MechanismParams) -> None:
+    """Clipped, or as they are (METHOD 2); chi-square over 3000 first tokens at odds 1e-6."""
+    one = dataclasses.replace(params, max_private_tokens=1, max_batch_tokens=1)
+    tokens = [_decode(one, [], _draws(one, 20_000 + number))[0][0] for number in range(3000)]
+    public = TABLE[_type_of(PUBLIC), STATES]
+    scores = oracles.clip(public, 3.0) if params is MEDIAN else public.astype(np.float64)
+    counts = np.bincount(tokens, minlength=VOCAB)
+    statistic, degrees = oracles.chi_square(counts, oracles.softmax(scores, 1.5))
+    assert degrees >= 2 and statistic <= oracles.chi_square_bound(degrees, ODDS)
+    statistic, degrees = oracles.chi_square(counts, np.full(VOCAB, 1 / VOCAB))
+    assert statistic > oracles.chi_square_bound(degrees, ODDS)
+
+
+# -------------------------------------------------------------------- ex-post losses
+
+
+def _losses_by_hand(
+    params: MechanismParams, contexts: list[np.ndarray], stream: generate.TokenStream, released: np.ndarray
+) -> np.ndarray:
+    """`[2, n]`: METHOD 5 at every private token, its range from all neighbours built one by one."""
+    logits_at, example, found = _logits_at(TABLE, contexts), (), []
+    for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
+        logits, public = logits_at(example)
+        middle = oracles.median_aggregate(logits, public, params.clip_bound)
+        ends = np.full((2, VOCAB), [[-params.clip_bound], [params.clip_bound]])
+        if len(logits) >= 3:
+            others = oracles.medians_after_one_change(
+                oracles.clip(logits, params.clip_bound),
+                params.clip_bound,
+                replace=params.examples_per_context > 1,
+                random=np.zeros((0, VOCAB)),
+            )
+            ends = np.stack([others.min(axis=0), others.max(axis=0)])
+        allowed = released
+        if params.public_top_k is not None:
+            allowed = oracles.top_k_plus(public, released, params.public_top_k, params.batch_size, 0.0)
+        losses = oracles.token_losses(middle, *ends, allowed, token, params.temperature)
+        found.append(losses if is_private else (0.0, 0.0))
+        ended = token == 0 or len(example) + 1 == params.max_example_tokens
+        example = () if ended else (*example, token)
+    return np.array(found).T
+
+
+@pytest.mark.parametrize(
+    'params',
+    [
+        MEDIAN,
+        SPARSE_MEDIAN,
+        dataclasses.replace(SPARSE_MEDIAN, public_top_k=3),
+        dataclasses.replace(MEDIAN, examples_per_context=2),
+    ],
+    ids=['private', 'sparse', 'top 3', 'replace'],
+)
+def test_the_losses_of_a_stream_are_those_of_its_tokens(params: MechanismParams) -> None:
+    """Of the votes that each token was sampled from, not of those after it; 0 for a public token."""
+    released = np.array([1, 1, 1, 0, 1], bool)
+    public_tokens = 0
+    for number in (0, 1, 2, 3, 5, 8):
+        contexts, draws = _contexts(number, number), _draws(params, 900 + number)
+        # One micro-batch holds them all: one program for every number of contexts.
+        stream = _stream(params, contexts, draws, decoder=DECODERS[16], released=released)
+        assert stream.losses.shape == (2, len(stream.tokens))
+        expected = _losses_by_hand(params, contexts, stream, released)
+        np.testing.assert_allclose(stream.losses, expected, rtol=1e-4, atol=1e-5)
+        assert not stream.losses[:, ~stream.is_private].any()
+        public_tokens += (~stream.is_private).sum()
+    other = _stream(params, contexts, draws, decoder=DECODERS[3], released=released)
+    np.testing.assert_allclose(other.losses, stream.losses, rtol=1e-5, atol=1e-6)
+    assert (public_tokens > 0) == params.uses_sparse_vector
+
+
+@pytest.mark.parametrize('params', [BASE, SPARSE, DIFFERENCE, SPARSE_DIFFERENCE])
+def test_an_aggregate_with_a_price_has_no_losses(params: MechanismParams) -> None:
+    assert _stream(params, _contexts(4), _draws(params, 0)).losses is None
+
+
+@pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
 @pytest.mark.parametrize('theta', [None, 0.8])
-def test_streams_come_as_often_as_enumeration_says(theta: float | None) -> None:
+def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregate: Aggregate) -> None:
     """3000 batches of a vocabulary of 3; chi-square over all outputs at odds 1e-6.
 
-    The same streams are rejected against the distribution of a wrong mechanism: division
-    by the true size, one threshold for the whole batch, half the distance noise, no threshold noise.
+    The same streams are rejected against the distribution of a wrong mechanism: another aggregate,
+    division by the true size, one threshold for the whole batch, half the distance noise, no threshold noise.
     """
     vocab, batches, stop = 3, 3000, frozenset({2})
     table = _table(5, vocab)
@@ -357,6 +471,7 @@ def test_streams_come_as_often_as_enumeration_says(theta: float | None) -> None:
         max_example_tokens=2,
         threshold=theta,
         threshold_noise_scale=None if theta is None else 0.5,
+        aggregate=aggregate,
     )
     contexts = [np.array([token], np.int32) for token in (4, 5, 6, 0)]
     decoder = TableDecoder(table, 4)
@@ -389,7 +504,10 @@ def test_streams_come_as_often_as_enumeration_says(theta: float | None) -> None:
         return statistic <= oracles.chi_square_bound(degrees, ODDS)
 
     assert accepts(distribution(settings))
-    assert not accepts(distribution(dataclasses.replace(settings, divide_by_true_size=True)))
+    for other in {'mean', 'median', 'difference'} - {aggregate}:
+        assert not accepts(distribution(dataclasses.replace(settings, aggregate=other))), other
+    if aggregate != 'median':  # which divides by nothing
+        assert not accepts(distribution(dataclasses.replace(settings, divide_by_true_size=True)))
     if theta is not None:
         assert accepts(distribution(settings), flags_alone=True)
         for wrong in (
@@ -555,3 +673,34 @@ def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: gener
     ]
     texts = [[example.text for example in examples] for examples in (first, *others)]
     assert all(texts[0] != other for other in texts[1:])
+
+
+def test_a_median_batch_carries_its_losses_beside_its_examples(generator: generate.BatchGenerator) -> None:
+    """The same examples' tokens, place by place; and nothing of the losses where the price is known."""
+    key, batch = RunKey(bytes(range(32))), _batch(['a ball', 'a game', 'a goal', 'a match'])
+    assert generator.generate(batch, key).loss is None
+    params = dataclasses.replace(generator.params, aggregate='median')
+    found = dataclasses.replace(generator, params=params).generate(batch, key)
+    loss = found.loss
+    assert loss is not None and loss.batch_id == str(batch.batch_id) == '0000-000000'
+    tokens = [example.private_tokens + example.public_tokens for example in found.examples]
+    assert loss.places == tuple(place for count in tokens for place in range(count))
+    assert len(loss.minus_log_alpha) == len(loss.log_beta) == len(loss.is_private) == sum(tokens)
+    assert sum(loss.is_private) == sum(example.private_tokens for example in found.examples)
+    private = np.array(loss.is_private)
+    for losses in (np.array(loss.minus_log_alpha), np.array(loss.log_beta)):
+        assert (losses[private] > 0).any() and not losses[~private].any() and (losses >= 0).all()
+    assert loss.epsilon(params) > 0
+    assert 'log' not in repr(found) and 'loss' not in repr(found)
+
+
+@pytest.mark.parametrize('stop', [frozenset(), frozenset({0}), frozenset({0, 3})])
+@pytest.mark.parametrize('cap', [1, 3, 100])
+def test_places_begin_anew_where_examples_are_cut(stop: frozenset[int], cap: int) -> None:
+    rng = np.random.default_rng(cap)
+    for length in (0, 1, 3, 40):
+        tokens = rng.integers(0, 5, length).astype(np.int32)
+        places = generate.places_in_examples(tokens, stop_tokens=stop, max_example_tokens=cap)
+        output = tuple((token, True) for token in tokens.tolist())
+        sizes = [private for _, private, _, _ in oracles.split(output, stop, cap)]
+        assert places == tuple(place for size in sizes for place in range(size))

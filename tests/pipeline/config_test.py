@@ -8,9 +8,11 @@ import tomllib
 import typing
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 
+from models import centers
 from models.privacy import accounting
 from pipeline import main
 from pipeline.config import JobConfig, read_config
@@ -24,7 +26,8 @@ PRODUCT_FLAGS = {
     '--model', '--checkpoint', '--tokenizer', '--prompt', '--epsilon', '--delta', '--batch-size',
     '--clip-bound', '--temperature', '--threshold', '--threshold-noise-scale', '--public-temperature',
     '--public-top-k', '--max-private-tokens', '--max-example-tokens', '--batches-per-label',
-    '--aggregate', '--shards', '--runner', '--json', '--quiet',
+    '--aggregate', '--embedder', '--centers', '--clusters', '--clustering-rho', '--shards', '--runner',
+    '--json', '--quiet',
 }  # fmt: skip
 
 
@@ -45,7 +48,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: pathlib.Pa
     path = write_toml(tmp_path, 'delta = 1e-5\nmax_private_tokens = 8\nbatch_size = 32\nshards = 3\n')
     read = read_config(path, {'batch_size': 128, 'shards': None})
     assert (read.batch_size, read.shards, read.delta) == (128, 3, 1e-5)
-    assert read.clip_bound == JobConfig(**ENOUGH).clip_bound
+    assert read.temperature == JobConfig(**ENOUGH).temperature
 
 
 @pytest.mark.parametrize(
@@ -101,8 +104,8 @@ def test_toml_of_the_defaults_names_every_field(tmp_path: pathlib.Path) -> None:
     [
         ('batch_size', 3.5), ('batch_size', '64'), ('batch_size', True), ('clip_bound', '10'),
         ('delta', True), ('labels', 'a,b'), ('labels', (1, 2)), ('keep_rejected', 1), ('input', 3),
-        ('unit', 'users'), ('aggregate', 'median'), ('dtype', 'float16'), ('text_field', None),
-        ('records', 10.0),
+        ('unit', 'users'), ('aggregate', 'mode'), ('clusters', 1.5), ('dtype', 'float16'),
+        ('text_field', None), ('records', 10.0),
     ],
 )  # fmt: skip
 def test_wrong_types_name_the_field(name: str, value: object) -> None:
@@ -273,3 +276,76 @@ def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: in
     assert size == rows
     assert (parts - 1) * size < batch_size + 1 + 2 * math.isqrt(batch_size) <= parts * size
     assert config(batch_size=batch_size, micro_batch_size=7).resolved_micro_batch_size == 7
+
+
+# --- Aggregates and clusters -----------------------------------------------------
+
+
+@pytest.mark.parametrize('aggregate, bound', [('mean', 10.0), ('median', 6.0), ('difference', 1.0)])
+def test_each_aggregate_has_a_clip_bound_of_its_own(aggregate: str, bound: float) -> None:
+    assert config(aggregate=aggregate).params().clip_bound == bound
+    assert config(aggregate=aggregate, clip_bound=2.5).params().clip_bound == 2.5
+
+
+def test_a_median_run_takes_its_cap_and_no_epsilon() -> None:
+    assert config(aggregate='median').params().max_private_tokens == 8
+    with pytest.raises(ValueError, match='function of the records and the output.*max-private-tokens'):
+        config(aggregate='median', epsilon=3.0, max_private_tokens=None)
+    with pytest.raises(ValueError, match='got epsilon=3.0'):
+        config(aggregate='median', epsilon=3.0)
+
+
+@pytest.mark.parametrize(
+    'settings, said',
+    [
+        ({'clustering_rho': 0.01}, 'clustering_rho with clusters only'),
+        ({'centers': 'folder'}, 'centers with clusters only'),
+        ({'embedder': 'tfidf'}, 'embedder with clusters only'),
+        ({'clusters': 0}, 'clusters >= 1'),
+        ({'clusters': 3, 'batches_per_label': 2}, 'clusters or batches_per_label'),
+        ({'clusters': 3, 'clustering_rho': 0.0}, 'clustering_rho > 0'),
+        ({'clusters': 3, 'embedder': 'minilm'}, 'centers for embedder'),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_clusters_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config(**settings)
+
+
+def test_clusters_pay_their_own_price_for_counts() -> None:
+    assert config(clusters=3).noisy_count_rho == 0.005
+    assert config(clusters=3, clustering_rho=0.02, count_rho=0.5).noisy_count_rho == 0.02
+    assert config(count_rho=0.5).noisy_count_rho == 0.5
+
+
+def _write_centers(folder: pathlib.Path, source: centers.Source) -> str:
+    public = source == 'public'
+    centers.Centers(
+        vectors=np.eye(3, dtype=np.float32),
+        embedder='tfidf',
+        embedder_fingerprint='0' * 64,
+        corpus_fingerprint='1' * 64 if public else None,
+        corpus_texts=9 if public else None,
+        seed=0,
+        source=source,
+        rho=0.25 if source == 'dp-k-means' else 0.0,
+    ).write(folder)
+    return str(folder)
+
+
+def test_centres_that_cost_are_paid_for(tmp_path: pathlib.Path) -> None:
+    budget = {'epsilon': 10.0, 'max_private_tokens': None, 'clusters': 2}
+    free = config(**budget, centers=_write_centers(tmp_path / 'free', 'public'))
+    paid = config(**budget, centers=_write_centers(tmp_path / 'paid', 'dp-k-means'))
+    assert (free.centers_source, free.centers_rho) == ('public', 0.0)
+    assert (paid.centers_source, paid.centers_rho) == ('dp-k-means', 0.25)
+    per_token = accounting.rho_per_private_token(free.params())
+    fewer = free.params().max_private_tokens - paid.params().max_private_tokens
+    assert fewer == pytest.approx(0.25 / per_token, abs=1)
+
+
+def test_centres_priced_by_record_do_not_serve_users(tmp_path: pathlib.Path) -> None:
+    folder = _write_centers(tmp_path, 'dp-k-means')
+    with pytest.raises(ValueError, match='price is that of one record'):
+        config(clusters=2, centers=folder, unit='user', unit_field='id')

@@ -17,7 +17,7 @@ import yaml
 
 from models.privacy import report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CorpusTotals, GroupPlan, PrivacyReport
+from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, PrivacyReport
 from models.records import SyntheticExample
 from pipeline import dataset_card, report_page
 
@@ -52,6 +52,34 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
         'noisy_counts_rho': 0.005,
     }
     return report.build_privacy_report(params, **(arguments | changes))
+
+
+def make_clustered(
+    params: MechanismParams = PARAMS, source: report.CentersSource = 'public'
+) -> PrivacyReport:
+    is_public = source == 'public'
+    return make(
+        params,
+        plan=[
+            GroupPlan(label='a', cluster=0, batches=2, noisy_count=493),
+            GroupPlan(label='a', cluster=1, batches=1, noisy_count=-3),
+            GroupPlan(label='b', cluster=1, batches=4, noisy_count=1_000),
+        ],
+        clusters=Clusters(
+            source=source,
+            centers_rho=0.0,
+            counts_rho=0.0025,
+            embedder='tfidf',
+            embedder_fingerprint='e' * 64,
+            centers_fingerprint='c' * 64,
+            corpus_fingerprint='f' * 64 if is_public else None,
+            corpus_texts=20_000 if is_public else None,
+            center_counts=(
+                CenterCounts(label='a', kept=(0, 1), counts=(400, 9)),
+                CenterCounts(label='b', kept=(1,), counts=(4, 900)),
+            ),
+        ),
+    )
 
 
 def split(card: str) -> tuple[dict[str, typing.Any], str]:
@@ -156,6 +184,29 @@ def test_labels_stay_in_their_cells() -> None:
 )
 def test_labels_without_noisy_counts(plan: list[GroupPlan], expected: str) -> None:
     assert expected in dataset_card.render_card(make(plan=plan, noisy_counts_rho=0.0))
+
+
+def test_clusters_are_summed_by_label() -> None:
+    body = dataset_card.render_card(make_clustered())
+    section = body.partition('## Labels\n\n')[2].partition('\n\n')[0].splitlines()
+    assert section[0] == '| Label | Clusters | Batches | Noisy count of records |'
+    assert section[2:] == ['| a | 2 | 3 | 490 |', '| b | 1 | 4 | 1,000 |']
+
+
+def test_a_median_run_is_not_tagged_as_differentially_private() -> None:
+    made = make_clustered(dataclasses.replace(PARAMS, aggregate='median', clip_bound=6.0))
+    header, body = split(dataset_card.render_card(made))
+    assert header['tags'] == ['synthetic']
+    assert 'is bounded' not in body and 'curator, who also holds the figure' in body
+    assert made.guarantee in unescaped(body)
+
+
+def test_research_only_comes_first() -> None:
+    made = make_clustered(source='k-means')
+    header, body = split(dataset_card.render_card(made))
+    assert header['tags'] == ['synthetic', 'research-only']
+    assert body.split('\n\n')[1] == f'**{report.RESEARCH_ONLY}**'
+    assert 'RESEARCH ONLY: no guarantee' in body and 'is bounded' not in body
 
 
 def test_user_unit_is_named() -> None:

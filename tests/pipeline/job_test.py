@@ -31,13 +31,14 @@ import pytest
 from models import batching
 from models.assembly import GeneratorSettings
 from models.generate import BatchGenerator
-from models.privacy import accounting
+from models.privacy import accounting, ex_post
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import job
 from pipeline.config import EMBEDDED, JobConfig
 from transforms import read
+from transforms.generate import read_loss
 
 pytestmark = pytest.mark.skipif(
     not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
@@ -169,7 +170,8 @@ def test_files(first: JobConfig) -> None:
     assert {path.name for path in pathlib.Path(str(first.output)).iterdir()} == RELEASED
     assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
     assert {path.name for path in work_dir(first).iterdir()} == {
-        'batches', 'config.toml', 'errors', 'plan.json', 'restricted_report.json', 'run.json', 'run.key'
+        'batches', 'config.toml', 'errors', 'losses', 'plan.json', 'restricted_report.html',
+        'restricted_report.json', 'run.json', 'run.key',
     }  # fmt: skip
     assert os.listdir(work_dir(first) / 'errors') == []
 
@@ -217,7 +219,7 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
         sizes[batch_of(key, row, first)] += 1
     assert dict(found.contexts_per_batch) == sizes and len(set(sizes.values())) > 1
     assert found.records_read == 40 and found.rejected_by_reason == {}
-    assert [one.true_count for one in found.true_counts_by_label] == [
+    assert [one.true_count for one in found.true_counts_by_group] == [
         sum(row['label'] == label for row in some_rows()) for label in LABELS
     ]
 
@@ -467,7 +469,7 @@ def test_the_search_finds_what_it_looks_for(tmp_path: pathlib.Path, caplog: pyte
     assert CANARY in messages(caplog)
 
 
-@pytest.mark.parametrize('unit', ['example', 'user'])
+@pytest.mark.parametrize('unit', ['example', 'user', 'clusters'])
 def test_bad_rows_stop_nothing_and_leave_no_trace(
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
@@ -487,7 +489,11 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     # Ends before its checksum: what follows its one record cannot be read.
     cut = tmp_path / 'cut.jsonl.gz'
     cut.write_bytes(zlib.compress(json.dumps(some_rows()[0]).encode() + b'\n', wbits=31)[:-4])
-    per_unit = {'unit': 'user', 'unit_field': 'customer'} if unit == 'user' else {}
+    per_unit: dict[str, Any] = {
+        'example': {},
+        'user': {'unit': 'user', 'unit_field': 'customer'},
+        'clusters': {'clusters': 2, 'batches_per_label': None},
+    }[unit]
     run = config(
         tmp_path, input=f'{path},{cut}', max_record_bytes=1_000, keep_rejected=True, **per_unit
     )  # fmt: skip
@@ -572,9 +578,12 @@ def embedded_in(data: bytes) -> bytes:
     return b'\0'.join(parts)
 
 
-def test_the_pipeline_itself_holds_no_record_and_no_key(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize('settings', [{}, {'clusters': 2, 'batches_per_label': None}], ids=str)
+def test_the_pipeline_itself_holds_no_record_and_no_key(
+    tmp_path: pathlib.Path, settings: dict[str, Any]
+) -> None:
     """Runners show a pipeline's options and stage its functions."""
-    run = config(tmp_path)
+    run = config(tmp_path, **settings)
     settings = job.generator_settings(run)
     job.prepare(run)
     options = job.beam_options(run, [])
@@ -645,3 +654,115 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
     per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * per_token), 'the cap is charged, not the use'
+
+
+def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, aggregate='difference', public_top_k=64)
+    job.run(run, [])
+    found = report_of(run)
+    assert found.mechanism['clip_bound'] == 1.0
+    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / (8 * 2)) ** 2)
+    assert found.corpus.private_tokens == 4 * PRIVATE_TOKENS and found.corpus.public_tokens == 0
+
+
+CLUSTERED: dict[str, Any] = {
+    'batches_per_label': None, 'clusters': 2, 'clustering_rho': 50.0, 'batch_size': 4,
+    'aggregate': 'difference',
+}  # fmt: skip
+
+
+def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, **CLUSTERED)
+    job.run(run, [])
+    plan = json.loads((work_dir(run) / job.PLAN).read_text())
+    clustering = json.loads((work_dir(run) / job.CLUSTERING).read_text())
+    assert plan['clustering'] == clustering and plan['contexts_rho'] == clustering['rho'] == 25.0
+    found = report_of(run)
+    assert found.clusters is not None and found.clusters.source == 'public'
+    groups = [(group.label, group.cluster) for group in found.plan]
+    assert groups == [
+        (label, kept) for label, both in zip(LABELS, clustering['kept'], strict=True) for kept in both
+    ]
+    assert [list(cells.counts) for cells in found.clusters.center_counts] == clustering['noisy_counts']
+    assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
+    assert found.rho_total == pytest.approx(50.0 + PRIVATE_TOKENS * found.rho_per_private_token)
+    assert len(batches(run)) == sum(plan['batches_per_group'])
+    restricted = restricted_of(run)
+    assert sum(restricted.contexts_per_batch.values()) == 40
+    assert [
+        (one.restricted_label, one.restricted_cluster) for one in restricted.true_counts_by_group
+    ] == groups
+    # A resumed run reads what it drew, and writes what it wrote.
+    before = corpus(run)
+    shutil.rmtree(str(run.output))
+    job.run(run, [])
+    assert json.loads((work_dir(run) / job.CLUSTERING).read_text()) == clustering
+    assert corpus(run) == before
+
+
+def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    run = config(tmp_path, unit='user', unit_field='customer', **CLUSTERED)
+    job.run(run, [])
+    embedder = job.cluster_settings(run).load_embedder()
+    vectors = embedder.embed([row['text'] for row in some_rows()])
+    assert vectors.any(), 'the embedder knows none of the words'
+    said = messages(caplog) + ''.join(capfd.readouterr())
+    written = [path for top in (work_dir(run), pathlib.Path(str(run.output))) for path in top.rglob('*')]
+    everything = b'\0'.join(path.read_bytes() for path in written if path.is_file()) + said.encode()
+    for vector in vectors[vectors.any(axis=1)]:
+        assert vector.tobytes()[:64] not in everything
+        assert str(float(vector[vector.argmax()])).encode() not in everything
+
+
+def test_a_lost_clustering_is_refused(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, **CLUSTERED)
+    job.run(run, [])
+    (work_dir(run) / job.CLUSTERING).unlink()
+    with pytest.raises(FileNotFoundError, match=job.CLUSTERING):
+        job.run(run, [])
+
+
+def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, **CLUSTERED, centers=str(EMBEDDED / 'centers'), embedder='decoder')
+    with pytest.raises(ValueError, match='embedder of the centres'):
+        job.run(run, [])
+    assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
+
+
+@pytest.mark.parametrize('threshold', [None, 0.5])
+def test_the_loss_of_a_median_run_stays_with_the_curator(
+    tmp_path: pathlib.Path, threshold: float | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tested = {} if threshold is None else {'threshold': threshold, 'threshold_noise_scale': 0.3}
+    run = config(tmp_path, aggregate='median', **tested)
+    job.run(run, [])
+    params = run.params()
+    losses = [read_loss(str(work_dir(run)), batch_id) for batch_id in batches(run)]
+    found = restricted_of(run).losses
+    assert found is not None and found.run_ex_post_epsilon == ex_post.run_epsilon(losses, params) > 0
+    assert found.run_paper_epsilon >= found.run_ex_post_epsilon
+    tokens = sum(sum(loss.is_private) for loss in losses)
+    released = report_of(run)
+    assert released.corpus.private_tokens == tokens
+    assert (released.statement, released.epsilon, released.rho_total) == ('ex-post', None, None)
+    # No number that depends on the records is in what is released or shown.
+    numbers = {value for loss in losses for value in (*loss.minus_log_alpha, *loss.log_beta)}
+    numbers |= {loss.epsilon(params) for loss in losses} | {loss.paper_epsilon(params) for loss in losses}
+    digits = [f'{value:.4g}' for value in numbers if len(f'{value:.4g}') > 4]
+    assert digits
+    shown = ''.join(capfd.readouterr())
+    for name in RELEASED - {'data'}:
+        shown += pathlib.Path(str(run.output), name).read_text()
+    # Paths of a drawing are numbers too, of the settings alone.
+    shown = re.sub(r'<svg.*?</svg>', '', shown, flags=re.DOTALL)
+    assert [number for number in digits if number in shown] == []
+    assert 'RESTRICTED' in (work_dir(run) / 'restricted_report.html').read_text().upper()
+    # Losses are read back with their batches.
+    before = corpus(run), restricted_of(run)
+    shutil.rmtree(str(run.output))
+    (work_dir(run) / 'restricted_report.json').unlink()
+    job.run(run, [])
+    assert (corpus(run), restricted_of(run)) == before

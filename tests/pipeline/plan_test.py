@@ -1,10 +1,13 @@
 """The plan of a run: its numbers are the accountant's, and nothing is read for them."""
 
 import json
+import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 
+from models import centers
 from models.privacy import accounting
 from pipeline import plan
 from pipeline.config import JobConfig
@@ -23,13 +26,15 @@ def config(**settings: Any) -> JobConfig:
         {'examples_per_context': 2},
         {'unit': 'user', 'unit_field': 'customer', 'examples_per_context': 4},
         {'count_rho': 0.1},
+        {'aggregate': 'difference', 'clip_bound': 1.5},
+        {'clusters': 4, 'clustering_rho': 0.02},
     ],
     ids=str,
 )
 def test_numbers_are_the_accountants(settings: dict[str, Any]) -> None:
     given = config(**settings)
     run_plan, params = plan.plan_run(given), given.params()
-    counts = 0.0 if given.batches_per_label else given.count_rho
+    counts = 0.0 if given.batches_per_label else given.clustering_rho or given.count_rho
     assert run_plan.rho_counts == counts
     assert run_plan.rho_per_private_token == accounting.rho_per_private_token(params)
     assert run_plan.rho_total == pytest.approx(100 * run_plan.rho_per_private_token + counts)
@@ -71,6 +76,7 @@ def test_batches_are_unknown_without_public_facts() -> None:
         ({'records': 1280, 'examples_per_context': 2}, 5),
         ({'records': 1280, 'examples_per_context': 2, 'unit': 'user', 'unit_field': 'customer'}, 10),
         ({'records': 20, 'label_field': 'label', 'labels': ('a', 'b', 'c')}, 3),
+        ({'records': 1280, 'label_field': 'label', 'labels': ('a', 'b'), 'clusters': 30}, 60),
     ],
     ids=str,
 )
@@ -79,6 +85,28 @@ def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
     assert run_plan.expected_batches == batches
     assert run_plan.expected_private_tokens == 100 * batches
     assert run_plan.expected_cpu_hours is not None and run_plan.expected_cpu_hours > 0
+
+
+def test_a_median_has_no_price_in_advance() -> None:
+    run_plan = plan.plan_run(config(aggregate='median'))
+    assert run_plan.guarantee == 'ex-post'
+    assert run_plan.rho_counts == 0.005
+    priced = (run_plan.rho_per_private_token, run_plan.rho_total, run_plan.epsilon)
+    assert priced == (None, None, None) and run_plan.epsilon_closed_form is None
+
+
+def test_centres_of_private_records_leave_no_guarantee(tmp_path: pathlib.Path) -> None:
+    centers.Centers(
+        vectors=np.eye(3, dtype=np.float32),
+        embedder='tfidf',
+        embedder_fingerprint='0' * 64,
+        corpus_fingerprint=None,
+        corpus_texts=None,
+        seed=0,
+        source='k-means',
+    ).write(tmp_path)
+    run_plan = plan.plan_run(config(clusters=2, centers=str(tmp_path)))
+    assert (run_plan.guarantee, run_plan.rho_total, run_plan.epsilon) == ('none', None, None)
 
 
 def test_the_estimate_grows_with_the_work() -> None:

@@ -14,7 +14,8 @@ import rich.console
 
 from models.privacy import report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CorpusTotals, GroupPlan, PrivacyReport
+from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, PrivacyReport
+from pipeline import page as page_lib
 from pipeline import report_page
 
 PARAMS = MechanismParams(
@@ -47,6 +48,47 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
     return report.build_privacy_report(params, **(arguments | changes))
 
 
+def make_clustered(
+    params: MechanismParams = PARAMS,
+    source: report.CentersSource = 'public',
+    labels: int = 4,
+    kept: int = 60,
+    centers: int = 1000,
+) -> PrivacyReport:
+    """A report of `labels * kept` groups."""
+    is_public = source == 'public'
+    names = [f'label {index}' for index in range(labels)]
+    return make(
+        params,
+        plan=[
+            GroupPlan(label=name, cluster=2 * index, batches=1 + index, noisy_count=900 - 20 * index)
+            for name in names
+            for index in range(kept)
+        ],
+        clusters=Clusters(
+            source=source,
+            centers_rho=0.01 if source == 'dp-k-means' else 0.0,
+            counts_rho=0.0025,
+            embedder='tfidf',
+            embedder_fingerprint='e' * 64,
+            centers_fingerprint='c' * 64,
+            corpus_fingerprint='f' * 64 if is_public else None,
+            corpus_texts=20_000 if is_public else None,
+            center_counts=tuple(
+                CenterCounts(
+                    label=name,
+                    kept=tuple(range(0, 2 * kept, 2)),
+                    counts=tuple(700 - index for index in range(centers)),
+                )
+                for name in names
+            ),
+        ),
+    )
+
+
+MEDIAN = dataclasses.replace(
+    PARAMS, aggregate='median', clip_bound=6.0, threshold=None, threshold_noise_scale=None
+)
 NASTY_REPORT = dataclasses.replace(
     make(
         run_id=NASTY,
@@ -89,6 +131,14 @@ REPORTS = [
     ),
     pytest.param(make(dataclasses.replace(PARAMS, max_private_tokens=9_000_000)), id='huge-rho'),
     pytest.param(NASTY_REPORT, id='nasty'),
+    pytest.param(
+        make_clustered(dataclasses.replace(PARAMS, aggregate='difference', clip_bound=1.0)), id='difference'
+    ),
+    pytest.param(make(MEDIAN, plan=[GroupPlan(label=None, batches=7)], noisy_counts_rho=0.0), id='median'),
+    pytest.param(make_clustered(MEDIAN), id='median-clusters'),
+    pytest.param(make_clustered(dataclasses.replace(PARAMS, aggregate='median')), id='median-sparse-vector'),
+    pytest.param(make_clustered(source='dp-k-means', labels=12, kept=1, centers=2), id='dp-k-means'),
+    pytest.param(make_clustered(source='k-means'), id='k-means'),
 ]
 
 
@@ -129,6 +179,8 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open[-1] == tag, f'</{tag}> closes {self.open[-3:]}'
+        if tag in ('td', 'th', 'dt', 'dd'):
+            self.text += ' '
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
@@ -174,10 +226,10 @@ def test_page_holds_the_whole_report(shown: tuple[PrivacyReport, str]) -> None:
     seen = plain(Page(text).text)
     settings = {**made.mechanism, **made.settings, **made.versions}
     sentences = [
-        report.RELEASABLE, made.run_id, made.guarantee, made.unit_of_privacy, made.dp_setting, made.adjacency,
+        made.audience, made.run_id, made.guarantee, made.unit_of_privacy, made.dp_setting, made.adjacency,
         made.accounting, made.delta_relation, made.mechanism_output, made.reproduction,
         *made.data_accesses, *made.limits, *made.assumptions_enforced, *made.assumptions_of_curator,
-        *settings, *(report_page.format_setting(value) for value in settings.values()),
+        *settings, *(page_lib.format_setting(value) for value in settings.values()),
         *(group.label or '' for group in made.plan),
     ]  # fmt: skip
     for stage in made.stages:
@@ -187,13 +239,20 @@ def test_page_holds_the_whole_report(shown: tuple[PrivacyReport, str]) -> None:
     for sentence in sentences:
         assert plain(sentence) in seen, sentence
     for number in (made.epsilon, made.rho_total, made.epsilon_closed_form):
-        assert plain(report.format_up(number)) in seen
+        assert number is None or plain(report.format_up(number)) in seen
+    if made.clusters is not None:
+        for fact in (
+            made.clusters.embedder,
+            made.clusters.centers_fingerprint,
+            made.clusters.corpus_fingerprint,
+        ):
+            assert fact is None or fact in seen
 
 
 def test_first_screen_says_who_what_and_whose(shown: tuple[PrivacyReport, str]) -> None:
     made, text = shown
     first = plain(Page(text[: text.index('</header>') + 9] + '</main></body></html>').text)
-    for needed in (report.RELEASABLE, made.guarantee, made.unit_of_privacy):
+    for needed in (made.audience, made.guarantee, made.unit_of_privacy):
         assert plain(needed) in first
 
 
@@ -206,7 +265,7 @@ def test_page_follows_the_reader_and_fits_a_phone() -> None:
     assert 'prefers-color-scheme: dark' in text and '@media print' in text
     assert 'name="viewport" content="width=device-width' in text
     drawings = re.findall(r'<svg.*?</svg>', text, flags=re.S)
-    assert len(drawings) == 3
+    assert len(drawings) == 4
     for drawing in drawings:
         assert 'viewBox' in drawing[:300] and ' width=' not in drawing[: drawing.index('>')]
         assert 'var(--ink)' in drawing and '#01020' not in drawing
@@ -248,8 +307,8 @@ def test_terminal_shows_the_essentials_on_one_screen(made: PrivacyReport, width:
     seen = ' '.join(text.replace('│', ' ').split())
     for needed in (made.guarantee, made.unit_of_privacy, made.delta_relation):
         assert ' '.join(needed.split()) in seen
-    assert report.format_up(made.rho_total) in seen
-    assert report.RELEASABLE in seen
+    assert made.rho_total is None or report.format_up(made.rho_total) in seen
+    assert made.audience in seen
 
 
 def test_terminal_takes_no_markup_from_names() -> None:
@@ -260,7 +319,7 @@ def test_terminal_takes_no_markup_from_names() -> None:
 
 
 def test_docstring_examples() -> None:
-    assert doctest.testmod(report_page).failed == 0
+    assert doctest.testmod(report_page).failed == doctest.testmod(page_lib).failed == 0
 
 
 def test_importing_the_page_loads_no_plotting() -> None:
@@ -270,3 +329,93 @@ def test_importing_the_page_loads_no_plotting() -> None:
         'assert not heavy, heavy'
     )
     subprocess.run([sys.executable, '-c', code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize('made', [make(MEDIAN), make_clustered(MEDIAN), make_clustered(source='k-means')])
+def test_a_page_without_epsilon_draws_and_promises_none(made: PrivacyReport) -> None:
+    text = report_page.render_html(made)
+    assert 'Epsilon against the cap' not in text and 'Budget by stage' not in text
+    assert 'weaker closed form' not in text and 'is bounded:' not in text
+    with pytest.raises(ValueError, match='Leave this picture out'):
+        report_page.epsilon_plot(made)
+
+
+def test_a_median_page_says_why_it_shows_no_number() -> None:
+    seen = plain(Page(report_page.render_html(make_clustered(MEDIAN))).text)
+    for words in ('not published', 'It says nothing of what another run', 'so it stays with the curator'):
+        assert words in seen
+    assert 'ex-post' in on_terminal(make_clustered(MEDIAN), 100)
+
+
+def test_research_only_comes_first() -> None:
+    made = make_clustered(source='k-means')
+    seen = Page(report_page.render_html(made)).text.strip().removeprefix('Privacy report of visits-2025-06')
+    assert seen.strip().startswith(report.RESEARCH_ONLY)
+    assert 'RESEARCH ONLY' in seen and report.RELEASABLE not in seen
+    terminal = on_terminal(made, 100)
+    assert 'RESEARCH ONLY' in terminal.splitlines()[1] and report.RELEASABLE not in terminal
+    assert 'Covered  Nothing' in terminal
+
+
+def folded(text: str) -> tuple[int, int]:
+    """Table rows outside of and inside `<details>`."""
+    inside = sum(block.count('<tr>') for block in re.findall(r'<details>.*?</details>', text, flags=re.S))
+    return text.count('<tr>') - inside, inside
+
+
+@pytest.mark.parametrize(('labels', 'kept'), [(1, 60), (4, 60), (40, 6)])
+def test_table_of_groups_is_summed_by_label_and_folded(labels: int, kept: int) -> None:
+    made = make_clustered(labels=labels, kept=kept)
+    open_rows, folded_rows = folded(report_page.render_html(made))
+    assert open_rows < 80
+    assert folded_rows >= labels * kept
+    seen = plain(Page(report_page.render_html(made)).text)
+    total = sum(group.noisy_count or 0 for group in made.plan[:kept])
+    assert f'label 0 {kept} {kept * (kept + 1) // 2:,} {total:,}' in seen
+
+
+def test_many_labels_are_folded() -> None:
+    made = make(plan=[GroupPlan(label=f'label {i}', batches=i + 1) for i in range(200)], noisy_counts_rho=0.0)
+    text = report_page.render_html(made)
+    assert 'The other 176 labels' in text and folded(text)[1] >= 176
+
+
+def test_released_sizes_are_drawn_largest_first_with_the_batch_size() -> None:
+    plot = report_page.sizes_plot(make_clustered())
+    assert '240 groups' in plot.caption
+    wide = page_lib.sorted_sizes('sizes', [-3, 90_000, 20], expected=64, x_name='Clusters')
+    ticks = Page(wide).text.split()
+    assert '64' in ticks and '10,000' in ticks
+    narrow = page_lib.sorted_sizes('sizes', [-3, 90, 20], expected=64, x_name='Clusters')
+    assert '64' not in Page(narrow).text.split()
+    # In any order of the groups the drawing is the same.
+    assert page_lib.sorted_sizes('sizes', [20, -3, 90_000], expected=64, x_name='Clusters') == wide
+
+
+def test_released_sizes_of_few_labels_bear_their_names() -> None:
+    assert Page(report_page.sizes_plot(make()).svg).text.split() == [
+        'dermatology',
+        '771',
+        'cardiology',
+        '493',
+    ]
+    none = make(plan=[GroupPlan(label=name, batches=1, noisy_count=-5) for name in 'ab'])
+    assert Page(report_page.sizes_plot(none).svg).text.split() == ['b', '-5', 'a', '-5']
+    many = make(plan=[GroupPlan(label=f'label {i}', batches=1, noisy_count=i) for i in range(25)])
+    assert 'Labels, largest first' in report_page.sizes_plot(many).svg
+
+
+def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> None:
+    few = make_clustered(labels=3).clusters
+    many = make_clustered(labels=12, kept=2).clusters
+    assert few is not None and many is not None
+    assert [f'label {index}' in report_page.centers_plot(few).svg for index in range(4)] == [True] * 3 + [
+        False
+    ]
+    plot = report_page.centers_plot(many)
+    assert 'label 7' in plot.svg and 'label 8' not in plot.svg
+    assert 'The first 8 of 12 labels' in plot.caption
+
+
+def test_clusters_are_counted_on_the_terminal() -> None:
+    assert 'in 240 clusters: label 0 1,830' in ' '.join(on_terminal(make_clustered(), 140).split())

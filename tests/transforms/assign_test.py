@@ -1,5 +1,7 @@
 """Tests of the counts, the plan and the batches, on a local runner against slow twins."""
 
+import collections
+import dataclasses
 import json
 import pathlib
 import pickle
@@ -12,7 +14,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners import pipeline_context
 from apache_beam.testing import util
 
-from models.batching import BatchPlan
+from models import batching
+from models.batching import BatchPlan, Clustering
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
@@ -22,6 +25,14 @@ from transforms import assign, read
 SECRET = bytes(range(32))
 LABELS = ('a', 'b')
 PLAN = BatchPlan(labels=LABELS, batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
+CENTERS = 3
+CLUSTERED = BatchPlan(
+    labels=LABELS,
+    batches_per_group=(3, 2, 1, 4),
+    noisy_counts=(30, 20, -1, 40),
+    contexts_rho=0.0025,
+    clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
+)
 SLOTS = 4
 MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
 
@@ -43,6 +54,17 @@ def some_records(number: int = 60) -> list[Record]:
             unit=f'user {source.randrange(15)}',
         )
         for _ in range(number)
+    ]
+
+
+def in_clusters(records: list[Record]) -> list[Record]:
+    """The records in kept clusters of their labels, chosen by their texts alone as `Recluster` does."""
+    kept = dict(zip(LABELS, CLUSTERED.clustering.kept, strict=True))
+    return [
+        dataclasses.replace(record, cluster=kept[record.label][sum(map(ord, record.text)) % 2])
+        if record.label in kept
+        else record
+        for record in records
     ]
 
 
@@ -92,13 +114,46 @@ def test_batches_equal_the_slow_twin_whatever_the_order(run_key_path: str, unit:
     assert run(records, run_key_path, unit, k, text_limit=6) == short
 
 
+@pytest.mark.parametrize(('unit', 'k'), MODES)
+def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
+    run_key_path: str, unit: Unit, k: int
+) -> None:
+    records = in_clusters(some_records())
+    expected = oracles.batches(records, CLUSTERED, SECRET, unit=unit, k=k, slots=SLOTS)
+    assert sum(len(batch.contexts) > 0 for batch in expected) > 5
+    assert run(records, run_key_path, unit, k, plan=CLUSTERED) == expected
+    random.Random(0).shuffle(records)
+    assert run(records, run_key_path, unit, k, plan=CLUSTERED) == expected
+    # Clusters change the batches: the comparison above could tell.
+    assert expected != oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
+
+
+def test_every_planned_batch_of_every_cluster_emits_without_any_record(run_key_path: str) -> None:
+    undeclared = [Record(text='x', label='undeclared', unit='u')]
+    for records in ([], undeclared):
+        batches = run(records, run_key_path, 'user', 1, plan=CLUSTERED)
+        assert [batch.batch_id for batch in batches] == list(CLUSTERED.batch_ids())
+        assert [batch.label for batch in batches] == ['a'] * 5 + ['b'] * 5
+        assert {batch.contexts for batch in batches} == {()}
+
+
+@pytest.mark.parametrize('unit', ['example', 'user'])
+def test_a_record_without_a_kept_cluster_stops_the_run(run_key_path: str, unit: Unit) -> None:
+    for wrong in (None, 1):
+        record = Record(text='secret', label='a', unit='u', cluster=wrong)
+        with pytest.raises(Exception, match='cluster that its label keeps') as caught:
+            run([record], run_key_path, unit, 1, plan=CLUSTERED)
+        assert 'secret' not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     'flags',
     [
         ('--direct_num_workers=2', '--direct_running_mode=multi_threading'),
-        ('--runner=BundleBasedDirectRunner', '--direct_runner_bundle_repeat=1'),
+        ('--direct_runner_bundle_repeat=1',),
+        ('--runner=BundleBasedDirectRunner',),
     ],
-    ids=['two workers', 'every bundle twice'],
+    ids=['two workers', 'every bundle twice', 'bundle by bundle'],
 )
 def test_how_the_work_is_spread_changes_nothing(run_key_path: str, flags: tuple[str, ...]) -> None:
     records = some_records()
@@ -176,6 +231,13 @@ def test_shuffles_use_no_coder_that_guesses(run_key_path: str, caplog: pytest.Lo
     plan = true_counts | assign.DrawPlan(plan_path, LABELS, 1.0, SLOTS, 'user')
     for unit, k in MODES:
         records | f'Assign {unit} {k}' >> assign.AssignBatches(plan, run_key_path, SLOTS, unit, k)
+    clustering = p | 'Clustering' >> beam.Create([CLUSTERED.clustering])
+    cells = records | 'Count cells' >> assign.CountContexts(LABELS, run_key_path, 'user', CENTERS)
+    plan = cells | 'Plan of clusters' >> assign.DrawPlan(
+        plan_path, LABELS, 1.0, SLOTS, 'user', clustering=clustering
+    )
+    for unit, k in MODES:
+        records | f'Assign clusters {unit} {k}' >> assign.AssignBatches(plan, run_key_path, SLOTS, unit, k)
     components = p.to_runner_api().components
     context = pipeline_context.PipelineContext(components)
     grouped = {
@@ -183,7 +245,7 @@ def test_shuffles_use_no_coder_that_guesses(run_key_path: str, caplog: pytest.Lo
         for transform in components.transforms.values()
         if transform.unique_name.endswith(('/GroupByBatch', '/FormContexts', '/FirstOfUnit'))
     }
-    assert len(grouped) == len(MODES) + 2 + 1
+    assert len(grouped) == 2 * (len(MODES) + 2 + 1)
     for name, coder_id in grouped.items():
         coder = context.coders[coder_id]
         # Beam's coders that guess or pickle are the ones that are not deterministic.
@@ -214,6 +276,68 @@ def test_contexts_are_counted_per_label(run_key_path: str, unit: Unit, number: i
         assert sum(slow_counts(records, unit)) == 15
 
 
+@pytest.mark.parametrize('unit', ['example', 'user'])
+@pytest.mark.parametrize('number', [0, 60])
+def test_contexts_are_counted_per_label_and_cluster(run_key_path: str, unit: Unit, number: int) -> None:
+    records = in_clusters(some_records(number)) if number else []
+    expected = oracles.histogram(records, LABELS, range(CENTERS), SECRET, unit=unit)
+    with pipeline() as p:
+        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, unit, CENTERS)
+        util.assert_that(true_counts, util.equal_to([expected]))
+    assert len(expected) == 6
+    if number:
+        assert sum(expected) == sum(slow_counts(records, unit)) and min(expected[::2]) > 0
+
+
+def count_cells(records: list[Record], unit: Unit, centers: int | None) -> list[int]:
+    """What `CountContexts` wires, without Beam."""
+    counter = assign._CountPerCell(LABELS, centers)
+    groups = [(record.label, record.cluster) for record in records]
+    if unit == 'user':
+        key = RunKey(SECRET)
+        units: dict[bytes, list[batching.Candidate]] = collections.defaultdict(list)
+        doer = assign._KeyByUnit('no file', text_limit=0)
+        doer._key = key
+        for record in records:
+            for digest, candidate in doer.process(record, LABELS):
+                units[digest].append(candidate)
+        first = assign._SmallestRecords(1)
+        groups = [first.extract_output(first.merge_accumulators([held, []]))[:2] for held in units.values()]
+    cells = counter.create_accumulator()
+    for group in groups:
+        cells = counter.add_input(cells, group)
+    return counter.merge_accumulators([cells, counter.create_accumulator()])
+
+
+@pytest.mark.parametrize('centers', [None, CENTERS])
+@pytest.mark.parametrize('unit', ['example', 'user'])
+def test_any_unit_more_moves_one_cell_by_one(unit: Unit, centers: int | None) -> None:
+    """The sensitivity of both histograms, exhaustively: any unit joins any other of two records."""
+    possible = [Record(text=text, label=label) for text in 'xy' for label in (*LABELS, 'undeclared')]
+    pairs = [[one, other] for one in possible for other in possible]
+    clusters = range(CENTERS) if centers else [None]
+    for held in [[], *pairs]:
+        held = [dataclasses.replace(record, unit='held') for record in held]
+        for joining in pairs if unit == 'user' else [[record] for record in possible]:
+            joined = [*held, *(dataclasses.replace(record, unit='new') for record in joining)]
+            if centers:
+                held, joined = in_clusters(held), in_clusters(joined)
+            before, after = count_cells(held, unit, centers), count_cells(joined, unit, centers)
+            assert after == oracles.histogram(joined, LABELS, clusters, SECRET, unit=unit)
+            moved = [new - old for old, new in zip(before, after, strict=True) if new != old]
+            assert moved == [1] * any(record.label in LABELS for record in joining)
+
+
+@pytest.mark.parametrize('wrong', [None, -1, CENTERS])
+def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(run_key_path: str, wrong: int | None) -> None:
+    records = [Record(text='secret', label='a', cluster=wrong)]
+    with pytest.raises(Exception, match='one of centers=3 clusters') as caught, pipeline() as p:
+        p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, 'example', CENTERS)
+    assert 'secret' not in str(caught.value)
+    with pytest.raises(ValueError, match='centers >= 1, got centers=0'):
+        assign.CountContexts(LABELS, run_key_path, 'example', 0)
+
+
 def test_a_run_without_labels_has_one_group(run_key_path: str) -> None:
     with pipeline() as p:
         records = p | beam.Create([Record(text='x'), Record(text='x'), Record(text='y')])
@@ -235,6 +359,13 @@ def test_the_noise_is_drawn_once_in_the_life_of_a_work_directory(tmp_path: pathl
     assert first.noisy_counts is not None
     assert first.batches_per_group == tuple(max(1, round(noisy / 10)) for noisy in first.noisy_counts)
     assert first.contexts_rho == 0.0005
+
+
+def test_nothing_is_drawn_where_a_file_is(tmp_path: pathlib.Path) -> None:
+    draws = iter(['first', 'second'])
+    for _ in range(3):
+        assert assign.draw_once(str(tmp_path / 'release.json'), lambda: next(draws)) == 'first'
+    assert next(draws) == 'second'
 
 
 def test_a_plan_that_appears_while_the_noise_is_drawn_wins(
@@ -260,6 +391,36 @@ def test_a_plan_of_another_run_is_refused(tmp_path: pathlib.Path, changed: dict)
     assign.draw_plan([5, 5], path, **arguments)
     with pytest.raises(ValueError, match='the plan of this run'):
         assign.draw_plan([5, 5], path, **arguments | changed)
+
+
+def test_a_plan_of_clusters_takes_the_counts_of_kept_centres(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / 'plan.json')
+    clustering = CLUSTERED.clustering
+    # Scale 0.07: a value other than the count has odds below 1e-40. Centres that are not kept have 7000.
+    cells = [100, 7000, 200, 7000, 300, 400]
+    arguments = {'labels': LABELS, 'rho': 100.0, 'contexts_per_batch': 10}
+    plan = assign.draw_plan(cells, path, **arguments, clustering=clustering)
+    assert plan.noisy_counts == (100, 200, 300, 400)
+    assert plan.batches_per_group == (10, 20, 30, 40)
+    assert plan.clustering == clustering and plan.contexts_rho == 100.0
+    assert plan == assign.read_plan(path)
+    other = dataclasses.replace(clustering, kept=((0, 1), (1, 2)))
+    for wrong in (None, other):
+        with pytest.raises(ValueError, match='the plan of this run'):
+            assign.draw_plan(cells, path, **arguments, clustering=wrong)
+
+
+@pytest.mark.parametrize('clustering', [None, CLUSTERED.clustering])
+def test_counts_of_other_cells_are_refused_before_any_noise(
+    tmp_path: pathlib.Path, clustering: Clustering | None
+) -> None:
+    for cells in ([5], [5] * 4, [5] * 7):
+        with pytest.raises(ValueError, match='counts for each label'):
+            assign.draw_plan(
+                cells, str(tmp_path / 'plan.json'), labels=LABELS, rho=1.0, contexts_per_batch=10,
+                clustering=clustering,
+            )  # fmt: skip
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Durable batches, and the step that decodes one only where it is not finished."""
 
+import dataclasses
 import os
 import pathlib
 import threading
@@ -12,6 +13,7 @@ from apache_beam.testing import util
 
 from models import architectures, prompts
 from models.assembly import GeneratorSettings
+from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, SyntheticExample
@@ -42,7 +44,7 @@ def example(batch_id: str, index: int = 0) -> SyntheticExample:
 
 @pytest.fixture
 def work_dir(tmp_path: pathlib.Path) -> str:
-    for folder in (generate.BATCHES_FOLDER, generate.ERRORS_FOLDER):
+    for folder in (generate.BATCHES_FOLDER, generate.LOSSES_FOLDER, generate.ERRORS_FOLDER):
         (tmp_path / folder).mkdir()
     RunKey(bytes(32)).write(tmp_path / 'run.key')
     return str(tmp_path)
@@ -103,6 +105,30 @@ def test_batches_round_trip(work_dir: str) -> None:
     assert generate.read_batch(work_dir, '0000-000002') == []
 
 
+LOSS = BatchLoss(
+    batch_id='0000-000001',
+    minus_log_alpha=(0.1, 0.0),
+    log_beta=(1e-17, 0.0),
+    places=(0, 1),
+    is_private=(True, False),
+)
+
+
+def test_losses_round_trip_and_are_there_before_their_batch(
+    work_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate.write_batch(work_dir, '0000-000001', [], LOSS)
+    assert generate.read_loss(work_dir, '0000-000001') == LOSS
+
+    def fail(*_: object) -> None:
+        raise OSError('power cut')
+
+    monkeypatch.setattr(generate, 'batch_path', fail)
+    with pytest.raises(OSError, match='power cut'):
+        generate.write_batch(work_dir, '0000-000002', [], LOSS)
+    assert generate.read_loss(work_dir, '0000-000002') == LOSS
+
+
 # --- The step --------------------------------------------------------------------
 
 BATCHES = [Batch(batch_id=BatchId(group=0, index=index), label=None, contexts=()) for index in range(3)]
@@ -117,8 +143,21 @@ def test_finished_batches_are_read_back_without_a_model(work_dir: str, flags: li
         expected.append(example(str(batch.batch_id)))
         generate.write_batch(work_dir, str(batch.batch_id), expected[-1:])
     with pipeline(*flags) as root:
-        found = root | beam.Create(BATCHES) | generate.GenerateText(NO_MODEL, work_dir)
+        found, losses = root | beam.Create(BATCHES) | generate.GenerateText(NO_MODEL, work_dir)
         util.assert_that(found, util.equal_to(expected))
+        util.assert_that(losses, util.equal_to([]), label='no losses')
+
+
+def test_finished_batches_of_a_median_run_give_their_losses_too(work_dir: str) -> None:
+    params = dataclasses.replace(NO_MODEL.params, aggregate='median')
+    expected = [dataclasses.replace(LOSS, batch_id=str(batch.batch_id)) for batch in BATCHES]
+    for loss in expected:
+        generate.write_batch(work_dir, loss.batch_id, [example(loss.batch_id)], loss)
+    settings = dataclasses.replace(NO_MODEL, params=params)
+    with pipeline() as root:
+        found, losses = root | beam.Create(BATCHES) | generate.GenerateText(settings, work_dir)
+        util.assert_that(found, util.equal_to([example(loss.batch_id) for loss in expected]))
+        util.assert_that(losses, util.equal_to(expected), label='losses')
 
 
 def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:

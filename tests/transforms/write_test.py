@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 
 from models.batching import BatchPlan
+from models.privacy.ex_post import BatchLoss
 from models.privacy.report import CorpusTotals
 from models.records import Batch, BatchId, Context, SyntheticExample
 from transforms import write
@@ -130,6 +131,10 @@ BATCHES = [
         batch_id=BatchId(group=0, index=0), label='a', contexts=(Context(context_hash=b'h', texts=('text',)),)
     ),
 ]
+LOSSES = [
+    BatchLoss(batch_id=name, minus_log_alpha=(0.5,), log_beta=(0.25,), places=(0,), is_private=(True,))
+    for name in ('0000-000001', '0000-000000')
+]
 
 
 @pytest.mark.parametrize('empty', [False, True])
@@ -138,14 +143,29 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         records = root | 'R' >> beam.Create([] if empty else ['x'] * 7)
         rejected = root | 'J' >> beam.Create([] if empty else REJECTED)
         batches = root | 'B' >> beam.Create(BATCHES)
-        _ = records | write.WriteRestricted(rejected, batches, _render_restricted, str(tmp_path))
+        losses = root | 'L' >> beam.Create([] if empty else LOSSES)
+        plan = root | 'P' >> beam.Create([PLAN])
+        _ = records | write.WriteRestricted(
+            rejected, batches, losses, plan, _render_restricted, str(tmp_path)
+        )
     reasons = {} if empty else {'blank_text': 2, 'not_utf8': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
-    assert found == [reasons, {'0000-000000': 1, '0000-000001': 0}, 0 if empty else 7]
+    by_batch = [] if empty else ['0000-000000', '0000-000001']
+    groups = list(PLAN.batches_per_group)
+    assert found == [reasons, {'0000-000000': 1, '0000-000001': 0}, 0 if empty else 7, by_batch, groups]
 
 
-def _render_restricted(reasons: dict[str, int], sizes: dict[BatchId, int], records: int) -> write.Files:
-    return {'restricted.json': json.dumps([reasons, {str(i): n for i, n in sizes.items()}, records]).encode()}
+def _render_restricted(
+    reasons: dict[str, int],
+    sizes: dict[BatchId, int],
+    records: int,
+    losses: list[BatchLoss],
+    plan: BatchPlan,
+) -> write.Files:
+    by_batch = [loss.batch_id for loss in losses]
+    by_size = {str(batch_id): size for batch_id, size in sizes.items()}
+    found = [reasons, by_size, records, by_batch, list(plan.batches_per_group)]
+    return {'restricted.json': json.dumps(found).encode()}
 
 
 def test_rejected_rows_are_kept_in_order_and_byte_for_byte(tmp_path: pathlib.Path) -> None:

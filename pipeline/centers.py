@@ -1,0 +1,166 @@
+"""Behind `dp-corpus centers` and `dp-corpus clusters`: a corpus is read, embedded and clustered.
+
+On one machine and without Beam's runners: centres are fitted once, and comparisons are
+for research. A run looks its records' centres up in parallel (`transforms.cluster`).
+"""
+
+import importlib.metadata
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from models import architectures, centers, dp_kmeans, embedder
+from models.centers import Centers, ClusterSettings
+from models.records import Record
+from pipeline import config
+from transforms import read
+
+# What `models.embedded.fit_centers` found best for the centres of the package.
+TFIDF_TERMS = 16_000
+TFIDF_MIN_TEXTS = 3
+TFIDF_DIMENSIONS = 128
+_TEXTS_AT_ONCE = 4096
+
+
+def embedder_settings(
+    folder: str | None,
+    embedder: str,
+    *,
+    model: str,
+    checkpoint: str | None,
+    tokenizer: str | None,
+    dtype: str,
+) -> ClusterSettings:
+    """Settings of an embedder, and of the centres in a folder, from the command line's values.
+
+    Args:
+        folder: Folder of centres; None for those of the package.
+        embedder: 'tfidf', 'minilm', 'decoder', or a folder of MiniLM weights.
+        model: Model size, for 'decoder'.
+        checkpoint: Its weights; the embedded model has its own.
+        tokenizer: Its SentencePiece file; the embedded model has its own.
+        dtype: Type of its weights and computation.
+
+    Raises:
+        ValueError: A model with another embedder than 'decoder', or one that is not there.
+    """
+    centers_folder = folder or str(centers.SHIPPED)
+    if embedder == 'decoder':
+        config.check_model(model, checkpoint, tokenizer)
+        return ClusterSettings(
+            centers=centers_folder,
+            embedder=embedder,
+            architecture=architectures.ARCHITECTURES[model],
+            checkpoint=checkpoint or str(config.EMBEDDED / 'checkpoint'),
+            tokenizer=tokenizer or str(config.EMBEDDED / 'tokenizer.model'),
+            dtype=dtype,
+        )
+    if (model, checkpoint, tokenizer, dtype) != ('embedded', None, None, 'float32'):
+        raise ValueError(
+            f"Expected a model with embedder='decoder' only, got embedder={embedder!r}, model={model!r}, "
+            f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}, dtype={dtype!r}. Leave them out.'
+        )
+    return ClusterSettings(centers=centers_folder, embedder=embedder)
+
+
+def read_texts(pattern: str, text_field: str) -> list[str]:
+    """Texts of all well-formed rows, in the order of files and rows.
+
+    Raises:
+        FileNotFoundError: A pattern names no file.
+        ValueError: The column is missing, or no row is well formed.
+    """
+    rules = read.RecordRules(fields=read.RecordFields(text=text_field))
+    files = read.check_input(pattern, rules.fields)
+    found = [record.text for path in files for record in _records(path, rules)]
+    if not found:
+        raise ValueError(
+            f'Expected texts in input={pattern!r}, got none in text_field={text_field!r}. '
+            'Check the column and the format.'
+        )
+    return found
+
+
+def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
+    for piece in read.split_file(path):
+        for row in read.read_piece(piece, rules):
+            if isinstance(row, Record):
+                yield row
+
+
+def make_centers(
+    texts: Sequence[str],
+    folder: pathlib.Path,
+    *,
+    settings: ClusterSettings,
+    source: centers.Source,
+    count: int,
+    rho: float | None,
+    seed: int,
+) -> Centers:
+    """Fits centres and writes them into a new folder.
+
+    Public centres for `tfidf` get an embedder of their own, fitted on the same texts;
+    on private texts every embedder is one that was made before.
+
+    Args:
+        texts: The corpus: public, unless `source` says otherwise.
+        folder: Where the artefact goes; must not exist or be empty.
+        settings: Of the embedder; its `centers` are not read.
+        source: 'public'; 'k-means' for k-means on private texts, without privacy; or
+            'dp-k-means' for the same under `rho`-zCDP per text.
+        count: Centres.
+        rho: zCDP cost, for 'dp-k-means' alone.
+        seed: Public seed.
+
+    Raises:
+        FileExistsError: The folder holds something.
+        ValueError: A setting is out of range, or `rho` does not go with the source.
+    """
+    if (rho is not None) != (source == 'dp-k-means'):
+        raise ValueError(
+            f"Expected rho with source='dp-k-means' and with no other, got rho={rho!r}, source={source!r}. "
+            'Public centres are free, and k-means on private texts has no price.'
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
+        )
+    if settings.embedder == 'tfidf' and source == 'public':
+        fitted = embedder.TfidfEmbedder.fit(
+            texts,
+            max_terms=TFIDF_TERMS,
+            min_texts=TFIDF_MIN_TEXTS,
+            dimensions=TFIDF_DIMENSIONS,
+            seed=seed,
+        )
+        fitted.write(folder)
+        # As it is read back: float16 rounds.
+        made: embedder.Embedder = embedder.TfidfEmbedder.read(folder)
+    else:
+        made = settings.load_embedder()
+    if source == 'dp-k-means':
+        assert rho is not None  # above
+        vectors = dp_kmeans.fit_private_centers(embed_all(made, texts), count=count, rho=rho, seed=seed)
+        found = Centers(
+            vectors=vectors,
+            embedder=made.name,
+            embedder_fingerprint=made.fingerprint,
+            corpus_fingerprint=None,
+            corpus_texts=None,
+            seed=seed,
+            source=source,
+            rho=rho,
+            versions=tuple((name, importlib.metadata.version(name)) for name in ('numpy', 'opendp')),
+        )
+    else:
+        found = centers.fit_centers(texts, made, count=count, seed=seed, source=source)
+    found.write(folder)
+    return found
+
+
+def embed_all(made: embedder.Embedder, texts: Sequence[str]) -> np.ndarray:
+    """Embeddings of all texts, `[n, d]` float32, block by block."""
+    blocks = [made.embed(texts[at : at + _TEXTS_AT_ONCE]) for at in range(0, len(texts), _TEXTS_AT_ONCE)]
+    return np.concatenate(blocks)

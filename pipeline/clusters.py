@@ -1,0 +1,341 @@
+"""Ways to cluster the records, side by side: CL Table 2 and Figure 2 on one's own records.
+
+For research and for choosing settings. V-measures and cluster sizes are true figures
+of private records, released without noise: all of it is restricted to the curator, goes
+to the file that the curator names, and never next to a corpus.
+
+Source: CL = the paper on clusters and the median, section 4.1, Table 2 and Figure 2.
+"""
+
+import dataclasses
+import importlib.resources
+import json
+import os
+import pathlib
+import typing
+import warnings
+
+import numpy as np
+
+from models import dp_kmeans
+from models.privacy import accounting, counts, report
+from pipeline import page
+
+if typing.TYPE_CHECKING:
+    import rich.console
+
+    from models.centers import Centers
+
+SCHEMA = 'dp-corpus/cluster-comparison'
+SCHEMA_VERSION = 1
+TEMPLATE = 'clusters.html.jinja'
+# "# Clusters (size >= 100)" of CL Table 2.
+LARGE = 100
+# What the folder of a corpus holds.
+_CORPUS_FILES = ('data', 'privacy_report.json')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusteringRow:
+    """One row of CL Table 2. Restricted to the curator; its `repr` shows no true figure.
+
+    Attributes:
+        method: What was compared, in words.
+        rho: zCDP cost of choosing the clusters; 0 where nothing private was read, None
+            without a guarantee. The counts per cluster, which give the batches, cost
+            every method the same and are left out.
+        epsilon: The same cost at the comparison's delta; None without a guarantee.
+        clusters: Clusters of two records or more.
+        large_clusters: Clusters of `LARGE` records or more.
+        v_measure: Against k-means on the same records, 0 to 1; above 0 by chance.
+        adjusted: Mutual information with k-means, corrected for chance: 1 for the same
+            clusters, 0 on average for random ones (Vinh, Epps and Bailey 2010).
+        sizes: Records of each cluster, largest first, empty clusters left out.
+    """
+
+    method: str
+    rho: float | None
+    epsilon: float | None
+    clusters: int = dataclasses.field(repr=False)
+    large_clusters: int = dataclasses.field(repr=False)
+    v_measure: float = dataclasses.field(repr=False)
+    adjusted: float = dataclasses.field(repr=False)
+    sizes: tuple[int, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterComparison:
+    """Ways to cluster the same records. Restricted to the curator.
+
+    Attributes:
+        count: Clusters that k-means and DP k-means were asked for.
+        centers: Public centres.
+        kept: Centres that rebalancing keeps.
+        delta: What `epsilon` of the rows is stated at.
+        seed: Public seed of k-means, of the projections and of the random clusters.
+        records: True number of records.
+        rows: One for each method, k-means first.
+
+    Sample::
+
+        {
+          "schema": "dp-corpus/cluster-comparison",
+          "schema_version": 1,
+          "audience": "Restricted to the curator. It holds true counts: never publish it.",
+          "count": 500,
+          "centers": 1000,
+          "kept": 60,
+          "delta": 1e-06,
+          "seed": 7,
+          "records": 5,
+          "rows": [
+            {"method": "k-means", "rho": null, "epsilon": null, "clusters": 2,
+             "large_clusters": 0, "v_measure": 1.0, "adjusted": 1.0, "sizes": [3, 2]}
+          ]
+        }
+    """
+
+    count: int
+    centers: int
+    kept: int
+    delta: float
+    seed: int
+    records: int = dataclasses.field(repr=False)
+    rows: tuple[ClusteringRow, ...]
+
+    def to_json(self) -> str:
+        """The comparison as JSON text, marked as restricted."""
+        header = {'schema': SCHEMA, 'schema_version': SCHEMA_VERSION, 'audience': report.RESTRICTED}
+        return json.dumps(header | dataclasses.asdict(self), indent=2, allow_nan=False) + '\n'
+
+
+def compare_clusterings(
+    embeddings: np.ndarray, *, centers: 'Centers', count: int, kept: int, rho: float, delta: float, seed: int
+) -> ClusterComparison:
+    """Clusters the same embeddings in the ways of CL Table 2, and at random.
+
+    Each private method pays `rho` for choosing its clusters. Random clusters, as many as
+    k-means was asked for and as many as rebalancing keeps, are the floor: V-measure is
+    above 0 by chance, the more so with more clusters, so the paper's column compares
+    methods with as many clusters only. The adjusted column compares all.
+
+    The result holds true figures. It is no release, so nothing is charged for it.
+
+    Args:
+        embeddings: `[n, d]` float32, rows of length 1 at most; private.
+        centers: Public centres in the same space.
+        count: Clusters of k-means, the reference, and of DP k-means.
+        kept: Centres that rebalancing keeps.
+        rho: zCDP cost of choosing the clusters, for DP k-means and for rebalancing.
+        delta: For the rows' epsilon.
+        seed: Public seed.
+
+    Raises:
+        ValueError: `count`, `kept`, `rho` or a shape is out of range, or `centers` was
+            made from private records.
+    """
+    dimensions = centers.vectors.shape[1]
+    if embeddings.ndim != 2 or embeddings.shape[1] != dimensions or len(embeddings) == 0:
+        raise ValueError(
+            f'Expected embeddings [n, {dimensions}] of at least one record, got {embeddings.ndim} axes '
+            'of other lengths. Embed the records with the embedder of the centres.'
+        )
+    if centers.source != 'public':
+        raise ValueError(
+            f'Expected public centres, got source={centers.source!r}. '
+            'Compare with centres of a public corpus; k-means on the records is one of the rows.'
+        )
+    if count < 2:
+        raise ValueError(f'Expected count >= 2, got count={count}. One cluster compares with nothing.')
+    epsilon = accounting.epsilon_from_rho(rho, delta)
+    reference = k_means(embeddings, count, seed)
+    rng = np.random.default_rng(seed)
+    clusterings: list[tuple[str, float | None, float | None, np.ndarray]] = [
+        ('k-means', None, None, reference),
+        ('DP k-means', rho, epsilon, dp_k_means(embeddings, centers, count, rho, seed)),
+        ('public centres', 0.0, 0.0, centers.nearest(embeddings)),
+        ('public centres, rebalanced', rho, epsilon, rebalance(embeddings, centers, kept, rho)),
+        (f'random, {count:,}', 0.0, 0.0, rng.integers(count, size=len(embeddings))),
+        (f'random, {kept:,}', 0.0, 0.0, rng.integers(kept, size=len(embeddings))),
+    ]
+    return ClusterComparison(
+        count=count,
+        centers=len(centers.vectors),
+        kept=kept,
+        delta=delta,
+        seed=seed,
+        records=len(embeddings),
+        rows=tuple(
+            row_of(method, cost, at_delta, clusters, reference)
+            for method, cost, at_delta, clusters in clusterings
+        ),
+    )
+
+
+def row_of(
+    method: str, rho: float | None, epsilon: float | None, clusters: np.ndarray, reference: np.ndarray
+) -> ClusteringRow:
+    """The row of a method whose clusters are `clusters` `[n]`, against those of `reference` `[n]`."""
+    from sklearn import metrics
+
+    sizes = sorted(np.unique(clusters, return_counts=True)[1].tolist(), reverse=True)
+    return ClusteringRow(
+        method=method,
+        rho=rho,
+        epsilon=epsilon,
+        clusters=sum(size >= 2 for size in sizes),
+        large_clusters=sum(size >= LARGE for size in sizes),
+        v_measure=float(metrics.v_measure_score(reference, clusters)),
+        adjusted=float(metrics.adjusted_mutual_info_score(reference, clusters)),
+        sizes=tuple(sizes),
+    )
+
+
+def k_means(embeddings: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Clusters `[n]` by k-means on the private embeddings themselves, without a guarantee."""
+    from sklearn import cluster, exceptions
+
+    with warnings.catch_warnings():
+        # The warning tells how many distinct records there are.
+        warnings.simplefilter('ignore', exceptions.ConvergenceWarning)
+        # Fewer records than clusters: each is its own.
+        model = cluster.KMeans(min(count, len(embeddings)), n_init=1, random_state=seed)
+        return model.fit_predict(embeddings)
+
+
+def dp_k_means(embeddings: np.ndarray, centers: 'Centers', count: int, rho: float, seed: int) -> np.ndarray:
+    """Clusters `[n]` by the nearest private centre; the centres satisfy rho-zCDP, the clusters nothing."""
+    # The middle of the public centres is public: it lets the tree's first planes halve the records.
+    origin = centers.vectors.mean(axis=0)
+    vectors = dp_kmeans.fit_private_centers(embeddings, count=count, rho=rho, seed=seed, origin=origin)
+    private = dataclasses.replace(
+        centers, vectors=vectors, source='dp-k-means', rho=rho, corpus_fingerprint=None, corpus_texts=None
+    )
+    return private.nearest(embeddings)
+
+
+def rebalance(embeddings: np.ndarray, centers: 'Centers', kept: int, rho: float) -> np.ndarray:
+    """Clusters `[n]` by the nearest of the public centres with the highest noisy counts (METHOD 3)."""
+    nearest = centers.nearest(embeddings)
+    true_counts = np.bincount(nearest, minlength=len(centers.vectors)).tolist()
+    largest = counts.largest_cells(counts.noisy_counts(true_counts, rho), kept)
+    return centers.nearest(embeddings, kept=largest)
+
+
+def check_output(path: pathlib.Path) -> None:
+    """Refuses a file before the work for it begins.
+
+    Raises:
+        ValueError: Its name ends in neither `.html` nor `.json`, or its folder holds a corpus.
+        FileExistsError: There is a file of this name.
+        FileNotFoundError: There is no such folder.
+    """
+    if path.suffix not in ('.html', '.json'):
+        raise ValueError(f'Expected a file ending in .html or .json, got path={path.name!r}. Rename it.')
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f'Expected a folder for path={str(path)!r}, which is not there. Make it.')
+    if any((path.parent / name).exists() for name in _CORPUS_FILES):
+        raise ValueError(
+            f'Expected a folder without a corpus, got path={str(path)!r}. The comparison holds true counts: '
+            'write it where nobody publishes it by mistake.'
+        )
+    if path.exists():
+        raise FileExistsError(f'Expected a new file, got path={str(path)!r}, which is there. Rename it.')
+
+
+def write_comparison(comparison: ClusterComparison, path: pathlib.Path) -> None:
+    """Writes the comparison for its owner alone: a page for `.html`, JSON for `.json`.
+
+    Raises:
+        ValueError: Another ending, or the folder holds a corpus.
+        FileExistsError: There is a file of this name.
+    """
+    check_output(path)
+    text = comparison.to_json() if path.suffix == '.json' else render_html(comparison)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+def render_terminal(comparison: ClusterComparison, console: 'rich.console.Console') -> None:
+    """Prints the table, for the curator's eyes."""
+    from rich import box, table
+
+    console.print(report.RESTRICTED, style='bold red')
+    rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    rows.add_column('Clusters by')
+    for name in columns_of(comparison):
+        rows.add_column(name, justify='right')
+    for row in comparison.rows:
+        rows.add_row(*cells_of(row))
+    console.print(rows)
+
+
+def columns_of(comparison: ClusterComparison) -> tuple[str, ...]:
+    """The headings of `cells_of`, the first left out."""
+    # An ε holds at any larger δ, so δ is rounded upwards.
+    at_delta = f'ε at δ = {report.format_up(comparison.delta)}'
+    return 'Clusters', f'of {LARGE} or more', 'ρ', at_delta, 'V-measure', 'adjusted'
+
+
+def cells_of(row: ClusteringRow) -> tuple[str, ...]:
+    """A row as readers see it, in the order of the table's columns."""
+    return (
+        row.method,
+        f'{row.clusters:,}',
+        f'{row.large_clusters:,}',
+        '∞' if row.rho is None else report.format_up(row.rho),
+        '∞' if row.epsilon is None else report.format_up(row.epsilon),
+        f'{row.v_measure:z.2f}',
+        f'{row.adjusted:z.2f}',
+    )
+
+
+def render_html(comparison: ClusterComparison) -> str:
+    """One self-contained HTML page: the table, and the sizes of each method's clusters."""
+    import jinja2
+    import markupsafe
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, auto_reload=False
+    )
+    source = importlib.resources.files('pipeline').joinpath(TEMPLATE).read_text(encoding='utf-8')
+    return environment.from_string(source).render(
+        comparison=comparison,
+        audience=report.RESTRICTED,
+        rows=[cells_of(row) for row in comparison.rows],
+        large=LARGE,
+        columns=columns_of(comparison),
+        plot=markupsafe.Markup(sizes_plot(comparison)),
+    )
+
+
+def sizes_plot(comparison: ClusterComparison) -> str:
+    """Cluster sizes, largest first, one panel for each method on the same axes (CL Figure 2): an `<svg>`."""
+    from matplotlib import ticker
+    from matplotlib.figure import Figure
+
+    ink, soft, accent = page.INK, page.SOFT, page.ACCENT
+    columns = 2
+    lines = -(-len(comparison.rows) // columns)
+    figure = Figure(figsize=(7.2, 1.9 * lines), layout='constrained')
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    widest = max(len(row.sizes) for row in comparison.rows)
+    for panel, row in zip(panels, comparison.rows):
+        panel.stairs(row.sizes, np.arange(len(row.sizes) + 1) + 0.5, baseline=0.7, fill=True, color=accent)
+        panel.axhline(LARGE, color=soft, linewidth=0.8, linestyle=(0, (4, 3)))
+        panel.set_title(row.method, fontsize=11, color=ink, loc='left')
+        panel.set_yscale('log')
+        panel.set_xlim(0.5, widest + 0.5)
+        panel.set_ylim(0.7, 1.5 * comparison.records)
+        panel.yaxis.set_major_locator(ticker.LogLocator(base=10))
+        panel.yaxis.set_minor_locator(ticker.NullLocator())
+        panel.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
+        panel.tick_params(colors=soft, labelcolor=ink, labelsize=10, length=3)
+        for side, spine in panel.spines.items():
+            spine.set_visible(side in ('left', 'bottom'))
+            spine.set_color(soft)
+    for panel in panels[len(comparison.rows) :]:
+        panel.set_visible(False)
+    figure.supxlabel('Clusters, largest first', fontsize=11, color=soft)
+    figure.supylabel('Records', fontsize=11, color=soft)
+    return page.to_svg(figure, 'sizes')

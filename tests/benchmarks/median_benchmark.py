@@ -1,0 +1,213 @@
+"""Benchmark of the median aggregate: a whole decoding step with it against one with the mean, in one process.
+
+The model is the embedded one with a head of 256 000 outputs: each output's weights are those of a
+trained one and noise of half their size, so that the logits have the bulk and the tail of a trained
+model's. Both sides decode the same prompts in one micro-batch of the same rows; the mean has a
+padding row where the median has the public prompt.
+
+What the median costs follows the share of outputs that lie within 2c of the top for half of the
+contexts: only those are selected from. The head is scaled so that this share is the one asked for at
+the prompts' end; `share_while_decoding` is its mean over the steps of the median's stream. Prints one
+JSON line. Run from the repository root, with nothing else on the machine:
+
+    python -m tests.benchmarks.median_benchmark --contexts 64 256 --share 0.005 0.05 0.15
+
+Rounds are interleaved and the figures are medians. `..._seconds_per_step` is the loop's time over
+all new tokens divided by their number; the votes at the prompts' end are in it, the prefill is not.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models import architectures, checkpoints, decoder, gemma, generate
+from models.privacy import clipping, mechanism, randomness
+from models.privacy.params import Aggregate, MechanismParams
+
+EMBEDDED = architectures.ARCHITECTURES['embedded']
+CHECKPOINT = pathlib.Path(checkpoints.__file__).parent / 'embedded' / 'checkpoint'
+ARCHITECTURE = dataclasses.replace(EMBEDDED, num_embed=256_000)
+# CL's median: c = 6 at τ = 1.5.
+CLIP_BOUND, TEMPERATURE = 6.0, 1.5
+AGGREGATES: tuple[Aggregate, ...] = ('mean', 'median')
+
+
+def wide_head(weights: gemma.Parameters, seed: int = 0) -> gemma.Parameters:
+    """The embedded weights with `ARCHITECTURE.num_embed` rows in the embedding, which is the head too."""
+    rng = np.random.default_rng(seed)
+    trained = np.asarray(weights['embedder']['input_embedding'], np.float32)
+    extra = ARCHITECTURE.num_embed - len(trained)
+    rows = trained[rng.integers(0, len(trained), extra)]
+    size = 0.5 * rows.std(axis=1, keepdims=True)
+    rows = rows + size * rng.standard_normal(rows.shape, np.float32)
+    return {**weights, 'embedder': {'input_embedding': np.concatenate([trained, rows])}}
+
+
+def scaled_head(weights: gemma.Parameters, factor: float) -> gemma.Parameters:
+    """The same with all logits times `factor`: the last norm's scale is stored less 1."""
+    return {**weights, 'final_norm': {'scale': (1 + weights['final_norm']['scale']) * factor - 1}}
+
+
+class _Scaled(decoder.Decoder):
+    """One model after its prefill, with a head whose scale can be changed and no program compiled again."""
+
+    def __init__(self, inner: gemma.GemmaDecoder, prompts: Sequence[np.ndarray]) -> None:
+        self.shapes, self.vocab_size = inner.shapes, inner.vocab_size
+        self._inner, self._plain = inner, inner.weights
+        (logits,), self._cache = inner.prefill(prompts)
+        self._logits = logits.astype(jnp.float32)
+        self.set_scale(1.0)
+
+    def set_scale(self, factor: float) -> None:
+        self.weights = scaled_head(self._plain, factor)
+        self._first = jax.block_until_ready(self._logits * factor)
+
+    def distances_from_top(self) -> np.ndarray:
+        """`[V]` of the unscaled logits: how far below the top an output lies for half of the contexts."""
+        below = np.asarray(self._logits[1:])
+        return np.median(below.max(axis=1, keepdims=True) - below, axis=0)
+
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        # The loop takes the cache's buffers over.
+        return (self._first,), jax.block_until_ready(jax.tree.map(jnp.copy, self._cache))
+
+    def step(
+        self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        return self._inner.step(weights, cache, token, offset)
+
+    def share_over(self, tokens: np.ndarray) -> float:
+        """Mean share of outputs within 2c of the top for half of the contexts, along a stream."""
+
+        @jax.jit
+        def step(weights: Any, cache: Any, token: jax.Array, offset: jax.Array) -> tuple[jax.Array, Any]:
+            (logits,), cache = self._inner.step(weights, cache, token, offset)
+            votes = clipping.clip_logits(logits[1:], CLIP_BOUND)
+            return (2 * (votes > -CLIP_BOUND).sum(axis=0) >= len(votes)).mean(), cache
+
+        cache, shares = self._cache, []
+        for offset, token in enumerate(tokens.tolist()):
+            share, cache = step(self.weights, cache, jnp.int32(token), jnp.int32(offset))
+            shares.append(float(share))
+        return statistics.mean(shares)
+
+
+def _decode(model: _Scaled, aggregate: Aggregate, contexts: int, new_tokens: int) -> tuple[float, np.ndarray]:
+    """Seconds of the loop for one step, and its tokens."""
+    params = MechanismParams(
+        batch_size=contexts,
+        clip_bound=CLIP_BOUND,
+        temperature=TEMPERATURE,
+        max_private_tokens=new_tokens,
+        max_batch_tokens=new_tokens,
+        max_example_tokens=new_tokens,
+        aggregate=aggregate,
+    )
+    draws = randomness.batch_draws(
+        randomness.RunKey(bytes(32)),
+        'benchmark',
+        'batch',
+        max_private_tokens=new_tokens,
+        max_batch_tokens=new_tokens,
+        threshold_noise_scale=None,
+        levels=mechanism.tree_levels(model.vocab_size),
+    )
+    rows = [np.array([1], np.int32)] * contexts  # their number alone is read: the prefill is done
+    model.prefill(rows)  # so that the copy below finds its memory warm
+    begin = time.perf_counter()
+    stream = generate.decode_stream(
+        model,
+        rows[0] if params.needs_public_logits else None,
+        rows,
+        params=params,
+        draws=draws,
+        released=np.ones(model.vocab_size, bool),
+        stop_tokens=frozenset(),
+    )
+    seconds = time.perf_counter() - begin
+    if len(stream.tokens) != new_tokens:
+        raise RuntimeError(f'Expected {new_tokens} tokens, got {len(stream.tokens)}. Compare equal work.')
+    return seconds / new_tokens, stream.tokens
+
+
+def measure(
+    *, contexts: int, shares: Sequence[float], prompt_tokens: int, new_tokens: int, rounds: int
+) -> list[dict[str, object]]:
+    """One entry for each share, compilation left out."""
+    rng = np.random.default_rng(0)
+    # Ids below 110 are control tokens and line ends.
+    prompts = rng.integers(110, EMBEDDED.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
+    weights = wide_head(checkpoints.load_parameters(EMBEDDED, CHECKPOINT, dtype='float32'))
+    shapes = decoder.Shapes(
+        max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts + 1
+    )
+    model = _Scaled(gemma.GemmaDecoder(ARCHITECTURE, weights, shapes=shapes, dtype='float32'), list(prompts))
+    distances = model.distances_from_top()
+    results: list[dict[str, object]] = []
+    for share in shares:
+        model.set_scale(2 * CLIP_BOUND / float(np.quantile(distances, share)))
+        times: dict[str, list[float]] = {aggregate: [] for aggregate in AGGREGATES}
+        for number in range(rounds + 1):
+            for aggregate in AGGREGATES:
+                seconds, tokens = _decode(model, aggregate, contexts, new_tokens)
+                if number:  # the first round compiles
+                    times[aggregate].append(seconds)
+        step = {aggregate: statistics.median(seconds) for aggregate, seconds in times.items()}
+        results.append({
+            'contexts': contexts,
+            'share_within_2c_of_the_top': share,
+            'share_while_decoding': round(model.share_over(tokens), 4),
+            'mean_seconds_per_step': round(step['mean'], 5),
+            'median_seconds_per_step': round(step['median'], 5),
+            'ratio': round(step['median'] / step['mean'], 3),
+        })  # fmt: skip
+    return results
+
+
+def main() -> None:
+    """Measures once and prints the line."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--contexts', type=int, nargs='+', default=[64, 256])
+    parser.add_argument('--share', type=float, nargs='+', default=[0.005, 0.05, 0.15])
+    parser.add_argument('--prompt-tokens', type=int, default=32)
+    parser.add_argument('--new-tokens', type=int, default=12)
+    parser.add_argument('--rounds', type=int, default=5)
+    args = parser.parse_args()
+    steps = [
+        entry
+        for contexts in args.contexts
+        for entry in measure(
+            contexts=contexts,
+            shares=args.share,
+            prompt_tokens=args.prompt_tokens,
+            new_tokens=args.new_tokens,
+            rounds=args.rounds,
+        )
+    ]
+    print(
+        json.dumps(
+            {
+                'steps': steps,
+                'vocab_size': ARCHITECTURE.num_embed,
+                'clip_bound': CLIP_BOUND,
+                'temperature': TEMPERATURE,
+                'prompt_tokens': args.prompt_tokens,
+                'new_tokens': args.new_tokens,
+                'rounds': args.rounds,
+                'device': jax.devices()[0].device_kind,
+            }
+        )
+    )
+
+
+if __name__ == '__main__':
+    main()
