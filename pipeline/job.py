@@ -53,8 +53,7 @@ _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception
 # How Beam ends the error of a step: the error's last line, then the step.
 _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
 # Its errors are of the model or without data (`transforms.generate`), so they may be shown.
-# A step of several outputs is named within by what it runs.
-_OPEN_STEP = 'Generate/Decode/ParDo(_Decode)'
+_OPEN_STEP = 'Generate/Decode'
 
 
 def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
@@ -177,6 +176,9 @@ def _keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -
     write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
     found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
     cause, step = found[-1] if found else ('', None)
+    if step is not None and step.startswith(f'{_OPEN_STEP}/'):
+        # Beam names a step of several outputs by what it runs as well.
+        step = _OPEN_STEP
     if step != _OPEN_STEP:
         cause = 'an error whose text may quote records.'
     return (

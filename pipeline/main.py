@@ -309,6 +309,108 @@ def clusters(
         clusters_lib.render_terminal(comparison, rich.console.Console())
 
 
+audit_app = typer.Typer(
+    help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
+    no_args_is_help=True,
+    rich_markup_mode='rich',
+)
+app.add_typer(audit_app, name='audit')
+AuditFileFlag = Annotated[
+    str | None,
+    typer.Option('--result', help='New .json file for the whole result, readable by its owner alone.'),
+]
+
+
+@audit_app.command('leave-one-out')
+@_with_config_flags
+def leave_one_out(
+    config: ConfigFlag = None,
+    outsiders: Annotated[
+        int, typer.Option('--outsiders', help='Contexts of other batches to put in, one by one.')
+    ] = 8,
+    sabotage: Annotated[
+        Literal['none', 'no-clipping', 'paste'],
+        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
+    ] = 'none',
+    result_file: AuditFileFlag = None,
+    as_json: JsonFlag = False,
+    **flags: Any,
+) -> None:
+    """Compare each context's true influence on a batch with the bound that is reported for it.
+
+    Decodes a batch of each label as a run would and replays its tokens without each of its
+    contexts, and with some of other batches. Ends with 1 where a bound is broken. The
+    result holds true losses: it is restricted to the curator.
+    """
+
+    def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
+        from pipeline import audit as audit_lib
+
+        return audit_lib.leave_one_out(job_config, outsiders=outsiders, sabotage=sabotage, progress=progress)
+
+    _audit(audit, _config(config, flags), result_file, as_json=as_json)
+
+
+@audit_app.command('reconstruction')
+@_with_config_flags
+def reconstruction(
+    config: ConfigFlag = None,
+    keys: Annotated[
+        int, typer.Option('--keys', help='Made-up 5-digit keys; half of them are shown.')
+    ] = 10_000,
+    seed: Annotated[int, typer.Option('--seed', help='Of the keys and of the run.')] = 0,
+    sabotage: Annotated[
+        Literal['none', 'paste'],
+        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
+    ] = 'none',
+    result_file: AuditFileFlag = None,
+    as_json: JsonFlag = False,
+    **flags: Any,
+) -> None:
+    """Hide made-up keys among records and count those that come out, beside keys never shown.
+
+    Reads no input. Ends with 1 where shown keys come out so much more often than others
+    that chance explains it less than once in a thousand.
+    """
+
+    def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
+        from pipeline import audit as audit_lib
+
+        return audit_lib.reconstruction(
+            job_config, keys=keys, seed=seed, sabotage=sabotage, progress=progress
+        )
+
+    _audit(audit, _config(config, flags), result_file, as_json=as_json)
+
+
+def _audit(
+    audit: Callable[[JobConfig, Callable[[str], None]], Any],
+    job_config: JobConfig,
+    result_file: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
+    from pipeline import audit as audit_lib
+
+    path = None if result_file is None else pathlib.Path(result_file)
+    if path is not None:
+        audit_lib.check_result_file(path)
+    _silence_libraries()
+    # Standard error is held back meanwhile.
+    console = rich.console.Console(quiet=as_json)
+    with console.status('Starting') as status, _without_chatter():
+        result = audit(job_config, lambda said: status.update(said))
+    if path is not None:
+        audit_lib.write_audit(result, path)
+    if as_json:
+        print(result.to_json(), end='')
+    else:
+        audit_lib.render(result, rich.console.Console())
+    if not result.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
 def _read_report(output: str) -> Any:
     from models.privacy.report import PrivacyReport
 
