@@ -89,6 +89,24 @@ def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
                 yield row
 
 
+def check_fit(folder: pathlib.Path, *, source: centers.Source, rho: float | None) -> None:
+    """Refuses what `make_centers` would refuse, before a corpus is read.
+
+    Raises:
+        FileExistsError: The folder holds something.
+        ValueError: `rho` does not go with the source.
+    """
+    if (rho is not None) != (source == 'dp-k-means'):
+        raise ValueError(
+            f"Expected rho with source='dp-k-means' and with no other, got rho={rho!r}, source={source!r}. "
+            'Public centres are free, and k-means on private texts has no price.'
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
+        )
+
+
 def make_centers(
     texts: Sequence[str],
     folder: pathlib.Path,
@@ -118,15 +136,7 @@ def make_centers(
         FileExistsError: The folder holds something.
         ValueError: A setting is out of range, or `rho` does not go with the source.
     """
-    if (rho is not None) != (source == 'dp-k-means'):
-        raise ValueError(
-            f"Expected rho with source='dp-k-means' and with no other, got rho={rho!r}, source={source!r}. "
-            'Public centres are free, and k-means on private texts has no price.'
-        )
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(
-            f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'
-        )
+    check_fit(folder, source=source, rho=rho)
     if settings.embedder == 'tfidf' and source == 'public':
         fitted = embedder.TfidfEmbedder.fit(
             texts,

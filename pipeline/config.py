@@ -421,6 +421,9 @@ class JobConfig:
                 delta=self.resolved_delta,
                 other_rho=self.noisy_count_rho + self.centers_rho,
             )
+            if self.max_batch_tokens is not None:
+                # No batch can have more: the rest is not paid for.
+                cap = min(cap, self.max_batch_tokens)
         per_private_token = 1 if self.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
         return MechanismParams(
             **settings,

@@ -221,6 +221,7 @@ def centers(
         settings = centers_lib.embedder_settings(
             None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
+        centers_lib.check_fit(pathlib.Path(output), source=source, rho=rho)
         texts = centers_lib.read_texts(input_, text_field)
         made = centers_lib.make_centers(
             texts,
@@ -515,7 +516,8 @@ def _without_chatter() -> Iterator[None]:
 def main() -> None:
     """Runs the command line; errors of the request print one line and exit with 2."""
     try:
-        app(standalone_mode=False)
+        # A command's own `typer.Exit` comes back as its code.
+        sys.exit(app(standalone_mode=False))
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except typer.Abort:

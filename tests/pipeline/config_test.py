@@ -313,6 +313,12 @@ def test_what_does_not_go_with_clusters_is_refused(settings: dict[str, Any], sai
         config(**settings)
 
 
+def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
+    budget = {'epsilon': 3.0, 'max_private_tokens': None, 'aggregate': 'difference'}
+    assert config(**budget).params().max_private_tokens > 1_000
+    assert config(**budget, max_batch_tokens=100).params().max_private_tokens == 100
+
+
 def test_clusters_pay_their_own_price_for_counts() -> None:
     assert config(clusters=3).noisy_count_rho == 0.005
     assert config(clusters=3, clustering_rho=0.02, count_rho=0.5).noisy_count_rho == 0.02

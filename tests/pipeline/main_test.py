@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from launch import demo_records
+from models import centers
 from models.privacy.report import PrivacyReport
 from pipeline.config import EMBEDDED
 
@@ -108,6 +109,12 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         (('generate', *CHEAP, '--input', 'x.jsonl', '--output', 'o', '--no-such-flag'), 'No such option'),
         (('report', 'no-such-folder'), 'Give the folder that --output named'),
         (('no-such-command',), 'No such command'),
+        (('plan', *CHEAP, '--aggregate', 'median', '--epsilon', '3'), 'Expected no epsilon'),
+        (('centers', '--input', 'x.jsonl', '--output', 'o', '--rho', '1'), "source='dp-k-means'"),
+        (('centers', '--input', 'x.jsonl', '--output', 'o', '--dtype', 'bfloat16'), "embedder='decoder'"),
+        (('clusters', '--input', 'x.jsonl', '--output', 'o.txt'), '.html or .json'),
+        (('audit', 'leave-one-out', *CHEAP), 'Give --input'),
+        (('audit', 'reconstruction', *CHEAP, '--result', 'r.txt'), 'ending in .json'),
     ],
 )
 @pytest.mark.parametrize('as_json', [False, True])
@@ -158,7 +165,11 @@ def test_the_screen_of_a_run_is_clean(
     finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]],
 ) -> None:
     output, done = finished
-    assert re.fullmatch(r'shown: ε = [\d.]+, δ = 0\.001, 8 private tokens per batch\. [^\n]+\n', done.stderr)
+    assert re.fullmatch(
+        r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\. [^\n]+\n'
+        r"The curator's own report, never for release: [^\n]+corpus\.curator/restricted_report\.html\n",
+        done.stderr,
+    )
     assert plain(done.stdout).endswith(f'Corpus and report: {output}')
     assert (output / 'privacy_report.json').is_file()
 
@@ -233,3 +244,82 @@ def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path
         output.parent / 'out.curator' / 'errors' / re.findall(r'run\.\w+\.txt', found['error'])[0]
     ).read_text()
     assert 'Traceback' in details and str(checkpoint) in details
+
+
+# --- centers and clusters --------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict[str, Any]]:
+    """A public corpus of its own, the folder of its centres, and what the command said."""
+    folder = tmp_path_factory.mktemp('centers')
+    rows = demo_records.demo_records(1_500)
+    public = folder / 'public.jsonl'
+    public.write_text(''.join(json.dumps({'text': row['text']}) + '\n' for row in rows), encoding='utf-8')
+    command = ('centers', '--input', str(public), '--output', str(folder / 'fitted'), '--count', '12')
+    done = dp_corpus(*command, '--json')
+    assert (done.returncode, done.stderr) == (0, ''), done.stderr
+    assert dp_corpus(*command).returncode == 2, 'a folder with centres is not replaced'
+    return folder, one_object(done.stdout)
+
+
+def test_centers_of_a_public_corpus(fitted: tuple[pathlib.Path, dict[str, Any]]) -> None:
+    folder, said = fitted
+    found = centers.Centers.read(folder / 'fitted')
+    assert (found.count, found.source, found.corpus_texts) == (12, 'public', 1_500)
+    assert (said['count'], said['corpus_fingerprint']) == (12, found.corpus_fingerprint)
+    assert said['fingerprint'] == found.fingerprint
+    # They come with an embedder of their own, which a run takes.
+    clusterer = centers.ClusterSettings(centers=str(folder / 'fitted')).build()
+    assert clusterer.embedder.fingerprint != centers.ClusterSettings().load_embedder().fingerprint
+
+
+@pytest.mark.parametrize('source', ['k-means', 'dp-k-means'])
+def test_centers_of_private_texts_say_so(
+    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]], source: str
+) -> None:
+    folder, _ = fitted
+    price = ('--rho', '0.5') if source == 'dp-k-means' else ()
+    done = dp_corpus(
+        'centers', '--input', str(folder / 'public.jsonl'), '--output', str(tmp_path / 'c'), '--count', '5',
+        '--source', source, *price,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = centers.Centers.read(tmp_path / 'c')
+    assert (found.source, found.corpus_texts, found.corpus_fingerprint) == (source, None, None)
+    assert found.rho == (0.5 if price else 0.0)
+    assert ('no guarantee' in plain(done.stdout)) == (source == 'k-means')
+
+
+def test_clusters_compares_ways_for_the_curator(
+    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]]
+) -> None:
+    folder, _ = fitted
+    page = tmp_path / 'clusters.html'
+    done = dp_corpus(
+        'clusters', '--input', str(folder / 'public.jsonl'), '--centers', str(folder / 'fitted'),
+        '--clusters', '4', '--count', '10', '--clustering-rho', '0.5', '--output', str(page), '--json',
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, '')
+    found = one_object(done.stdout)
+    assert found['audience'].startswith('Restricted') and len(found['rows']) == 6
+    assert page.stat().st_mode & 0o777 == 0o600 and '<svg' in page.read_text()
+
+
+# --- audit -----------------------------------------------------------------------
+
+
+@needs_model
+@pytest.mark.parametrize('sabotage, code', [('none', 0), ('paste', 1)])
+def test_an_audit_ends_with_what_it_found(
+    tmp_path: pathlib.Path, demo: pathlib.Path, sabotage: str, code: int
+) -> None:
+    kept = tmp_path / 'audit.json'
+    done = dp_corpus(
+        'audit', 'leave-one-out', '--input', str(demo), *SMALL, '--sabotage', sabotage, '--outsiders', '1',
+        '--result', str(kept), '--json',
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (code, '')
+    found = one_object(done.stdout)
+    assert found['ok'] is (code == 0) and found['sabotage'] == sabotage
+    assert kept.read_text() == done.stdout and kept.stat().st_mode & 0o777 == 0o600

@@ -72,6 +72,33 @@ def test_the_papers_settings_cost_what_the_paper_says() -> None:
     )
 
 
+@pytest.mark.parametrize('params', [PARAMS, SPARSE])
+def test_the_difference_aggregate_costs_what_the_mean_does(params: MechanismParams) -> None:
+    difference = dataclasses.replace(params, aggregate='difference')
+    assert accounting.generation_rho(difference) == accounting.generation_rho(params)
+
+
+def test_the_median_has_no_price_in_advance() -> None:
+    median = dataclasses.replace(SPARSE, aggregate='median')
+    for price in (accounting.aggregate_rho, accounting.rho_per_private_token, accounting.generation_rho):
+        with pytest.raises(ValueError, match='median'):
+            price(median)
+    with pytest.raises(ValueError, match='median'):
+        accounting.solve_max_private_tokens(median, epsilon=3.0, delta=1e-6, other_rho=0.0)
+
+
+@pytest.mark.parametrize('examples_per_context, factor', [(1, 2), (4, 4)])
+@pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
+def test_a_run_of_the_test_has_a_pure_cost_for_every_aggregate(
+    aggregate: str, examples_per_context: int, factor: int
+) -> None:
+    params = dataclasses.replace(SPARSE, aggregate=aggregate, examples_per_context=examples_per_context)
+    assert accounting.sparse_vector_pure_cost(params) == pytest.approx(factor / (255 * 0.1), rel=1e-14)
+    assert accounting.sparse_vector_rho(params) == accounting.sparse_vector_pure_cost(params) ** 2 / 2
+    plain = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
+    assert accounting.sparse_vector_pure_cost(plain) == 0
+
+
 # ------------------------------------------------- zCDP to (epsilon, delta)
 
 

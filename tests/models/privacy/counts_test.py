@@ -1,5 +1,6 @@
 """Tests of the noisy counts, against the exact distribution computed in plain Python."""
 
+import itertools
 import math
 
 import numpy as np
@@ -76,6 +77,52 @@ def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, 'gaussian_scale', lambda rho: 1.01 / math.sqrt(2 * rho))
     with pytest.raises(RuntimeError, match='price'):
         counts.noisy_counts([1], 0.5)
+
+
+def test_the_price_of_clustering_is_split_into_halves_that_add_up() -> None:
+    first, second = counts.split_rho(0.005)
+    assert first == second == 0.0025 and first + second == 0.005
+    # Theorem 4 of Canonne, Kamath and Steinke: 1/(2σ²) for each histogram.
+    scale = counts.gaussian_scale(first)
+    assert scale == pytest.approx(1 / math.sqrt(0.005))
+    assert 2 * (1 / (2 * scale**2)) == pytest.approx(0.005)
+    for rho in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match='rho > 0'):
+            counts.split_rho(rho)
+
+
+def test_each_histogram_of_a_clustering_gets_the_noise_of_its_half() -> None:
+    """A histogram at the whole price, or at a quarter of it, would be a scale that this rejects."""
+    rho = 0.5
+    for part in counts.split_rho(rho):
+        draws = np.array(counts.noisy_counts([0] * DRAWS, part))
+        assert fit(draws, 1 / math.sqrt(2 * rho / 2)) > FALSE_ALARM
+        for wrong in (rho, rho / 4):
+            assert fit(draws, 1 / math.sqrt(2 * wrong)) < FALSE_ALARM
+
+
+def slow_largest(noisy_counts: list[int], number: int) -> tuple[int, ...]:
+    """Slow twin of `largest_cells`: a cell stays if fewer than k' others stand before it."""
+    return tuple(
+        cell
+        for cell, count in enumerate(noisy_counts)
+        if sum(other > count or (other == count and place < cell) for place, other in enumerate(noisy_counts))
+        < number
+    )
+
+
+def test_the_largest_cells_are_kept_and_ties_go_to_the_smaller_index() -> None:
+    assert counts.largest_cells([3, -1, 3, 7, 3], 3) == (0, 2, 3)
+    for cells in range(1, 5):
+        for noisy in itertools.product((-1, 0, 2), repeat=cells):
+            for number in range(1, cells + 1):
+                assert counts.largest_cells(noisy, number) == slow_largest(list(noisy), number)
+
+
+@pytest.mark.parametrize('number', [0, -1, 4])
+def test_no_more_cells_are_kept_than_there_are(number: int) -> None:
+    with pytest.raises(ValueError, match=f'between 1 and 3 cells, got number={number}'):
+        counts.largest_cells([1, 2, 3], number)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The guarantee by enumeration: every output of one small batch, its exact probability, every neighbour.
 
-The distribution under test is that of our own functions: `count_votes`, `mean_aggregate`
+The distribution under test is that of our own functions: `tally`, `aggregate`
 and `public_distance` give, in float32 and compiled, the scores and the distance at every
 prefix; the oracle adds the noise, which is closed-form for tokens and one integral over the
 threshold for each run of the sparse-vector test (`oracles.log_run_probability`). The
@@ -8,8 +8,10 @@ release is the tokens and the private/public flags.
 
 What is shown: for all neighbours in a family of adversarial contexts, in both directions, the
 Rényi divergence of order α is at most ρα for the price ρ of the cap r, and the log ratio of
-any output is at most r times the pure cost. What the divergences cannot show, since the price
-still covers it on batches this small, a comparison of distributions shows (`refresh`).
+any output is at most r times the pure cost. For the median, which has no such price: the log
+ratio of every output lies within the loss that the batch reports of it. What the divergences
+cannot show, since the price still covers it on batches this small, a comparison of
+distributions shows (`refresh`).
 """
 
 import dataclasses
@@ -23,8 +25,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, mechanism
-from models.privacy.params import MechanismParams
+from models.privacy import accounting, ex_post, mechanism, median
+from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Aggregate, MechanismParams
 from tests import oracles
 
 ALPHAS = (1.5, 2.0, 4.0, 16.0, 64.0)
@@ -87,24 +89,28 @@ def _adversarial(vocab: int, length: int, clip_bound: float) -> Family:
 
 @functools.partial(jax.jit, static_argnames='params')
 def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
-    """Scores `[D, N, V]` and distances `[D, N]` of our functions, for every dataset and prefix."""
+    """Scores `[D, N, V]`, distances `[D, N]` and medians of our functions, for every dataset and prefix."""
 
-    def at_prefix(rows: jax.Array, public_row: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        votes = mechanism.count_votes(rows, mask, params)._replace(public_logits=public_row)
-        return mechanism.mean_aggregate(votes, params), mechanism.public_distance(votes, params)
+    def at_prefix(rows: jax.Array, public_row: jax.Array, mask: jax.Array) -> tuple:
+        # Row 0 is the public prompt's, which counts as no context.
+        votes = mechanism.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
+        distance = mechanism.public_distance(votes._replace(public_logits=public_row), params)
+        return mechanism.aggregate(votes, params), distance, votes.medians
 
     over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
     return jax.vmap(over_prefixes, in_axes=(None, None, 0))(logits, public, masks)
 
 
-def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
-    """What our float32 functions make of every dataset of a family."""
+def _run_ours(family: Family, params: MechanismParams) -> tuple:
     masks = np.zeros((len(family.datasets), len(family.logits)), bool)
     for row, dataset in enumerate(family.datasets):
         masks[row, list(dataset)] = True
-    scores, distances = map(
-        np.asarray, _ours(jnp.asarray(family.logits), jnp.asarray(family.public), jnp.asarray(masks), params)
-    )
+    return _ours(jnp.asarray(family.logits), jnp.asarray(family.public), jnp.asarray(masks), params)
+
+
+def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
+    """What our float32 functions make of every dataset of a family."""
+    scores, distances = map(np.asarray, _run_ours(family, params)[:2])
     public = oracles.log_softmax(family.public.astype(np.float64) / params.public_temperature)
     return {
         dataset: oracles.Steps(
@@ -133,6 +139,7 @@ def settings_of(params: MechanismParams, stop: frozenset[int] = frozenset()) -> 
         max_tokens=params.max_batch_tokens,
         max_example_tokens=params.max_example_tokens,
         stop=stop,
+        aggregate=params.aggregate,
     )
 
 
@@ -187,9 +194,15 @@ CASES = {
 }
 
 
-def _case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:
+PRICED = ('mean', 'difference')
+
+
+def _case(name: str, aggregate: Aggregate = 'mean') -> tuple[Family, MechanismParams, frozenset[int]]:
     vocab, length, tokens, r, s, c, tau, theta, sigma, stop = CASES[name]
+    if aggregate == 'difference':  # the public logits take up half of the range
+        c = min(c, MAX_CLIP_OVER_TEMPERATURE / 2 * tau)
     params = MechanismParams(
+        aggregate=aggregate,
         batch_size=s,
         clip_bound=c,
         temperature=tau,
@@ -202,9 +215,10 @@ def _case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:
     return _adversarial(vocab, length, c), params, frozenset(stop)
 
 
+@pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', CASES)
-def test_one_batch_costs_at_most_its_price(name: str) -> None:
-    family, params, stop = _case(name)
+def test_one_batch_costs_at_most_its_price(name: str, aggregate: Aggregate) -> None:
+    family, params, stop = _case(name, aggregate)
     settings = settings_of(params, stop)
     ours = our_steps(family, params)
     twin = oracle_steps(family, settings)
@@ -226,11 +240,16 @@ def test_one_batch_costs_at_most_its_price(name: str) -> None:
     assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + SLACK
 
 
+@pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'one run'])
-def test_the_price_of_one_token_is_nearly_used_up(name: str) -> None:
+def test_the_price_of_one_token_is_nearly_used_up(name: str, aggregate: Aggregate) -> None:
     """A bound twice as low would fail: the check has teeth, and the price no fat to speak of."""
-    family, params, stop = _case(name)
+    family, params, stop = _case(name, aggregate)
     family = _adversarial(2, params.max_example_tokens, params.clip_bound)
+    if aggregate == 'difference':
+        # A log-probability can rise by c where the public one is below −c: log ½ is.
+        family = dataclasses.replace(family, public=np.zeros_like(family.public))
+        params = dataclasses.replace(params, clip_bound=0.5)
     weak = dataclasses.replace(params, batch_size=8)  # near ρ → 0 the token's bound is tight
     if weak.uses_sparse_vector:
         weak = dataclasses.replace(weak, threshold_noise_scale=50.0)
@@ -240,9 +259,10 @@ def test_the_price_of_one_token_is_nearly_used_up(name: str) -> None:
     assert worst_excess(family.added(), logs, rho / 2, math.inf) > 1.5
 
 
+@pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'two private tokens, s=1', 'one run', 'two runs'])
-def test_replacing_a_context_costs_four_times(name: str) -> None:
-    family, params, stop = _case(name)
+def test_replacing_a_context_costs_four_times(name: str, aggregate: Aggregate) -> None:
+    family, params, stop = _case(name, aggregate)
     shared = dataclasses.replace(params, examples_per_context=2)
     assert accounting.generation_rho(shared) == pytest.approx(4 * accounting.generation_rho(params))
     logs = distributions(family, our_steps(family, shared), settings_of(shared, stop))
@@ -251,18 +271,24 @@ def test_replacing_a_context_costs_four_times(name: str) -> None:
     assert worst_excess(pairs, logs, accounting.generation_rho(shared), pure_cost(shared)) <= 1 + SLACK
 
 
+@pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'three private tokens'])
-def test_replacing_a_context_breaks_the_price_of_adding_one(name: str) -> None:
-    family, params, stop = _case(name)
+def test_replacing_a_context_breaks_the_price_of_adding_one(name: str, aggregate: Aggregate) -> None:
+    family, params, stop = _case(name, aggregate)
+    if aggregate == 'difference':  # both ends are within reach of tokens that the public prompt doubts
+        params = dataclasses.replace(params, clip_bound=0.5)
     logs = distributions(family, our_steps(family, params), settings_of(params, stop))
     assert worst_excess(family.replaced(), logs, accounting.generation_rho(params), math.inf) > 1.5
 
 
+@pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['two private tokens, s=1', 'two runs'])
 @pytest.mark.parametrize('theta', [None, 0.7])
-def test_every_prefix_is_within_the_price_of_one_private_token(name: str, theta: float | None) -> None:
+def test_every_prefix_is_within_the_price_of_one_private_token(
+    name: str, theta: float | None, aggregate: Aggregate
+) -> None:
     """The step itself: at any prefix of any example, with r = 1, as composition needs it."""
-    family, params, _ = _case(name)
+    family, params, _ = _case(name, aggregate)
     one = dataclasses.replace(
         params,
         max_private_tokens=1,
@@ -284,28 +310,179 @@ def test_every_prefix_is_within_the_price_of_one_private_token(name: str, theta:
 # --------------------------------------------------------- wrong mechanisms are rejected
 
 
+WRONG = {
+    'true size': {'divide_by_true_size': True},
+    'twice c': {'c': 'twice'},
+    'no clip': {'c': None},
+    'differences from the contexts': {'around_the_private': True},
+}
+
+
 @pytest.mark.parametrize('name', ['one token', 'two private tokens of a large clip bound', 'two runs'])
 @pytest.mark.parametrize(
-    'wrong',
-    [{'divide_by_true_size': True}, {'c': 'twice'}, {'c': None}],
-    ids=['true size', 'twice c', 'no clip'],
+    'aggregate, wrong',
+    [(a, w) for a in PRICED for w in WRONG if a == 'difference' or w != 'differences from the contexts'],
 )
-def test_wrong_aggregates_break_the_price(name: str, wrong: dict) -> None:
-    family, params, stop = _case(name)
+def test_wrong_aggregates_break_the_price(name: str, aggregate: Aggregate, wrong: str) -> None:
+    family, params, stop = _case(name, aggregate)
+    if aggregate == 'difference':  # the rise of a log-probability has an end of its own
+        params = dataclasses.replace(params, clip_bound=min(params.clip_bound, 2.0))
     # Logits that float64 can add up without the clip.
     family = dataclasses.replace(family, logits=np.nan_to_num(family.logits, nan=0.0).clip(-50, 50))
-    if wrong.get('c') == 'twice':
+    changes = dict(WRONG[wrong])
+    if wrong == 'twice c':
         family = dataclasses.replace(family, logits=2 * family.logits)
-        wrong = {'c': 2 * params.clip_bound}
+        changes = {'c': 2 * params.clip_bound}
     # Without the test the aggregate stands alone.
     params = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
     right = settings_of(params, stop)
     rho, pairs = accounting.generation_rho(params), family.added()
     logs = distributions(family, oracle_steps(family, right), right)
     assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + 1e-9
-    spoilt = dataclasses.replace(right, **wrong)
+    spoilt = dataclasses.replace(right, **changes)
     logs = distributions(family, oracle_steps(family, spoilt), spoilt)
     assert worst_excess(pairs, logs, rho, math.inf) > 1.2
+
+
+# ------------------------------------------------------- the median's loss of every output
+
+
+@functools.partial(jax.jit, static_argnames='tau')
+def _token_losses(medians: median.Medians, tau: float) -> jax.Array:
+    """`[2, ..., V]` of medians of `[..., V]`: both losses of every token, were it sampled."""
+    vocab = medians.middle.shape[-1]
+
+    def at_step(here: median.Medians) -> jax.Array:
+        def of_token(token: jax.Array) -> jax.Array:
+            return jnp.stack(ex_post.token_losses(here, jnp.ones(vocab, bool), token, tau))
+
+        return jax.vmap(of_token, out_axes=1)(jnp.arange(vocab))
+
+    flat = jax.tree.map(lambda part: part.reshape(-1, vocab), medians)
+    return jax.vmap(at_step, out_axes=1)(flat).reshape(2, *medians.middle.shape)
+
+
+def _reported(
+    family: Family, params: MechanismParams, stop: frozenset[int], narrowed: float = 1.0
+) -> dict[tuple[int, ...], np.ndarray]:
+    """`[2, outputs]` for every dataset: −Σ log α and Σ log β with the test's runs, as a batch reports them.
+
+    Args:
+        family: The datasets.
+        params: The median's.
+        stop: Stop tokens.
+        narrowed: Other than 1 is wrong: the range is that share of the right one.
+    """
+    settings = settings_of(params, stop)
+    outputs = oracles.outputs_of(family.vocab, settings)
+    positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
+    found = _run_ours(family, params)[2]
+    ends = (found.middle + narrowed * (end - found.middle) for end in found[1:])
+    losses = np.asarray(_token_losses(median.Medians(found.middle, *ends), params.temperature), np.float64)
+    result = {}
+    for row, dataset in enumerate(family.datasets):
+        sums = []
+        for output, places in zip(outputs, positions, strict=True):
+            flags = tuple(flag for _, flag in output)
+            pairs = [
+                losses[:, row, place, token] * flag
+                for (token, flag), place in zip(output, places, strict=True)
+            ]
+            sides = [tuple(float(pair[side]) for pair in pairs) for side in (0, 1)]
+            loss = ex_post.BatchLoss(
+                batch_id='', minus_log_alpha=sides[0], log_beta=sides[1], places=places, is_private=flags
+            )
+            runs = loss.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
+            assert loss.epsilon(params) == pytest.approx(max(map(sum, sides)) + runs)
+            sums.append([sum(side) + runs for side in sides])
+        result[dataset] = np.array(sums).T
+    return result
+
+
+def _worst_over_loss(
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    logs: dict[tuple[int, ...], np.ndarray],
+    reported: dict[tuple[int, ...], np.ndarray],
+) -> float:
+    """Most by which an output's log ratio passes what either of two neighbours reports of it."""
+    return max(
+        max((logs[b] - logs[a] - reported[a][0]).max(), (logs[a] - logs[b] - reported[a][1]).max())
+        for pair in pairs
+        for a, b in (pair, pair[::-1])
+    )
+
+
+MEDIAN_CASES = ('one token', 'three private tokens', 'one run', 'two runs',
+                'two runs, a stop token, several examples', 'threshold above every distance')  # fmt: skip
+
+
+def _median_case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:
+    """Batches of up to five contexts, so that those of three and four have every neighbour."""
+    family, params, stop = _case(name, 'median')
+    return dataclasses.replace(family, datasets=_subsets(5, 5)), params, stop
+
+
+@pytest.mark.parametrize('name', MEDIAN_CASES)
+@pytest.mark.parametrize('examples_per_context', [1, 2])
+def test_no_output_of_a_median_batch_loses_more_than_it_reports(name: str, examples_per_context: int) -> None:
+    """For every output, both signs, every neighbour, of either batch's own report; flags included."""
+    family, params, stop = _median_case(name)
+    params = dataclasses.replace(params, examples_per_context=examples_per_context)
+    settings = settings_of(params, stop)
+    ours, twin = our_steps(family, params), oracle_steps(family, settings)
+    for dataset in family.datasets:
+        np.testing.assert_allclose(ours[dataset].private_log, twin[dataset].private_log, rtol=1e-5, atol=1e-5)
+    logs = distributions(family, ours, settings)
+    pairs = family.added() + (family.replaced() if examples_per_context > 1 else [])
+    reported = _reported(family, params, stop)
+    assert _worst_over_loss(pairs, logs, reported) <= SLACK
+    # Of some batch of three or more the ranges are narrower than the clip range, and it shows.
+    widest = max(reported[d].max() for d in family.datasets)
+    assert min(reported[d].max() for d in family.datasets if len(d) >= 3) < 0.9 * widest
+
+
+@pytest.mark.parametrize('name', ['one token', 'three private tokens', 'one run'])
+@pytest.mark.parametrize('wrong', ['half the range', 'no clip', 'replacing', 'padding votes'])
+def test_wrong_medians_lose_more_than_they_report(name: str, wrong: str) -> None:
+    family, params, stop = _median_case(name)
+    family = dataclasses.replace(family, logits=np.nan_to_num(family.logits, nan=0.0).clip(-50, 50))
+    # Without the test's price nothing covers for the aggregate.
+    params = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
+    settings, pairs = settings_of(params, stop), family.added()
+    reported = _reported(family, params, stop, narrowed=0.5 if wrong == 'half the range' else 1.0)
+    if wrong == 'replacing':
+        pairs = family.replaced()
+    if wrong == 'no clip':
+        steps = oracle_steps(family, dataclasses.replace(settings, c=None))
+    elif wrong == 'padding votes':
+        # Six slots, the empty ones at the floor, as a broken row is.
+        empty = np.full((6, *family.public.shape), np.nan, np.float32)
+        steps = {
+            d: oracles.steps_of(
+                np.concatenate([family.logits[list(d)], empty[len(d) :]]), family.public, settings
+            )
+            for d in family.datasets
+        }
+    else:
+        steps = oracle_steps(family, settings)
+    # Of fewer than three contexts the whole clip range is reported, which covers much.
+    large = [pair for pair in pairs if min(map(len, pair)) >= 3]
+    assert _worst_over_loss(large, distributions(family, steps, settings), reported) > 0.05
+
+
+def test_the_run_left_open_has_to_be_paid_for() -> None:
+    """Public tokens alone: every loss of tokens is 0, and the flags tell all the same."""
+    family, params = _turncoat(4)
+    params = dataclasses.replace(params, aggregate='median')
+    logs = distributions(family, our_steps(family, params), settings_of(params))
+    reported = _reported(family, params, frozenset())
+    assert _worst_over_loss(family.added(), logs, reported) <= SLACK
+    outputs = oracles.outputs_of(2, settings_of(params))
+    is_open = np.array([[not output[-1][1]] for output in outputs]).T
+    forgetful = {
+        d: sums - is_open * accounting.sparse_vector_pure_cost(params) for d, sums in reported.items()
+    }
+    assert _worst_over_loss(family.added(), logs, forgetful) > 0.5
 
 
 def _turncoat(length: int) -> tuple[Family, MechanismParams]:

@@ -93,3 +93,29 @@ def test_public_logits_are_needed_for_the_test_or_the_restriction_only() -> None
     with_top_k = dataclasses.replace(PARAMS, public_top_k=5)
     assert [p.uses_sparse_vector for p in (PARAMS, with_test, with_top_k)] == [False, True, False]
     assert [p.needs_public_logits for p in (PARAMS, with_test, with_top_k)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    'aggregate, needs_public, ex_post',
+    [('mean', False, False), ('median', True, True), ('difference', True, False)],
+)
+def test_the_aggregate_decides_what_is_read_and_whether_a_price_is_known(
+    aggregate: str, needs_public: bool, ex_post: bool
+) -> None:
+    params = dataclasses.replace(PARAMS, aggregate=aggregate)
+    assert (params.needs_public_logits, params.is_ex_post) == (needs_public, ex_post)
+    if ex_post:
+        with pytest.raises(ValueError, match='median'):
+            _ = params.aggregate_sensitivity
+    else:
+        assert params.aggregate_sensitivity == PARAMS.aggregate_sensitivity
+    assert params.distance_sensitivity == PARAMS.distance_sensitivity
+
+
+def test_the_difference_aggregate_leaves_half_the_range_to_the_public_logits() -> None:
+    half = MAX_CLIP_OVER_TEMPERATURE / 2
+    difference = dataclasses.replace(PARAMS, aggregate='difference', clip_bound=half, temperature=1.0)
+    with pytest.raises(ValueError, match='clip_bound / temperature'):
+        dataclasses.replace(difference, clip_bound=math.nextafter(half, 99))
+    for aggregate in ('mean', 'median'):
+        dataclasses.replace(difference, aggregate=aggregate, clip_bound=2 * half)

@@ -17,8 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.privacy import accounting, report
+from models.privacy.ex_post import BatchLoss, run_epsilon
 from models.privacy.params import MechanismParams
-from models.privacy.report import CorpusTotals, GroupPlan, LabelContexts, PrivacyReport, RestrictedReport
+from models.privacy.report import (
+    CenterCounts,
+    Clusters,
+    CorpusTotals,
+    GroupContexts,
+    GroupPlan,
+    PrivacyReport,
+    RestrictedReport,
+)
 
 PARAMS = MechanismParams(
     batch_size=255,
@@ -30,7 +39,19 @@ PARAMS = MechanismParams(
     public_top_k=1024,
     max_batch_tokens=4000,
 )
+MEDIAN = dataclasses.replace(
+    PARAMS, aggregate='median', clip_bound=6.0, threshold=None, threshold_noise_scale=None
+)
 ONE_LABEL = (GroupPlan(label=None, batches=4),)
+CLUSTERED = (
+    GroupPlan(label='a', cluster=0, batches=2, noisy_count=493),
+    GroupPlan(label='a', cluster=3, batches=1, noisy_count=201),
+    GroupPlan(label='b', cluster=1, batches=3, noisy_count=771),
+)
+CENTER_COUNTS = (
+    CenterCounts(label='a', kept=(0, 3), counts=(300, -2, 41, 180)),
+    CenterCounts(label='b', kept=(1,), counts=(7, 650, 12, 0)),
+)
 TOTALS = CorpusTotals(examples=96, private_tokens=1412, public_tokens=6125, truncated=7)
 
 
@@ -63,13 +84,50 @@ def build(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRep
     return report.build_privacy_report(params, **(arguments | changes))
 
 
+def clusters(source: report.CentersSource = 'public', **changes: typing.Any) -> Clusters:
+    is_public = source == 'public'
+    arguments: dict[str, typing.Any] = {
+        'source': source,
+        'centers_rho': 0.01 if source == 'dp-k-means' else 0.0,
+        'counts_rho': 0.0025,
+        'embedder': 'tfidf',
+        'embedder_fingerprint': 'e' * 64,
+        'centers_fingerprint': 'c' * 64,
+        'corpus_fingerprint': 'f' * 64 if is_public else None,
+        'corpus_texts': 1000 if is_public else None,
+        'center_counts': CENTER_COUNTS,
+    }
+    return Clusters(**(arguments | changes))
+
+
+def clustered(
+    params: MechanismParams = PARAMS, source: report.CentersSource = 'public', **changes: typing.Any
+) -> PrivacyReport:
+    arguments = {'plan': CLUSTERED, 'noisy_counts_rho': 0.002, 'clusters': clusters(source)}
+    return build(params, **(arguments | changes))
+
+
+def batch_loss(batch: int, ups: list[float], downs: list[float], places: list[int]) -> BatchLoss:
+    return BatchLoss(
+        batch_id=f'0000-{batch:06d}', minus_log_alpha=tuple(ups), log_beta=tuple(downs),
+        places=tuple(places), is_private=tuple(place >= 0 for place in places),
+    )  # fmt: skip
+
+
+LOSSES = [
+    batch_loss(1, [0.5, 0.1, 0.2], [0.1, 0.4, 0.3], [0, 1, 0]),
+    batch_loss(0, [0.25, 0.0], [0.75, 0.0], [0, 1]),
+]
+
+
 def restricted_report() -> RestrictedReport:
     return RestrictedReport(
         run_id='run',
         records_read=98_765,
         rejected_by_reason={'blank_text': 4_321},
         contexts_per_batch={'0000-000000': 24_680},
-        true_counts_by_label=(LabelContexts(restricted_label=None, true_count=13_579),),
+        true_counts_by_group=(GroupContexts(restricted_label=None, true_count=13_579),),
+        losses=report.ex_post_losses(LOSSES, MEDIAN),
     )
 
 
@@ -92,44 +150,73 @@ PARAMS_OF_ALL_KINDS = [
     pytest.param(dataclasses.replace(PARAMS, examples_per_context=4), id='slots'),
     pytest.param(dataclasses.replace(PARAMS, max_private_tokens=1, clip_bound=0.01), id='tiny-rho'),
     pytest.param(dataclasses.replace(PARAMS, max_private_tokens=500_000), id='huge-rho'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='difference', clip_bound=1.0), id='difference'),
+    pytest.param(MEDIAN, id='median'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='median'), id='median-sparse-vector'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='median', examples_per_context=4), id='median-slots'),
 ]
+SOURCES = typing.get_args(report.CentersSource)
 
 
 @pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
-def test_round_trip(params: MechanismParams) -> None:
-    before = build(params)
+@pytest.mark.parametrize('source', [None, *SOURCES])
+def test_round_trip(params: MechanismParams, source: report.CentersSource | None) -> None:
+    before = build(params) if source is None else clustered(params, source)
     after = PrivacyReport.from_json(before.to_json())
     assert after == before
     assert after.to_json() == before.to_json()
 
 
-@pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
-@pytest.mark.parametrize('noisy_counts_rho', [0.0, 0.02])
-def test_pasted_arithmetic_gives_the_same_numbers(params: MechanismParams, noisy_counts_rho: float) -> None:
-    noisy = 700 if noisy_counts_rho else None
-    made = build(
-        params, plan=[GroupPlan(label='a', batches=3, noisy_count=noisy)], noisy_counts_rho=noisy_counts_rho
-    )
+def run_pasted(made: PrivacyReport) -> tuple[float, float]:
+    """rho and epsilon as the text prints them that readers are told to run."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(made.reproduction, {})  # the text that readers are told to run
+        exec(made.reproduction, {})
     found = re.fullmatch(r'rho = (\S+), epsilon = (\S+)\n', printed.getvalue())
     assert found
-    rho, epsilon = found.groups()
-    assert float(rho) == pytest.approx(made.rho_total, rel=1e-9)
-    assert float(epsilon) == pytest.approx(made.epsilon, rel=1e-8)
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
+@pytest.mark.parametrize('noisy_counts_rho', [0.0, 0.02])
+@pytest.mark.parametrize('source', [None, 'public', 'dp-k-means'])
+def test_pasted_arithmetic_gives_the_same_numbers(
+    params: MechanismParams, noisy_counts_rho: float, source: report.CentersSource | None
+) -> None:
+    noisy = 700 if noisy_counts_rho else None
+    plan = [GroupPlan(label='a', batches=3)] if source is None else CLUSTERED
+    made = build(
+        params,
+        plan=[dataclasses.replace(group, noisy_count=noisy) for group in plan],
+        noisy_counts_rho=noisy_counts_rho,
+        clusters=None if source is None else clusters(source),
+    )
+    in_advance = noisy_counts_rho + {None: 0, 'public': 0.0025, 'dp-k-means': 0.0125}[source]
+    if params.is_ex_post and not in_advance:
+        assert made.reproduction == ''
+        return
+    rho, epsilon = run_pasted(made)
+    if params.is_ex_post:
+        assert rho == pytest.approx(in_advance, rel=1e-9)
+        assert f'(ε = {report.format_up(epsilon)}, δ = 1e-6)' in made.guarantee
+    else:
+        assert made.rho_total == pytest.approx(in_advance + accounting.generation_rho(params), rel=1e-12)
+        assert rho == pytest.approx(made.rho_total, rel=1e-9)
+        assert epsilon == pytest.approx(made.epsilon, rel=1e-8)
     imports = re.findall(r'^(?:from|import) (\w+)', made.reproduction, flags=re.M)
     assert imports == ['math'], 'readers need nothing but Python'
 
 
 @pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
-def test_the_numbers_put_into_the_formulas_give_the_stage(params: MechanismParams) -> None:
-    noisy_plan = [GroupPlan(label=None, batches=1, noisy_count=300)]
-    made = build(params, plan=noisy_plan, noisy_counts_rho=0.0123)
+@pytest.mark.parametrize('source', SOURCES)
+def test_the_numbers_put_into_the_formulas_give_the_stage(
+    params: MechanismParams, source: report.CentersSource
+) -> None:
+    made = clustered(params, source)
     for stage in made.stages:
-        arithmetic = stage.numbers.replace('·', '*').replace('²', '**2').replace('½', '0.5')
-        assert eval(arithmetic) == pytest.approx(stage.rho, rel=1e-5), stage.name
-    assert made.rho_total == pytest.approx(0.0123 + accounting.generation_rho(params), rel=1e-12)
+        if stage.rho is not None:
+            arithmetic = stage.numbers.replace('·', '*').replace('²', '**2').replace('½', '0.5')
+            assert eval(arithmetic) == pytest.approx(stage.rho, rel=1e-5), stage.name
     for row in made.sensitivities:
         arithmetic = row.formula.replace('2c', '2*c')
         assert eval(arithmetic, {'c': params.clip_bound, 's': params.batch_size}) == pytest.approx(row.value)
@@ -200,18 +287,26 @@ def test_exact_format_reads_back(value: float) -> None:
     [
         ({'settings': {'records_read': 12}}, 'records_read'),
         ({'settings': {'contexts_per_batch': 12}}, 'contexts_per_batch'),
+        ({'settings': {'losses': 1.5}}, 'losses'),
+        ({'settings': {'ex_post_epsilon': 1.5}}, 'ex_post_epsilon'),
+        ({'plan': [GroupPlan(label='a', cluster=1, batches=1)]}, 'groups=1, kept centres=0'),
+        ({'clusters': clusters()}, 'groups=1, kept centres=3'),
+        (
+            {'clusters': clusters(), 'plan': CLUSTERED[::-1], 'noisy_counts_rho': 0.1},
+            'groups=3, kept centres=3',
+        ),
         ({'settings': {'clip_bound': 12.0}}, 'clip_bound'),
         ({'settings': {'labels': ['a', 'b']}}, "name='labels' of type list"),
         ({'settings': {'scale': math.inf}}, "name='scale'"),
         ({'delta': 0.0}, 'delta=0.0'),
         ({'delta': 1.0}, 'delta=1.0'),
-        ({'plan': []}, 'labels=0'),
+        ({'plan': []}, 'groups=0'),
         ({'plan': [GroupPlan(label=None, batches=1, noisy_count=5)]}, 'noisy_counts_rho=0.0'),
         ({'noisy_counts_rho': 0.1}, 'noisy_counts_rho=0.1'),
         (
             {'plan': [GroupPlan(label='a', batches=1, noisy_count=5), GroupPlan(label='b', batches=1)],
              'noisy_counts_rho': 0.1},
-            'labels with a noisy count=1',
+            'groups with a noisy count=1',
         ),
     ],
 )  # fmt: skip
@@ -237,7 +332,7 @@ def edit(path: str, value: typing.Any) -> str:
         ('records_read', 1201, "unknown=['records_read']"),
         ('corpus.true_count', 5, "unknown=['true_count']"),
         ('stages.0.sigma', 5, r'PrivacyReport.stages[0]'),
-        ('schema_version', 2, 'schema_version=1'),
+        ('schema_version', 1, 'schema_version=2'),
         ('schema', 'other', "schema='dp-corpus/privacy-report'"),
         ('audience', 'Nobody.', 'Anyone may read'),
         ('run_id', 5, 'PrivacyReport.run_id'),
@@ -246,6 +341,14 @@ def edit(path: str, value: typing.Any) -> str:
         ('settings.model', ['gemma'], "PrivacyReport.settings['model']"),
         ('units_source', 'true', 'PrivacyReport.units_source'),
         ('epsilon', 1.0, 'epsilon=1.0'),
+        ('epsilon', None, 'epsilon=None'),
+        ('rho_total', None, 'rho_total=None'),
+        ('rho_per_private_token', None, "statement='differential privacy'"),
+        ('stages.1.rho', None, "statement='differential privacy'"),
+        ('statement', 'ex-post', "statement='ex-post'"),
+        ('statement', 'none', "statement='none'"),
+        ('mechanism.aggregate', 'median', "Expected statement='ex-post'"),
+        ('audience', report.RESEARCH_ONLY, 'Anyone may read'),
         ('delta', 1e-9, 'computed='),
         ('rho_total', 0.1, 'rho_total=0.1'),
         ('stages.0.rho', 0.1, 'sum='),
@@ -279,7 +382,7 @@ def test_restricted_report_round_trip_is_marked() -> None:
 
 
 def test_restricted_repr_shows_no_number() -> None:
-    shown = repr(restricted_report()) + repr(restricted_report().true_counts_by_label)
+    shown = repr(restricted_report()) + repr(restricted_report().true_counts_by_group)
     assert not re.search(r'98_?765|4_?321|24_?680|13_?579|blank_text', shown)
     assert "run_id='run'" in shown
 
@@ -323,9 +426,161 @@ def test_no_restricted_field_can_appear_in_the_privacy_report() -> None:
     # Nor can the builder be handed one.
     for parameter in typing.get_type_hints(report.build_privacy_report).values():
         if parameter is not PrivacyReport:
-            assert not reachable(parameter) & {RestrictedReport, LabelContexts}
+            assert not reachable(parameter) & {RestrictedReport, GroupContexts}
 
 
 def test_reachability_oracle_sees_into_containers() -> None:
-    assert LabelContexts in reachable(RestrictedReport)
+    assert GroupContexts in reachable(RestrictedReport)
     assert RestrictedReport in reachable(tuple[dict[str, RestrictedReport] | None, ...])
+
+
+def test_the_three_statements() -> None:
+    assert build().statement == clustered(source='dp-k-means').statement == 'differential privacy'
+    assert build(MEDIAN).statement == clustered(MEDIAN, 'dp-k-means').statement == 'ex-post'
+    assert clustered(source='k-means').statement == clustered(MEDIAN, 'k-means').statement == 'none'
+
+
+@pytest.mark.parametrize('made', [build(MEDIAN), clustered(MEDIAN), clustered(source='k-means')])
+def test_without_a_price_in_advance_no_total_is_stated(made: PrivacyReport) -> None:
+    totals = (made.epsilon, made.epsilon_closed_form, made.rho_total, made.rho_per_private_token)
+    assert totals == (None,) * 4
+    with pytest.raises(ValueError, match='do not edit'):
+        dataclasses.replace(made, epsilon=1.0)
+
+
+@pytest.mark.parametrize('sparse', [False, True])
+def test_median_says_what_kind_of_statement_it_makes(sparse: bool) -> None:
+    params = dataclasses.replace(PARAMS, aggregate='median') if sparse else MEDIAN
+    made = clustered(params)
+    for words in ('no (ε, δ) guarantee', 'data-dependent and ex-post', 'not published', 'curator holds it'):
+        assert words in made.guarantee
+    priced = {stage.name: stage.rho for stage in made.stages}
+    assert priced['Noisy counts per centre'] == 0.0025 and priced['Noisy counts'] == 0.002
+    assert priced['Private tokens'] is None and priced.get('Sparse-vector test') is None
+    assert ('Sparse-vector test' in priced) == sparse
+    assert not any('median' in row.quantity or 'logits' in row.quantity for row in made.sensitivities)
+    assert 'noisy counts alone' not in build(MEDIAN).guarantee
+    assert 'No figure of this report' in build(MEDIAN).delta_relation
+
+
+def test_a_median_report_is_a_function_of_public_values_alone() -> None:
+    # The only way in for a loss would be a parameter that can hold one.
+    accepted = set().union(*map(reachable, typing.get_type_hints(report.build_privacy_report).values()))
+    of_losses = {cls for cls in reachable(report.ExPostLosses) if dataclasses.is_dataclass(cls)}
+    assert len(of_losses) == 3 and not accepted & (of_losses | {BatchLoss})
+    few, many = (
+        clustered(MEDIAN, corpus=dataclasses.replace(TOTALS, examples=number)) for number in (1, 1000)
+    )
+    assert dataclasses.replace(few, corpus=many.corpus) == many
+
+
+def test_k_means_on_private_records_is_research_only() -> None:
+    made = clustered(source='k-means')
+    assert made.guarantee.startswith('RESEARCH ONLY: no guarantee.') and 'infinite' in made.guarantee
+    assert made.audience == json.loads(made.to_json())['audience'] == report.RESEARCH_ONLY
+    assert [stage.rho for stage in made.stages][:2] == [None, 0.0025]
+    assert made.reproduction == ''
+    assert any('Nothing of this run is published' in row for row in made.assumptions_of_curator)
+    assert not any('public and was chosen' in row for row in made.assumptions_of_curator)
+
+
+def test_public_centers_are_free_and_vouched_for() -> None:
+    public, private = clustered(), clustered(source='dp-k-means')
+    assert [stage.name for stage in public.stages][:2] == ['Noisy counts per centre', 'Noisy counts']
+    assert private.stages[0].name == 'Cluster centres' and private.stages[1:] == public.stages
+    assert public.rho_total is not None and private.rho_total == pytest.approx(public.rho_total + 0.01)
+    assert any('chosen without looking' in row for row in public.assumptions_of_curator[1:])
+    by = [row.quantity for row in public.sensitivities if 'counts' in row.quantity]
+    assert by == [
+        'The vector of counts by label and centre (L2)',
+        'The vector of counts by label and cluster (L2)',
+    ]
+
+
+def test_difference_costs_as_the_mean_does_and_names_its_vocabulary() -> None:
+    mean = dataclasses.replace(PARAMS, clip_bound=1.0)
+    difference = dataclasses.replace(mean, aggregate='difference')
+    assert build(difference).epsilon == build(mean).epsilon
+    enforced = '\n'.join(build(difference).assumptions_enforced)
+    assert 'log-probabilities' in enforced and 'Top-k+' in enforced
+    assert 'Top-k+' not in '\n'.join(
+        build(dataclasses.replace(difference, public_top_k=None)).assumptions_enforced
+    )
+
+
+def test_noisy_counts_of_a_label_take_one_line() -> None:
+    lines = [line.strip().rstrip(',') for line in clustered().to_json().splitlines()]
+    assert '"counts": [300, -2, 41, 180]' in lines and '"kept": [1]' in lines
+    tricky = clustered(settings={'prompt': '[\n  1,\n  2\n]'})
+    assert PrivacyReport.from_json(tricky.to_json()) == tricky
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'counts_rho': 0.0}, 'counts_rho=0.0'),
+        ({'centers_rho': 0.1}, 'centers_rho=0.1'),
+        ({'source': 'dp-k-means'}, 'centers_rho=0.0'),
+        ({'corpus_texts': None}, "source='public'"),
+        ({'source': 'k-means'}, "source='k-means'"),
+        ({'center_counts': ()}, 'labels=0'),
+        ({'center_counts': (CENTER_COUNTS[0], CenterCounts(label='b', kept=(0,), counts=(1,)))}, 'labels=2'),
+        ({'center_counts': (CenterCounts(label='b', kept=(1,), counts=(1,)),)}, 'kept=(1,)'),
+        ({'center_counts': (CenterCounts(label='b', kept=(1, 0), counts=(1, 2)),)}, 'kept=(1, 0)'),
+    ],
+)
+def test_clusters_refuse(changes: dict[str, typing.Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        dataclasses.replace(clusters(), **changes)
+
+
+def test_plan_is_summed_over_the_clusters_of_a_label() -> None:
+    assert report.totals_by_label(CLUSTERED) == (('a', 2, 3, 694), ('b', 1, 3, 771))
+    assert report.totals_by_label(ONE_LABEL) == ((None, 1, 4, None),)
+
+
+def test_losses_of_a_run_are_those_of_its_batches() -> None:
+    found = report.ex_post_losses(LOSSES, MEDIAN)
+    assert list(found.loss_by_batch) == ['0000-000000', '0000-000001']
+    assert found.run_ex_post_epsilon == run_epsilon(LOSSES, MEDIAN) == pytest.approx(0.8)
+    assert found.run_paper_epsilon == pytest.approx(0.5 + 0.4 + 0.3)
+    assert found.loss_by_batch['0000-000000'].ex_post_epsilon == pytest.approx(0.75)
+    first, second = found.loss_by_place
+    assert (first.tokens, second.tokens) == (3, 2)
+    assert first.mean == pytest.approx((0.5 + 0.3 + 0.75) / 3)
+    assert first.lower_decile == pytest.approx(0.34) and first.upper_decile == pytest.approx(0.7)
+
+
+def test_losses_by_place_leave_public_tokens_out() -> None:
+    params = dataclasses.replace(PARAMS, aggregate='median')
+    batch = BatchLoss(
+        batch_id='0000-000000', minus_log_alpha=(0.2, 0.0, 0.4), log_beta=(0.1, 0.0, 0.1),
+        places=(0, 1, 2), is_private=(True, False, True),
+    )  # fmt: skip
+    found = report.ex_post_losses([batch], params)
+    assert [place.tokens for place in found.loss_by_place] == [1, 0, 1]
+    assert [place.mean for place in found.loss_by_place] == pytest.approx([0.2, 0.0, 0.4])
+    runs = 2 * accounting.sparse_vector_pure_cost(params)
+    assert found.run_ex_post_epsilon == pytest.approx(0.6 + runs)
+
+
+def test_losses_do_not_depend_on_the_order_of_the_batches() -> None:
+    assert report.ex_post_losses(LOSSES[::-1], MEDIAN) == report.ex_post_losses(LOSSES, MEDIAN)
+
+
+@pytest.mark.parametrize(('losses', 'params'), [(LOSSES, PARAMS), ([], MEDIAN)])
+def test_losses_are_of_median_runs_only(losses: list[BatchLoss], params: MechanismParams) -> None:
+    with pytest.raises(ValueError, match='leave the losses out'):
+        report.ex_post_losses(losses, params)
+
+
+def test_sample_of_the_restricted_report_is_one() -> None:
+    _, _, sample = (inspect.getdoc(RestrictedReport) or '').partition('Sample::\n')
+    shown = RestrictedReport.from_json(sample)
+    assert shown.losses is not None and len(shown.losses.loss_by_batch) == len(shown.contexts_per_batch)
+
+
+def test_repr_of_losses_shows_no_number() -> None:
+    losses = report.ex_post_losses(LOSSES, MEDIAN)
+    for shown in (losses, losses.loss_by_batch['0000-000000'], losses.loss_by_place[0]):
+        assert not re.search(r'\d', repr(shown))

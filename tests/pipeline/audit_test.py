@@ -1,0 +1,181 @@
+"""The audits from a config to a verdict, on the embedded model, and who may see what of it.
+
+`GeneratorSettings.build` is the real one, with its result kept: the same settings compile once.
+"""
+
+import csv
+import dataclasses
+import functools
+import io
+import json
+import pathlib
+import stat
+from collections.abc import Iterator
+
+import pytest
+import rich.console
+
+from models.assembly import GeneratorSettings
+from models.privacy import report
+from models.privacy.randomness import RunKey
+from pipeline import audit
+from pipeline.config import EMBEDDED, JobConfig
+
+pytestmark = pytest.mark.skipif(
+    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+)
+
+NEWS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'agnews' / 'train_head.csv'
+CANARY = 'Zyxquortle'
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _one_load() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GeneratorSettings, 'build', functools.cache(GeneratorSettings.build))
+        yield
+
+
+@pytest.fixture
+def config(tmp_path: pathlib.Path) -> JobConfig:
+    """60 records of two labels."""
+    with (tmp_path / 'records.csv').open('w', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(['id', 'user', 'label', 'text'])
+        for number in range(60):
+            text = f'{number} times {CANARY} asked about the {"bill" if number % 2 else "parcel"}.'
+            writer.writerow([number, f'user {number % 25}', number % 2, text])
+    return JobConfig(
+        input=str(tmp_path / 'records.csv'), label_field='label', labels=('0=Delivery', '1=Billing'),
+        batch_size=15, temperature=1.5, aggregate='median', max_private_tokens=6, max_prompt_tokens=60,
+        delta=1e-5, batches_per_label=2, max_example_tokens=8,
+    )  # fmt: skip
+
+
+def with_settings(config: JobConfig, **changes: object) -> JobConfig:
+    return dataclasses.replace(config, **changes)
+
+
+def shown(result: audit.LeaveOneOutAudit | audit.ReconstructionAudit) -> str:
+    console = rich.console.Console(file=io.StringIO(), width=140)
+    if isinstance(result, audit.LeaveOneOutAudit):
+        audit.render_leave_one_out(result, console)
+    else:
+        audit.render_reconstruction(result, console)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
+def test_the_job_passes_and_the_broken_job_fails(config: JobConfig, aggregate: str) -> None:
+    """One batch of each label; every context once; both directions."""
+    config = with_settings(config, aggregate=aggregate)
+    result = audit.leave_one_out(config, outsiders=3)
+    assert result.ok and [batch.label for batch in result.batches] == ['0', '1']
+    assert [batch.batch_id for batch in result.batches] == ['0000-000000', '0001-000000']
+    for batch in result.batches:
+        assert batch.contexts == len(batch.removed) > 5 and len(batch.added) == 3
+        assert batch.private_tokens == 6 and 0 < batch.empirical_epsilon < batch.bound
+    assert (result.epsilon is None) == (aggregate == 'median')
+    assert 'within' in shown(result) and 'VIOLATION' not in shown(result)
+    for sabotage in ('no-clipping', 'paste'):
+        broken = audit.leave_one_out(config, outsiders=0, sabotage=sabotage)
+        assert not broken.ok and 'VIOLATION' in shown(broken), sabotage
+        assert json.loads(broken.to_json())['ok'] is False
+
+
+def test_the_sparse_vector_is_audited_with_its_flags(config: JobConfig) -> None:
+    config = with_settings(
+        config, aggregate='mean', threshold=1.0, threshold_noise_scale=0.4, max_private_tokens=4
+    )
+    result = audit.leave_one_out(config)
+    assert result.ok and sum(batch.public_tokens for batch in result.batches) > 0
+
+
+def test_a_long_run_is_audited_at_its_beginning(config: JobConfig) -> None:
+    long = with_settings(config, max_private_tokens=500, label_field=None, labels=())
+    (batch,) = audit.leave_one_out(long, outsiders=0).batches
+    assert batch.private_tokens == audit.MOST_PRIVATE_TOKENS and batch.label is None
+
+
+def test_a_result_is_marked_as_restricted_and_shows_no_text(
+    config: JobConfig, tmp_path: pathlib.Path
+) -> None:
+    told: list[str] = []
+    result = audit.leave_one_out(config, progress=told.append)
+    assert report.RESTRICTED in shown(result)
+    document = json.loads(result.to_json())
+    assert document['schema'] == audit.LEAVE_ONE_OUT_SCHEMA and document['audience'] == report.RESTRICTED
+    assert document['batches'][0]['removed'] == list(result.batches[0].removed)
+    assert CANARY not in repr(result) + result.to_json() + ' '.join(told)
+    assert str(result.batches[0].bound) not in repr(result)
+    path = tmp_path / 'audit.json'
+    audit.write_audit(result, path)
+    assert path.read_text() == result.to_json() and stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        audit.write_audit(result, path)
+    with pytest.raises(ValueError, match="path='audit.txt'"):
+        audit.write_audit(result, tmp_path / 'audit.txt')
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'batches_per_label': None},
+        {'batches_per_label': None, 'count_rho': 1.0, 'clusters': 3},
+        {'unit': 'user', 'unit_field': 'user', 'examples_per_context': 2},
+        {'examples_per_context': 2},
+        {'label_field': None, 'labels': ()},
+    ],
+    ids=['noisy counts', 'clusters', 'users', 'slots', 'no labels'],
+)
+def test_batches_hold_every_record_or_unit_once(config: JobConfig, changes: dict[str, object]) -> None:
+    plan, batches = audit.form_batches(with_settings(config, **changes), RunKey(bytes(32)))
+    assert [batch.batch_id for batch in batches] == list(plan.batch_ids())
+    texts = [text for batch in batches for context in batch.contexts for text in context.texts]
+    assert len(texts) == len(set(texts))
+    units = sum(len(batch.contexts) for batch in batches)
+    if 'unit' in changes:
+        assert units == 25
+    elif 'examples_per_context' in changes:
+        assert 40 < len(texts) <= 60 and units < 60
+    else:
+        assert units == len(texts) == 60
+
+
+def test_no_input_is_a_usage_error() -> None:
+    with pytest.raises(ValueError, match='--input FILES'):
+        audit.leave_one_out(JobConfig(max_private_tokens=5, delta=1e-5))
+
+
+@pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
+def test_pasted_keys_come_out_and_aggregated_ones_do_not(config: JobConfig, aggregate: str) -> None:
+    config = with_settings(config, aggregate=aggregate, max_private_tokens=40)
+    told: list[str] = []
+    right = audit.reconstruction(config, keys=200, seed=4, progress=told.append)
+    assert right.ok and right.result.conclusive and right.result.synthetic == right.result.examples > 50
+    assert right.result.keys == 200 and 'no sign of memory' in shown(right)
+    assert right.epsilon is not None and right.epsilon > 0
+    broken = audit.reconstruction(config, keys=200, seed=4, sabotage='paste')
+    assert not broken.ok and broken.result.distinct_source_hits > 20
+    assert broken.result.distinct_holdout_hits == 0 and 'SOURCE KEYS COME OUT' in shown(broken)
+    document = json.loads(right.to_json())
+    assert document['schema'] == audit.RECONSTRUCTION_SCHEMA and document['ok'] is True
+    assert document['result']['p_value'] == right.result.p_value and document['audience'] == audit.MADE_UP
+
+
+def test_a_seed_repeats_a_reconstruction(config: JobConfig) -> None:
+    first, again, other = (audit.reconstruction(config, keys=60, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.skipif(not NEWS.exists(), reason=f'no AG News at {NEWS}')
+def test_a_batch_of_news_stays_within_its_bound() -> None:
+    config = JobConfig(
+        input=str(NEWS), text_field='2', label_field='0', labels=('2=Sports',), batch_size=32,
+        temperature=1.5, aggregate='median', max_private_tokens=16, max_prompt_tokens=80, delta=1e-5,
+        max_example_tokens=12,
+    )  # fmt: skip
+    (batch,) = audit.leave_one_out(config).batches
+    assert batch.ok and batch.contexts > 10
+    # Loose only by so much: the audit has teeth.
+    assert batch.empirical_epsilon > 0.02 * batch.bound
