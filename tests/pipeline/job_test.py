@@ -28,13 +28,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from models import batching
+from models import batching, centers
 from models.assembly import GeneratorSettings
 from models.generate import BatchGenerator
 from models.privacy import accounting, ex_post
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
+from pipeline import centers as centers_lib
 from pipeline import job
 from pipeline.config import EMBEDDED, JobConfig
 from transforms import read
@@ -730,6 +731,29 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
     with pytest.raises(ValueError, match='embedder of the centres'):
         job.run(run, [])
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
+
+
+@pytest.mark.parametrize('source, rho', [('k-means', None), ('dp-k-means', 0.25)])
+def test_centres_of_private_records_are_marked_and_charged(
+    tmp_path: pathlib.Path, source: centers.Source, rho: float | None
+) -> None:
+    texts = [row['text'] for row in some_rows()]
+    folder = tmp_path / 'centers'
+    centers_lib.make_centers(
+        texts, folder, settings=centers.ClusterSettings(), source=source, count=3, rho=rho, seed=0
+    )
+    kept = min(2, centers.Centers.read(folder).count)
+    run = config(tmp_path, **(CLUSTERED | {'centers': str(folder), 'clusters': kept}))
+    job.run(run, [])
+    found = report_of(run)
+    assert found.clusters is not None and found.clusters.source == source
+    if source == 'k-means':
+        assert (found.statement, found.epsilon, found.rho_total) == ('none', None, None)
+        for name in RELEASED - {'data'}:
+            assert 'research only' in pathlib.Path(str(run.output), name).read_text().lower()
+    else:
+        decoding = PRIVATE_TOKENS * found.rho_per_private_token
+        assert found.rho_total == pytest.approx(50.0 + 0.25 + decoding)
 
 
 @pytest.mark.parametrize('threshold', [None, 0.5])
