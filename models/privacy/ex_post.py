@@ -45,7 +45,11 @@ def token_losses(
         growth = jnp.where(allowed, jnp.expm1((other - medians.middle) / temperature), 0.0)
         total = (probabilities * growth).sum()
         # Near −1 the sum has lost its digits, and the difference of logarithms has not.
-        return jnp.where(total < -0.5, log_sum(other) - log_sum(medians.middle), jnp.log1p(total))
+        return jax.lax.cond(
+            total < -0.5,
+            lambda: log_sum(other) - log_sum(medians.middle),
+            lambda: jnp.log1p(total),
+        )
 
     up = (medians.highest[token] - medians.middle[token]) / temperature
     down = (medians.middle[token] - medians.lowest[token]) / temperature
