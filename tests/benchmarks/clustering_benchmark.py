@@ -213,13 +213,16 @@ def main() -> None:
         run(args.arm, args.work, extra)
         return
     judge = Judge()
-    # Texts of the test split, which no classifier saw.
-    train = judge.test
-    shuffled = [label for _, label in train]
+    shuffled = [label for _, label in judge.train]
     np.random.default_rng(SEED).shuffle(shuffled)
-    floor = [(text, label) for (text, _), label in zip(train, shuffled, strict=True)]
-    for name, texts in (('real', train), ('real, labels shuffled', floor)):
-        print(json.dumps({'arm': name, **judge.score(cut(texts))}), flush=True)
+    floor = [(text, label) for (text, _), label in zip(judge.train, shuffled, strict=True)]
+    # The classifier of the fidelity saw these very texts: theirs is that of the test split.
+    for name, texts, fidelity in (
+        ('real', judge.train, accuracy(judge.train, judge.test)),
+        ('real, labels shuffled', floor, 1 / len(set(shuffled))),
+    ):
+        figures = judge.score(cut(texts)) | {'label_fidelity': round(fidelity, 4)}
+        print(json.dumps({'arm': name, **figures}), flush=True)
     for arm in ARMS:
         if (args.work / f'{arm}.json').exists():
             texts, figures = read_arm(args.work, arm)
