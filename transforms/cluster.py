@@ -12,8 +12,6 @@ them would carry every text once more, and save nothing.
 """
 
 import dataclasses
-import traceback
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,7 +28,7 @@ from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Record
 from transforms.assign import CountContexts, draw_once
-from transforms.generate import ERRORS_FOLDER, write_file
+from transforms.generate import keep_details
 
 # Embedders and `Centers.nearest` work on whole blocks. A bundle's last block is smaller,
 # which moves no row: each is a function of its own text.
@@ -305,14 +303,10 @@ class _BlockDoFn(beam.DoFn):
         try:
             return self._work(records)
         except Exception as error:  # noqa: BLE001 - whatever it is, its text stays with the curator
-            # An exception's text may quote data, and runners log and show it (METHOD 8).
-            name = f'cluster.{uuid.uuid4().hex}.txt'
-            path = FileSystems.join(self._work_dir, ERRORS_FOLDER, name)
-            write_file(path, traceback.format_exc().encode(errors='replace'))
-            kind = type(error).__name__
+            place, kind = keep_details(self._work_dir, 'cluster'), type(error).__name__
         raise RuntimeError(
             f'Expected every record to get a cluster, got error={kind}. '
-            f'Its details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory.'
+            f'Its details are restricted to the curator: {place} in the work directory.'
         )
 
 

@@ -47,6 +47,18 @@ def write_file(path: str, data: bytes) -> None:
         FileSystems.rename([temporary], [path])
 
 
+def keep_details(work_dir: str, name: str) -> str:
+    """Writes the exception that is being handled into the work directory; returns the file's place there.
+
+    An exception's text may quote data, and runners log and show it (METHOD 8): what is
+    raised instead names this file.
+    """
+    file = f'{name}.{uuid.uuid4().hex}.txt'
+    path = FileSystems.join(work_dir, ERRORS_FOLDER, file)
+    write_file(path, traceback.format_exc().encode(errors='replace'))
+    return f'{ERRORS_FOLDER}/{file}'
+
+
 _PLAIN = beam.io.filesystem.CompressionTypes.UNCOMPRESSED
 
 
@@ -166,12 +178,8 @@ class _Decode(beam.DoFn):
         try:
             return generator.generate(batch, self._key)
         except Exception as error:  # noqa: BLE001 - whatever it is, its text stays with the curator
-            # An exception's text may quote data, and runners log and show it (METHOD 8).
-            name = f'{batch.batch_id}.{uuid.uuid4().hex}.txt'
-            path = FileSystems.join(self._work_dir, ERRORS_FOLDER, name)
-            write_file(path, traceback.format_exc().encode(errors='replace'))
-            kind = type(error).__name__
+            place, kind = keep_details(self._work_dir, str(batch.batch_id)), type(error).__name__
         raise RuntimeError(
             f'Expected batch {batch.batch_id} to decode, got error={kind}. '
-            f'Its details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory.'
+            f'Its details are restricted to the curator: {place} in the work directory.'
         )
