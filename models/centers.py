@@ -17,6 +17,7 @@ import json
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -232,6 +233,7 @@ def k_means(embeddings: np.ndarray, *, count: int, seed: int) -> np.ndarray:
     Raises:
         ValueError: There are fewer than K rows.
     """
+    from sklearn import exceptions
     from sklearn.cluster import MiniBatchKMeans
 
     points = embeddings[embeddings.any(axis=1)]
@@ -242,7 +244,10 @@ def k_means(embeddings: np.ndarray, *, count: int, seed: int) -> np.ndarray:
             'Give more texts, or ask for fewer centres.'
         )
     model = MiniBatchKMeans(count, batch_size=4096, n_init=3, max_iter=30, random_state=seed)
-    return model.fit(points).cluster_centers_.astype(np.float32)
+    with warnings.catch_warnings():
+        # The warning tells how many distinct texts there are, which may be private.
+        warnings.simplefilter('ignore', exceptions.ConvergenceWarning)
+        return model.fit(points).cluster_centers_.astype(np.float32)
 
 
 def fit_centers(

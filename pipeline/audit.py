@@ -238,7 +238,9 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
             centers_rho, rho = counts.split_rho(config.resolved_clustering_rho)
             clusterer = job.cluster_settings(config).build()
             centers = clusterer.centers.count
-            records = cluster.embed_records(records, clusterer.embedder.embed, clusterer.centers, None)
+            records = cluster.embed_records(
+                records, clusterer.embedder.embed, clusterer.centers, job.text_limit(config)
+            )
             clustering = cluster.draw_clustering(
                 _true_counts(audit.placements(records, labels, params, key), labels, centers),
                 os.path.join(folder, job.CLUSTERING),

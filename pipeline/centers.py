@@ -12,14 +12,11 @@ import numpy as np
 
 from models import architectures, centers, dp_kmeans, embedder
 from models.centers import Centers, ClusterSettings
+from models.embedded import fit_centers
 from models.records import Record
 from pipeline import config
 from transforms import read
 
-# What `models.embedded.fit_centers` found best for the centres of the package.
-TFIDF_TERMS = 16_000
-TFIDF_MIN_TEXTS = 3
-TFIDF_DIMENSIONS = 128
 _TEXTS_AT_ONCE = 4096
 
 
@@ -140,9 +137,9 @@ def make_centers(
     if settings.embedder == 'tfidf' and source == 'public':
         fitted = embedder.TfidfEmbedder.fit(
             texts,
-            max_terms=TFIDF_TERMS,
-            min_texts=TFIDF_MIN_TEXTS,
-            dimensions=TFIDF_DIMENSIONS,
+            max_terms=fit_centers.MAX_TERMS,
+            min_texts=fit_centers.MIN_TEXTS,
+            dimensions=fit_centers.DIMENSIONS,
             seed=seed,
         )
         fitted.write(folder)

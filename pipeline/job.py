@@ -74,7 +74,7 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
         params.batch_size,
         unit=params.unit,
         examples_per_context=params.examples_per_context,
-        text_limit=_text_limit(config),
+        text_limit=text_limit(config),
     )
     # examples: SyntheticExample; from here on everything is releasable
     # losses: BatchLoss, restricted
@@ -112,7 +112,7 @@ def _plan_batches(
             config.clusters,
             rho_of_centers,
             unit=params.unit,
-            text_limit=_text_limit(config),
+            text_limit=text_limit(config),
         )
     # true_counts: one list of int, private
     true_counts = grouped | 'Count' >> CountContexts(
@@ -130,7 +130,7 @@ def _plan_batches(
     return grouped, plan
 
 
-def _text_limit(config: JobConfig) -> int:
+def text_limit(config: JobConfig) -> int:
     """Characters of a text that any prompt could use."""
     return config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
 

@@ -215,7 +215,7 @@ def centers(
     nearer to your records group them better. Choose it without looking at the records.
     """
     _silence_libraries()
-    with _without_chatter():
+    with _without_chatter(), _unquoted():
         from pipeline import centers as centers_lib
 
         settings = centers_lib.embedder_settings(
@@ -283,7 +283,7 @@ def clusters(
     without noise. Nothing of it belongs beside a corpus.
     """
     _silence_libraries()
-    with _without_chatter():
+    with _without_chatter(), _unquoted():
         from pipeline import centers as centers_lib
         from pipeline import clusters as clusters_lib
 
@@ -400,7 +400,7 @@ def _audit(
     _silence_libraries()
     # Standard error is held back meanwhile.
     console = rich.console.Console(quiet=as_json)
-    with console.status('Starting') as status, _without_chatter():
+    with console.status('Starting') as status, _without_chatter(), _unquoted():
         result = audit(job_config, lambda said: status.update(said))
     if path is not None:
         audit_lib.write_audit(result, path)
@@ -487,6 +487,26 @@ def _silence_libraries() -> None:
     # in the work directory, where a text that quotes data belongs.
     for name in ('common', 'worker', 'direct', 'portability.fn_api_runner'):
         logging.getLogger(f'apache_beam.runners.{name}').setLevel(logging.CRITICAL)
+
+
+@contextlib.contextmanager
+def _unquoted() -> Iterator[None]:
+    """Hides the text of an unforeseen error over private texts, which may quote them (METHOD 8).
+
+    Errors of the request are ours, or the operating system's, and quote none.
+    """
+    try:
+        yield
+    except (ValueError, OSError, ImportError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote records
+        kind = type(error).__name__
+    else:
+        return
+    raise RuntimeError(
+        f'Expected the command to finish, got error={kind}, whose text may quote records and is not shown. '
+        'Check the input and the settings.'
+    ) from None
 
 
 @contextlib.contextmanager

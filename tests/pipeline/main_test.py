@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from launch import demo_records
 from models import centers
 from models.privacy.report import PrivacyReport
+from pipeline import main
 from pipeline.config import EMBEDDED
 
 CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
@@ -323,3 +325,11 @@ def test_an_audit_ends_with_what_it_found(
     found = one_object(done.stdout)
     assert found['ok'] is (code == 0) and found['sabotage'] == sabotage
     assert kept.read_text() == done.stdout and kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unforeseen_error_over_private_texts_is_not_quoted() -> None:
+    with pytest.raises(RuntimeError, match='error=KeyError') as caught, main._unquoted():
+        raise KeyError('Zyxquortle')
+    assert 'Zyxquortle' not in ''.join(traceback.format_exception(caught.value))
+    with pytest.raises(ValueError, match='what to do'), main._unquoted():
+        raise ValueError('what to do')
