@@ -38,6 +38,7 @@ PROMPT_PRESETS = (
 )
 EMBEDDED = pathlib.Path(__file__).parent.parent / 'models' / 'embedded'
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
+_PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
 
 
 def _setting(panel: Panel, help_text: str, default: Any = dataclasses.MISSING) -> Any:
@@ -142,6 +143,15 @@ class JobConfig:
         'weights. Default: tfidf.',
         None,
     )
+    dataset: str | None = _setting(
+        'Privacy',
+        "Name of the records in a ledger, which charges this run to the dataset's budget before its first "
+        'token. Needs --ledger.',
+        None,
+    )
+    ledger: str | None = _setting(
+        'Privacy', 'Ledger of all runs: a SQLite file, or a database URL (postgresql://user@host/name).', None
+    )
 
     prompt: str = _setting(
         'Generation',
@@ -191,6 +201,12 @@ class JobConfig:
     shards: int = _setting('Output', 'Parquet files of the corpus.', 8)
 
     runner: str = _setting('Runner', "Beam runner. Beam's own options follow after --.", 'FnApiRunner')
+    accelerator: str | None = _setting(
+        'Runner',
+        "What the decoding step asks of the engine, in Dataflow's words: "
+        'type:nvidia-l4;count:1;install-nvidia-driver.',
+        None,
+    )
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -201,6 +217,7 @@ class JobConfig:
                 'is a function of the records and the output, so no number of tokens can be solved for in '
                 'advance: give --max-private-tokens, and the curator learns the loss after the run.'
             )
+        self._check_ledger()
         if (self.epsilon is None) == (self.max_private_tokens is None):
             raise ValueError(
                 f'Expected either epsilon or max_private_tokens, got epsilon={self.epsilon!r}, '
@@ -288,6 +305,32 @@ class JobConfig:
                 f'output={self.output!r}. The output is published; the work directory holds the key.'
             )
         self.params()  # validates the mechanism's settings
+
+    def _check_ledger(self) -> None:
+        if (self.dataset is None) != (self.ledger is None):
+            raise ValueError(
+                f'Expected dataset and ledger together or not at all, got dataset={self.dataset!r}, '
+                f'ledger={"given" if self.ledger else None}. The ledger charges the run to the dataset.'
+            )
+        if self.ledger is None:
+            return
+        if _PASSWORD.search(self.ledger):
+            # Neither a process list nor a config file is a place for one.
+            raise ValueError(
+                'Expected a ledger URL without a password, got one with it. Leave it out and give '
+                'PGPASSWORD or PGPASSFILE in the environment.'
+            )
+        if self.aggregate == 'median':
+            raise ValueError(
+                f"Expected no dataset with aggregate='median', got dataset={self.dataset!r}. A median has no "
+                'price that could be charged before it runs. Use another aggregate, or leave the ledger out '
+                "and count the run against the records' budget yourself."
+            )
+        if self.centers_source == 'k-means':
+            raise ValueError(
+                f'Expected centres with a price with a dataset, got dataset={self.dataset!r}, '
+                f'centers={self.centers!r} of plain k-means, which void every guarantee. Use public centres.'
+            )
 
     @property
     def resolved_delta(self) -> float:

@@ -5,13 +5,13 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
+import math
 import pathlib
 import platform
 import re
 import traceback
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -22,7 +22,7 @@ from apache_beam.runners.runner import PipelineResult
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.centers import Centers, ClusterSettings
-from models.privacy import counts, report
+from models.privacy import accounting, counts, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -30,13 +30,25 @@ from models.prompts import PRESETS, read_template
 from models.records import BatchId, Record
 from pipeline import dataset_card, report_page, restricted_page
 from pipeline.config import JobConfig
+from pipeline.ledger import Ledger
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
-from transforms.generate import BATCHES_FOLDER, ERRORS_FOLDER, LOSSES_FOLDER, GenerateText, write_file
+from transforms.durable import (
+    ERRORS_FOLDER,
+    RUN_KEY,
+    TEMPORARY_SUFFIX,
+    is_empty,
+    is_local,
+    make_folder,
+    read_file,
+    read_key,
+    write_file,
+    write_key,
+)
+from transforms.generate import BATCHES_FOLDER, LOSSES_FOLDER, GenerateText
 from transforms.read import ReadRecords, RecordFields, RecordRules, check_input
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
-RUN_KEY = 'run.key'
 PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
 RUN = 'run.json'
@@ -44,6 +56,15 @@ CONFIG = 'config.toml'
 REPORT = 'privacy_report.json'
 # Other embedders are folders of weights.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+# Where a run is carried out changes nothing of what it writes.
+MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
+_CHANGES = {
+    'run_id': 'It has another run id.',
+    'config': 'Its settings were others: config.toml there holds them.',
+    'input': 'The input files are not those that it began with.',
+    'model': 'The weights, the tokenizer, the prompt or the centres are not those that it began with.',
+    'code': 'Another version of dp-corpus or of a library began it.',
+}
 WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, ERRORS_FOLDER)
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
@@ -56,11 +77,17 @@ _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
 _OPEN_STEP = 'Generate/Decode'
 
 
-def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -> None:
+def build(
+    root: beam.Pipeline,
+    config: JobConfig,
+    settings: GeneratorSettings,
+    charge: report.LedgerEntry | None = None,
+) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report."""
     work_dir, output = config.resolved_work_dir, str(config.output)
-    key_path = os.path.join(work_dir, RUN_KEY)
     params = settings.params
+    # What follows travels to workers, who have no business with the ledger.
+    config = dataclasses.replace(config, dataset=None, ledger=None)
 
     # records: Record, rejected: Rejection
     records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config))
@@ -70,7 +97,7 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
     # batches: Batch, one for every planned one
     batches = grouped | 'Assign' >> AssignBatches(
         plan,
-        key_path,
+        work_dir,
         params.batch_size,
         unit=params.unit,
         examples_per_context=params.examples_per_context,
@@ -78,9 +105,9 @@ def build(root: beam.Pipeline, config: JobConfig, settings: GeneratorSettings) -
     )
     # examples: SyntheticExample; from here on everything is releasable
     # losses: BatchLoss, restricted
-    examples, losses = batches | 'Generate' >> GenerateText(settings, work_dir)
+    examples, losses = batches | 'Generate' >> GenerateText(settings, work_dir, config.accelerator)
     totals = examples | 'Corpus' >> WriteCorpus(plan, output, config.shards)
-    render = functools.partial(render_released, config, settings, software_versions(), centers)
+    render = functools.partial(render_released, config, settings, software_versions(), centers, charge)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
     restrict = functools.partial(render_restricted, config, params)
@@ -97,7 +124,7 @@ def _plan_batches(
         plan = records.pipeline | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
         return records, plan
     work_dir = config.resolved_work_dir
-    key_path, labels = os.path.join(work_dir, RUN_KEY), config.label_values
+    labels = config.label_values
     grouped, clustering, rho = records, None, config.count_rho
     if centers is not None:
         assert config.clusters is not None  # `build`
@@ -107,8 +134,7 @@ def _plan_batches(
             cluster_settings(config),
             labels,
             work_dir,
-            key_path,
-            os.path.join(work_dir, CLUSTERING),
+            FileSystems.join(work_dir, CLUSTERING),
             config.clusters,
             rho_of_centers,
             unit=params.unit,
@@ -116,10 +142,10 @@ def _plan_batches(
         )
     # true_counts: one list of int, private
     true_counts = grouped | 'Count' >> CountContexts(
-        labels, key_path, unit=params.unit, centers=None if centers is None else centers.count
+        labels, work_dir, unit=params.unit, centers=None if centers is None else centers.count
     )
     plan = true_counts | 'Plan' >> DrawPlan(
-        os.path.join(work_dir, PLAN),
+        FileSystems.join(work_dir, PLAN),
         labels,
         rho,
         params.batch_size,
@@ -136,12 +162,17 @@ def text_limit(config: JobConfig) -> int:
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
-    """Prepares the folders and runs the job to its end.
+    """Prepares the folders, charges the ledger and runs the job to its end.
+
+    The ledger has the whole price before the first step starts, and a run that is resumed
+    pays nothing again (METHOD 7).
 
     Returns:
         Beam's result. This project adds no metrics to it.
 
     Raises:
+        BudgetExceeded: The dataset's budget does not allow the run; nothing was read or made.
+        ConnectionError: The ledger cannot be reached; nothing was read or made.
         FileExistsError: The output or the work directory is another run's.
         FileNotFoundError: No input file.
         ValueError: The input lacks a column, the prompt does not fit, or Beam does not
@@ -154,8 +185,18 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     if config.clusters is not None:
         cluster_settings(config).check()
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
+    ledger = None if config.ledger is None else Ledger.open(config.ledger)
+    if ledger is not None:
+        # Before any folder is made for a run that may not start; the binding answer comes below.
+        ledger.check(
+            str(config.dataset),
+            run_id=config.resolved_run_id,
+            unit=config.unit,
+            rho=math.fsum(rho_by_stage(config).values()),
+        )
     prepare(config)
-    build(root, config, settings)
+    charge = None if ledger is None else reserve(ledger, config)
+    build(root, config, settings, charge)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:
@@ -164,8 +205,43 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
         failure = _keep_failure(config, error, root.applied_labels)
     else:
+        # A template's launcher only submits: its job is not over.
+        if ledger is not None and is_finished(config):
+            ledger.settle(str(config.dataset), config.resolved_run_id)
         return root.result
     raise RuntimeError(failure)
+
+
+def is_finished(config: JobConfig) -> bool:
+    """Whether the run's report is there, which is written last."""
+    return FileSystems.exists(FileSystems.join(str(config.output), REPORT))
+
+
+def rho_by_stage(config: JobConfig) -> dict[str, float]:
+    """What the ledger charges for: the price of each stage in zCDP, for the cap r.
+
+    Raises:
+        ValueError: The aggregate has no price in advance.
+    """
+    return {
+        'centers': config.centers_rho,
+        'noisy_counts': config.noisy_count_rho,
+        'generation': accounting.generation_rho(config.params()),
+    }
+
+
+def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
+    """Charges a prepared run to its dataset; free where that was done before."""
+    identity = json.dumps(fingerprint(config), sort_keys=True)
+    key = read_key(config.resolved_work_dir)
+    return ledger.reserve(
+        str(config.dataset),
+        run_id=config.resolved_run_id,
+        unit=config.unit,
+        rho_by_stage=rho_by_stage(config),
+        identity=hashlib.sha256(identity.encode()).hexdigest(),
+        key_commitment=key.commitment(config.resolved_run_id),
+    )
 
 
 def _keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -> str:
@@ -286,80 +362,112 @@ def prepare(config: JobConfig) -> None:
     """Makes the run's folders, key and records of itself, or checks that they are this run's.
 
     Raises:
-        FileExistsError: A folder holds something else, or a run with other settings.
+        FileExistsError: A folder holds something else, or a run of other settings, input,
+            model or code: which of them, the error says.
+        FileNotFoundError: Finished batches without the key or the plan that they follow.
     """
-    work_dir, output = pathlib.Path(config.resolved_work_dir), pathlib.Path(str(config.output))
-    check_input(str(config.input), record_rules(config).fields)
+    work_dir, output = config.resolved_work_dir, str(config.output)
     identity = fingerprint(config)
-    known = work_dir / RUN
-    if known.exists():
-        if json.loads(known.read_text()) != identity:
+    known = FileSystems.join(work_dir, RUN)
+    if FileSystems.exists(known):
+        earlier = json.loads(read_file(known))
+        if changed := sorted(name for name, digest in identity.items() if earlier.get(name) != digest):
             raise FileExistsError(
-                f'Expected the work directory of this run, got work_dir={str(work_dir)!r}, which holds a run '
-                'with other settings, input or model. Repeat that run exactly to resume it, or choose '
-                'another --work-dir.'
+                f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
+                f'{" ".join(_CHANGES[name] for name in changed)} Repeat that run exactly to resume it, or '
+                'start another with another --output (and --work-dir), which pays its own price.'
             )
-    elif work_dir.exists() and any(path.name != f'{RUN}.tmp' for path in work_dir.iterdir()):
+    elif not is_empty(work_dir, besides=(f'{RUN}.*{TEMPORARY_SUFFIX}',)):
         raise FileExistsError(
-            f'Expected an empty work directory, got work_dir={str(work_dir)!r}, which holds other files. '
+            f'Expected an empty work directory, got work_dir={work_dir!r}, which holds other files. '
             'Choose another --work-dir.'
         )
-    elif output.exists() and any(output.iterdir()):
+    elif not is_empty(output):
         raise FileExistsError(
-            f'Expected an empty output folder, got output={str(output)!r}, which holds other files or '
+            f'Expected an empty output folder, got output={output!r}, which holds other files or '
             "another run's corpus. Choose another --output."
         )
-    work_dir.mkdir(parents=True, exist_ok=True)
-    work_dir.chmod(0o700)
-    temporary = work_dir / f'{RUN}.tmp'
-    temporary.write_text(json.dumps(identity, indent=2) + '\n')
-    temporary.rename(known)
-    for folder in (*(work_dir / name for name in WORK_FOLDERS), output / DATA_FOLDER):
-        folder.mkdir(parents=True, exist_ok=True)
-    started = any((work_dir / BATCHES_FOLDER).glob('*.json'))
-    for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
-        if started and not (work_dir / name).exists():
-            # Another key or plan would deal the records out anew: some would vote twice.
-            raise FileNotFoundError(
-                f'Expected the key and the plan beside finished batches, got no {name} in {str(work_dir)!r}. '
-                'Restore it, or start a new run, which spends its budget anew.'
-            )
-    if not (work_dir / RUN_KEY).exists():
-        RunKey.new().write(work_dir / RUN_KEY)
-    (work_dir / CONFIG).write_text(config.to_toml(), encoding='utf-8')
+    make_folder(work_dir, private=True)
+    write_file(known, (json.dumps(identity, indent=2) + '\n').encode())
+    for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
+        make_folder(folder)
+    if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
+        for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
+            if not FileSystems.exists(FileSystems.join(work_dir, name)):
+                # Another key or plan would deal the records out anew: some would vote twice.
+                raise FileNotFoundError(
+                    f'Expected the key and the plan beside finished batches, got no {name} in {work_dir!r}. '
+                    'Restore it, or start a new run, which spends its budget anew.'
+                )
+    write_key(work_dir, RunKey.new())
+    write_file(FileSystems.join(work_dir, CONFIG), config.to_toml().encode())
     if config.batches_per_label is not None:
         # For the curator and the progress display; the graph takes it from the config.
-        (work_dir / PLAN).write_text(configured_plan(config).to_json(), encoding='utf-8')
+        write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
 
 
 def fingerprint(config: JobConfig) -> dict[str, str]:
-    """What may not change between a run and its resumption: config, input and model, as digests.
+    """What may not change between a run and its resumption, as digests: config, input, model, code.
 
-    The input is known by its files' names, sizes and times: reading it all would take
-    as long as the run's first stage.
+    Settings that change nothing about the output, `MAY_CHANGE`, are left out. Files of up to 64
+    MiB are known by content, larger ones by name, size and time: reading them all would take as
+    long as the run's first stage.
     """
+    settings = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.name not in MAY_CHANGE
+    }
+    return {
+        'run_id': config.resolved_run_id,
+        'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+        'input': _input_digest(config),
+        'model': _digest_of_files(_model_files(config)),
+        'code': _code_digest(),
+    }
+
+
+def _input_digest(config: JobConfig) -> str:
     files = check_input(str(config.input), record_rules(config).fields)
-    sizes = FileSystems.match(files)
     listing = sorted(
         (metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
-        for match in sizes
+        for match in FileSystems.match(files)
         for metadata in match.metadata_list
     )
-    model = hashlib.sha256()
-    for path in sorted(_model_files(config)):
-        # Small files by content; weights by size and time, since they can be tens of gigabytes.
+    parts: list[Any] = []
+    for path, size, updated in listing:
+        if is_local(path) and size <= _HASHED_BYTES:
+            parts.append((path, hashlib.sha256(read_file(path)).hexdigest()))
+        else:
+            # Object stores keep a checksum of the content; of a local file Beam knows its size.
+            parts.append((path, size, updated, FileSystems.checksum(path)))
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _digest_of_files(paths: Iterable[pathlib.Path]) -> str:
+    """Digest of names and contents; of size and time for weights, which can be tens of gigabytes."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
         status = path.stat()
         small = status.st_size <= _HASHED_BYTES
         content = path.read_bytes() if small else str(status.st_mtime_ns).encode()
         for part in (path.name.encode(), str(status.st_size).encode(), content):
-            model.update(hashlib.sha256(part).digest())
-    return {
-        'run_id': config.resolved_run_id,
-        'config': hashlib.sha256(config.to_toml().encode()).hexdigest(),
-        'input': hashlib.sha256(json.dumps(listing).encode()).hexdigest(),
-        'model': model.hexdigest(),
-        'code': importlib.metadata.version('dp-corpus'),
-    }
+            digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()
+
+
+@functools.cache  # of what this process began with
+def _code_digest() -> str:
+    """Digest of this package's source and of the versions that compute with it."""
+    root = pathlib.Path(__file__).parent.parent
+    sources = (
+        path
+        for package in ('models', 'transforms', 'pipeline')
+        for path in (root / package).rglob('*')
+        if path.suffix in ('.py', '.jinja')
+    )
+    parts = _digest_of_files(sources), json.dumps(software_versions(), sort_keys=True)
+    return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
 
 
 def _model_files(config: JobConfig) -> list[pathlib.Path]:
@@ -393,6 +501,8 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
         'run_id',
         'delta',
         'centers',
+        'dataset',  # the ledger's entry says it
+        'ledger',
         *params_fields,
     }
     settings = {}
@@ -415,6 +525,7 @@ def render_released(
     settings: GeneratorSettings,
     versions: Mapping[str, str],
     centers: Centers | None,
+    charge: report.LedgerEntry | None,
     totals: report.CorpusTotals,
     plan: BatchPlan,
 ) -> Files:
@@ -435,12 +546,14 @@ def render_released(
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan),
         declared_units=config.records,
+        ledger=charge,
     )
     languages = () if config.model != 'embedded' else ('en',)
     return {
-        REPORT: privacy_report.to_json().encode(),
         'privacy_report.html': report_page.render_html(privacy_report).encode(),
         'README.md': dataset_card.render_card(privacy_report, languages=languages).encode(),
+        # Last: where it is, the run is finished.
+        REPORT: privacy_report.to_json().encode(),
     }
 
 

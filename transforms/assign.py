@@ -8,20 +8,17 @@ within each bundle saved a third of the time and no memory at a million records
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
 from models import batching
 from models.batching import BatchPlan, Candidate, Clustering, GroupName, Row, UnitContext
 from models.privacy import counts
 from models.privacy.params import Unit
-from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
-from transforms.generate import write_file
+from transforms.durable import draw_once, guarded, read_file, read_key
 
 # A batch's key in a shuffle: (group, index). Plain integers have a deterministic coder.
 BatchKey = tuple[int, int]
@@ -44,14 +41,14 @@ class CountContexts(beam.PTransform):
 
     Attributes:
         labels: The declared labels, or a single None. Records of others are not counted.
-        run_key_path: File of the run key, in the work directory.
+        work_dir: The curator's folder, where workers read the run key.
         unit: The unit of privacy.
         centers: Number K of centres: counts each label's clusters 0 to K-1, one label
             after another. None counts labels alone.
     """
 
     labels: tuple[str | None, ...]
-    run_key_path: str
+    work_dir: str
     unit: Unit = 'example'
     centers: int | None = None
 
@@ -66,7 +63,7 @@ class CountContexts(beam.PTransform):
         if self.unit == 'user':
             groups = (
                 records
-                | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.run_key_path, text_limit=0), self.labels)
+                | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.work_dir, text_limit=0), self.labels)
                 # (unit hash, (record hash, '', label, cluster))
                 | 'FirstOfUnit' >> beam.CombinePerKey(_SmallestRecords(1))
                 # (unit hash, (label, cluster, ['']))
@@ -222,28 +219,9 @@ def _counts_of_groups(
     ]
 
 
-def draw_once(path: str, draw: Callable[[], str]) -> str:
-    """The text at `path`; where nothing is there, what `draw` returns is written first.
-
-    A runner may repeat this, after a failure or on a second worker. The file on disk is
-    the one that counts: it is written before anything uses it, whole or not at all, and
-    what is returned is what the disk holds, so that a repetition returns the same.
-
-    Args:
-        path: The file, on any filesystem that Beam knows.
-        draw: Draws noise and returns the release as text. Not called where the file is.
-    """
-    if not FileSystems.exists(path):
-        # Should another attempt be faster, its file stays, and this draw is never read.
-        write_file(path, draw().encode())
-    with FileSystems.open(path) as file:
-        return file.read().decode()
-
-
 def read_plan(path: str) -> BatchPlan:
     """The plan of batches that a run wrote down."""
-    with FileSystems.open(path) as file:
-        return BatchPlan.from_json(file.read().decode())
+    return BatchPlan.from_json(read_file(path).decode())
 
 
 # --- Batches ---------------------------------------------------------------------
@@ -259,8 +237,7 @@ class AssignBatches(beam.PTransform):
 
     Attributes:
         plan: The plan itself, or the single element of `DrawPlan`.
-        run_key_path: File of the run key, in the work directory. Workers read it there: a
-            key in the pipeline would show in runners and in staged files.
+        work_dir: The curator's folder, where workers read the run key.
         batch_size: Expected batch size s, which is the number of slots under k > 1.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
@@ -269,7 +246,7 @@ class AssignBatches(beam.PTransform):
     """
 
     plan: BatchPlan | beam.PCollection[BatchPlan]
-    run_key_path: str
+    work_dir: str
     batch_size: int
     unit: Unit = 'example'
     examples_per_context: int = 1
@@ -295,7 +272,7 @@ class AssignBatches(beam.PTransform):
 
     def _record_rows(self, records: beam.PCollection[Record], plan: Any) -> beam.PCollection[Any]:
         return records | 'KeyByBatch' >> beam.ParDo(
-            _KeyByBatch(self.run_key_path, self.text_limit), plan
+            _KeyByBatch(self.work_dir, self.text_limit), plan
         ).with_output_types(_Rows)
 
     def _user_rows(self, records: beam.PCollection[Record], plan: Any) -> beam.PCollection[Any]:
@@ -303,7 +280,7 @@ class AssignBatches(beam.PTransform):
         plan_labels = beam.pvalue.AsSingleton(plan.pvalue | 'Labels' >> beam.Map(lambda plan: plan.labels))
         return (
             records
-            | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.run_key_path, self.text_limit), plan_labels)
+            | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.work_dir, self.text_limit), plan_labels)
             # (unit hash, (record hash, text, label, cluster))
             | 'FormContexts' >> beam.CombinePerKey(_SmallestRecords(k))
             # (unit hash, (label, cluster, [text]))
@@ -327,21 +304,26 @@ def _place_context(unit: tuple[bytes, UnitContext], plan: BatchPlan) -> Iterator
 
 
 class _KeyedDoFn(beam.DoFn):
-    """Holds the run key from setup on; a `RunKey` refuses to be pickled."""
+    """Holds the run key from setup on, and keeps the text of what goes wrong over records."""
 
-    def __init__(self, run_key_path: str, text_limit: int | None) -> None:
-        self._run_key_path = run_key_path
+    def __init__(self, work_dir: str, text_limit: int | None) -> None:
+        self._work_dir = work_dir
         self._text_limit = text_limit
 
     def setup(self) -> None:
-        self._key = RunKey.read(pathlib.Path(self._run_key_path))
+        self._key = read_key(self._work_dir)  # a `RunKey` refuses to be pickled
+
+    def _placed[T](self, work: Callable[[], T]) -> T:
+        return guarded(
+            work, expected='every record to find its batch', work_dir=self._work_dir, name='assign'
+        )
 
 
 class _KeyByBatch(_KeyedDoFn):
     """record -> (batch key, [row]) under the `example` unit."""
 
     def process(self, record: Record, plan: BatchPlan) -> Iterator[_Rows]:
-        placed = batching.place(self._key, record, plan)
+        placed = self._placed(lambda: batching.place(self._key, record, plan))
         if placed is not None:
             batch_id, digest = placed
             yield (batch_id.group, batch_id.index), [(digest, [record.text[: self._text_limit]])]
@@ -352,10 +334,12 @@ class _KeyByUnit(_KeyedDoFn):
 
     def process(self, record: Record, labels: tuple[str | None, ...]) -> Iterator[tuple[bytes, Candidate]]:
         # Undeclared labels drop out first: they may not win the unit's group.
-        if record.label in labels and record.unit is not None:
-            digest = batching.record_hash(self._key, record)
-            candidate = digest, record.text[: self._text_limit], record.label, record.cluster
-            yield batching.unit_hash(self._key, record.unit), candidate
+        unit = record.unit
+        if record.label in labels and unit is not None:
+            digest, of_unit = self._placed(
+                lambda: (batching.record_hash(self._key, record), batching.unit_hash(self._key, unit))
+            )
+            yield of_unit, (digest, record.text[: self._text_limit], record.label, record.cluster)
 
 
 class _SmallestRecords(beam.CombineFn):
@@ -381,7 +365,7 @@ class _FormBatches(_KeyedDoFn):
     """(batch key, [[row]]) -> batch."""
 
     def __init__(self, settings: AssignBatches) -> None:
-        super().__init__(settings.run_key_path, settings.text_limit)
+        super().__init__(settings.work_dir, settings.text_limit)
         self._unit: Unit = settings.unit
         self._slots = settings.batch_size
         self._k = settings.examples_per_context
@@ -389,12 +373,14 @@ class _FormBatches(_KeyedDoFn):
     def process(self, element: tuple[BatchKey, Iterable[list[Row]]], plan: BatchPlan) -> Iterator[Batch]:
         (group, index), grouped = element
         rows = itertools.chain.from_iterable(grouped)
-        yield batching.form_batch(
-            self._key,
-            BatchId(group=group, index=index),
-            rows,
-            plan,
-            unit=self._unit,
-            slots=self._slots,
-            k=self._k,
+        yield self._placed(
+            lambda: batching.form_batch(
+                self._key,
+                BatchId(group=group, index=index),
+                rows,
+                plan,
+                unit=self._unit,
+                slots=self._slots,
+                k=self._k,
+            )
         )

@@ -27,8 +27,8 @@ from models.centers import Centers, ClusterSettings
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Record
-from transforms.assign import CountContexts, draw_once
-from transforms.generate import keep_details
+from transforms.assign import CountContexts
+from transforms.durable import draw_once, guarded
 
 # Embedders and `Centers.nearest` work on whole blocks. A bundle's last block is smaller,
 # which moves no row: each is a function of its own text.
@@ -94,7 +94,7 @@ def draw_clustering(
     kept: int,
     rho: float,
 ) -> Clustering:
-    """Reads the clustering at `path`, or draws the noise and writes it there first: see `assign.draw_once`.
+    """Reads the clustering at `path`, or draws the noise and writes it there first: see `durable.draw_once`.
 
     Args:
         true_counts: True counts of contexts of every centre, one label after another; private.
@@ -148,8 +148,7 @@ class ClusterRecords(beam.PTransform):
     Attributes:
         settings: The centres and what embeds.
         labels: The declared labels, or a single None.
-        work_dir: The curator's folder, for the details of errors.
-        run_key_path: File of the run key, in the work directory.
+        work_dir: The curator's folder, with the run key, and for the details of errors.
         clustering_path: Where the clustering is kept, `clustering.json` in the work directory.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the counts per centre: the first of `counts.split_rho`.
@@ -160,7 +159,6 @@ class ClusterRecords(beam.PTransform):
     settings: ClusterSettings
     labels: tuple[str | None, ...]
     work_dir: str
-    run_key_path: str
     clustering_path: str
     kept: int
     rho: float
@@ -176,7 +174,7 @@ class ClusterRecords(beam.PTransform):
         embedded = records | 'Embed' >> EmbedRecords(self.settings, self.work_dir, self.text_limit)
         clustering = (
             embedded
-            | 'Count' >> CountContexts(self.labels, self.run_key_path, self.unit, centers)
+            | 'Count' >> CountContexts(self.labels, self.work_dir, self.unit, centers)
             | 'Draw' >> DrawClustering(self.clustering_path, self.labels, centers, self.kept, self.rho)
         )
         clustered = embedded | 'Recluster' >> Recluster(self.settings, self.labels, clustering, self.work_dir)
@@ -300,13 +298,11 @@ class _BlockDoFn(beam.DoFn):
                 yield before.with_value(after)
 
     def _guarded(self, records: list[Record]) -> list[Record]:
-        try:
-            return self._work(records)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text stays with the curator
-            place, kind = keep_details(self._work_dir, 'cluster'), type(error).__name__
-        raise RuntimeError(
-            f'Expected every record to get a cluster, got error={kind}. '
-            f'Its details are restricted to the curator: {place} in the work directory.'
+        return guarded(
+            lambda: self._work(records),
+            expected='every record to get a cluster',
+            work_dir=self._work_dir,
+            name='cluster',
         )
 
 

@@ -6,9 +6,6 @@ formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
 
 import dataclasses
 import json
-import pathlib
-import traceback
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,47 +16,16 @@ from apache_beam.utils import shared
 from models.assembly import GeneratorSettings
 from models.generate import BatchGenerator, GeneratedBatch
 from models.privacy.ex_post import BatchLoss
-from models.privacy.randomness import RunKey
 from models.records import Batch, SyntheticExample
+from transforms.durable import guarded, read_file, read_key, write_file
 
 BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'
-ERRORS_FOLDER = 'errors'
 
 
 def batch_path(work_dir: str, batch_id: str) -> str:
     """Where a finished batch is kept."""
     return FileSystems.join(work_dir, BATCHES_FOLDER, f'{batch_id}.json')
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Writes a file whole or not at all: a temporary name, then a rename.
-
-    A file that is there already stays: whoever wrote it drew the same noise.
-    """
-    temporary = f'{path}.{uuid.uuid4().hex}.tmp'
-    # The name tells nothing of the codec: bytes go out as they are.
-    with FileSystems.create(temporary, compression_type=_PLAIN) as file:
-        file.write(data)
-    if FileSystems.exists(path):
-        FileSystems.delete([temporary])
-    else:
-        FileSystems.rename([temporary], [path])
-
-
-def keep_details(work_dir: str, name: str) -> str:
-    """Writes the exception that is being handled into the work directory; returns the file's place there.
-
-    An exception's text may quote data, and runners log and show it (METHOD 8): what is
-    raised instead names this file.
-    """
-    file = f'{name}.{uuid.uuid4().hex}.txt'
-    path = FileSystems.join(work_dir, ERRORS_FOLDER, file)
-    write_file(path, traceback.format_exc().encode(errors='replace'))
-    return f'{ERRORS_FOLDER}/{file}'
-
-
-_PLAIN = beam.io.filesystem.CompressionTypes.UNCOMPRESSED
 
 
 def write_batch(
@@ -78,15 +44,12 @@ def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
     path = batch_path(work_dir, batch_id)
     if not FileSystems.exists(path):
         return None
-    with FileSystems.open(path, compression_type=_PLAIN) as file:
-        return [SyntheticExample(**row) for row in json.loads(file.read())]
+    return [SyntheticExample(**row) for row in json.loads(read_file(path))]
 
 
 def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
     """The losses of a finished batch of a median run."""
-    path = FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json')
-    with FileSystems.open(path, compression_type=_PLAIN) as file:
-        values = json.loads(file.read())
+    values = json.loads(read_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json')))
     return BatchLoss(
         batch_id=values['batch_id'],
         minus_log_alpha=tuple(values['minus_log_alpha']),
@@ -109,22 +72,29 @@ class GenerateText(beam.PTransform):
     Attributes:
         settings: What a worker builds its generator from.
         work_dir: The curator's folder, with the run key.
+        accelerator: What decoding asks of the engine, as Dataflow writes it:
+            'type:nvidia-l4;count:1;install-nvidia-driver'. Engines that place no workers
+            pay no heed to it.
     """
 
     settings: GeneratorSettings
     work_dir: str
+    accelerator: str | None = None
 
     # Beam has no type hint for two outputs, and warns about annotations of them.
     @beam.typehints.no_annotations
     def expand(
         self, batches: beam.PCollection[Batch]
     ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchLoss]]:
+        decode = beam.ParDo(_Decode(self.settings, self.work_dir))
+        if self.accelerator is not None:
+            # On this leaf alone: a hint on a composite would ask for accelerators to group with.
+            decode = decode.with_resource_hints(accelerator=self.accelerator)
         decoded = (
             batches
             # Accelerator workers should not also read and group.
             | 'SpreadBatches' >> beam.Reshuffle()
-            | 'Decode'
-            >> beam.ParDo(_Decode(self.settings, self.work_dir)).with_outputs(_LOSSES, main=_EXAMPLES)
+            | 'Decode' >> decode.with_outputs(_LOSSES, main=_EXAMPLES)
         )
         examples = decoded[_EXAMPLES] | 'Released' >> beam.Map(_as_is).with_output_types(SyntheticExample)
         losses = decoded[_LOSSES] | 'Restricted' >> beam.Map(_as_is).with_output_types(BatchLoss)
@@ -149,7 +119,7 @@ class _Decode(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        self._key = RunKey.read(pathlib.Path(self._work_dir) / 'run.key')
+        self._key = read_key(self._work_dir)
 
     def _generator(self) -> BatchGenerator:
         # Not in `setup`: a resumed run whose batches are all finished needs no model.
@@ -175,11 +145,9 @@ class _Decode(beam.DoFn):
 
     def _decode(self, batch: Batch) -> GeneratedBatch:
         generator = self._generator()
-        try:
-            return generator.generate(batch, self._key)
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text stays with the curator
-            place, kind = keep_details(self._work_dir, str(batch.batch_id)), type(error).__name__
-        raise RuntimeError(
-            f'Expected batch {batch.batch_id} to decode, got error={kind}. '
-            f'Its details are restricted to the curator: {place} in the work directory.'
+        return guarded(
+            lambda: generator.generate(batch, self._key),
+            expected=f'batch {batch.batch_id} to decode',
+            work_dir=self._work_dir,
+            name=str(batch.batch_id),
         )

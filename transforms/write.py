@@ -14,7 +14,7 @@ from models.batching import BatchPlan
 from models.privacy.ex_post import BatchLoss
 from models.privacy.report import CorpusTotals
 from models.records import Batch, BatchId, SyntheticExample
-from transforms.generate import write_file
+from transforms.durable import remove_temporaries, write_file
 from transforms.read import Rejection
 
 SCHEMA = pa.schema([
@@ -150,6 +150,9 @@ class WriteReports(beam.PTransform):
 def _write_rendered(
     totals: CorpusTotals, plan: BatchPlan, render: Callable[[CorpusTotals, BatchPlan], Files], folder: str
 ) -> None:
+    # All shards are there: what writers left that were killed is nobody's any more, and would be published.
+    for place in (folder, FileSystems.join(folder, DATA_FOLDER)):
+        remove_temporaries(place)
     for name, data in render(totals, plan).items():
         write_file(FileSystems.join(folder, name), data)
 

@@ -76,6 +76,18 @@ class RunKey:
         finally:
             temporary.unlink()
 
+    def to_bytes(self) -> bytes:
+        """The secret itself: for the work directory, and for nothing else."""
+        return self._secret
+
+    def commitment(self, run_id: str) -> str:
+        """What tells one key from another without telling the key: 32 hexadecimal digits, public.
+
+        A ledger keeps it: a run that is started again under its old name with another key
+        would draw other noise, which is a second release.
+        """
+        return self.hash('commitment', run_id.encode()).hex()
+
     def hash(self, purpose: str, *parts: bytes, size: int = HASH_BYTES) -> bytes:
         """Keyed hash of `parts` under a purpose.
 

@@ -23,7 +23,7 @@ from apache_beam.testing import util
 from models.batching import BatchPlan
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
-from transforms import assign, read
+from transforms import assign, durable, read
 
 SHARDS = 8
 CHARACTERS = 200
@@ -48,7 +48,7 @@ def measure(records: int, unit: Unit, k: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_records(folder, records, unit)
-        RunKey.new().write(folder / 'run.key')
+        durable.write_key(name, RunKey.new())
         fields = read.RecordFields(text='text', label='label', unit='unit' if unit == 'user' else None)
         rules = read.RecordRules(fields=fields, labels=LABELS, unit=unit)
         per_group = max(1, records // (BATCH_SIZE * k * len(LABELS)))
@@ -58,9 +58,7 @@ def measure(records: int, unit: Unit, k: int) -> dict[str, object]:
         begin = time.perf_counter()
         with beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner'])) as pipeline:
             found, _ = pipeline | 'Read' >> read.ReadRecords(str(folder / '*.jsonl'), rules)
-            batches = found | 'Assign' >> assign.AssignBatches(
-                plan, str(folder / 'run.key'), BATCH_SIZE, unit, k
-            )
+            batches = found | 'Assign' >> assign.AssignBatches(plan, name, BATCH_SIZE, unit, k)
             texts = batches | beam.Map(lambda batch: sum(len(context.texts) for context in batch.contexts))
             totals = texts | beam.CombineGlobally(sum)
             if k == 1 and unit == 'example':

@@ -39,6 +39,7 @@ from pipeline import centers as centers_lib
 from pipeline import job
 from pipeline.config import EMBEDDED, JobConfig
 from transforms import read
+from transforms.durable import RUN_KEY
 from transforms.generate import read_loss
 
 pytestmark = pytest.mark.skipif(
@@ -107,7 +108,7 @@ def work_dir(run: JobConfig) -> pathlib.Path:
 def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
     """Gives a run another one's secret before it starts; in the field no two runs share one."""
     job.prepare(run)
-    shutil.copy2(work_dir(other) / job.RUN_KEY, work_dir(run) / job.RUN_KEY)
+    shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / job.RUN_KEY)
 
 
 def corpus(run: JobConfig) -> dict[str, bytes]:
@@ -214,7 +215,7 @@ def test_the_report_is_the_accountants(first: JobConfig) -> None:
 
 def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
     found = restricted_of(first)
-    key = RunKey.read(work_dir(first) / job.RUN_KEY)
+    key = RunKey.read(work_dir(first) / RUN_KEY)
     sizes = dict.fromkeys(batches(first), 0)
     for row in some_rows():
         sizes[batch_of(key, row, first)] += 1
@@ -233,7 +234,7 @@ def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
 
 
 def test_permissions(first: JobConfig) -> None:
-    assert stat.S_IMODE((work_dir(first) / job.RUN_KEY).stat().st_mode) == 0o600
+    assert stat.S_IMODE((work_dir(first) / RUN_KEY).stat().st_mode) == 0o600
     assert stat.S_IMODE(work_dir(first).stat().st_mode) == 0o700
 
 
@@ -272,7 +273,7 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
     run = config(tmp_path, rows=rest)
     prepare_with_key_of(run, first)
     job.run(run, [])
-    its_batch = batch_of(RunKey.read(work_dir(first) / job.RUN_KEY), gone, first)
+    its_batch = batch_of(RunKey.read(work_dir(first) / RUN_KEY), gone, first)
     before, after = batches(first), batches(run)
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} <= {its_batch}
@@ -331,7 +332,7 @@ def _no_model(_: GeneratorSettings) -> BatchGenerator:
 def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path)
     job.run(run, [])
-    assert (work_dir(run) / job.RUN_KEY).read_bytes() != (work_dir(first) / job.RUN_KEY).read_bytes()
+    assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / job.RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
     assert corpus(run) != corpus(first)
 
@@ -348,7 +349,7 @@ def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobC
 
 def test_a_changed_config_is_refused(first: JobConfig) -> None:
     changed = dataclasses.replace(first, max_private_tokens=PRIVATE_TOKENS + 1)
-    with pytest.raises(FileExistsError, match='other settings'):
+    with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
         job.run(changed, [])
 
 
@@ -357,7 +358,7 @@ def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
     job.prepare(run)
     job.prepare(run)  # unchanged: accepted
     write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
-    with pytest.raises(FileExistsError, match='other settings, input or model'):
+    with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
         job.prepare(run)
 
 
@@ -420,7 +421,7 @@ def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
     assert CANARY not in str(caught.value)
 
 
-@pytest.mark.parametrize('name', [job.RUN_KEY, job.PLAN])
+@pytest.mark.parametrize('name', [RUN_KEY, job.PLAN])
 def test_finished_batches_without_their_key_or_plan_are_refused(
     tmp_path: pathlib.Path, first: JobConfig, name: str
 ) -> None:
@@ -593,7 +594,7 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
     proto = embedded_in(root.to_runner_api().SerializeToString())
     # The search sees into the functions: this stands in the settings of the decoder.
     assert b'max_prompt_tokens' in proto and b'Generate/Decode' in proto
-    secret = (work_dir(run) / job.RUN_KEY).read_bytes()
+    secret = (work_dir(run) / RUN_KEY).read_bytes()
     shown = proto + repr(options.get_all_options()).encode()
     assert CANARY.encode() not in shown
     for form in (secret, secret.hex().encode(), base64.b64encode(secret)):

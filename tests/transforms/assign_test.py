@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import random
 import tempfile
+import traceback
 
 import apache_beam as beam
 import pytest
@@ -20,7 +21,7 @@ from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
 from tests import oracles
-from transforms import assign, read
+from transforms import assign, durable, read
 
 SECRET = bytes(range(32))
 LABELS = ('a', 'b')
@@ -38,10 +39,10 @@ MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('
 
 
 @pytest.fixture
-def run_key_path(tmp_path: pathlib.Path) -> str:
-    path = tmp_path / 'run.key'
-    RunKey(SECRET).write(path)
-    return str(path)
+def work_dir(tmp_path: pathlib.Path) -> str:
+    durable.write_key(str(tmp_path), RunKey(SECRET))
+    (tmp_path / durable.ERRORS_FOLDER).mkdir()
+    return str(tmp_path)
 
 
 def some_records(number: int = 60) -> list[Record]:
@@ -81,17 +82,17 @@ def keep(batch: Batch, folder: pathlib.Path) -> None:
 
 
 def run(
-    records: list[Record], run_key_path: str, unit: Unit, k: int, *,
+    records: list[Record], work_dir: str, unit: Unit, k: int, *,
     plan: BatchPlan = PLAN, text_limit: int | None = None, flags: tuple[str, ...] = (),
 ) -> list[Batch]:  # fmt: skip
     """The batches of a real run, sorted by batch id, since no runner promises an order."""
-    folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(run_key_path).parent))
+    folder = pathlib.Path(tempfile.mkdtemp(dir=work_dir))
     with pipeline(*flags) as p:
         batches = (
             p
             | beam.Create(records)
             | beam.Reshuffle()
-            | assign.AssignBatches(plan, run_key_path, SLOTS, unit, k, text_limit)
+            | assign.AssignBatches(plan, work_dir, SLOTS, unit, k, text_limit)
         )
         assert batches.element_type is Batch
         batches | beam.Map(keep, folder)
@@ -101,49 +102,67 @@ def run(
 
 
 @pytest.mark.parametrize(('unit', 'k'), MODES)
-def test_batches_equal_the_slow_twin_whatever_the_order(run_key_path: str, unit: Unit, k: int) -> None:
+def test_batches_equal_the_slow_twin_whatever_the_order(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
     expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
     assert sum(len(batch.contexts) for batch in expected) > 10
-    assert run(records, run_key_path, unit, k) == expected
+    assert run(records, work_dir, unit, k) == expected
     random.Random(0).shuffle(records)
-    assert run(records, run_key_path, unit, k) == expected
+    assert run(records, work_dir, unit, k) == expected
     # A text is cut after it has been hashed: nothing moves.
     short = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS, text_limit=6)
     assert short != expected
-    assert run(records, run_key_path, unit, k, text_limit=6) == short
+    assert run(records, work_dir, unit, k, text_limit=6) == short
 
 
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
-    run_key_path: str, unit: Unit, k: int
+    work_dir: str, unit: Unit, k: int
 ) -> None:
     records = in_clusters(some_records())
     expected = oracles.batches(records, CLUSTERED, SECRET, unit=unit, k=k, slots=SLOTS)
     assert sum(len(batch.contexts) > 0 for batch in expected) > 5
-    assert run(records, run_key_path, unit, k, plan=CLUSTERED) == expected
+    assert run(records, work_dir, unit, k, plan=CLUSTERED) == expected
     random.Random(0).shuffle(records)
-    assert run(records, run_key_path, unit, k, plan=CLUSTERED) == expected
+    assert run(records, work_dir, unit, k, plan=CLUSTERED) == expected
     # Clusters change the batches: the comparison above could tell.
     assert expected != oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
 
 
-def test_every_planned_batch_of_every_cluster_emits_without_any_record(run_key_path: str) -> None:
+def test_every_planned_batch_of_every_cluster_emits_without_any_record(work_dir: str) -> None:
     undeclared = [Record(text='x', label='undeclared', unit='u')]
     for records in ([], undeclared):
-        batches = run(records, run_key_path, 'user', 1, plan=CLUSTERED)
+        batches = run(records, work_dir, 'user', 1, plan=CLUSTERED)
         assert [batch.batch_id for batch in batches] == list(CLUSTERED.batch_ids())
         assert [batch.label for batch in batches] == ['a'] * 5 + ['b'] * 5
         assert {batch.contexts for batch in batches} == {()}
 
 
 @pytest.mark.parametrize('unit', ['example', 'user'])
-def test_a_record_without_a_kept_cluster_stops_the_run(run_key_path: str, unit: Unit) -> None:
+def test_a_record_without_a_kept_cluster_stops_the_run(work_dir: str, unit: Unit) -> None:
     for wrong in (None, 1):
         record = Record(text='secret', label='a', unit='u', cluster=wrong)
-        with pytest.raises(Exception, match='cluster that its label keeps') as caught:
-            run([record], run_key_path, unit, 1, plan=CLUSTERED)
+        with pytest.raises(Exception, match='find its batch|cluster that its label keeps') as caught:
+            run([record], work_dir, unit, 1, plan=CLUSTERED)
         assert 'secret' not in str(caught.value)
+
+
+def test_an_error_over_a_record_stays_with_the_curator(
+    work_dir: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: RunKey, record: Record, *__: object) -> None:
+        raise KeyError(record.text)
+
+    records = [Record(text='secret', label='a', unit='u')]
+    monkeypatch.setattr(assign.batching, 'place', fail)
+    monkeypatch.setattr(assign.batching, 'record_hash', fail)
+    for unit in ('example', 'user'):
+        with pytest.raises(Exception, match='find its batch, got error=KeyError') as caught:
+            run(records, work_dir, unit, 1)
+        shown = ''.join(traceback.format_exception(caught.value)) + caplog.text
+        assert 'secret' not in shown
+    kept = [path.read_text() for path in pathlib.Path(work_dir, durable.ERRORS_FOLDER).iterdir()]
+    assert len(kept) == 2 and all('secret' in text for text in kept)
 
 
 @pytest.mark.parametrize(
@@ -155,37 +174,37 @@ def test_a_record_without_a_kept_cluster_stops_the_run(run_key_path: str, unit: 
     ],
     ids=['two workers', 'every bundle twice', 'bundle by bundle'],
 )
-def test_how_the_work_is_spread_changes_nothing(run_key_path: str, flags: tuple[str, ...]) -> None:
+def test_how_the_work_is_spread_changes_nothing(work_dir: str, flags: tuple[str, ...]) -> None:
     records = some_records()
     expected = oracles.batches(records, PLAN, SECRET, unit='user', k=2, slots=SLOTS)
-    assert run(records, run_key_path, 'user', 2, flags=flags) == expected
+    assert run(records, work_dir, 'user', 2, flags=flags) == expected
 
 
 @pytest.mark.parametrize('unit', ['example', 'user'])
-def test_every_planned_batch_emits_without_any_record(run_key_path: str, unit: Unit) -> None:
+def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit) -> None:
     undeclared = [Record(text='x', label='undeclared', unit='u'), Record(text='x', label=None, unit='u')]
     for records in ([], undeclared):
-        batches = run(records, run_key_path, unit, 1)
+        batches = run(records, work_dir, unit, 1)
         assert [batch.batch_id for batch in batches] == list(PLAN.batch_ids())
         assert [batch.label for batch in batches] == ['a', 'a', 'a', 'b', 'b']
         assert {batch.contexts for batch in batches} == {()}
 
 
-def test_an_undeclared_label_cannot_win_the_group_of_a_unit(run_key_path: str) -> None:
+def test_an_undeclared_label_cannot_win_the_group_of_a_unit(work_dir: str) -> None:
     records = [Record(text=f'text {number}', label='undeclared', unit='u') for number in range(20)]
-    batches = run([*records, Record(text='declared', label='b', unit='u')], run_key_path, 'user', 3)
+    batches = run([*records, Record(text='declared', label='b', unit='u')], work_dir, 'user', 3)
     (context,) = [context for batch in batches for context in batch.contexts]
     assert context.texts == ('declared',)
 
 
 @pytest.mark.parametrize(('unit', 'k'), MODES)
-def test_sharding_of_the_files_changes_nothing(run_key_path: str, unit: Unit, k: int) -> None:
+def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
     fields = read.RecordFields(text='text', label='label', unit='unit' if unit == 'user' else None)
     rules = read.RecordRules(fields=fields, labels=LABELS, unit=unit)
     found = []
     for shards in (1, 5):
-        folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(run_key_path).parent))
+        folder = pathlib.Path(tempfile.mkdtemp(dir=work_dir))
         out = folder / 'out'
         out.mkdir()
         for shard in range(shards):
@@ -193,7 +212,7 @@ def test_sharding_of_the_files_changes_nothing(run_key_path: str, unit: Unit, k:
             (folder / f'{shard}.jsonl').write_text('\n'.join(json.dumps(row) for row in rows))
         with pipeline() as p:
             read_records, _ = p | read.ReadRecords(f'{folder}/*.jsonl', rules)
-            batches = read_records | assign.AssignBatches(PLAN, run_key_path, SLOTS, unit, k)
+            batches = read_records | assign.AssignBatches(PLAN, work_dir, SLOTS, unit, k)
             batches | beam.Map(keep, out)
         found.append([path.read_bytes() for path in sorted(out.iterdir())])
     assert found[0] == found[1]
@@ -202,9 +221,9 @@ def test_sharding_of_the_files_changes_nothing(run_key_path: str, unit: Unit, k:
 
 
 @pytest.mark.parametrize(('unit', 'k'), MODES)
-def test_removing_one_unit_changes_exactly_one_batch(run_key_path: str, unit: Unit, k: int) -> None:
+def test_removing_one_unit_changes_exactly_one_batch(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
-    before = run(records, run_key_path, unit, k)
+    before = run(records, work_dir, unit, k)
     # One whose text is in a batch: under k > 1 a full slot may have no room for some.
     held = {text for batch in before for context in batch.contexts for text in context.texts}
     removed = next(record for record in records if record.text in held and record.label in LABELS)
@@ -212,7 +231,7 @@ def test_removing_one_unit_changes_exactly_one_batch(run_key_path: str, unit: Un
         rest = [record for record in records if record.unit != removed.unit]
     else:
         rest = [record for record in records if record is not removed]
-    after = run(rest, run_key_path, unit, k)
+    after = run(rest, work_dir, unit, k)
     (differing,) = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
     lost, gained = (list(batch.contexts) for batch in differing)
     for context in differing[1].contexts:
@@ -223,21 +242,21 @@ def test_removing_one_unit_changes_exactly_one_batch(run_key_path: str, unit: Un
     assert len(gained) <= (1 if unit == 'example' and k > 1 else 0)
 
 
-def test_shuffles_use_no_coder_that_guesses(run_key_path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_shuffles_use_no_coder_that_guesses(work_dir: str, caplog: pytest.LogCaptureFixture) -> None:
     p = beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
     records = p | beam.Create(some_records()).with_output_types(Record)
-    plan_path = str(pathlib.Path(run_key_path).parent / 'plan.json')
-    true_counts = records | assign.CountContexts(LABELS, run_key_path, 'user')
+    plan_path = f'{work_dir}/plan.json'
+    true_counts = records | assign.CountContexts(LABELS, work_dir, 'user')
     plan = true_counts | assign.DrawPlan(plan_path, LABELS, 1.0, SLOTS, 'user')
     for unit, k in MODES:
-        records | f'Assign {unit} {k}' >> assign.AssignBatches(plan, run_key_path, SLOTS, unit, k)
+        records | f'Assign {unit} {k}' >> assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
     clustering = p | 'Clustering' >> beam.Create([CLUSTERED.clustering])
-    cells = records | 'Count cells' >> assign.CountContexts(LABELS, run_key_path, 'user', CENTERS)
+    cells = records | 'Count cells' >> assign.CountContexts(LABELS, work_dir, 'user', CENTERS)
     plan = cells | 'Plan of clusters' >> assign.DrawPlan(
         plan_path, LABELS, 1.0, SLOTS, 'user', clustering=clustering
     )
     for unit, k in MODES:
-        records | f'Assign clusters {unit} {k}' >> assign.AssignBatches(plan, run_key_path, SLOTS, unit, k)
+        records | f'Assign clusters {unit} {k}' >> assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
     components = p.to_runner_api().components
     context = pipeline_context.PipelineContext(components)
     grouped = {
@@ -267,10 +286,10 @@ def slow_counts(records: list[Record], unit: Unit) -> list[int]:
 
 @pytest.mark.parametrize('unit', ['example', 'user'])
 @pytest.mark.parametrize('number', [0, 60])
-def test_contexts_are_counted_per_label(run_key_path: str, unit: Unit, number: int) -> None:
+def test_contexts_are_counted_per_label(work_dir: str, unit: Unit, number: int) -> None:
     records = some_records(number) if number else []
     with pipeline() as p:
-        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, unit)
+        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, work_dir, unit)
         util.assert_that(true_counts, util.equal_to([slow_counts(records, unit)]))
     if number and unit == 'user':
         assert sum(slow_counts(records, unit)) == 15
@@ -278,11 +297,11 @@ def test_contexts_are_counted_per_label(run_key_path: str, unit: Unit, number: i
 
 @pytest.mark.parametrize('unit', ['example', 'user'])
 @pytest.mark.parametrize('number', [0, 60])
-def test_contexts_are_counted_per_label_and_cluster(run_key_path: str, unit: Unit, number: int) -> None:
+def test_contexts_are_counted_per_label_and_cluster(work_dir: str, unit: Unit, number: int) -> None:
     records = in_clusters(some_records(number)) if number else []
     expected = oracles.histogram(records, LABELS, range(CENTERS), SECRET, unit=unit)
     with pipeline() as p:
-        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, unit, CENTERS)
+        true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, work_dir, unit, CENTERS)
         util.assert_that(true_counts, util.equal_to([expected]))
     assert len(expected) == 6
     if number:
@@ -329,19 +348,19 @@ def test_any_unit_more_moves_one_cell_by_one(unit: Unit, centers: int | None) ->
 
 
 @pytest.mark.parametrize('wrong', [None, -1, CENTERS])
-def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(run_key_path: str, wrong: int | None) -> None:
+def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(work_dir: str, wrong: int | None) -> None:
     records = [Record(text='secret', label='a', cluster=wrong)]
     with pytest.raises(Exception, match='one of centers=3 clusters') as caught, pipeline() as p:
-        p | beam.Create(records) | assign.CountContexts(LABELS, run_key_path, 'example', CENTERS)
+        p | beam.Create(records) | assign.CountContexts(LABELS, work_dir, 'example', CENTERS)
     assert 'secret' not in str(caught.value)
     with pytest.raises(ValueError, match='centers >= 1, got centers=0'):
-        assign.CountContexts(LABELS, run_key_path, 'example', 0)
+        assign.CountContexts(LABELS, work_dir, 'example', 0)
 
 
-def test_a_run_without_labels_has_one_group(run_key_path: str) -> None:
+def test_a_run_without_labels_has_one_group(work_dir: str) -> None:
     with pipeline() as p:
         records = p | beam.Create([Record(text='x'), Record(text='x'), Record(text='y')])
-        true_counts = records | assign.CountContexts((None,), run_key_path)
+        true_counts = records | assign.CountContexts((None,), work_dir)
         util.assert_that(true_counts, util.equal_to([[3]]))
 
 
@@ -359,13 +378,6 @@ def test_the_noise_is_drawn_once_in_the_life_of_a_work_directory(tmp_path: pathl
     assert first.noisy_counts is not None
     assert first.batches_per_group == tuple(max(1, round(noisy / 10)) for noisy in first.noisy_counts)
     assert first.contexts_rho == 0.0005
-
-
-def test_nothing_is_drawn_where_a_file_is(tmp_path: pathlib.Path) -> None:
-    draws = iter(['first', 'second'])
-    for _ in range(3):
-        assert assign.draw_once(str(tmp_path / 'release.json'), lambda: next(draws)) == 'first'
-    assert next(draws) == 'second'
 
 
 def test_a_plan_that_appears_while_the_noise_is_drawn_wins(
@@ -427,7 +439,7 @@ def test_counts_of_other_cells_are_refused_before_any_noise(
     ('unit', 'k', 'batches'), [('example', 1, 100), ('example', 5, 20), ('user', 5, 100)]
 )
 def test_batches_are_planned_for_what_was_counted(
-    tmp_path: pathlib.Path, run_key_path: str, unit: Unit, k: int, batches: int
+    tmp_path: pathlib.Path, work_dir: str, unit: Unit, k: int, batches: int
 ) -> None:
     path = str(tmp_path / 'plan.json')
     with pipeline() as p:
@@ -440,14 +452,14 @@ def test_batches_are_planned_for_what_was_counted(
 
 def test_the_run_key_is_read_by_workers_and_not_when_the_pipeline_is_built(tmp_path: pathlib.Path) -> None:
     p = beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
-    absent = str(tmp_path / 'absent.key')
+    absent = str(tmp_path / 'absent')
     records = p | beam.Create(some_records())
     records | assign.CountContexts(LABELS, absent, 'user')
     records | assign.AssignBatches(PLAN, absent, SLOTS, 'user', 2)
     assert p.to_runner_api().components.transforms
 
 
-def test_a_run_key_that_others_can_read_stops_the_run(run_key_path: str) -> None:
-    pathlib.Path(run_key_path).chmod(0o644)
+def test_a_run_key_that_others_can_read_stops_the_run(work_dir: str) -> None:
+    pathlib.Path(work_dir, durable.RUN_KEY).chmod(0o644)
     with pytest.raises(Exception, match='readable by its owner alone'):
-        run(some_records(), run_key_path, 'example', 1)
+        run(some_records(), work_dir, 'example', 1)

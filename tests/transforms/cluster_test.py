@@ -29,7 +29,7 @@ from models.privacy.randomness import RunKey
 from models.records import Batch, Record
 from tests import oracles
 from transforms import assign, cluster, read
-from transforms.generate import ERRORS_FOLDER
+from transforms.durable import ERRORS_FOLDER
 
 SECRET = bytes(range(32))
 LABELS = ('a', 'b')
@@ -244,24 +244,23 @@ def run(
 ) -> tuple[Clustering, BatchPlan, list[Batch]]:
     """Clusters, plans and assigns, as a job does; what the work directory and the batches hold."""
     out = tempfile.mkdtemp(dir=work_dir)
-    key_path, plan_path = f'{work_dir}/run.key', f'{work_dir}/plan.json'
-    clustering_path = f'{work_dir}/clustering.json'
+    plan_path, clustering_path = f'{work_dir}/plan.json', f'{work_dir}/clustering.json'
     with pipeline(*flags) as p:
         clustered, clustering = (
             p
             | beam.Create(records)
             | beam.Reshuffle()
             | cluster.ClusterRecords(
-                settings_in(work_dir), LABELS, work_dir, key_path, clustering_path, KEPT, rho, unit
+                settings_in(work_dir), LABELS, work_dir, clustering_path, KEPT, rho, unit
             )
         )
         assert (clustered.element_type, clustering.element_type) == (Record, Clustering)
         plan = (
             clustered
-            | assign.CountContexts(LABELS, key_path, unit, CENTERS.count)
+            | assign.CountContexts(LABELS, work_dir, unit, CENTERS.count)
             | assign.DrawPlan(plan_path, LABELS, rho, SLOTS, unit, k, clustering)
         )
-        batches = clustered | assign.AssignBatches(plan, key_path, SLOTS, unit, k)
+        batches = clustered | assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
         batches | beam.Map(keep, out)
     found = [pickle.loads(path.read_bytes()) for path in sorted(pathlib.Path(out).iterdir())]
     return cluster.read_clustering(clustering_path), assign.read_plan(plan_path), found
@@ -474,9 +473,7 @@ def test_an_impossible_clustering_is_refused_when_the_pipeline_is_built(changed:
 def test_more_kept_than_the_artefact_holds_is_refused_when_the_pipeline_is_built(work_dir: str) -> None:
     records = beam.Pipeline() | beam.Create(some_records())
     with pytest.raises(ValueError, match='keep 1 to 8 centres for each label, got kept=9'):
-        records | cluster.ClusterRecords(
-            settings_in(work_dir), LABELS, work_dir, 'run.key', 'clustering.json', 9, 1.0
-        )
+        records | cluster.ClusterRecords(settings_in(work_dir), LABELS, work_dir, 'clustering.json', 9, 1.0)
 
 
 # --- The shipped centres ---------------------------------------------------------
@@ -494,12 +491,12 @@ TEXTS_OF_TOPICS = [
 
 def test_records_of_a_topic_share_a_shipped_centre_whatever_their_company(work_dir: str) -> None:
     records = [Record(text=text, label='a', record_id=str(n)) for n in range(50) for text in TEXTS_OF_TOPICS]
-    paths = [f'{work_dir}/run.key', f'{work_dir}/clustering.json']
+    path = f'{work_dir}/clustering.json'
     with pipeline() as p:
         clustered, _ = (
             p
             | beam.Create(records)
-            | cluster.ClusterRecords(ClusterSettings(), ('a',), work_dir, *paths, 4, 10_000.0)
+            | cluster.ClusterRecords(ClusterSettings(), ('a',), work_dir, path, 4, 10_000.0)
         )
         found = clustered | beam.Map(lambda record: (record.text, record.cluster))
         clusterer = ClusterSettings().build()

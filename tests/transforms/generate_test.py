@@ -3,11 +3,9 @@
 import dataclasses
 import os
 import pathlib
-import threading
 
 import apache_beam as beam
 import pytest
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 
@@ -18,6 +16,7 @@ from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, SyntheticExample
 from transforms import generate
+from transforms.durable import ERRORS_FOLDER
 
 # Nothing is there: a step that built its generator from these would fail.
 NO_MODEL = GeneratorSettings(
@@ -44,7 +43,7 @@ def example(batch_id: str, index: int = 0) -> SyntheticExample:
 
 @pytest.fixture
 def work_dir(tmp_path: pathlib.Path) -> str:
-    for folder in (generate.BATCHES_FOLDER, generate.LOSSES_FOLDER, generate.ERRORS_FOLDER):
+    for folder in (generate.BATCHES_FOLDER, generate.LOSSES_FOLDER, ERRORS_FOLDER):
         (tmp_path / folder).mkdir()
     RunKey(bytes(32)).write(tmp_path / 'run.key')
     return str(tmp_path)
@@ -55,45 +54,6 @@ def pipeline(*flags: str) -> beam.Pipeline:
 
 
 # --- Files -----------------------------------------------------------------------
-
-
-def test_write_file_leaves_the_file_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
-    generate.write_file(str(tmp_path / 'a.json.gz'), b'bytes as they are')
-    assert [path.name for path in tmp_path.iterdir()] == ['a.json.gz']
-    assert (tmp_path / 'a.json.gz').read_bytes() == b'bytes as they are'
-
-
-def test_write_file_keeps_what_is_there(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / 'a.json'
-    generate.write_file(str(path), b'first')
-    generate.write_file(str(path), b'second')
-    assert [path.name for path in tmp_path.iterdir()] == ['a.json']
-    assert path.read_bytes() == b'first'
-
-
-def test_write_file_shows_no_half_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError('power cut')
-
-    monkeypatch.setattr(FileSystems, 'rename', fail)
-    with pytest.raises(OSError, match='power cut'):
-        generate.write_file(str(tmp_path / 'a.json'), b'content')
-    assert not (tmp_path / 'a.json').exists()
-    assert all(path.name.endswith('.tmp') for path in tmp_path.iterdir())
-
-
-def test_concurrent_writers_leave_one_whole_file(tmp_path: pathlib.Path) -> None:
-    contents = [bytes([65 + i]) * 100_000 for i in range(8)]
-    threads = [
-        threading.Thread(target=generate.write_file, args=(str(tmp_path / 'a'), content))
-        for content in contents
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert os.listdir(tmp_path) == ['a']
-    assert (tmp_path / 'a').read_bytes() in contents
 
 
 def test_batches_round_trip(work_dir: str) -> None:

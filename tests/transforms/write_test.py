@@ -94,6 +94,7 @@ def test_more_shards_than_batches_stay_in_range() -> None:
 
 @pytest.mark.parametrize('shards', [1, 3, 12])
 def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
+    (tmp_path / write.DATA_FOLDER).mkdir()
     totals = CorpusTotals(examples=16, private_tokens=8 * 7, public_tokens=8, truncated=8)
     with pipeline() as root:
         plan = root | 'P' >> beam.Create([PLAN])
