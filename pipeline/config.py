@@ -38,6 +38,7 @@ PROMPT_PRESETS = (
 )
 EMBEDDED = pathlib.Path(__file__).parent.parent / 'models' / 'embedded'
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
+_ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
 
 
@@ -218,6 +219,11 @@ class JobConfig:
                 'advance: give --max-private-tokens, and the curator learns the loss after the run.'
             )
         self._check_ledger()
+        if self.accelerator is not None and not _ACCELERATOR.fullmatch(self.accelerator):
+            raise ValueError(
+                f'Expected accelerator as type:NAME;count:N and options, got '
+                f'accelerator={self.accelerator!r}. Write type:nvidia-l4;count:1;install-nvidia-driver.'
+            )
         if (self.epsilon is None) == (self.max_private_tokens is None):
             raise ValueError(
                 f'Expected either epsilon or max_private_tokens, got epsilon={self.epsilon!r}, '

@@ -160,6 +160,14 @@ def test_whole_numbers_serve_as_floats() -> None:
         ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower clip_bound'),
         ({'temperature': 0.0}, 'temperature > 0', 'positive finite'),
         ({'public_top_k': 0}, 'public_top_k >= 1', 'whole vocabulary'),
+        ({'dataset': 'visits'}, 'dataset and ledger together', 'charges the run'),
+        ({'ledger': 'ledger.db'}, 'dataset and ledger together', 'charges the run'),
+        ({'accelerator': 'nvidia-l4'}, "accelerator='nvidia-l4'", 'type:nvidia-l4;count:1'),
+        (
+            {'dataset': 'visits', 'ledger': 'ledger.db', 'aggregate': 'median'},
+            "no dataset with aggregate='median'",
+            'no price',
+        ),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict[str, Any], expectation: str, remedy: str) -> None:
@@ -349,6 +357,22 @@ def test_centres_that_cost_are_paid_for(tmp_path: pathlib.Path) -> None:
     per_token = accounting.rho_per_private_token(free.params())
     fewer = free.params().max_private_tokens - paid.params().max_private_tokens
     assert fewer == pytest.approx(0.25 / per_token, abs=1)
+
+
+@pytest.mark.parametrize(
+    'url', ['postgresql://me:opensesame@db/ledger', 'postgresql://db/ledger?user=me&password=opensesame']
+)
+def test_a_password_in_a_ledger_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match='PGPASSFILE') as caught:
+        config(dataset='visits', ledger=url)
+    assert 'opensesame' not in str(caught.value)
+    assert config(dataset='visits', ledger='postgresql://me@db:5432/ledger').ledger is not None
+
+
+def test_a_run_without_a_guarantee_is_charged_to_no_dataset(tmp_path: pathlib.Path) -> None:
+    folder = _write_centers(tmp_path, 'k-means')
+    with pytest.raises(ValueError, match='void every guarantee'):
+        config(clusters=2, centers=folder, dataset='visits', ledger='ledger.db')
 
 
 def test_centres_priced_by_record_do_not_serve_users(tmp_path: pathlib.Path) -> None:

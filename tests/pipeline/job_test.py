@@ -36,7 +36,8 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import centers as centers_lib
-from pipeline import job
+from pipeline import job, ledger
+from pipeline.budget import BudgetExceeded
 from pipeline.config import EMBEDDED, JobConfig
 from transforms import read
 from transforms.durable import RUN_KEY
@@ -108,7 +109,7 @@ def work_dir(run: JobConfig) -> pathlib.Path:
 def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
     """Gives a run another one's secret before it starts; in the field no two runs share one."""
     job.prepare(run)
-    shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / job.RUN_KEY)
+    shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / RUN_KEY)
 
 
 def corpus(run: JobConfig) -> dict[str, bytes]:
@@ -332,7 +333,7 @@ def _no_model(_: GeneratorSettings) -> BatchGenerator:
 def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path)
     job.run(run, [])
-    assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / job.RUN_KEY).read_bytes()
+    assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
     assert corpus(run) != corpus(first)
 
@@ -342,6 +343,86 @@ def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobC
     prepare_with_key_of(run, first)
     job.run(run, [])
     assert corpus(run) != corpus(first)
+
+
+# --- The ledger ------------------------------------------------------------------
+
+
+def charged_config(folder: pathlib.Path, epsilon: float, **settings: Any) -> JobConfig:
+    """A small run on a dataset whose budget is `epsilon` at delta 1e-3."""
+    path = str(folder / 'ledger.db')
+    ledger.Ledger.create(path).add_dataset('visits', unit='example', delta=1e-3, epsilon=epsilon)
+    return config(folder, dataset='visits', ledger=path, **settings)
+
+
+def test_a_run_is_charged_in_full_before_its_first_step(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = charged_config(tmp_path, 100.0)
+
+    def fail(*_: object) -> None:
+        account = ledger.Ledger.open(str(run.ledger)).account('visits')
+        assert [(one.run_id, one.state) for one in account.runs] == [('run', 'reserved')]
+        assert account.rho_spent == accounting.generation_rho(run.params())
+        raise OSError('the machine is gone')
+
+    monkeypatch.setattr(job, 'build', fail)
+    with pytest.raises(OSError, match='the machine is gone'):
+        job.run(run, [])
+    monkeypatch.undo()
+    # Charged until it is resumed, which is free: and then it is the run that it would have been.
+    spent = ledger.Ledger.open(str(run.ledger)).account('visits').rho_spent
+    job.run(run, [])
+    account = ledger.Ledger.open(str(run.ledger)).account('visits')
+    assert account.rho_spent == spent
+    assert [one.state for one in account.runs] == ['settled']
+    entry = report_of(run).ledger
+    assert entry == account.entry(account.runs[0])
+    # The address of the ledger is nothing to the public, its name for the records is.
+    released = b''.join(path.read_bytes() for path in pathlib.Path(str(run.output)).glob('*.*'))
+    assert b'visits' in released and b'ledger.db' not in released
+
+
+def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
+    first_run = charged_config(tmp_path, 100.0)
+    job.run(first_run, [])
+    second = dataclasses.replace(first_run, output=str(tmp_path / 'second'), run_id='second')
+    job.run(second, [])
+    entry = report_of(second).ledger
+    assert entry is not None and entry.run_number == 2
+    assert entry.rho_after == 2 * accounting.generation_rho(first_run.params())
+    assert entry.epsilon_after == accounting.epsilon_from_rho(entry.rho_after, 1e-3)
+    # A later run changes nothing about what an earlier one says when it is resumed.
+    before = (pathlib.Path(str(first_run.output)) / job.REPORT).read_bytes()
+    shutil.rmtree(str(first_run.output))
+    job.run(first_run, [])
+    assert (pathlib.Path(str(first_run.output)) / job.REPORT).read_bytes() == before
+
+
+def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
+    run = charged_config(tmp_path, 0.1)
+    with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
+        job.run(run, [])
+    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
+    assert ledger.Ledger.open(str(run.ledger)).account('visits').runs == ()
+
+
+def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) -> None:
+    run = charged_config(tmp_path, 100.0)
+    pathlib.Path(str(run.ledger)).unlink()
+    with pytest.raises(ConnectionError, match='Expected a ledger'):
+        job.run(run, [])
+    assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
+
+
+def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
+    run = charged_config(tmp_path, 100.0)
+    job.run(run, [])
+    shutil.rmtree(run.resolved_work_dir)
+    shutil.rmtree(str(run.output))
+    with pytest.raises(ValueError, match='two corpora would be released for one price'):
+        job.run(run, [])
+    assert not list(pathlib.Path(str(run.output), 'data').iterdir())
 
 
 # --- Refusals --------------------------------------------------------------------
