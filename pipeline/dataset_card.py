@@ -94,7 +94,7 @@ def render_card(
             {'config_name': 'default', 'data_files': [{'split': 'train', 'path': DATA_FILES}]},
         ],
     }
-    corpus = privacy_report.corpus
+    corpus, together = privacy_report.corpus, privacy_report.covered_together
     unit = 'user' if privacy_report.mechanism['unit'] == 'user' else 'record'
     parts = [
         '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
@@ -105,6 +105,7 @@ def render_card(
         f'> {_escape(privacy_report.guarantee)}',
         f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
         _escape(privacy_report.delta_relation),
+        *([f'**All runs on these records.** {_escape(together)}'] if together else []),
         'The whole account, with every setting and a way to check the arithmetic, is in '
         '[privacy_report.html](privacy_report.html) and, for programs, '
         '[privacy_report.json](privacy_report.json).',
@@ -127,9 +128,7 @@ def render_card(
         '## Labels',
         _labels(privacy_report.plan, unit),
         '## What the guarantee does not say',
-        '\n'.join(
-            f'- {_escape(line)}' for line in (*privacy_report.limits, *privacy_report.data_accesses[1:])
-        ),
+        '\n'.join(f'- {_escape(line)}' for line in (*privacy_report.limits, *privacy_report.not_covered)),
     ]
     return '\n\n'.join(parts) + '\n'
 

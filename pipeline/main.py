@@ -24,11 +24,14 @@ import rich.markup
 import rich.table
 import typer
 
+from pipeline import ledger_commands
 from pipeline import plan as plan_lib
+from pipeline.budget import BudgetExceeded
 from pipeline.config import JobConfig, read_config
 
 EXIT_FAILED = 1  # a run started and did not finish
 EXIT_USAGE = 2  # the request cannot be carried out as given
+EXIT_BUDGET = 3  # the dataset's budget does not allow it: where a schedule stops, and no fault
 # What native libraries write past Python while they load, when it is no more than information.
 # TensorFlow also misses a GPU on machines without one: it only tokenizes here, on the CPU.
 _CHATTER = re.compile(
@@ -44,6 +47,7 @@ app = typer.Typer(
     rich_markup_mode='rich',
     pretty_exceptions_enable=False,
 )
+app.add_typer(ledger_commands.app, name='ledger')
 
 
 def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -99,13 +103,19 @@ def plan(config: ConfigFlag = None, as_json: JsonFlag = False, **flags: Any) -> 
     """Say what a run would release and cost, before anything is read or paid.
 
     Give --epsilon and it solves for the private tokens of a batch, or give
-    --max-private-tokens and it answers with epsilon.
+    --max-private-tokens and it answers with epsilon. With --dataset and --ledger it asks
+    whether the run would fit into what is left, and ends with 3 where it would not.
     """
-    run_plan = plan_lib.plan_run(_config(config, flags))
+    job_config = _config(config, flags)
+    run_plan = plan_lib.plan_run(job_config)
+    if job_config.dataset is not None:
+        run_plan = dataclasses.replace(run_plan, budget=plan_lib.ask_ledger(job_config))
     if as_json:
         print(run_plan.to_json())
     else:
         _print_plan(run_plan)
+    if run_plan.budget is not None and not run_plan.budget.fits:
+        raise typer.Exit(EXIT_BUDGET)
 
 
 @app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})
@@ -143,9 +153,23 @@ def generate(
         job.generator_settings(job_config).check_prompts(job_config.label_values)
     with progress.watch(job_config.resolved_work_dir, console):
         job.run(job_config, context.args)
+    if not job.is_finished(job_config):
+        # A template's launcher only submits.
+        console.print(f'Submitted. The report will be in {job_config.output}.', soft_wrap=True)
+        return
     _show_report(str(job_config.output), as_json=as_json, quiet=quiet)
-    restricted = pathlib.Path(job_config.resolved_work_dir) / 'restricted_report.html'
+    restricted = f'{job_config.resolved_work_dir}/restricted_report.html'
     console.print(f"The curator's own report, never for release: {restricted}", soft_wrap=True)
+    if job_config.dataset is not None and not console.quiet:
+        from pipeline.ledger import Ledger
+
+        try:
+            account = Ledger.open(str(job_config.ledger)).account(job_config.dataset)
+        except ConnectionError as error:
+            # The run is over, and was charged before it began.
+            console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)
+        else:
+            ledger_commands.print_spent(account, console)
 
 
 @app.command()
@@ -413,15 +437,19 @@ def _audit(
 
 
 def _read_report(output: str) -> Any:
-    from models.privacy.report import PrivacyReport
+    from apache_beam.io.filesystems import FileSystems
 
-    path = pathlib.Path(output) / 'privacy_report.json'
-    if not path.is_file():
+    from models.privacy.report import PrivacyReport
+    from transforms.durable import read_file
+
+    path = FileSystems.join(output, 'privacy_report.json')
+    try:
+        return PrivacyReport.from_json(read_file(path).decode())
+    except FileNotFoundError as error:
         raise FileNotFoundError(
             f'Expected the corpus folder of a finished run, got no privacy_report.json in {output!r}. '
             'Give the folder that --output named.'
-        )
-    return PrivacyReport.from_json(path.read_text(encoding='utf-8'))
+        ) from error
 
 
 def _show_report(output: str, *, as_json: bool, quiet: bool) -> None:
@@ -468,9 +496,31 @@ def _print_plan(run_plan: plan_lib.RunPlan) -> None:
         rows.append(
             ('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated')
         )
+    if run_plan.budget is not None:
+        rows += _budget_rows(run_plan.budget)
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
+
+
+def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
+    """The ledger's answer as rows of the plan's table."""
+    from models.privacy.report import format_down, format_exact, format_up
+
+    if answer.is_charged:
+        verdict = 'was charged already: resuming it is free'
+    else:
+        verdict = 'fits' if answer.fits else 'DOES NOT FIT: it would not start'
+    left = f'ρ = {format_down(answer.rho_left)} left {"now" if not answer.fits else "after it"}'
+    return [
+        ('Budget', f'{answer.dataset}: {verdict}'),
+        ('', f'ρ = {format_up(answer.rho_spent)} of {format_down(answer.rho_budget)} spent, {left}'),
+        (
+            '',
+            f'which is ε = {format_down(answer.epsilon_left)} at δ = {format_exact(answer.delta)} '
+            'for one more run',
+        ),
+    ]
 
 
 def _silence_libraries() -> None:
@@ -534,7 +584,7 @@ def _without_chatter() -> Iterator[None]:
 
 
 def main() -> None:
-    """Runs the command line; errors of the request print one line and exit with 2."""
+    """Runs the command line; errors of the request print one line and exit with 2, of the budget with 3."""
     try:
         # A command's own `typer.Exit` comes back as its code.
         sys.exit(app(standalone_mode=False))
@@ -542,7 +592,9 @@ def main() -> None:
         sys.exit(stop.exit_code)
     except typer.Abort:
         sys.exit(130)
-    except (ValueError, FileNotFoundError, FileExistsError, PermissionError) as error:
+    except BudgetExceeded as error:
+        _fail(error, EXIT_BUDGET)
+    except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ConnectionError) as error:
         _fail(error, EXIT_USAGE)
     except Exception as error:  # noqa: BLE001 - a run's own failure; usage errors of typer among them
         show = getattr(error, 'show', None)

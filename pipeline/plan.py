@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from typing import Literal
 
 from models.privacy import accounting
@@ -17,6 +18,32 @@ CPU_SECONDS_PER_LOGIT = 4e-9
 
 
 Guarantee = Literal['differential privacy', 'ex-post', 'none']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetAnswer:
+    """Whether a run fits into what its dataset's ledger has left. All fields are public.
+
+    Attributes:
+        dataset: Name under which the ledger keeps the records' budget.
+        fits: Whether the run may start.
+        is_charged: Whether it was charged already; resuming it is free.
+        rho_budget: What all runs on the dataset may cost.
+        rho_spent: What the runs that were charged cost.
+        rho_left: What is left for further runs once this one is charged; where it does not
+            fit, what is left now.
+        epsilon_left: epsilon of one further run that takes all of `rho_left`.
+        delta: The dataset's, for `epsilon_left`.
+    """
+
+    dataset: str
+    fits: bool
+    is_charged: bool
+    rho_budget: float
+    rho_spent: float
+    rho_left: float
+    epsilon_left: float
+    delta: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +68,7 @@ class RunPlan:
         expected_private_tokens: r times `expected_batches`.
         expected_cpu_hours: Decoding on two CPU cores, up to the cap on all tokens; a rough
             estimate from the model's size.
+        budget: What the ledger says of it; None where no ledger was asked.
     """
 
     max_private_tokens: int
@@ -56,6 +84,7 @@ class RunPlan:
     expected_batches: int | None
     expected_private_tokens: int | None
     expected_cpu_hours: float | None
+    budget: BudgetAnswer | None = None
 
     def to_json(self) -> str:
         """The plan as one JSON object."""
@@ -90,6 +119,59 @@ def guarantee_of(config: JobConfig) -> Guarantee:
     return 'ex-post' if config.aggregate == 'median' else 'differential privacy'
 
 
+def rho_by_stage(config: JobConfig) -> dict[str, float]:
+    """What a ledger charges for: the price of each stage in zCDP, for the cap r.
+
+    Raises:
+        ValueError: The aggregate has no price in advance.
+    """
+    return {
+        'centers': config.centers_rho,
+        'noisy_counts': config.noisy_count_rho,
+        'generation': accounting.generation_rho(config.params()),
+    }
+
+
+def ask_ledger(config: JobConfig) -> BudgetAnswer:
+    """Asks the config's ledger whether the run may start; nothing is written.
+
+    A config without an output and a run id is taken for a run of a new name.
+
+    Raises:
+        ValueError: The config names no ledger; the ledger does not hold the dataset, holds
+            it for another unit, or holds another run of this name.
+        ConnectionError: The ledger is not there.
+    """
+    if config.dataset is None or config.ledger is None:
+        raise ValueError(
+            f'Expected dataset and ledger, got dataset={config.dataset!r}, ledger={config.ledger!r}. '
+            'Give --dataset NAME --ledger FILE.'
+        )
+    # Not at the top: a plan without a ledger answers at once.
+    from pipeline.ledger import BudgetExceeded, Ledger
+
+    ledger = Ledger.open(config.ledger)
+    run_id = None if config.run_id is None and config.output is None else config.resolved_run_id
+    account = ledger.account(config.dataset)
+    rho, fits = math.fsum(rho_by_stage(config).values()), True
+    try:
+        ledger.check(config.dataset, run_id=run_id, unit=config.unit, rho=rho)
+    except BudgetExceeded:
+        fits = False
+    is_charged = run_id is not None and account.run(run_id) is not None
+    left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else rho))
+    return BudgetAnswer(
+        dataset=config.dataset,
+        fits=fits,
+        is_charged=is_charged,
+        rho_budget=account.dataset.rho_budget,
+        rho_spent=account.rho_spent,
+        rho_left=left,
+        epsilon_left=accounting.epsilon_from_rho(left, account.dataset.delta),
+        delta=account.dataset.delta,
+    )
+
+
 def plan_run(config: JobConfig) -> RunPlan:
     """Prices a run from its config alone."""
     params = config.params()
@@ -97,7 +179,7 @@ def plan_run(config: JobConfig) -> RunPlan:
     guarantee = guarantee_of(config)
     rho_total = epsilon = closed_form = None
     if guarantee == 'differential privacy':
-        rho_total = config.noisy_count_rho + config.centers_rho + accounting.generation_rho(params)
+        rho_total = math.fsum(rho_by_stage(config).values())
         epsilon = accounting.epsilon_from_rho(rho_total, config.resolved_delta)
         closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
     batches = expected_batches(config)

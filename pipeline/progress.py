@@ -6,17 +6,20 @@ shown at all (METHOD 8). Finished batches and their tokens are outputs, and may.
 
 import contextlib
 import json
-import pathlib
 import threading
 import time
 from collections.abc import Iterator
 
 import rich.console
 import rich.progress
+from apache_beam.io.filesystems import FileSystems
 
+from transforms.durable import is_local, list_files, read_file
 from transforms.generate import BATCHES_FOLDER
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+# Of a bucket each look is a request, which takes time and is charged.
+_SECONDS_BETWEEN_REMOTE_LOOKS = 15.0
 
 
 @contextlib.contextmanager
@@ -24,7 +27,7 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
     """Shows batches, tokens, rate and time left while the body runs; silent off a terminal.
 
     Args:
-        work_dir: The curator's folder, local.
+        work_dir: The curator's folder, on any filesystem that Beam knows.
         console: Where to; nothing is shown where it is quiet or not a terminal.
     """
     if console.quiet or not console.is_terminal:
@@ -43,9 +46,7 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
     done = threading.Event()
     with display:
         task = display.add_task('Decoding', total=None, planned='?', tokens=0, rate=0.0)
-        looker = threading.Thread(
-            target=_look, args=(pathlib.Path(work_dir), display, task, done), daemon=True
-        )
+        looker = threading.Thread(target=_look, args=(work_dir, display, task, done), daemon=True)
         looker.start()
         try:
             yield
@@ -55,25 +56,33 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
 
 
 def _look(
-    work_dir: pathlib.Path, display: rich.progress.Progress, task: rich.progress.TaskID, done: threading.Event
+    work_dir: str, display: rich.progress.Progress, task: rich.progress.TaskID, done: threading.Event
 ) -> None:
     """Counts finished batches until the run is done."""
-    seen: dict[str, int] = {}
+    pause = _SECONDS_BETWEEN_LOOKS if is_local(work_dir) else _SECONDS_BETWEEN_REMOTE_LOOKS
+    tokens: dict[str, int] = {}
+    planned: int | None = None
     began, earlier = time.monotonic(), None
     while True:
-        finished = done.wait(_SECONDS_BETWEEN_LOOKS)
-        for path in (work_dir / BATCHES_FOLDER).glob('*.json'):
-            if path.name not in seen:
-                rows = json.loads(path.read_text(encoding='utf-8'))
-                seen[path.name] = sum(row['private_tokens'] + row['public_tokens'] for row in rows)
-        tokens = sum(seen.values())
+        finished = done.wait(pause)
+        # What goes wrong here the run says itself, where it matters.
+        with contextlib.suppress(OSError, ValueError):
+            for path in list_files(FileSystems.join(work_dir, BATCHES_FOLDER), '.json'):
+                if path not in tokens:
+                    rows = json.loads(read_file(path))
+                    tokens[path] = sum(row['private_tokens'] + row['public_tokens'] for row in rows)
+            planned = planned or _planned(FileSystems.join(work_dir, 'plan.json'))
+        so_far = sum(tokens.values())
         if earlier is None:
-            earlier = tokens  # of a run that is resumed
-        plan = work_dir / 'plan.json'
-        planned = sum(json.loads(plan.read_text())['batches_per_group']) if plan.exists() else None
-        rate = (tokens - earlier) / (time.monotonic() - began)
+            earlier = so_far  # of a run that is resumed
+        rate = (so_far - earlier) / (time.monotonic() - began)
         display.update(
-            task, completed=len(seen), total=planned, planned=planned or '?', tokens=tokens, rate=rate
+            task, completed=len(tokens), total=planned, planned=planned or '?', tokens=so_far, rate=rate
         )
         if finished:
             return
+
+
+def _planned(path: str) -> int | None:
+    """Batches of the plan, once there is one."""
+    return sum(json.loads(read_file(path))['batches_per_group']) if FileSystems.exists(path) else None

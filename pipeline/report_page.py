@@ -49,6 +49,9 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         noisy=_has_noisy_counts(privacy_report),
         unit='user' if privacy_report.mechanism['unit'] == 'user' else 'record',
         delta=report.format_exact(privacy_report.delta),
+        ledger_delta=(
+            None if privacy_report.ledger is None else report.format_exact(privacy_report.ledger.delta)
+        ),
         likelihood_ratio=None if epsilon is None else _likelihood_ratio(epsilon),
     )
 
@@ -100,7 +103,7 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
         ),
         ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
         ('Delta', privacy_report.delta_relation),
-        ('Covered', _COVERED[privacy_report.statement]),
+        ('Covered', _covered(privacy_report)),
         ('Curator', 'Keeps the run key and work directory secret; the HTML page says what else has to hold.'),
     ):
         facts.add_row(text.Text(name), text.Text(value))
@@ -113,10 +116,27 @@ _BORDERS: dict[report.Statement, str] = {
     'none': 'bold red',
 }
 _COVERED: dict[report.Statement, str] = {
-    'differential privacy': 'This run. Other runs on the same records, and tuning on them, add to the cost.',
+    'differential privacy': (
+        'This run, charged to no ledger. Other runs on the same records, and tuning on them, add to the cost.'
+    ),
     'ex-post': 'This run, after the fact; the curator holds the figure. Other runs add to the loss.',
     'none': 'Nothing: publish neither the corpus nor this report.',
 }
+
+
+def _covered(privacy_report: report.PrivacyReport) -> str:
+    ledger = privacy_report.ledger
+    if ledger is None:
+        return _COVERED[privacy_report.statement]
+    before = ledger.run_number - 1
+    runs = {0: 'This run, the first', 1: 'This run and the one before it'}.get(
+        before, f'This run and the {before:,} before it'
+    )
+    return (
+        f'{runs} on {page.shorten(ledger.dataset, _MAX_TERMINAL_NAME)} in the ledger: together ε = '
+        f'{report.format_up(ledger.epsilon_after)} at δ = {report.format_exact(ledger.delta)}, ρ = '
+        f'{report.format_up(ledger.rho_after)} of {report.format_down(ledger.rho_budget)}.'
+    )
 
 
 def budget_plot(privacy_report: report.PrivacyReport) -> Plot:

@@ -13,6 +13,7 @@ import pathlib
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -103,7 +104,8 @@ def _write_gcs(path: str, data: bytes) -> None:
 
     bucket, name = gcsio.parse_gcs_path(path)
     # Beam's own client, with the credentials of the job's options.
-    client = FileSystems.get_filesystem(path)._gcsIO().client
+    files: Any = FileSystems.get_filesystem(path)
+    client = files._gcsIO().client
     blob = client.bucket(bucket).blob(name)
     with contextlib.suppress(PreconditionFailed):
         # Generation 0 is an object that does not exist.
@@ -157,15 +159,26 @@ def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
     return all(any(fnmatch.fnmatch(name, pattern) for pattern in besides) for name in names)
 
 
+def list_files(folder: str, suffix: str) -> list[str]:
+    """Files right in a folder whose names end with `suffix`; none where the folder is not there."""
+    if is_local(folder):
+        try:
+            return [entry.path for entry in os.scandir(folder) if entry.name.endswith(suffix)]
+        except FileNotFoundError:
+            return []
+    found = FileSystems.match([FileSystems.join(folder, f'*{suffix}')])[0].metadata_list
+    return [metadata.path for metadata in found]
+
+
 def remove_temporaries(folder: str) -> None:
     """Removes what writers that were killed left in a folder."""
-    if is_local(folder):
-        for path in pathlib.Path(folder).glob(f'*{TEMPORARY_SUFFIX}'):
-            path.unlink(missing_ok=True)
-        return
-    found = FileSystems.match([FileSystems.join(folder, f'*{TEMPORARY_SUFFIX}')])[0].metadata_list
-    if found:
-        FileSystems.delete([metadata.path for metadata in found])
+    if left := list_files(folder, TEMPORARY_SUFFIX):
+        # Another launcher of the run may clear the same away.
+        if is_local(folder):
+            for path in left:
+                pathlib.Path(path).unlink(missing_ok=True)
+        else:
+            FileSystems.delete(left)
 
 
 def draw_once(path: str, draw: Callable[[], str]) -> str:

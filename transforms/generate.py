@@ -40,23 +40,51 @@ def write_batch(
 
 
 def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
-    """The examples of a finished batch; None where it is not finished."""
+    """The examples of a finished batch; None where it is not finished.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
     path = batch_path(work_dir, batch_id)
     if not FileSystems.exists(path):
         return None
-    return [SyntheticExample(**row) for row in json.loads(read_file(path))]
+    data = read_file(path)
+    try:
+        return [SyntheticExample(**row) for row in json.loads(data)]
+    except (TypeError, ValueError):
+        pass
+    # Outside of the handler: that error holds the text.
+    raise ValueError(_damaged(BATCHES_FOLDER, batch_id))
+
+
+def _damaged(folder: str, batch_id: str) -> str:
+    return (
+        f'Expected batch {batch_id} whole, got a damaged file={folder}/{batch_id}.json in the work '
+        f'directory. Remove it there from {BATCHES_FOLDER} and {LOSSES_FOLDER} and repeat the command: '
+        'the batch is decoded again with the same noise.'
+    )
 
 
 def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
-    """The losses of a finished batch of a median run."""
-    values = json.loads(read_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json')))
-    return BatchLoss(
-        batch_id=values['batch_id'],
-        minus_log_alpha=tuple(values['minus_log_alpha']),
-        log_beta=tuple(values['log_beta']),
-        places=tuple(values['places']),
-        is_private=tuple(values['is_private']),
-    )
+    """The losses of a finished batch of a median run.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    data = read_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json'))
+    try:
+        values = json.loads(data)
+        return BatchLoss(
+            batch_id=values['batch_id'],
+            minus_log_alpha=tuple(values['minus_log_alpha']),
+            log_beta=tuple(values['log_beta']),
+            places=tuple(values['places']),
+            is_private=tuple(values['is_private']),
+        )
+    except (KeyError, TypeError, ValueError):
+        pass
+    # Outside of the handler: that error holds the losses.
+    raise ValueError(_damaged(LOSSES_FOLDER, batch_id))
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -89,7 +117,7 @@ class GenerateText(beam.PTransform):
         decode = beam.ParDo(_Decode(self.settings, self.work_dir))
         if self.accelerator is not None:
             # On this leaf alone: a hint on a composite would ask for accelerators to group with.
-            decode = decode.with_resource_hints(accelerator=self.accelerator)
+            decode.with_resource_hints(accelerator=self.accelerator)
         decoded = (
             batches
             # Accelerator workers should not also read and group.

@@ -36,11 +36,14 @@ CountSource = Literal['declared', 'noisy']
 CentersSource = Literal['public', 'k-means', 'dp-k-means']
 Statement = Literal['differential privacy', 'ex-post', 'none']
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RESTRICTED_REPORT_SCHEMA = 'dp-corpus/restricted-report'
 RELEASABLE = 'Anyone may read this report.'
 RESEARCH_ONLY = 'Research only: never publish it or its corpus.'
+_TOGETHER = 'Covered together: '
+# Relative slack of a budget: decimal numbers are not exact in binary.
+BUDGET_SLACK = 1e-12
 RESTRICTED = 'Restricted to the curator. It holds true counts: never publish it.'
 
 
@@ -167,6 +170,61 @@ class Clusters:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """What the ledger says of a run: the runs on the dataset up to this one, and their sum.
+
+    A function of what was charged up to this run alone, so it stays the same whatever
+    is charged later, and a resumed run gives the same report. All of it is public.
+
+    Attributes:
+        dataset: Name under which the ledger keeps the records' budget.
+        run_number: Place of this run among those charged to the dataset, from 1.
+        rho_before: zCDP cost of all runs before it.
+        rho: That of this run.
+        rho_after: Their sum, which holds for all these runs together.
+        epsilon_after: The same at `delta`, by the optimal-α bound.
+        delta: The dataset's, which need not be that of the run.
+        rho_budget: What the dataset's runs might cost when this one was charged.
+        epsilon_budget: The budget as it was given, where it was given so; None otherwise.
+    """
+
+    dataset: str
+    run_number: int
+    rho_before: float
+    rho: float
+    rho_after: float
+    epsilon_after: float
+    delta: float
+    rho_budget: float
+    epsilon_budget: float | None
+
+    def __post_init__(self) -> None:
+        if self.run_number < 1 or (self.rho_before > 0) != (self.run_number > 1) or not self.rho > 0:
+            raise ValueError(
+                'Expected a first run with nothing before it, or a later one with a cost before it, got '
+                f'run_number={self.run_number!r}, rho_before={self.rho_before!r}, rho={self.rho!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        epsilon = accounting.epsilon_from_rho(self.rho_after, self.delta)
+        if not (
+            math.isclose(self.rho_before + self.rho, self.rho_after, rel_tol=1e-9)
+            and math.isclose(epsilon, self.epsilon_after, rel_tol=1e-6)
+        ):
+            raise ValueError(
+                'Expected rho_after to be the sum and epsilon_after to follow from it, got '
+                f'rho_after={self.rho_after!r}, sum={self.rho_before + self.rho!r}, '
+                f'epsilon_after={self.epsilon_after!r}, computed={epsilon!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        # Twice the slack: the sum is rounded here, and exact where the ledger decides.
+        if not self.rho_after <= self.rho_budget * (1 + 2 * BUDGET_SLACK):
+            raise ValueError(
+                f'Expected runs within their budget, got rho_after={self.rho_after!r}, '
+                f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusTotals:
     """Totals of the corpus, a function of the mechanism's output alone.
 
@@ -217,6 +275,8 @@ class PrivacyReport:
         limits: What the guarantee does not say.
         plan: Batches and noisy counts by group.
         clusters: Where the groups' clusters come from; None without clusters.
+        ledger: The runs on the same records so far, this one included; None where the run
+            was charged to no ledger, as one without a price in advance never is.
         corpus: Totals of the output.
         mechanism: Every field of `MechanismParams`.
         settings: Every other public setting of the run.
@@ -227,7 +287,7 @@ class PrivacyReport:
     A whole sample, as YAML (`to_json` writes the same keys in the same order)::
 
         schema: dp-corpus/privacy-report
-        schema_version: 2
+        schema_version: 3
         audience: Anyone may read this report.
         run_id: visits-2025-06
         statement: differential privacy
@@ -248,8 +308,14 @@ class PrivacyReport:
           can learn.'
         data_accesses:
         - 'Covered: this run, from reading the records to the corpus and this report.'
-        - 'Not covered: other runs on the same records. Their costs add up (ρ by ρ), and no ledger
-          of them is kept in this version.'
+        - 'Covered together: all 2 runs on dataset ''visits'' that the ledger has charged up to and including
+          this one are together ρ-zCDP for ρ = 0.544, hence (ε = 5.48, δ = 1e-6)-differentially private,
+          under adding or removing any one record, for all their outputs taken as one. Where the cost
+          of a run, or whether to start it, was decided by outputs of earlier ones, the budget bounds
+          all of them in place of the sum: ρ = 1.06, or ε = 8 at this δ. The ledger starts no run past
+          it.'
+        - 'Not covered: runs on the same records that were not charged to this ledger under this name,
+          and runs charged after this one, whose reports state the sum anew.'
         - 'Not covered: choosing the settings. Looking at the records, or at the output of trial runs
           on them, to tune a setting is a further access.'
         mechanism_output: All tokens of all batches, in order, with where each example ends and how
@@ -311,7 +377,7 @@ class PrivacyReport:
         - The model was not trained on these records.
         - The run key stays secret; the work directory, its logs and the restricted report are not
           published.
-        - Runs on the same records share a budget that the curator keeps.
+        - Every run on these records is charged to the same ledger under the same name, 'visits'.
         limits:
         - It does not say that the text is true, fair or harmless, nor that it resembles the records.
         - 'It does not hide what is common to many records: learning that is the purpose.'
@@ -330,6 +396,16 @@ class PrivacyReport:
           batches: 3
           noisy_count: 771
         clusters: null
+        ledger:
+          dataset: visits
+          run_number: 2
+          rho_before: 0.25
+          rho: 0.29335063437139564
+          rho_after: 0.5433506343713956
+          epsilon_after: 5.473330917014997
+          delta: 1.0e-06
+          rho_budget: 1.0523580045569878
+          epsilon_budget: 8.0
         corpus:
           examples: 96
           private_tokens: 1412
@@ -416,6 +492,7 @@ class PrivacyReport:
     limits: tuple[str, ...]
     plan: tuple[GroupPlan, ...]
     clusters: Clusters | None
+    ledger: LedgerEntry | None
     corpus: CorpusTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
@@ -437,6 +514,14 @@ class PrivacyReport:
                 f"'differential privacy' alone, got statement={self.statement!r}, epsilon={self.epsilon!r}, "
                 f'rho_total={self.rho_total!r}. Build the report with build_privacy_report; do not edit it.'
             )
+        if self.ledger is not None and (
+            self.rho_total is None or not math.isclose(self.ledger.rho, self.rho_total, rel_tol=1e-9)
+        ):
+            raise ValueError(
+                'Expected the ledger to have charged what the run costs, got '
+                f'charged={self.ledger.rho!r}, rho_total={self.rho_total!r}. A run without a price in '
+                'advance is charged to no ledger: pass none.'
+            )
         if self.rho_total is None or self.epsilon is None:
             return
         stages = math.fsum(cost for cost in costs if cost is not None)
@@ -456,6 +541,17 @@ class PrivacyReport:
     def audience(self) -> str:
         """Who may read the report, in a sentence."""
         return RESEARCH_ONLY if self.statement == 'none' else RELEASABLE
+
+    @property
+    def covered_together(self) -> str | None:
+        """What holds of all runs on the same records up to this one; None without a ledger."""
+        found = [access for access in self.data_accesses if access.startswith(_TOGETHER)]
+        return found[0][len(_TOGETHER)].upper() + found[0][len(_TOGETHER) + 1 :] if found else None
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """The accesses of `data_accesses` that no figure of this report speaks of."""
+        return tuple(access for access in self.data_accesses if access.startswith('Not covered'))
 
     def to_json(self) -> str:
         """The report as JSON text, keys in the order of the fields, newline at the end."""
@@ -606,7 +702,7 @@ class RestrictedReport:
 
         {
           "schema": "dp-corpus/restricted-report",
-          "schema_version": 2,
+          "schema_version": 3,
           "audience": "Restricted to the curator. It holds true counts: never publish it.",
           "run_id": "visits-2025-06",
           "records_read": 1201,
@@ -663,6 +759,7 @@ def build_privacy_report(
     noisy_counts_rho: float = 0.0,
     clusters: Clusters | None = None,
     declared_units: int | None = None,
+    ledger: LedgerEntry | None = None,
 ) -> PrivacyReport:
     """The report of a finished run, from public values alone.
 
@@ -680,12 +777,14 @@ def build_privacy_report(
             without clusters.
         declared_units: Public number of records (of users, under the user unit), for
             the comparison with delta; None takes the sum of the noisy counts.
+        ledger: What reserving the run's budget returned; None where it was not charged.
 
     Raises:
-        ValueError: delta outside (0, 1); noisy counts without a cost or a cost without
-            them; a plan whose clusters are not those that `clusters` keeps; a setting
-            that is not a plain finite value, that repeats a mechanism setting, or that
-            bears the name of a restricted field.
+        ValueError: delta outside (0, 1); noisy counts without a cost or a cost without them;
+            a plan whose clusters are not those that `clusters` keeps; a ledger that charged
+            another cost, or a run without a price in advance; a setting that is not a plain
+            finite value, that repeats a mechanism setting, or that bears the name of a
+            restricted field.
     """
     plan = tuple(plan)
     counted = [group.noisy_count is not None for group in plan]
@@ -737,7 +836,7 @@ def build_privacy_report(
         units=units,
         units_source=source,
         dp_setting=_dp_setting(statement),
-        data_accesses=_data_accesses(statement),
+        data_accesses=_data_accesses(statement, ledger, one),
         mechanism_output=(
             'All tokens of all batches, in order, with where each example ends and how many of its tokens '
             'are private and public'
@@ -752,10 +851,11 @@ def build_privacy_report(
         stages=stages,
         sensitivities=_sensitivities(params, noisy_counts_rho, clusters),
         assumptions_enforced=_assumptions_enforced(params, noisy_counts_rho, clusters),
-        assumptions_of_curator=_assumptions_of_curator(params, declared_units, clusters),
+        assumptions_of_curator=_assumptions_of_curator(params, declared_units, clusters, ledger),
         limits=_limits(params, statement),
         plan=plan,
         clusters=clusters,
+        ledger=ledger,
         corpus=corpus,
         mechanism=mechanism,
         settings=dict(settings),
@@ -807,6 +907,16 @@ def format_up(value: float, digits: int = 3) -> str:
     # 1 part in 10¹² of slack, or the binary form of 0.3 would show as 0.301.
     exact = decimal.Decimal(value) * (1 - decimal.Decimal('1e-12'))
     return _plain(exact, decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING))
+
+
+def format_down(value: float, digits: int = 3) -> str:
+    """`value` at so many significant digits, rounded downwards: what is left is no more than shown.
+
+    >>> format_down(2.9399), format_down(0.3), format_down(0.0)
+    ('2.93', '0.3', '0')
+    """
+    exact = decimal.Decimal(value) * (1 + decimal.Decimal('1e-12'))
+    return _plain(exact, decimal.Context(prec=digits, rounding=decimal.ROUND_FLOOR))
 
 
 def format_exact(value: float) -> str:
@@ -868,16 +978,54 @@ def _dp_setting(statement: Statement) -> str:
     )
 
 
-def _data_accesses(statement: Statement) -> tuple[str, ...]:
+def _data_accesses(statement: Statement, ledger: LedgerEntry | None, one: str) -> tuple[str, ...]:
     if statement == 'none':
         return ('Covered: nothing, since there is no guarantee.',)
-    add_up = 'costs add up (ρ by ρ)' if statement == 'differential privacy' else 'losses add up'
-    return (
-        'Covered: this run, from reading the records to the corpus and this report.',
-        f'Not covered: other runs on the same records. Their {add_up}, and no ledger of them is kept in '
-        'this version.',
+    covered = 'Covered: this run, from reading the records to the corpus and this report.'
+    tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
-        'them, to tune a setting is a further access.',
+        'them, to tune a setting is a further access.'
+    )
+    if ledger is None:
+        add_up = 'costs add up (ρ by ρ)' if statement == 'differential privacy' else 'losses add up'
+        others = (
+            f'Not covered: other runs on the same records. Their {add_up}, and this run was not charged to a '
+            'ledger.'
+        )
+        return covered, others, tuning
+    return (
+        covered,
+        f'{_TOGETHER}{_cumulative_guarantee(ledger, one)}',
+        'Not covered: runs on the same records that were not charged to this ledger under this name, and '
+        'runs charged after this one, whose reports state the sum anew.',
+        tuning,
+    )
+
+
+def _cumulative_guarantee(ledger: LedgerEntry, one: str) -> str:
+    """What holds of all runs on the dataset up to this one, in words; numbers rounded upwards."""
+    delta = format_exact(ledger.delta)
+    given = ledger.epsilon_budget
+    if given is None:
+        shown = format_up(accounting.epsilon_from_rho(ledger.rho_budget, ledger.delta))
+    else:
+        shown = format_exact(given)
+    budget = f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+    figures = (
+        f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence (ε = {format_up(ledger.epsilon_after)}, '
+        f'δ = {delta})-differentially private, under adding or removing any one {one}'
+    )
+    if ledger.run_number == 1:
+        return (
+            f"the first run on dataset '{ledger.dataset}' that the ledger has charged is this one, and is "
+            f'{figures}. The ledger starts no run past its budget of {budget}.'
+        )
+    # A sum that depends on outputs bounds nothing by itself; a budget set in advance does (README, 7).
+    return (
+        f"all {ledger.run_number:,} runs on dataset '{ledger.dataset}' that the ledger has charged up to and "
+        f'including this one are together {figures}, for all their outputs taken as one. Where the cost of a '
+        'run, or whether to start it, was decided by outputs of earlier ones, the budget bounds all of them '
+        f'in place of the sum: {budget}. The ledger starts no run past it.'
     )
 
 
@@ -1166,7 +1314,10 @@ def _aggregation_in_words(params: MechanismParams) -> tuple[str, ...]:
 
 
 def _assumptions_of_curator(
-    params: MechanismParams, declared_units: int | None, clusters: Clusters | None
+    params: MechanismParams,
+    declared_units: int | None,
+    clusters: Clusters | None,
+    ledger: LedgerEntry | None,
 ) -> tuple[str, ...]:
     rows = [
         'The labels, the public prompt and every setting were chosen without looking at the records; the '
@@ -1199,7 +1350,10 @@ def _assumptions_of_curator(
     rows += [
         'The model was not trained on these records.',
         'The run key stays secret; the work directory, its logs and the restricted report are not published.',
-        'Runs on the same records share a budget that the curator keeps.',
+        'Runs on the same records share a budget that the curator keeps.'
+        if ledger is None
+        else 'Every run on these records is charged to the same ledger under the same name, '
+        f"'{ledger.dataset}'.",
     ]
     return tuple(rows)
 

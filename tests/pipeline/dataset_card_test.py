@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from models.privacy import report
+from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, PrivacyReport
+from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from models.records import SyntheticExample
 from pipeline import dataset_card, report_page
 
@@ -272,3 +272,17 @@ def test_datasets_loads_the_folder_as_the_card_says(tmp_path: pathlib.Path) -> N
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f'{list(dataset_card.COLUMNS)} 3 True'
+
+
+def test_the_card_of_a_charged_run_says_what_all_runs_are_together() -> None:
+    rho = typing.cast(float, make().rho_total)
+    entry = LedgerEntry(
+        dataset='visits_*2025*', run_number=2, rho_before=0.5, rho=rho, rho_after=0.5 + rho,
+        epsilon_after=accounting.epsilon_from_rho(0.5 + rho, 1e-6), delta=1e-6, rho_budget=2.0,
+        epsilon_budget=None,
+    )  # fmt: skip
+    body = split(dataset_card.render_card(make(ledger=entry)))[1]
+    assert "**All runs on these records.** All 2 runs on dataset 'visits\\_\\*2025\\*'" in body
+    limits = body.partition('## What the guarantee does not say')[2]
+    assert 'Covered' not in limits and 'not charged to this ledger' in limits
+    assert 'All runs on these records' not in dataset_card.render_card(make())

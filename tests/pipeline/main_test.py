@@ -14,7 +14,9 @@ from launch import demo_records
 from models import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main
-from pipeline.config import EMBEDDED
+from pipeline import plan as plan_lib
+from pipeline.config import EMBEDDED, JobConfig
+from pipeline.ledger import Ledger
 
 CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
 SMALL = (
@@ -246,6 +248,43 @@ def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path
         output.parent / 'out.curator' / 'errors' / re.findall(r'run\.\w+\.txt', found['error'])[0]
     ).read_text()
     assert 'Traceback' in details and str(checkpoint) in details
+
+
+@needs_model
+def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
+    tmp_path: pathlib.Path, demo: pathlib.Path
+) -> None:
+    where = str(tmp_path / 'ledger.db')
+    price = plan_lib.plan_run(
+        JobConfig(batches_per_label=1, batch_size=8, max_private_tokens=8, delta=1e-3)
+    ).rho_total
+    assert price is not None
+    # Room for one run and a half.
+    Ledger.create(where).add_dataset('demo', unit='example', delta=1e-3, rho=1.5 * price)
+    charged = ('generate', '--input', str(demo), *SMALL, '--dataset', 'demo', '--ledger', where)
+    done = dp_corpus(*charged, '--output', str(tmp_path / 'first'))
+    assert done.returncode == 0, done.stderr
+    account = Ledger.open(where).account('demo')
+    assert [(run.run_id, run.rho, run.state) for run in account.runs] == [('shown', price, 'settled')]
+    assert re.search(r'Ledger, demo: 1 run for ρ = [\d.]+ of [\d.]+, together ε = [\d.]+', done.stderr)
+    released = PrivacyReport.from_json((tmp_path / 'first' / 'privacy_report.json').read_text())
+    assert released.ledger == account.entry(account.runs[0])
+    assert where not in (tmp_path / 'first' / 'privacy_report.html').read_text()
+
+    again = dp_corpus(*charged, '--output', str(tmp_path / 'first'), '--quiet')
+    assert (again.returncode, again.stdout, again.stderr) == (0, '', '')
+
+    second = tmp_path / 'second'
+    refused = dp_corpus(*charged, '--output', str(second), '--run-id', 'second', '--json')
+    assert refused.returncode == 3
+    found = one_object(refused.stdout)
+    assert found['exit_code'] == 3 and 'nothing is read or sampled' in found['error']
+    assert not second.exists() and not second.with_name('second.curator').exists()
+    assert Ledger.open(where).account('demo').runs == account.runs
+
+    lost = dp_corpus(*charged[:-1], f'{where}.lost', '--output', str(second), '--run-id', 'second')
+    assert lost.returncode == 2 and 'which is not there' in lost.stderr
+    assert not second.exists() and not pathlib.Path(f'{where}.lost').exists()
 
 
 # --- centers and clusters --------------------------------------------------------

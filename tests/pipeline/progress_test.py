@@ -12,7 +12,8 @@ import rich.console
 from models.batching import BatchPlan
 from models.records import SyntheticExample
 from pipeline import progress
-from transforms import generate
+from tests.object_store import object_store
+from transforms import durable, generate
 
 
 def example(batch_id: str, tokens: int) -> SyntheticExample:
@@ -95,3 +96,31 @@ def test_batches_are_read_as_they_were_written(work_dir: str) -> None:
     generate.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
     rows = json.loads(pathlib.Path(generate.batch_path(work_dir, '0000-000000')).read_text())
     assert [row['private_tokens'] + row['public_tokens'] for row in rows] == [6]
+
+
+def test_a_bucket_is_watched_too_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float | None] = []
+    real = threading.Event.wait
+
+    def wait(event: threading.Event, timeout: float | None = None) -> bool:
+        if '_look' in threading.current_thread().name:
+            pauses.append(timeout)
+        return real(event, timeout)
+
+    monkeypatch.setattr(threading.Event, 'wait', wait)
+    console, screen = terminal()
+    with object_store(), progress.watch('gs://bucket/work', console):
+        plan = BatchPlan(labels=('a',), batches_per_group=(3,), noisy_counts=None, contexts_rho=0.0)
+        durable.write_file('gs://bucket/work/plan.json', plan.to_json().encode())
+        generate.write_batch('gs://bucket/work', '0000-000000', [example('0000-000000', 5)])
+    assert '1 of 3 batches' in last_line(screen) and '6 tokens' in last_line(screen)
+    # The client of the bucket waits for its own threads, without a limit.
+    assert {pause for pause in pauses if pause is not None} == {progress._SECONDS_BETWEEN_REMOTE_LOOKS}
+
+
+def test_a_damaged_batch_ends_neither_the_display_nor_the_run(work_dir: str) -> None:
+    pathlib.Path(work_dir, generate.BATCHES_FOLDER, '0000-000000.json').write_text('[{')
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        pass
+    assert '0 of ? batches' in last_line(screen)

@@ -12,9 +12,9 @@ import typing
 import pytest
 import rich.console
 
-from models.privacy import report
+from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, PrivacyReport
+from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from pipeline import page as page_lib
 from pipeline import report_page
 
@@ -89,6 +89,26 @@ def make_clustered(
 MEDIAN = dataclasses.replace(
     PARAMS, aggregate='median', clip_bound=6.0, threshold=None, threshold_noise_scale=None
 )
+
+
+def make_charged(run_number: int = 3, **changes: typing.Any) -> PrivacyReport:
+    """A report of a run that a ledger charged."""
+    rho = typing.cast(float, make().rho_total)
+    before = 0.1 * (run_number - 1)
+    entry = {
+        'dataset': 'visits',
+        'run_number': run_number,
+        'rho_before': before,
+        'rho': rho,
+        'rho_after': before + rho,
+        'epsilon_after': accounting.epsilon_from_rho(before + rho, 1e-5),
+        'delta': 1e-5,
+        'rho_budget': 2.0,
+        'epsilon_budget': None,
+    }
+    return make(ledger=LedgerEntry(**(entry | changes)))
+
+
 NASTY_REPORT = dataclasses.replace(
     make(
         run_id=NASTY,
@@ -131,6 +151,8 @@ REPORTS = [
     ),
     pytest.param(make(dataclasses.replace(PARAMS, max_private_tokens=9_000_000)), id='huge-rho'),
     pytest.param(NASTY_REPORT, id='nasty'),
+    pytest.param(make_charged(1), id='first-of-a-ledger'),
+    pytest.param(make_charged(3, dataset=NASTY[:-1].strip()), id='third-of-a-ledger'),
     pytest.param(
         make_clustered(dataclasses.replace(PARAMS, aggregate='difference', clip_bound=1.0)), id='difference'
     ),
@@ -419,3 +441,20 @@ def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> No
 
 def test_clusters_are_counted_on_the_terminal() -> None:
     assert 'in 240 clusters: label 0 1,830' in ' '.join(on_terminal(make_clustered(), 140).split())
+
+
+def test_a_charged_run_shows_what_all_runs_cost_together() -> None:
+    made = make_charged(3)
+    assert made.ledger is not None
+    epsilon, rho = (report.format_up(value) for value in (made.ledger.epsilon_after, made.ledger.rho_after))
+    seen = plain(Page(report_page.render_html(made)).text)
+    assert f'Runs on visits so far 3 ε of all of them, at δ = 10-5 {epsilon} ρ of all of them {rho}' in seen
+    terminal = ' '.join(on_terminal(made, 140).split())
+    assert (
+        f'This run and the 2 before it on visits in the ledger: together ε = {epsilon} at δ = 1e-5'
+        in terminal
+    )
+    assert f'ρ = {rho} of 2.' in terminal
+    assert 'This run, the first on visits' in ' '.join(on_terminal(make_charged(1), 140).split())
+    assert 'charged to no ledger' in on_terminal(make(), 140)
+    assert 'of all of them' not in report_page.render_html(make())

@@ -1,14 +1,21 @@
 """Files of a run: whole, once, and the same for every reader."""
 
+import errno
+import multiprocessing
 import os
 import pathlib
 import stat
 import threading
+from concurrent import futures
+from typing import Any
 
 import pytest
 
 from models.privacy.randomness import RunKey
+from tests.object_store import object_store
 from transforms import durable
+
+PROCESSES = multiprocessing.get_context('forkserver')
 
 
 def test_write_file_leaves_the_file_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
@@ -35,18 +42,155 @@ def test_write_file_shows_no_half_file(tmp_path: pathlib.Path, monkeypatch: pyte
     assert os.listdir(tmp_path) == []
 
 
-def test_concurrent_writers_leave_one_whole_file(tmp_path: pathlib.Path) -> None:
-    contents = [bytes([65 + i]) * 100_000 for i in range(8)]
-    threads = [
-        threading.Thread(target=durable.write_file, args=(str(tmp_path / 'a'), content))
-        for content in contents
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert os.listdir(tmp_path) == ['a']
-    assert (tmp_path / 'a').read_bytes() in contents
+# --- Races -----------------------------------------------------------------------
+
+WRITERS, READERS, TURNS = 4, 2, 25
+SIZE = 300_000
+
+
+@pytest.fixture(scope='module', autouse=True)
+def warm_processes() -> None:
+    """Of no effect where another module's tests have started the server that forks."""
+    PROCESSES.set_forkserver_preload(['transforms.durable', 'pytest'])
+
+
+def write_in_a_race(path: str, writer: int, starts: Any, seen: Any) -> None:
+    """One of several processes that begin to write the same file at once; says whose bytes it reads then."""
+    for turn in range(TURNS):
+        starts.wait()
+        durable.write_file(f'{path}{turn}', bytes([writer]) * SIZE)
+        seen.put((turn, durable.read_file(f'{path}{turn}')))
+
+
+def read_in_a_race(path: str, starts: Any, seen: Any) -> None:
+    """Reads the file as soon as there is one."""
+    for turn in range(TURNS):
+        starts.wait()
+        while not os.path.exists(f'{path}{turn}'):
+            pass
+        seen.put((turn, durable.read_file(f'{path}{turn}')))
+
+
+def test_of_racing_processes_exactly_one_wins_and_everyone_reads_its_bytes(tmp_path: pathlib.Path) -> None:
+    path, starts, seen = str(tmp_path / 'file'), PROCESSES.Barrier(WRITERS + READERS), PROCESSES.Queue()
+    processes = [
+        PROCESSES.Process(target=write_in_a_race, args=(path, writer, starts, seen))
+        for writer in range(WRITERS)
+    ] + [PROCESSES.Process(target=read_in_a_race, args=(path, starts, seen)) for _ in range(READERS)]
+    for process in processes:
+        process.start()
+    contents: dict[int, set[bytes]] = {}
+    for _ in range(len(processes) * TURNS):
+        turn, content = seen.get(timeout=60)
+        contents.setdefault(turn, set()).add(content)
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    wholes = [bytes([writer]) * SIZE for writer in range(WRITERS)]
+    winners = [wholes.index(content) for turn in range(TURNS) for content in contents[turn]]
+    assert len(winners) == TURNS, 'two processes read different bytes'
+    # Where one writer always is the first there is no race: chance would have it once in 4 ** 24.
+    assert len(set(winners)) > 1
+    assert sorted(os.listdir(tmp_path)) == sorted(f'file{turn}' for turn in range(TURNS))
+
+
+def test_a_writer_whose_temporary_is_cleared_away_writes_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another launcher of the same run does once its shards are written."""
+    real, cleared = os.link, []
+
+    def link(temporary: str, path: str) -> None:
+        if not cleared:
+            durable.remove_temporaries(str(tmp_path))
+            cleared.append(temporary)
+        real(temporary, path)
+
+    monkeypatch.setattr(os, 'link', link)
+    durable.write_file(str(tmp_path / 'a.json'), b'content')
+    assert os.listdir(tmp_path) == ['a.json'] and len(cleared) == 1
+    assert (tmp_path / 'a.json').read_bytes() == b'content'
+
+
+def test_a_filesystem_without_hard_links_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, 'Operation not permitted')
+
+    monkeypatch.setattr(os, 'link', refuse)
+    with pytest.raises(OSError, match='hard links'):
+        durable.write_file(str(tmp_path / 'a.json'), b'content')
+    assert os.listdir(tmp_path) == []
+
+
+def test_only_temporaries_are_cleared_away(tmp_path: pathlib.Path) -> None:
+    for name in ('a.json', 'a.json.0f.tmp', 'b.tmp'):
+        (tmp_path / name).write_bytes(b'')
+    durable.remove_temporaries(str(tmp_path))
+    durable.remove_temporaries(str(tmp_path / 'no-such-folder'))
+    assert os.listdir(tmp_path) == ['a.json']
+
+
+# --- An object store -------------------------------------------------------------
+
+
+def test_an_object_is_written_once_and_read_back() -> None:
+    with object_store() as objects:
+        path = 'gs://bucket/work/batches/a.json'
+        with pytest.raises(FileNotFoundError, match='a.json'):
+            durable.read_file(path)
+        durable.write_file(path, b'first')
+        durable.write_file(path, b'second')
+        assert durable.read_file(path) == b'first'
+        assert durable.draw_once(path, lambda: 'third') == 'first'
+        assert list(objects) == ['bucket/work/batches/a.json']
+
+
+def test_of_racing_uploads_exactly_one_wins() -> None:
+    with object_store() as objects:
+        for turn in range(5):
+            path, starts = f'gs://bucket/{turn}', threading.Barrier(WRITERS)
+
+            def upload(writer: int, path: str = path, starts: threading.Barrier = starts) -> bytes:
+                starts.wait()
+                durable.write_file(path, bytes([writer]) * SIZE)
+                return durable.read_file(path)
+
+            with futures.ThreadPoolExecutor(WRITERS) as pool:
+                assert len(set(pool.map(upload, range(WRITERS)))) == 1
+        # A generation for each object: nothing was replaced.
+        assert sorted(generation for generation, _ in objects.values()) == list(range(2, 7))
+
+
+def test_folders_of_an_object_store() -> None:
+    with object_store():
+        durable.make_folder('gs://bucket/work', private=True)
+        assert durable.is_empty('gs://bucket/work')
+        for name in (
+            'work/run.json.0f.tmp',
+            'work/batches/a.json',
+            'work/batches/b.json',
+            'work/batches/b.tmp',
+        ):
+            durable.write_file(f'gs://bucket/{name}', b'')
+        assert not durable.is_empty('gs://bucket/work', besides=('*.tmp',))
+        assert durable.is_empty('gs://bucket/work', besides=('*.tmp', '*.json'))
+        expected = ['gs://bucket/work/batches/a.json', 'gs://bucket/work/batches/b.json']
+        assert sorted(durable.list_files('gs://bucket/work/batches', '.json')) == expected
+        durable.remove_temporaries('gs://bucket/work/batches')
+        assert sorted(durable.list_files('gs://bucket/work/batches', '')) == expected
+
+
+def test_a_key_in_an_object_store_is_never_replaced() -> None:
+    with object_store():
+        key = RunKey.new()
+        durable.write_key('gs://bucket/work', key)
+        durable.write_key('gs://bucket/work', RunKey.new())
+        assert durable.read_key('gs://bucket/work').commitment('run') == key.commitment('run')
+
+
+# --- What a run draws once -------------------------------------------------------
 
 
 def test_nothing_is_drawn_where_a_file_is(tmp_path: pathlib.Path) -> None:

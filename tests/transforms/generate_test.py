@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import traceback
 
 import apache_beam as beam
 import pytest
@@ -87,6 +88,16 @@ def test_losses_round_trip_and_are_there_before_their_batch(
     with pytest.raises(OSError, match='power cut'):
         generate.write_batch(work_dir, '0000-000002', [], LOSS)
     assert generate.read_loss(work_dir, '0000-000002') == LOSS
+
+
+@pytest.mark.parametrize('damage', [b'', b'[{"text": "Zyxquortle', b'[{"words": "Zyxquortle"}]', b'7'])
+def test_a_damaged_batch_is_named_and_not_quoted(work_dir: str, damage: bytes) -> None:
+    for folder, read in (('batches', generate.read_batch), ('losses', generate.read_loss)):
+        pathlib.Path(work_dir, folder, '0000-000001.json').write_bytes(damage)
+        with pytest.raises(ValueError, match=f'{folder}/0000-000001.json') as caught:
+            read(work_dir, '0000-000001')
+        shown = ''.join(traceback.format_exception(caught.value))
+        assert 'Zyxquortle' not in shown and caught.value.__context__ is None
 
 
 # --- The step --------------------------------------------------------------------

@@ -25,6 +25,7 @@ from models.privacy.report import (
     CorpusTotals,
     GroupContexts,
     GroupPlan,
+    LedgerEntry,
     PrivacyReport,
     RestrictedReport,
 )
@@ -52,7 +53,24 @@ CENTER_COUNTS = (
     CenterCounts(label='a', kept=(0, 3), counts=(300, -2, 41, 180)),
     CenterCounts(label='b', kept=(1,), counts=(7, 650, 12, 0)),
 )
+RHO_BUDGET = accounting.rho_from_epsilon(8, 1e-6)
 TOTALS = CorpusTotals(examples=96, private_tokens=1412, public_tokens=6125, truncated=7)
+
+
+def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> LedgerEntry:
+    """What a ledger with a budget of ε = 8 returns for the second run on its dataset."""
+    arguments: dict[str, typing.Any] = {
+        'dataset': 'visits',
+        'run_number': 2,
+        'rho_before': before,
+        'rho': rho,
+        'rho_after': before + rho,
+        'epsilon_after': accounting.epsilon_from_rho(before + rho, 1e-6),
+        'delta': 1e-6,
+        'rho_budget': RHO_BUDGET,
+        'epsilon_budget': 8.0,
+    }
+    return LedgerEntry(**(arguments | changes))
 
 
 def sample_report() -> PrivacyReport:
@@ -74,6 +92,7 @@ def sample_report() -> PrivacyReport:
         },
         versions={'dp-corpus': '0.1.0', 'gemma': '3.3.0', 'jax': '0.7.1', 'python': '3.12.11'},
         noisy_counts_rho=0.005,
+        ledger=ledger_entry(0.005 + accounting.generation_rho(PARAMS)),
     )
 
 
@@ -237,6 +256,84 @@ def test_slots_double_both_sensitivities_and_say_so() -> None:
     assert 'double' not in plain.unit_of_privacy
 
 
+def with_ledger(before: float = 0.25, **changes: typing.Any) -> PrivacyReport:
+    return build(ledger=ledger_entry(accounting.generation_rho(PARAMS), before, **changes))
+
+
+def test_the_guarantee_of_all_runs_is_that_of_the_ledger() -> None:
+    made = with_ledger()
+    assert made.ledger is not None
+    together = made.covered_together or ''
+    assert together.startswith("All 2 runs on dataset 'visits' that the ledger has charged up to")
+    shown = report.format_up(made.ledger.epsilon_after)
+    assert f'together ρ-zCDP for ρ = {report.format_up(made.ledger.rho_after)}' in together
+    assert (
+        f'(ε = {shown}, δ = 1e-6)-differentially private, under adding or removing any one record' in together
+    )
+    assert 'the budget bounds all of them in place of the sum: ρ = 1.06, or ε = 8 at this δ.' in together
+    assert f'Covered together: {together[0].lower()}{together[1:]}' in made.data_accesses
+    assert any("the same name, 'visits'" in row for row in made.assumptions_of_curator)
+    # The run's own guarantee stays its own.
+    assert made.guarantee == build().guarantee and made.epsilon == build().epsilon
+
+
+def test_a_first_run_is_not_called_several() -> None:
+    first = with_ledger(0.0, run_number=1).covered_together or ''
+    assert (
+        first.startswith("The first run on dataset 'visits'")
+        and 'together' not in first
+        and 'in place of' not in first
+    )
+    budget = with_ledger(0.0, run_number=1, epsilon_budget=None, rho_budget=1.5).covered_together or ''
+    shown = report.format_up(accounting.epsilon_from_rho(1.5, 1e-6))
+    assert budget.endswith(f'past its budget of ρ = 1.5, or ε = {shown} at this δ.')
+
+
+@pytest.mark.parametrize('params', [PARAMS, MEDIAN])
+def test_without_a_ledger_the_report_says_so(params: MechanismParams) -> None:
+    made = build(params)
+    assert made.ledger is None and made.covered_together is None
+    assert any('this run was not charged to a ledger' in row for row in made.not_covered)
+    assert any('a budget that the curator keeps' in row for row in made.assumptions_of_curator)
+    assert len(made.not_covered) == 2
+
+
+def test_a_ledger_goes_round() -> None:
+    before = with_ledger()
+    assert PrivacyReport.from_json(before.to_json()) == before
+
+
+@pytest.mark.parametrize('made', [MEDIAN, PARAMS])
+def test_a_run_without_that_price_has_no_entry(made: MechanismParams) -> None:
+    with pytest.raises(ValueError, match='charged=0.2'):
+        build(made, ledger=ledger_entry(0.2))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'run_number': 0}, 'run_number=0'),
+        ({'run_number': 1}, 'run_number=1'),
+        ({'rho': 0.0}, 'rho=0.0'),
+        ({'rho_after': 0.5}, 'rho_after=0.5'),
+        ({'epsilon_after': 1.0}, 'epsilon_after=1.0'),
+        ({'delta': 1e-7}, 'epsilon_after'),
+        ({'rho_budget': 0.4}, 'rho_budget=0.4'),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused(changes: dict[str, typing.Any], message: str) -> None:
+    assert ledger_entry(0.2).rho_after == 0.45
+    with pytest.raises(ValueError, match=re.escape(message)):
+        dataclasses.replace(ledger_entry(0.2), **changes)
+
+
+@given(st.floats(min_value=1e-12, max_value=1e12), st.integers(min_value=1, max_value=8))
+def test_rounding_down_never_overstates(value: float, digits: int) -> None:
+    shown = float(report.format_down(value, digits))
+    assert shown <= value * (1 + 1e-11)
+    assert shown >= value * (1 - 10.0 ** (1 - digits)) * (1 - 1e-12)
+
+
 def test_user_unit_is_named_everywhere() -> None:
     made = build(dataclasses.replace(PARAMS, unit='user', examples_per_context=8))
     assert made.unit_of_privacy.startswith('One user') and 'at most 8 records' in made.unit_of_privacy
@@ -332,7 +429,7 @@ def edit(path: str, value: typing.Any) -> str:
         ('records_read', 1201, "unknown=['records_read']"),
         ('corpus.true_count', 5, "unknown=['true_count']"),
         ('stages.0.sigma', 5, r'PrivacyReport.stages[0]'),
-        ('schema_version', 1, 'schema_version=2'),
+        ('schema_version', 1, 'schema_version=3'),
         ('schema', 'other', "schema='dp-corpus/privacy-report'"),
         ('audience', 'Nobody.', 'Anyone may read'),
         ('run_id', 5, 'PrivacyReport.run_id'),

@@ -1,0 +1,565 @@
+"""A run that is killed, repeated or raced ends with what an undisturbed run writes, byte for byte.
+
+Launchers are processes of their own that run the real command and die of SIGKILL at chosen file
+operations, or within a write, where the kernel cuts the file. They are forked from a server that has
+imported the libraries already, since TensorFlow alone takes a quarter of a minute.
+"""
+
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+import pytest
+
+from models.batching import BatchPlan
+from pipeline import job
+from pipeline.config import EMBEDDED, read_config
+from tests.object_store import object_store
+from transforms import durable, generate, write
+
+pytestmark = pytest.mark.skipif(
+    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+)
+
+LAUNCHERS = multiprocessing.get_context('forkserver')
+# No backend of JAX starts at import, so a fork is safe.
+ROOT = pathlib.Path(__file__).parents[2]
+LABELS = ('Billing', 'Delivery')
+# What a killed launcher may have cut: longer than this, and no file of a run is shorter.
+CUT_BYTES = 40
+
+COMMON = {
+    'run-id': 'run', 'label-field': 'label', 'labels': ','.join(LABELS), 'record-id-field': 'id',
+    'batch-size': '8', 'max-private-tokens': '6', 'delta': '1e-3', 'max-prompt-tokens': '64',
+    'max-example-tokens': '8', 'micro-batch-size': '16', 'shards': '3',
+}  # fmt: skip
+SETTINGS = {
+    # Noise in clustering.json and plan.json.
+    'difference': {'aggregate': 'difference', 'clusters': '2', 'clustering-rho': '50'},
+    # Losses beside batches.
+    'median': {'aggregate': 'median', 'batches-per-label': '2'},
+}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def warm_launchers() -> None:
+    """No backend of JAX starts at import, so a fork is safe."""
+    LAUNCHERS.set_forkserver_preload([
+        'pipeline.main', 'pipeline.job', 'pipeline.progress', 'apache_beam.runners.portability.fn_api_runner',
+        'tensorflow_text', 'gemma.gm.text', 'gemma.gm.nn', 'sklearn.feature_extraction.text', 'pytest',
+    ])  # fmt: skip
+
+
+# --- Launchers -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """Where a launcher dies.
+
+    Attributes:
+        event: 'open' (of a file that is written), 'os.mkdir', 'os.link' or 'os.remove': it is killed just
+            before. 'write': it is killed within the write.
+        path: Matches the path, from the folder of the run.
+        nth: Which of the operations that match.
+    """
+
+    event: str
+    path: str
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f'{self.event} {self.path} {self.nth}'
+
+
+Event = tuple[str, str]
+_WATCHED = ('open', 'os.mkdir', 'os.link', 'os.rename', 'os.remove')
+
+
+def launch(
+    arguments: list[str], folder: str, stop: Stop | None, events: Connection, patch: Callable[[], None] | None
+) -> None:
+    """The main function of a launcher: `dp-corpus` with its file operations reported to the test."""
+    log = os.open(f'{folder}/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    # Python ignores the signal of a file that outgrows its limit; here it kills, as the kernel means it to.
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    matched = 0
+
+    def report(event: str, values: tuple[Any, ...]) -> None:
+        nonlocal matched
+        if event not in _WATCHED or not str(values[0]).startswith(f'{folder}/out'):
+            return
+        if event == 'open' and not values[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        path = str(values[0]).removeprefix(f'{folder}/')
+        os.write(events.fileno(), f'{event} {path}\n'.encode())
+        wanted = 'open' if stop is not None and stop.event == 'write' else stop and stop.event
+        if stop is None or event != wanted or not re.search(stop.path, path):
+            return
+        matched += 1
+        if matched == stop.nth:
+            if stop.event == 'write':
+                resource.setrlimit(resource.RLIMIT_FSIZE, (CUT_BYTES, CUT_BYTES))
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(report)
+    if patch is not None:
+        patch()
+    from pipeline import main
+
+    sys.argv = ['dp-corpus', *arguments]
+    main.main()
+
+
+class Launcher:
+    """A launcher that has been started."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        arguments: list[str],
+        stop: Stop | None = None,
+        patch: Callable[[], None] | None = None,
+    ) -> None:
+        self._log = folder / 'log'
+        self._events, sender = LAUNCHERS.Pipe(duplex=False)
+        self.process = LAUNCHERS.Process(target=launch, args=(arguments, str(folder), stop, sender, patch))
+        self.process.start()
+        sender.close()
+
+    def events(self) -> Iterator[Event]:
+        """Its file operations, as they happen, to its end."""
+        held = b''
+        while data := os.read(self._events.fileno(), 65536):
+            *lines, held = (held + data).split(b'\n')
+            for line in lines:
+                event, _, path = line.decode().partition(' ')
+                yield event, path
+
+    def end(self) -> tuple[int, list[Event]]:
+        """Waits; returns the exit code, negative for a signal, and the file operations not read yet."""
+        events = list(self.events())
+        self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode, events
+
+    def succeed(self) -> list[Event]:
+        """Waits for an end without an error."""
+        code, events = self.end()
+        assert code == 0, self._log.read_text()[-3000:]
+        return events
+
+
+class Run:
+    """One run in a folder of its own: `in.jsonl`, `out` and `out.curator`."""
+
+    def __init__(
+        self, folder: pathlib.Path, settings: dict[str, str], options: list[str] | None = None
+    ) -> None:
+        self.folder, self.output, self.work_dir = folder, folder / 'out', folder / 'out.curator'
+        folder.mkdir(exist_ok=True)
+        rows = [
+            {'id': str(index), 'text': f'Message {index} on parcel {index * 7919 % 1000}.', 'label': label}
+            for index in range(40)
+            for label in [LABELS[index * 5 % 3 % 2]]
+        ]
+        (folder / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+        flags = {'input': str(folder / 'in.jsonl'), 'output': str(self.output)} | COMMON | settings
+        self.arguments = ['generate', '--quiet', *(f'--{name}={value}' for name, value in flags.items())]
+
+    def start(
+        self,
+        stop: Stop | None = None,
+        *,
+        patch: Callable[[], None] | None = None,
+        runner: str = 'FnApiRunner',
+        flags: Sequence[str] = (),
+        options: Sequence[str] = (),
+    ) -> Launcher:
+        arguments = [*self.arguments, f'--runner={runner}', *flags, '--', *options]
+        return Launcher(self.folder, arguments, stop, patch)
+
+    def files(self) -> dict[str, pathlib.Path]:
+        """Finished files of output and work directory by their place; temporaries are none."""
+        return {
+            str(path.relative_to(self.folder)): path
+            for top in (self.output, self.work_dir)
+            for path in top.rglob('*')
+            if path.is_file() and path.suffix != '.tmp' and path.parent.name != 'errors'
+        }
+
+    def contents(self) -> dict[str, bytes]:
+        return {name: path.read_bytes() for name, path in self.files().items()}
+
+    def states(self) -> dict[str, tuple[int, int]]:
+        """What any new writing of a finished file changes: its inode and time."""
+        return {
+            name: (status.st_ino, status.st_mtime_ns)
+            for name, path in self.files().items()
+            for status in [path.stat()]
+        }
+
+    def temporaries(self) -> list[pathlib.Path]:
+        return [path for top in (self.output, self.work_dir) for path in top.rglob('*.tmp')]
+
+    def forget(self) -> None:
+        """Back to the point where the noise of the plan is drawn and no token is."""
+        shutil.rmtree(self.output)
+        for path in self.files().values():
+            if path.parent.name in ('batches', 'losses') or path.name.startswith('restricted'):
+                path.unlink()
+
+    def planned(self) -> int:
+        plan = BatchPlan.from_json((self.work_dir / 'plan.json').read_text())
+        return sum(plan.batches_per_group)
+
+
+def assert_only_grows(before: dict[str, tuple[int, int]], run: Run) -> dict[str, tuple[int, int]]:
+    """A finished file is never written again."""
+    after = run.states()
+    assert {name: after.get(name) for name in before} == before
+    return after
+
+
+def begun_batches(events: list[Event]) -> list[str]:
+    """Batches that were decoded: those whose examples someone set out to write."""
+    found = [re.search(r'batches/([\d-]+)\.json', path) for event, path in events if event == 'open']
+    return [match[1] for match in found if match]
+
+
+# --- Kills at file operations ----------------------------------------------------
+
+# In the order of a run, so that every launcher comes to its stop.
+STOPS = {
+    'difference': [
+        Stop('os.mkdir', r'out\.curator$'),
+        Stop('write', r'/run\.json'),
+        Stop('os.link', r'/run\.json'),
+        Stop('os.link', r'/run\.key'),
+        Stop('open', r'/config\.toml'),
+        Stop('write', r'/clustering\.json'),
+        Stop('os.link', r'/clustering\.json'),
+        Stop('os.remove', r'/clustering\.json'),
+        Stop('open', r'/plan\.json'),
+        Stop('os.link', r'/plan\.json'),
+        Stop('os.remove', r'/plan\.json'),
+        Stop('write', r'batches/'),
+        Stop('os.link', r'batches/'),
+        Stop('os.remove', r'batches/'),
+        Stop('open', r'batches/', nth=2),
+        Stop('write', r'batches/'),
+        Stop('write', r'/restricted_report\.json'),
+        Stop('open', r'/restricted_report\.html'),
+        Stop('write', r'data/train-00000'),
+        Stop('os.link', r'data/train-00001'),
+        Stop('os.remove', r'data/train-00002'),
+        Stop('write', r'out/README\.md'),
+        Stop('open', r'out/privacy_report\.json'),
+        Stop('os.link', r'out/privacy_report\.json'),
+        Stop('os.remove', r'out/privacy_report\.json'),
+    ],
+    'median': [
+        Stop('write', r'losses/'),
+        Stop('os.link', r'losses/'),
+        Stop('open', r'batches/'),
+        Stop('write', r'batches/'),
+        Stop('os.link', r'losses/', nth=2),
+        Stop('os.remove', r'batches/'),
+        Stop('write', r'/restricted_report\.html'),
+        Stop('write', r'data/train-00002'),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(tmp_path: pathlib.Path, name: str) -> None:
+    run = Run(tmp_path, SETTINGS[name])
+    states: dict[str, tuple[int, int]] = {}
+    finished: set[str] = set()
+    left_behind = 0
+    for stop in STOPS[name]:
+        code, events = run.start(stop).end()
+        signals = {-signal.SIGXFSZ} if stop.event == 'write' else {-signal.SIGKILL}
+        assert code in signals, f'{stop}: {(tmp_path / "log").read_text()[-3000:]}'
+        if stop.event == 'write':
+            cut = [path for path in run.temporaries() if re.search(stop.path, str(path))]
+            assert min(path.stat().st_size for path in cut) <= CUT_BYTES, f'{stop}: no file is cut'
+        assert finished.isdisjoint(begun_batches(events)), f'{stop}: a finished batch is decoded again'
+        left_behind += bool(run.temporaries())
+        states = assert_only_grows(states, run)
+        finished = {path.stem for path in (run.work_dir / 'batches').glob('*.json')}
+    assert left_behind > len(STOPS[name]) / 2
+    events = run.start().succeed()
+    assert finished.isdisjoint(begun_batches(events))
+    assert_only_grows(states, run)
+    killed = run.contents()
+    assert len([path for path in killed if 'batches/' in path]) == run.planned()
+    assert [path for path in run.temporaries() if run.output in path.parents] == []
+
+    run.forget()
+    assert len(begun_batches(run.start().succeed())) == run.planned()
+    assert run.contents() == killed
+
+
+# --- Kills from outside ----------------------------------------------------------
+
+
+def test_killed_from_outside_at_any_moment_a_run_ends_as_if_undisturbed(tmp_path: pathlib.Path) -> None:
+    """The signal comes from another process, and so at no particular point of the code."""
+    run = Run(tmp_path, SETTINGS['difference'])
+    rng = random.Random(5)
+    states: dict[str, tuple[int, int]] = {}
+    killed = 0
+    for _ in range(8):
+        launcher = run.start()
+        remaining = rng.randint(1, 12)
+        for _, path in launcher.events():
+            remaining -= path.endswith('.tmp')
+            if remaining <= 0 and launcher.process.is_alive():
+                time.sleep(rng.choice([0, 0, 1e-4, 1e-3, 1e-2]))
+                launcher.process.kill()
+        code, _ = launcher.end()
+        killed += code == -signal.SIGKILL
+        states = assert_only_grows(states, run)
+    assert killed >= 4
+    run.start().succeed()
+    assert_only_grows(states, run)
+    found = run.contents()
+    run.forget()
+    run.start().succeed()
+    assert run.contents() == found
+
+
+def test_a_killed_worker_process_costs_nothing_but_time(undisturbed: tuple[Run, dict[str, bytes]]) -> None:
+    run, expected = undisturbed
+    run.forget()
+    launcher = run.start(options=['--direct_running_mode=multi_processing', '--direct_num_workers=2'])
+    assert launcher.process.pid is not None
+    me = psutil.Process(launcher.process.pid)
+    while launcher.process.is_alive() and not list(run.work_dir.glob('batches/*.json')):
+        time.sleep(0.002)
+    states = run.states()
+    workers = [child for child in me.children(recursive=True) if 'sdk_worker_main' in str(child.cmdline())]
+    assert workers, 'no worker process is found'
+    workers[0].kill()
+    # The local runner may lose the job with its worker, or wait for it.
+    deadline = time.monotonic() + 20
+    while launcher.process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    launcher.process.kill()
+    for child in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    launcher.end()
+    assert_only_grows(states, run)
+    run.start().succeed()
+    assert_only_grows(states, run)
+    assert run.contents() == expected
+
+
+# --- Two launchers, repeated bundles, failures, damage ---------------------------
+
+
+@pytest.fixture(scope='module', params=SETTINGS)
+def undisturbed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Run, dict[str, bytes]]:
+    """A run of each kind, and what it wrote."""
+    run = Run(tmp_path_factory.mktemp(request.param), SETTINGS[request.param])
+    run.start().succeed()
+    return run, run.contents()
+
+
+def test_two_launchers_at_once_write_one_corpus(tmp_path: pathlib.Path) -> None:
+    run = Run(tmp_path, SETTINGS['difference'])
+    launchers = [run.start(), run.start()]
+    for launcher in launchers:
+        launcher.succeed()
+    assert run.temporaries() == []
+    found = run.contents()
+    run.forget()
+    run.start().succeed()
+    assert run.contents() == found
+
+
+def but_for_the_runner(contents: dict[str, bytes]) -> dict[str, bytes]:
+    """The files with the runner's name taken out: the report may name it."""
+    return {name: data.replace(b'BundleBasedDirectRunner', b'FnApiRunner') for name, data in contents.items()}
+
+
+@pytest.mark.parametrize('runner', ['FnApiRunner', 'BundleBasedDirectRunner'])
+def test_every_bundle_twice_writes_the_same(undisturbed: tuple[Run, dict[str, bytes]], runner: str) -> None:
+    run, expected = undisturbed
+    run.forget()
+    begun = begun_batches(run.start(options=['--direct_runner_bundle_repeat=1'], runner=runner).succeed())
+    assert sorted(begun) == sorted(set(begun)), 'a finished batch is decoded again'
+    assert but_for_the_runner(run.contents()) == but_for_the_runner(expected)
+
+
+def fail_first_writes() -> None:
+    """In each folder the first file's writing fails at first, and the second's fails after it was done."""
+    real, attempts = durable.write_file, dict[str, list[str]]()
+
+    def write_file(path: str, data: bytes) -> None:
+        paths = attempts.setdefault(os.path.basename(os.path.dirname(path)), [])
+        new = path not in paths
+        paths.append(path)
+        if new and len(set(paths)) == 1:
+            print('FAILED BEFORE', path, flush=True)
+            raise OSError('disk full')
+        real(path, data)
+        # Runners repeat a bundle three times: those of a median write two kinds of files.
+        if new and len(set(paths)) == 2 and generate.LOSSES_FOLDER not in path:
+            print('FAILED AFTER', path, flush=True)
+            raise OSError('connection lost')
+
+    for module in (durable, generate, write):
+        module.write_file = write_file  # type: ignore[attr-defined]
+
+
+def test_failed_bundles_that_a_runner_repeats_write_the_same(
+    undisturbed: tuple[Run, dict[str, bytes]],
+) -> None:
+    run, expected = undisturbed
+    run.forget()
+    earlier = len((run.folder / 'log').read_text())
+    run.start(patch=fail_first_writes, runner='BundleBasedDirectRunner').succeed()
+    failed = re.findall(r'^FAILED (\w+) (.*)$', (run.folder / 'log').read_text()[earlier:], re.MULTILINE)
+    folders = [(when, pathlib.Path(path).parent.name) for when, path in failed]
+    for folder in ('batches', 'data', 'out'):
+        assert folders.count(('BEFORE', folder)) == folders.count(('AFTER', folder)) == 1
+    assert but_for_the_runner(run.contents()) == but_for_the_runner(expected)
+
+
+def test_what_killed_writers_left_is_neither_read_nor_published(
+    undisturbed: tuple[Run, dict[str, bytes]],
+) -> None:
+    run, expected = undisturbed
+    run.forget()
+    (run.output / 'data').mkdir(parents=True)
+    batch = next(name for name in expected if 'batches/' in name)
+    shard = next(name for name in expected if 'data/' in name)
+    for name in (batch, shard, 'out/privacy_report.json', 'out.curator/plan.json'):
+        (run.folder / f'{name}.{"0" * 32}.tmp').write_bytes(expected[name][:CUT_BYTES])
+        (run.folder / f'{name}.{"1" * 32}.tmp').write_bytes(b'')
+    run.start().succeed()
+    assert run.contents() == expected
+    assert [path for path in run.temporaries() if run.output in path.parents] == []
+
+
+def test_a_damaged_batch_is_named_and_is_decoded_again_once_removed(
+    undisturbed: tuple[Run, dict[str, bytes]],
+) -> None:
+    run, expected = undisturbed
+    batch = next(name for name in expected if 'batches/' in name)
+    shutil.rmtree(run.output)
+    (run.folder / batch).write_bytes(expected[batch][:CUT_BYTES])
+    code, _ = run.start().end()
+    said = (run.folder / 'log').read_text()
+    assert code == 1 and f'batches/{pathlib.Path(batch).name}' in said and 'Remove' in said
+    (run.folder / batch).unlink()
+    run.start().succeed()
+    assert run.contents() == expected
+
+
+# --- Object stores ---------------------------------------------------------------
+
+
+def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(tmp_path: pathlib.Path) -> None:
+    local = Run(tmp_path, SETTINGS['median'])
+    local.start().succeed()
+    remote = read_config(str(local.work_dir / 'config.toml'), {'output': 'gs://bucket/out'})
+    with object_store() as objects:
+        job.prepare(remote)
+        generation, _ = objects['bucket/out.curator/run.key']
+        objects['bucket/out.curator/run.key'] = generation, (local.work_dir / 'run.key').read_bytes()
+        job.run(remote, [])
+
+        def same_as_local() -> bool:
+            places = ('out/data/', 'out.curator/batches/', 'out.curator/losses/', 'out.curator/restricted')
+            found = {name.removeprefix('bucket/'): content for name, (_, content) in objects.items()}
+            return {name: data for name, data in found.items() if name.startswith(places)} == {
+                name: data for name, data in local.contents().items() if name.startswith(places)
+            }
+
+        assert same_as_local()
+        lost = [name for name in objects if '/0001-000001' in name or '/out/' in name]
+        for name in lost:
+            del objects[name]
+        kept = dict(objects)
+        job.run(remote, [])
+        assert same_as_local() and set(lost) < set(objects)
+        assert {name: objects[name] for name in kept} == kept, 'a finished object is written again'
+
+
+# --- What a resumption refuses ---------------------------------------------------
+
+
+def refusal_of(launcher: Launcher, run: Run) -> str:
+    """What a launcher said that refused to start."""
+    code, events = launcher.end()
+    said = (run.folder / 'log').read_text()
+    assert (code, events) == (2, []), said[-3000:]
+    return said[said.rindex('Error:') :]
+
+
+def test_a_run_resumes_with_what_it_began_with_alone(tmp_path: pathlib.Path) -> None:
+    checkpoint = shutil.copytree(EMBEDDED / 'checkpoint', tmp_path / 'checkpoint')
+    run = Run(tmp_path, SETTINGS['median'] | {'checkpoint': str(checkpoint)})
+    code, _ = run.start(Stop('open', r'batches/')).end()
+    assert code == -signal.SIGKILL
+    states = run.states()
+
+    assert "changed=['config']" in refusal_of(run.start(flags=['--max-private-tokens=7']), run)
+    records = tmp_path / 'in.jsonl'
+    original = records.read_bytes()
+    records.write_bytes(original.replace(b'Message 7 ', b'Message 8 '))
+    assert "changed=['input']" in refusal_of(run.start(), run)
+    records.write_bytes(original)
+    smallest = min(
+        (path for path in checkpoint.rglob('*') if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    weights = smallest.read_bytes()
+    smallest.write_bytes(weights + b'\n')
+    assert "changed=['config', 'model']" in refusal_of(run.start(flags=['--temperature=3']), run)
+    assert "changed=['model']" in refusal_of(run.start(), run)
+    smallest.write_bytes(weights)
+
+    assert_only_grows(states, run)
+    # Where it runs may change, and so may what it asks of an engine.
+    run.start(flags=['--accelerator=type:nvidia-l4;count:1'], runner='BundleBasedDirectRunner').succeed()
+    assert_only_grows(states, run)
+
+
+def test_a_run_of_other_code_is_refused(tmp_path: pathlib.Path) -> None:
+    run, code = Run(tmp_path, SETTINGS['median']), tmp_path / 'code'
+    for package in ('models', 'transforms', 'pipeline'):
+        shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns('__pycache__'))
+    run.start().succeed()
+    program = 'import sys; from pipeline import config, job; job.prepare(config.read_config(sys.argv[1], {}))'
+    command = [sys.executable, '-c', program, str(run.work_dir / 'config.toml')]
+    copied = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
+    assert copied.returncode == 0, copied.stderr
+    source = code / 'transforms' / 'generate.py'
+    source.write_text(source.read_text() + '\n# As good as before.\n')
+    changed = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
+    assert changed.returncode == 1 and "changed=['code']" in changed.stderr
