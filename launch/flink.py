@@ -3,7 +3,8 @@
 `launch/flink.sh start` runs a job manager, task managers and a pool that starts Python
 workers; `launch/flink.sh run -- FLAGS` is `dp-corpus generate FLAGS` on them. Flink comes
 from PyPI, where its two packages hold together what its binary release holds; Beam's job
-server, which turns a pipeline into a Flink job, comes through Maven. See flink.md.
+server, which turns a pipeline into a Flink job, comes through Maven: as it is published, or
+put together from the modules that it is made of. See flink.md.
 """
 
 import http.client
@@ -30,14 +31,68 @@ import yaml
 from launch import flink_supervisor
 from launch.flink_supervisor import CLUSTER, LOGS, PROCESSES, SUPERVISOR
 
-# One tested set: Beam 2.77 publishes job servers for 1.19 to 2.2, and Flink's minor must be the
-# job server's. 2.2 is Beam's own default.
-FLINK = '2.2.1'
+# Flink's minor must be the job server's. Beam 2.77 publishes job servers for 1.19 to 2.2, and 1.19
+# is the one among them that the modules below are of.
+FLINK = '1.19.3'
 FLINK_MINOR = FLINK.rpartition('.')[0]
 JOB_SERVER = f'beam-runners-flink-{FLINK_MINOR}-job-server'
+# The modules of a job server where Maven lacks the published one. One set that resolves whole, and
+# that the tests ran: of later versions some repositories hold only a part.
+MODULES = '2.62.0'
+_SLF4J = '1.7.30'  # of Beam 2.62
+ASSEMBLED = f'{JOB_SERVER}-{MODULES}-assembled.jar'
 _MAVEN_COPY = 'org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy'
+_MAVEN_JAR = 'org.apache.maven.plugins:maven-jar-plugin:3.3.0:jar'
+_MAVEN_SHADE = 'org.apache.maven.plugins:maven-shade-plugin:3.5.1:shade'
 # -U: what was missing yesterday may be there today.
 _MAVEN_OPTIONS = ('-B', '-q', '-U', '-Dstyle.color=never')
+# One jar, and not a folder of them: engines that are given a job server as a file take it too.
+_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dp-corpus</groupId><artifactId>job-server</artifactId><version>{MODULES}</version>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.beam</groupId><artifactId>beam-runners-flink-{FLINK_MINOR}</artifactId>
+      <version>{MODULES}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>{_SLF4J}</version>
+    </dependency>
+  </dependencies>
+  <build>
+    <finalName>job-server</finalName>
+    <plugins>
+      <plugin>
+        <groupId>org.apache.maven.plugins</groupId><artifactId>maven-shade-plugin</artifactId>
+        <configuration>
+          <createDependencyReducedPom>false</createDependencyReducedPom>
+          <filters>
+            <filter>
+              <artifact>*:*</artifact>
+              <excludes>
+                <exclude>META-INF/*.SF</exclude>
+                <exclude>META-INF/*.DSA</exclude>
+                <exclude>META-INF/*.RSA</exclude>
+              </excludes>
+            </filter>
+          </filters>
+          <transformers>
+            <transformer
+                implementation="org.apache.maven.plugins.shade.resource.ServicesResourceTransformer"/>
+            <transformer
+                implementation="org.apache.maven.plugins.shade.resource.ManifestResourceTransformer">
+              <mainClass>org.apache.beam.runners.flink.FlinkJobServerDriver</mainClass>
+            </transformer>
+          </transformers>
+        </configuration>
+      </plugin>
+    </plugins>
+  </build>
+</project>
+"""
+# At its INFO the job server prints every step of every job.
+_LOG_SETTINGS = 'org.slf4j.simpleLogger.defaultLogLevel=warn\n'
 _MIN_JAVA = 11
 _START_SECONDS = 120
 EXIT_USAGE = 2
@@ -70,7 +125,9 @@ DEFAULT_FOLDER = _STATE_HOME / 'dp-corpus' / 'flink'
 def fetch(cache: CacheFlag = DEFAULT_CACHE) -> None:
     """Download Flink and Beam's job server (0.5 GB); the other commands do so when they need them."""
     print(f'Flink {FLINK}: {fetch_flink(cache)}')
-    print(f'Job server: {fetch_job_server(cache)}')
+    jar = fetch_job_server(cache)
+    kind = f'put together from modules of Beam {MODULES}' if jar.name == ASSEMBLED else 'as Beam publishes it'
+    print(f'Job server, {kind}: {jar}')
 
 
 @app.command()
@@ -297,10 +354,11 @@ def flink_config(
         'restart-strategy.fixed-delay.attempts': 10,
         'restart-strategy.fixed-delay.delay': '3 s',
         # A process that was killed is missed within seconds, and not within a minute.
-        'heartbeat.interval': '2 s',
-        'heartbeat.timeout': '20 s',
+        # Milliseconds: Flink 1.19 reads these three as bare numbers.
+        'heartbeat.interval': 2000,
+        'heartbeat.timeout': 20_000,
         # Until a killed task manager is back; then the job fails, with a reason.
-        'slot.request.timeout': '120 s',
+        'slot.request.timeout': 120_000,
         'io.tmp.dirs': str(folder / 'tmp'),
     }
 
@@ -321,9 +379,10 @@ def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
     with tempfile.TemporaryDirectory(dir=cache, prefix='flink-') as temporary:
         downloads, made = pathlib.Path(temporary) / 'downloads', pathlib.Path(temporary) / 'home'
         pip = [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps', f'--dest={downloads}']
-        # Scripts and config are in the wheel, jars in the source package.
+        # Scripts and config are in the wheel, jars in the source package. Nothing of the wheel is
+        # imported, so it need not be of this Python: 3.11 is the last that it was built for.
         for options in (
-            ('--only-binary=:all:', f'apache-flink=={FLINK}'),
+            ('--only-binary=:all:', '--python-version=3.11', f'apache-flink=={FLINK}'),
             ('--no-binary=:all:', '--no-build-isolation', f'apache-flink-libraries=={FLINK}'),
         ):
             result = subprocess.run([*pip, *options], capture_output=True, text=True)
@@ -350,47 +409,66 @@ def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
 def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
     """Beam's job server for this Flink, downloaded where it is not there yet.
 
-    Maven checks it against its repository's checksum; the file appears whole or not at all.
+    The published jar of the Beam that is installed, or, where Maven's repository does not
+    hold that, one of Beam's modules of `MODULES`, whose name ends in -assembled. Maven checks
+    what it downloads against its repository's checksums; the file appears whole or not at all.
+
+    Args:
+        cache: Folder of downloads. An assembled jar that it holds is used again.
 
     Raises:
         FileNotFoundError: There is no Maven.
         RuntimeError: Maven cannot download it.
     """
     version = importlib.metadata.version('apache-beam')
-    jar = cache / f'{JOB_SERVER}-{version}.jar'
-    if jar.is_file():
-        return jar
+    published, assembled = cache / f'{JOB_SERVER}-{version}.jar', cache / ASSEMBLED
+    for jar in (published, assembled):
+        if jar.is_file():
+            return jar
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
+        folder = pathlib.Path(temporary)
+        artifact = f'org.apache.beam:{JOB_SERVER}:{version}'
+        answer = _run_maven(
+            folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=published.name
+        )
+        if answer is None:
+            (folder / published.name).rename(published)
+            return published
+        # Of a repository that is not reached, Maven says 'Could not transfer artifact'.
+        if f'Could not find artifact org.apache.beam:{JOB_SERVER}:' not in answer:
+            raise _maven_failed(artifact, answer)
+        print(
+            f"Maven's repository does not hold {artifact}: putting a job server together from Beam's "
+            f'modules of {MODULES} instead.',
+            file=sys.stderr,
+        )
+        (folder / 'pom.xml').write_text(_POM, encoding='utf-8')
+        _write(folder / 'target' / 'classes' / 'simplelogger.properties', _LOG_SETTINGS.encode())
+        answer = _run_maven(folder, _MAVEN_JAR, _MAVEN_SHADE, made='target/job-server.jar')
+        if answer is not None:
+            raise _maven_failed(f'org.apache.beam:beam-runners-flink-{FLINK_MINOR}:{MODULES}', answer)
+        (folder / 'target' / 'job-server.jar').rename(assembled)
+    return assembled
+
+
+def _run_maven(folder: pathlib.Path, *arguments: str, made: str) -> str | None:
+    """Runs Maven in a folder; None where it made that file, else its answer."""
     maven = shutil.which('mvn')
     if maven is None:
         raise FileNotFoundError(
             "Expected Maven, which downloads Beam's job server, got no command mvn. Install it "
             '(Debian: apt-get install maven), or give the jar with --job-server-jar.'
         )
-    cache.mkdir(parents=True, exist_ok=True)
-    artifact = f'org.apache.beam:{JOB_SERVER}:{version}'
-    with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
-        result = subprocess.run(
-            [
-                maven,
-                '-B',
-                '-q',
-                '-U',
-                _MAVEN_COPY,
-                f'-Dartifact={artifact}',
-                f'-DoutputDirectory={temporary}',
-            ],
-            capture_output=True,
-            text=True,
-            cwd=temporary,
-        )
-        found = pathlib.Path(temporary) / jar.name
-        if result.returncode or not zipfile.is_zipfile(found):
-            raise RuntimeError(
-                f'Expected Maven to download {artifact}, got: {_first_error(result.stdout)} Check '
-                "the network and Maven's settings, or give the jar with --job-server-jar."
-            )
-        found.rename(jar)
-    return jar
+    result = subprocess.run([maven, *_MAVEN_OPTIONS, *arguments], capture_output=True, text=True, cwd=folder)
+    return None if result.returncode == 0 and zipfile.is_zipfile(folder / made) else result.stdout
+
+
+def _maven_failed(artifact: str, answer: str) -> RuntimeError:
+    return RuntimeError(
+        f'Expected Maven to download {artifact}, got: {_first_error(answer)} Check the network and '
+        "Maven's settings, or give the jar with --job-server-jar."
+    )
 
 
 def check_java() -> None:

@@ -35,7 +35,7 @@ class BudgetExceeded(Exception):
             f'Expected a run within what is left of the budget of dataset={dataset!r}, got '
             f'rho={_with_epsilon(asked, delta)}, left={_with_epsilon(left, delta, upwards=False)} of '
             f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}. The run does not '
-            'start: nothing is read or sampled, and nothing is charged. Ask for less (--epsilon or '
+            'start: no token is sampled, and nothing is charged. Ask for less (--epsilon or '
             '--max-private-tokens), or let whoever answers for these records raise the budget: '
             f'dp-corpus ledger budget {dataset} --reason WHY.'
         )

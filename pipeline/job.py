@@ -6,11 +6,13 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import os
 import pathlib
 import platform
 import re
 import traceback
 import uuid
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ from apache_beam.runners.runner import PipelineResult
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.centers import Centers, ClusterSettings
-from models.privacy import accounting, counts, report
+from models.privacy import counts, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -31,6 +33,7 @@ from models.records import BatchId, Record
 from pipeline import dataset_card, report_page, restricted_page
 from pipeline.config import JobConfig
 from pipeline.ledger import Ledger
+from pipeline.plan import rho_by_stage
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
 from transforms.durable import (
@@ -46,7 +49,7 @@ from transforms.durable import (
     write_key,
 )
 from transforms.generate import BATCHES_FOLDER, LOSSES_FOLDER, GenerateText
-from transforms.read import ReadRecords, RecordFields, RecordRules, check_input
+from transforms.read import ReadRecords, RecordFields, RecordRules, check_input, split_patterns
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
 PLAN = 'plan.json'
@@ -180,6 +183,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
             neither the text nor a cause holds anything private.
     """
+    config = with_absolute_paths(config)
     settings = generator_settings(config)
     settings.check_prompts(config.label_values)
     if config.clusters is not None:
@@ -207,27 +211,27 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     else:
         # A template's launcher only submits: its job is not over.
         if ledger is not None and is_finished(config):
-            ledger.settle(str(config.dataset), config.resolved_run_id)
+            _settle(ledger, config)
         return root.result
     raise RuntimeError(failure)
+
+
+def _settle(ledger: Ledger, config: JobConfig) -> None:
+    dataset, run_id = str(config.dataset), config.resolved_run_id
+    try:
+        ledger.settle(dataset, run_id)
+    except ConnectionError as error:
+        # The corpus is whole and paid for: what is missing is a note.
+        warnings.warn(
+            f'Expected the ledger to note that run_id={run_id!r} is finished, got: {error} The run is; '
+            f'when the ledger is back: dp-corpus ledger settle {dataset} {run_id}.',
+            stacklevel=2,
+        )
 
 
 def is_finished(config: JobConfig) -> bool:
     """Whether the run's report is there, which is written last."""
     return FileSystems.exists(FileSystems.join(str(config.output), REPORT))
-
-
-def rho_by_stage(config: JobConfig) -> dict[str, float]:
-    """What the ledger charges for: the price of each stage in zCDP, for the cap r.
-
-    Raises:
-        ValueError: The aggregate has no price in advance.
-    """
-    return {
-        'centers': config.centers_rho,
-        'noisy_counts': config.noisy_count_rho,
-        'generation': accounting.generation_rho(config.params()),
-    }
 
 
 def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
@@ -262,6 +266,28 @@ def _keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -
         f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory. '
         'Remove the cause and repeat the command: the run goes on where it stopped.'
     )
+
+
+def with_absolute_paths(config: JobConfig) -> JobConfig:
+    """The config with its local paths made absolute: workers have another working directory."""
+
+    def absolute(path: str) -> str:
+        return os.path.abspath(path) if is_local(path) else path
+
+    changed: dict[str, Any] = {
+        'run_id': config.resolved_run_id,
+        'work_dir': absolute(config.resolved_work_dir),
+    }
+    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'centers'):
+        if (path := getattr(config, name)) is not None:
+            changed[name] = absolute(path)
+    if config.input is not None:
+        changed['input'] = ','.join(absolute(pattern) for pattern in split_patterns(config.input))
+    if config.prompt not in PRESETS:
+        changed['prompt'] = absolute(config.prompt)
+    if config.embedder is not None and config.embedder not in EMBEDDERS:
+        changed['embedder'] = absolute(config.embedder)
+    return dataclasses.replace(config, **changed)
 
 
 def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
@@ -369,26 +395,22 @@ def prepare(config: JobConfig) -> None:
     work_dir, output = config.resolved_work_dir, str(config.output)
     identity = fingerprint(config)
     known = FileSystems.join(work_dir, RUN)
-    if FileSystems.exists(known):
-        earlier = json.loads(read_file(known))
-        if changed := sorted(name for name, digest in identity.items() if earlier.get(name) != digest):
+    for place, option in ((work_dir, 'work_dir'), (output, 'output')):
+        # Looked at in this order: another launcher of this run may have begun in between.
+        if not is_empty(place, besides=(f'{RUN}*',)) and not FileSystems.exists(known):
             raise FileExistsError(
-                f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
-                f'{" ".join(_CHANGES[name] for name in changed)} Repeat that run exactly to resume it, or '
-                'start another with another --output (and --work-dir), which pays its own price.'
+                f"Expected an empty folder or this run's, got {option}={place!r}, which holds other files. "
+                f'Choose another --{option.replace("_", "-")}.'
             )
-    elif not is_empty(work_dir, besides=(f'{RUN}.*{TEMPORARY_SUFFIX}',)):
-        raise FileExistsError(
-            f'Expected an empty work directory, got work_dir={work_dir!r}, which holds other files. '
-            'Choose another --work-dir.'
-        )
-    elif not is_empty(output):
-        raise FileExistsError(
-            f'Expected an empty output folder, got output={output!r}, which holds other files or '
-            "another run's corpus. Choose another --output."
-        )
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(identity, indent=2) + '\n').encode())
+    begun = json.loads(read_file(known))
+    if changed := sorted(name for name, digest in identity.items() if begun.get(name) != digest):
+        raise FileExistsError(
+            f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
+            f'{" ".join(_CHANGES[name] for name in changed)} Repeat that run exactly to resume it, or '
+            'start another with another --output (and --work-dir), which pays its own price.'
+        )
     for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
         make_folder(folder)
     if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
@@ -413,6 +435,7 @@ def fingerprint(config: JobConfig) -> dict[str, str]:
     MiB are known by content, larger ones by name, size and time: reading them all would take as
     long as the run's first stage.
     """
+    config = with_absolute_paths(config)
     settings = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
@@ -502,7 +525,7 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
         'delta',
         'centers',
         'dataset',  # the ledger's entry says it
-        'ledger',
+        *MAY_CHANGE,
         *params_fields,
     }
     settings = {}

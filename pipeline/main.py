@@ -29,7 +29,7 @@ from pipeline import plan as plan_lib
 from pipeline.budget import BudgetExceeded
 from pipeline.config import JobConfig, read_config
 
-EXIT_FAILED = 1  # a run started and did not finish
+EXIT_FAILED = 1  # a run started and did not finish, or its ledger could not be reached
 EXIT_USAGE = 2  # the request cannot be carried out as given
 EXIT_BUDGET = 3  # the dataset's budget does not allow it: where a schedule stops, and no fault
 # What native libraries write past Python while they load, when it is no more than information.
@@ -531,6 +531,8 @@ def _silence_libraries() -> None:
     root.setLevel(logging.WARNING)
     # Beam says so of a library for BigQuery, which no run uses.
     root.addFilter(lambda record: not str(record.msg).startswith('apitools not found'))
+    # A portable job's messages quote the errors of its steps, whose details `job.run` keeps.
+    root.addFilter(lambda record: record.module not in ('portable_runner', 'subprocess_server'))
     # `job.beam_options` refuses what this one only warns of.
     logging.getLogger('apache_beam.options.pipeline_options').setLevel(logging.ERROR)
     # They print the traceback of a failed step, once for every layer. `job.run` keeps it
@@ -594,7 +596,7 @@ def main() -> None:
         sys.exit(130)
     except BudgetExceeded as error:
         _fail(error, EXIT_BUDGET)
-    except (ValueError, FileNotFoundError, FileExistsError, PermissionError, ConnectionError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, PermissionError) as error:
         _fail(error, EXIT_USAGE)
     except Exception as error:  # noqa: BLE001 - a run's own failure; usage errors of typer among them
         show = getattr(error, 'show', None)

@@ -535,6 +535,11 @@ def file_format(path: str) -> tuple[str, str | None]:
     return name, codec
 
 
+def split_patterns(pattern: str) -> list[str]:
+    """The paths and globs of a comma list."""
+    return [part.strip() for part in pattern.split(',') if part.strip()]
+
+
 def list_files(pattern: str) -> list[str]:
     """The files that a comma-separated list of paths and globs names, each once, sorted.
 
@@ -545,7 +550,7 @@ def list_files(pattern: str) -> list[str]:
         ValueError: The list is empty.
         FileNotFoundError: One of its patterns matches no file.
     """
-    patterns = [part.strip() for part in pattern.split(',') if part.strip()]
+    patterns = split_patterns(pattern)
     if not patterns:
         raise ValueError(
             f'Expected paths or globs of input files, got pattern={pattern!r}. Name at least one file.'

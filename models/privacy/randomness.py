@@ -71,6 +71,8 @@ class RunKey:
         try:
             with os.fdopen(descriptor, 'wb') as file:
                 file.write(self._secret)
+                file.flush()
+                os.fsync(file.fileno())  # a machine that goes down leaves no empty key
             # A link appears whole or not at all, and never over a key that is there.
             os.link(temporary, path)
         finally:

@@ -109,6 +109,6 @@ def test_a_refusal_says_what_is_left_and_whom_to_ask() -> None:
     asked, left = (accounting.epsilon_from_rho(rho, 1e-6) for rho in (0.5, 0.25))
     assert f'rho=0.5 (ε = {report.format_up(asked)} by itself)' in said
     assert f'left=0.25 (ε = {report.format_down(left)} by itself) of budget=1' in said
-    assert 'nothing is read or sampled, and nothing is charged' in said
+    assert 'no token is sampled, and nothing is charged' in said
     over = str(BudgetExceeded('visits', 1.0, 1.5, 0.5, delta=1e-6))
     assert 'left=0 (ε = 0 by itself)' in over

@@ -445,7 +445,7 @@ def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
 
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
-    with pytest.raises(FileExistsError, match='empty output folder'):
+    with pytest.raises(FileExistsError, match="this run's, got output="):
         job.run(run, [])
     assert not (tmp_path / 'work').exists()
 
@@ -454,7 +454,7 @@ def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) ->
     run = config(tmp_path)
     work_dir(run).mkdir()
     (work_dir(run) / 'thesis.txt').write_text('mine')
-    with pytest.raises(FileExistsError, match='empty work directory'):
+    with pytest.raises(FileExistsError, match="this run's, got work_dir="):
         job.run(run, [])
     assert os.listdir(work_dir(run)) == ['thesis.txt']
 

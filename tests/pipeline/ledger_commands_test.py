@@ -188,9 +188,9 @@ def test_a_plan_that_does_not_fit_ends_with_3(where: str, as_json: bool) -> None
         assert 'DOES NOT FIT' in not_fits.stdout and '0.25 left now' in not_fits.stdout
 
 
-def test_a_lost_ledger_ends_with_2(tmp_path: pathlib.Path) -> None:
+def test_a_lost_ledger_ends_with_1(tmp_path: pathlib.Path) -> None:
     done = dp_corpus(*PLAN, '--epsilon', '1', '--ledger', str(tmp_path / 'none.db'), '--json')
-    assert done.returncode == 2 and json.loads(done.stdout)['exit_code'] == 2
+    assert done.returncode == 1 and json.loads(done.stdout)['exit_code'] == 1
     assert 'which is not there' in done.stderr and 'Traceback' not in done.stderr
 
 

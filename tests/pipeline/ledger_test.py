@@ -86,7 +86,7 @@ def test_a_run_past_the_budget_is_refused_and_the_next_smaller_one_is_not(ledger
     for said in (
         'got rho=0.3 ',
         f'left=0.25 (ε = {left}',
-        'nothing is read or sampled',
+        'no token is sampled',
         'ledger budget visits',
     ):
         assert said in str(error), said
@@ -494,10 +494,16 @@ def test_of_two_keys_for_one_name_one_is_refused(
 def test_the_race_catches_a_ledger_that_checks_and_then_acts(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
-    ledger.change_budget('visits', rho=0.1, reason='for one run')
-    answers = race(racers(where, COUNT, 'unlocked'), 0.1, [f'run-{index}' for index in range(COUNT)])
-    assert sum('entry' in answer for answer in answers) > 1
-    assert ledger.account('visits').rho_spent > 0.1 * 1.5
+    started = racers(where, COUNT, 'unlocked')
+    # Wrong is not wrong every time: two that charge at the same instant may hit the same number,
+    # which the database refuses. Twenty rounds without an overspending are.
+    for turn in range(20):
+        account = ledger.account('visits')
+        ledger.change_budget('visits', rho=account.rho_spent + 0.1, reason='for one run')
+        race(started, 0.1, [f'run-{turn}-{index}' for index in range(COUNT)])
+        if ledger.account('visits').rho_spent > account.rho_spent + 0.15:
+            return
+    pytest.fail('no race found what is wrong')
 
 
 def wrong_answers(

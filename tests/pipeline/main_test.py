@@ -278,12 +278,12 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
     refused = dp_corpus(*charged, '--output', str(second), '--run-id', 'second', '--json')
     assert refused.returncode == 3
     found = one_object(refused.stdout)
-    assert found['exit_code'] == 3 and 'nothing is read or sampled' in found['error']
+    assert found['exit_code'] == 3 and 'no token is sampled' in found['error']
     assert not second.exists() and not second.with_name('second.curator').exists()
     assert Ledger.open(where).account('demo').runs == account.runs
 
     lost = dp_corpus(*charged[:-1], f'{where}.lost', '--output', str(second), '--run-id', 'second')
-    assert lost.returncode == 2 and 'which is not there' in lost.stderr
+    assert lost.returncode == 1 and 'which is not there' in lost.stderr
     assert not second.exists() and not pathlib.Path(f'{where}.lost').exists()
 
 
