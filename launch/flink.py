@@ -48,7 +48,7 @@ _MAVEN_SHADE = 'org.apache.maven.plugins:maven-shade-plugin:3.5.1:shade'
 _MAVEN_OPTIONS = ('-B', '-q', '-U', '-Dstyle.color=never')
 # One jar, and not a folder of them: engines that are given a job server as a file take it too.
 _POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
+<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>dp-corpus</groupId><artifactId>job-server</artifactId><version>{MODULES}</version>
   <dependencies>
@@ -95,6 +95,10 @@ _POM = f"""\
 _LOG_SETTINGS = 'org.slf4j.simpleLogger.defaultLogLevel=warn\n'
 _MIN_JAVA = 11
 _START_SECONDS = 120
+# Else every step starts a worker of its own. A lost worker is kept for as long, so that steps are
+# started again only later.
+_WORKER_IDLE_SECONDS = 3
+_RESTART_SECONDS = 6
 EXIT_USAGE = 2
 
 app = typer.Typer(
@@ -242,8 +246,9 @@ def run(
         parallelism=parallelism or cluster['task_managers'] * cluster['slots'],
         jar=jar,
     )
-    print(f'Watch it on http://localhost:{cluster["port"]}', file=sys.stderr)
-    raise typer.Exit(subprocess.run(arguments, env={**os.environ, **_python_path()}).returncode)
+    print(f'Watch it on http://localhost:{cluster["port"]}', file=sys.stderr, flush=True)
+    # In place of this process, so that a signal ends the run and not only who waits for it.
+    os.execve(arguments[0], arguments, {**os.environ, **_python_path()})
 
 
 @app.command()
@@ -320,6 +325,7 @@ def generate_command(
         # Workers come from the pool, on the Python that has the model; DOCKER is Beam's default.
         '--environment_type=EXTERNAL',
         f'--environment_config=localhost:{pool_port}',
+        f'--environment_cache_millis={1000 * _WORKER_IDLE_SECONDS}',
         f'--parallelism={parallelism}',
         *beam,
     ]
@@ -352,7 +358,7 @@ def flink_config(
         # Without checkpoints, Flink's own default is to give up.
         'restart-strategy.type': 'fixed-delay',
         'restart-strategy.fixed-delay.attempts': 10,
-        'restart-strategy.fixed-delay.delay': '3 s',
+        'restart-strategy.fixed-delay.delay': f'{_RESTART_SECONDS} s',
         # A process that was killed is missed within seconds, and not within a minute.
         # Milliseconds: Flink 1.19 reads these three as bare numbers.
         'heartbeat.interval': 2000,

@@ -1,10 +1,11 @@
 """Starts Python workers when Flink asks for them: Beam's worker pool, for one machine.
 
 `python -m launch.worker_pool --port 50000` is Beam's own
-`apache_beam.runners.worker.worker_pool_main` with two differences. It listens on this
+`apache_beam.runners.worker.worker_pool_main` with three differences. It listens on this
 machine alone: whoever reaches a pool can have it run any code, and a worker sees records.
-And workers run on the Python that runs the pool: Beam's starts whatever `python` is
-first on PATH, and where that one lacks a module, the job waits for ever.
+Workers run on the Python that runs the pool: Beam's starts whatever `python` is first on
+PATH, and where that one lacks a module, the job waits for ever. And several task managers
+may share it.
 """
 
 import logging
@@ -21,11 +22,61 @@ from typing import Annotated
 import apache_beam
 import grpc
 import typer
-from apache_beam.portability.api import beam_fn_api_pb2_grpc
-from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
+from apache_beam.runners.worker.worker_pool_main import (
+    BeamFnExternalWorkerPoolServicer,
+    kill_process_gracefully,
+)
 from apache_beam.utils import thread_pool_executor
 
 _PROBE = 'import apache_beam, models, transforms; print(apache_beam.__version__)'
+
+
+class WorkerPool(BeamFnExternalWorkerPoolServicer):
+    """Beam's pool, which several task managers may share.
+
+    Each of them numbers its workers from one. Beam's knows a worker by its number alone: a
+    task manager that is done with its own would end that of another, which then waits three
+    minutes for it before Flink starts the step again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(use_process=True)
+        self._lock = threading.Lock()
+        # (worker's number, connection of the task manager) -> process
+        self._workers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+
+    def StartWorker(
+        self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
+    ) -> beam_fn_api_pb2.StartWorkerResponse:
+        with self._lock:
+            self._workers = {key: process for key, process in self._workers.items() if process.poll() is None}
+            response = super().StartWorker(request, context)
+            if not response.error:
+                process = self._worker_processes.pop(request.worker_id)
+                self._workers[request.worker_id, context.peer()] = process
+        return response
+
+    def StopWorker(
+        self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
+    ) -> beam_fn_api_pb2.StopWorkerResponse:
+        key = (request.worker_id, context.peer())
+        with self._lock:
+            same = [known for known in self._workers if known[0] == request.worker_id]
+            # A connection that was idle for half an hour comes back as another one. Where that leaves
+            # a doubt, the worker is left to end by itself, as it does when its task manager hangs up.
+            if key not in self._workers and len(same) == 1:
+                key = same[0]
+            process = self._workers.pop(key, None)
+        if process is not None:
+            kill_process_gracefully(process)
+        return beam_fn_api_pb2.StopWorkerResponse()
+
+    def kill(self) -> None:
+        """Ends every worker; what it has not written yet is decoded again, to the same text."""
+        with self._lock:
+            for process in self._workers.values():
+                process.kill()
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +139,7 @@ def main(
     # Flink pings workers and pools more often than gRPC allows by default.
     options = [('grpc.http2.max_pings_without_data', 0), ('grpc.http2.max_ping_strikes', 0)]
     server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=options)
-    pool = BeamFnExternalWorkerPoolServicer(use_process=True)
+    pool = WorkerPool()
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.add_insecure_port(f'{host}:{port}')
     stopped = threading.Event()
@@ -98,8 +149,7 @@ def main(
     logging.info('Workers at %s:%s, of %s', host, port, sys.executable)
     stopped.wait()
     server.stop(grace=0)
-    for process in pool._worker_processes.values():
-        process.kill()  # What a worker has not written yet is decoded again, to the same text.
+    pool.kill()
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -32,7 +32,6 @@ from models.prompts import PRESETS, read_template
 from models.records import BatchId, Record
 from pipeline import dataset_card, report_page, restricted_page
 from pipeline.config import JobConfig
-from pipeline.ledger import Ledger
 from pipeline.plan import rho_by_stage
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
@@ -51,6 +50,9 @@ from transforms.durable import (
 from transforms.generate import BATCHES_FOLDER, LOSSES_FOLDER, GenerateText
 from transforms.read import ReadRecords, RecordFields, RecordRules, check_input, split_patterns
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
+
+if TYPE_CHECKING:
+    from pipeline.ledger import Ledger
 
 PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
@@ -189,7 +191,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     if config.clusters is not None:
         cluster_settings(config).check()
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
-    ledger = None if config.ledger is None else Ledger.open(config.ledger)
+    ledger = None if config.ledger is None else _open_ledger(config.ledger)
     if ledger is not None:
         # Before any folder is made for a run that may not start; the binding answer comes below.
         ledger.check(
@@ -216,7 +218,14 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     raise RuntimeError(failure)
 
 
-def _settle(ledger: Ledger, config: JobConfig) -> None:
+def _open_ledger(where: str) -> 'Ledger':
+    # Not at the top: workers import this module, and have no business with databases.
+    from pipeline.ledger import Ledger
+
+    return Ledger.open(where)
+
+
+def _settle(ledger: 'Ledger', config: JobConfig) -> None:
     dataset, run_id = str(config.dataset), config.resolved_run_id
     try:
         ledger.settle(dataset, run_id)
@@ -234,7 +243,7 @@ def is_finished(config: JobConfig) -> bool:
     return FileSystems.exists(FileSystems.join(str(config.output), REPORT))
 
 
-def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
+def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
     """Charges a prepared run to its dataset; free where that was done before."""
     identity = json.dumps(fingerprint(config), sort_keys=True)
     key = read_key(config.resolved_work_dir)

@@ -5,6 +5,7 @@ formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -28,15 +29,26 @@ def batch_path(work_dir: str, batch_id: str) -> str:
     return FileSystems.join(work_dir, BATCHES_FOLDER, f'{batch_id}.json')
 
 
+def _loss_path(work_dir: str, batch_id: str, examples: bytes) -> str:
+    """Where the losses of these very examples are kept."""
+    digest = hashlib.sha256(examples).hexdigest()[:32]
+    return FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.{digest}.json')
+
+
 def write_batch(
     work_dir: str, batch_id: str, examples: Iterable[SyntheticExample], loss: BatchLoss | None = None
 ) -> None:
-    """Makes a finished batch durable: its losses, where it has any, before its examples."""
+    """Makes a finished batch durable: its losses, where it has any, before its examples.
+
+    Accelerators of two kinds may round differently, and so may decode one batch to different
+    examples. The losses' file is named after the examples that they are of: whichever
+    worker's batch file stays, that worker's losses are read.
+    """
+    data = json.dumps([dataclasses.asdict(example) for example in examples], ensure_ascii=False).encode()
     if loss is not None:
-        data = json.dumps(dataclasses.asdict(loss)).encode()
-        write_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json'), data)
-    rows = [dataclasses.asdict(example) for example in examples]
-    write_file(batch_path(work_dir, batch_id), json.dumps(rows, ensure_ascii=False).encode())
+        losses = json.dumps(dataclasses.asdict(loss)).encode()
+        write_file(_loss_path(work_dir, batch_id, data), losses)
+    write_file(batch_path(work_dir, batch_id), data)
 
 
 def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
@@ -54,24 +66,33 @@ def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
     except (TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the text.
-    raise ValueError(_damaged(BATCHES_FOLDER, batch_id))
+    raise ValueError(_damaged(path, batch_id))
 
 
-def _damaged(folder: str, batch_id: str) -> str:
+def _damaged(path: str, batch_id: str) -> str:
+    file = '/'.join(path.rsplit('/', 2)[1:])
     return (
-        f'Expected batch {batch_id} whole, got a damaged file={folder}/{batch_id}.json in the work '
-        f'directory. Remove it there from {BATCHES_FOLDER} and {LOSSES_FOLDER} and repeat the command: '
+        f'Expected batch {batch_id} whole, got a damaged file={file} in the work directory. Remove '
+        f'{BATCHES_FOLDER}/{batch_id}.json and {LOSSES_FOLDER}/{batch_id}.* there and repeat the command: '
         'the batch is decoded again with the same noise.'
     )
 
 
 def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
-    """The losses of a finished batch of a median run.
+    """The losses of a finished batch of a median run: those of the examples in its file.
 
     Raises:
+        FileNotFoundError: There are none.
         ValueError: The file is damaged.
     """
-    data = read_file(FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.json'))
+    path = _loss_path(work_dir, batch_id, read_file(batch_path(work_dir, batch_id)))
+    if not FileSystems.exists(path):
+        raise FileNotFoundError(
+            f'Expected the losses of batch {batch_id} beside its examples, got none in {LOSSES_FOLDER}/ of '
+            f'the work directory. Restore them, or remove {BATCHES_FOLDER}/{batch_id}.json and repeat the '
+            'command: the batch is decoded again with the same noise.'
+        )
+    data = read_file(path)
     try:
         values = json.loads(data)
         return BatchLoss(
@@ -84,7 +105,7 @@ def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
     except (KeyError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the losses.
-    raise ValueError(_damaged(LOSSES_FOLDER, batch_id))
+    raise ValueError(_damaged(path, batch_id))
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.

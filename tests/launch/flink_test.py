@@ -5,12 +5,14 @@ and say what. The pool and the job's workers are tested without Flink too, throu
 job service: the same workers, started in the same way.
 """
 
+import contextlib
 import dataclasses
 import functools
 import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -21,8 +23,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import apache_beam
+import grpc
 import psutil
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from launch import flink, flink_supervisor, worker_pool
 from launch.demo_records import demo_records
@@ -74,17 +79,27 @@ class Run:
     """One run that a local runner has finished: its corpus, and what every engine has to repeat."""
 
     texts: tuple[str, ...]
+    folder: pathlib.Path
     flags: tuple[str, ...]
     output: pathlib.Path
     work_dir: pathlib.Path
     corpus: dict[str, bytes]
     batches: int
 
+    @property
+    def relative_flags(self) -> tuple[str, ...]:
+        """The same flags for who works in the run's folder."""
+        return tuple(flag.removeprefix(f'{self.folder}/') for flag in self.flags)
+
+    def written(self) -> dict[str, int]:
+        """When each finished batch was, in nanoseconds."""
+        return {path.name: path.stat().st_mtime_ns for path in (self.work_dir / 'batches').glob('*.json')}
+
     def corpus_now(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.output / 'data').glob('*.parquet')}
 
     def finished(self) -> int:
-        return len(list((self.work_dir / 'batches').glob('*.json')))
+        return len(self.written())
 
     def wait_for_batches(self, number: int, job: subprocess.Popen[bytes]) -> None:
         wait_for(lambda: self.finished() >= number or job.poll() is not None, 240, 'decoding')
@@ -112,6 +127,7 @@ def local_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     subprocess.run(generate(flags), cwd=ROOT, check=True, timeout=300)
     run = Run(
         texts=tuple(row['text'] for row in rows),
+        folder=folder,
         flags=flags,
         output=output,
         work_dir=folder / 'corpus.curator',
@@ -199,7 +215,8 @@ def test_flink_restarts_jobs_by_the_written_strategy(cluster: pathlib.Path) -> N
     entries = flink.rest(flink.read_cluster(cluster)['port'], '/jobmanager/config')
     config = {entry['key']: entry['value'] for entry in entries}
     assert config['restart-strategy.type'] == 'fixed-delay'
-    assert config['heartbeat.timeout'] == '20 s'
+    assert config['restart-strategy.fixed-delay.delay'] == '6 s'  # longer than workers are kept idle
+    assert config['heartbeat.timeout'] == '20000'  # milliseconds
 
 
 def test_only_this_machine_reaches_the_cluster(cluster: pathlib.Path) -> None:
@@ -245,25 +262,39 @@ def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> Non
 
 
 @needs_model
-def test_on_flink_the_corpus_is_the_local_one_through_lost_task_managers_and_workers(
-    cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
+@pytest.mark.parametrize('service', ['taskmanager-0', 'pool'])
+def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
+    service: str, cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
 ) -> None:
     local_run.forget()
-    command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--']
-    lost = []
-    with subprocess.Popen([*command, '--quiet', *local_run.flags], env=script_environment(), cwd=ROOT) as job:
+    command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
+    before, screen = starts(cluster, service), local_run.folder / 'screen.txt'
+    with (
+        open(screen, 'wb') as shown,
+        subprocess.Popen(
+            # Workers have another working directory than who gives these paths.
+            [*command, *local_run.relative_flags],
+            env=script_environment(),
+            stdout=shown,
+            stderr=subprocess.STDOUT,
+            cwd=local_run.folder,
+            start_new_session=True,
+        ) as job,
+    ):
         try:
-            for number, service in ((1, 'taskmanager-0'), (3, 'pool')):
-                local_run.wait_for_batches(number, job)
-                kill(cluster, service)
-                lost.append(local_run.finished())
-            assert job.wait(timeout=300) == 0
+            local_run.wait_for_batches(1, job)
+            kill(cluster, service)
+            kept = local_run.written()
+            assert 0 < len(kept) < local_run.batches, 'it was not killed while decoding'
+            assert job.wait(timeout=240) == 0, screen.read_text(errors='replace')  # by itself
         finally:
-            job.kill()
-    assert lost[0] < local_run.batches, 'nothing was left to decode when the task manager was killed'
+            flink_supervisor.end_group(job.pid)  # the job server too
+    assert starts(cluster, service) == before + 1
     assert local_run.corpus_now() == local_run.corpus
-    told = told_by_flink(cluster)
-    assert 'BeamApp' in told or 'beamapp' in told  # the job itself is in what was searched
+    assert kept.items() <= local_run.written().items()  # read back, not decoded
+
+    told = told_by_flink(cluster) + screen.read_text(errors='replace')
+    assert 'BeamApp' in told and 'SdkHarness' in told  # what was searched tells of jobs and of workers
     assert [text for text in local_run.texts if text in told] == []
     assert (local_run.work_dir / 'run.key').read_bytes().hex() not in told
 
@@ -327,16 +358,50 @@ def test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus(
             job.kill()
     assert left > 0, 'nothing was left to decode when the pool was killed'
     assert local_run.corpus_now() == {}
-    kept = {path.name: path.stat().st_mtime_ns for path in (local_run.work_dir / 'batches').glob('*.json')}
+    kept = local_run.written()
     wait_for(lambda: starts(folder, 'pool') == 2 and listens(port), 60, 'restarting the pool')
 
     subprocess.run([*generate(local_run.flags), *beam], cwd=ROOT, check=True, timeout=300)
     assert local_run.corpus_now() == local_run.corpus
-    now = {path.name: path.stat().st_mtime_ns for path in (local_run.work_dir / 'batches').glob('*.json')}
-    assert kept and kept.items() <= now.items()
+    assert kept and kept.items() <= local_run.written().items()
     log = (folder / flink_supervisor.LOGS / 'pool.out').read_text(errors='replace')
     assert 'SdkHarness' in log  # workers did come from this pool
     assert [text for text in local_run.texts if text in log] == []
+
+
+def workers(pool: flink_supervisor.Started) -> dict[str, psutil.Process]:
+    """The living workers of a pool by the control endpoint that they were started for."""
+    found = {}
+    for process in psutil.Process(pool.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if match := re.search(r'SdkHarness\("(.+?)"', ' '.join(process.cmdline())):
+                found[match[1]] = process
+    return found
+
+
+def test_a_task_manager_ends_its_own_worker_and_not_that_of_the_same_number(
+    pool: tuple[pathlib.Path, int],
+) -> None:
+    folder, port = pool
+    server = flink_supervisor.read_processes(folder)['pool']
+    # Two connections, as from two task managers.
+    options = [('grpc.use_local_subchannel_pool', 1)]
+    with (
+        socket.create_server(('localhost', 0)) as silent,
+        grpc.insecure_channel(f'localhost:{port}', options) as first,
+        grpc.insecure_channel(f'localhost:{port}', options) as second,
+    ):
+        stubs = [beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel) for channel in (first, second)]
+        endpoints = [f'{name}:{silent.getsockname()[1]}' for name in ('localhost', '127.0.0.1')]
+        for stub, endpoint in zip(stubs, endpoints):
+            request = beam_fn_api_pb2.StartWorkerRequest(worker_id='1-1')
+            request.control_endpoint.url = endpoint
+            assert stub.StartWorker(request).error == ''
+        wait_for(lambda: set(workers(server)) == set(endpoints), 20, 'starting two workers')
+        stubs[0].StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id='1-1'))
+        assert list(workers(server)) == endpoints[1:]
+        stubs[1].StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id='1-1'))
+        assert workers(server) == {}
 
 
 def test_workers_run_on_the_python_of_the_pool_whatever_path_says() -> None:
@@ -415,6 +480,7 @@ def test_flags_of_generate_and_of_beam_keep_their_sides(tmp_path: pathlib.Path) 
         f'--flink_job_server_jar={jar}',
         '--environment_type=EXTERNAL',
         '--environment_config=localhost:2',
+        '--environment_cache_millis=3000',
         '--parallelism=3',
         '--job_name=n',
     ]
@@ -438,6 +504,35 @@ def test_a_download_that_fails_leaves_no_flink(
     with pytest.raises(RuntimeError, match=r'Expected pip to download apache-flink'):
         flink.fetch_flink(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repository_that_is_not_reached_is_no_reason_to_put_a_job_server_together(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which('mvn') is None:
+        pytest.skip('needs Maven, which is not on PATH')
+    nowhere = [
+        f'-D{scheme}.proxy{part}' for scheme in ('http', 'https') for part in ('Host=localhost', 'Port=1')
+    ]
+    monkeypatch.setenv('MAVEN_OPTS', ' '.join(nowhere))
+    with pytest.raises(
+        RuntimeError, match=r'Expected Maven to download org\.apache\.beam:.* Check the network'
+    ):
+        flink.fetch_job_server(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == ''
+
+
+def test_a_job_server_that_was_fetched_is_used_again_without_maven(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assembled = tmp_path / flink.ASSEMBLED
+    assembled.touch()
+    assert flink.fetch_job_server(tmp_path) == assembled
+    published = tmp_path / f'{flink.JOB_SERVER}-{apache_beam.__version__}.jar'
+    published.touch()
+    assert flink.fetch_job_server(tmp_path) == published
 
 
 @pytest.mark.parametrize(

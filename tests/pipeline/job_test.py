@@ -443,6 +443,24 @@ def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
         job.prepare(run)
 
 
+def test_local_paths_are_absolute_before_they_travel_to_workers(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / 'in.jsonl', some_rows())
+    run = config(tmp_path, input='in.jsonl, more-*.jsonl, gs://bucket/*.csv', output='out', run_id=None)
+    found = job.with_absolute_paths(run)
+    assert found.input == f'{tmp_path}/in.jsonl,{tmp_path}/more-*.jsonl,gs://bucket/*.csv'
+    assert (found.output, found.work_dir) == (f'{tmp_path}/out', f'{tmp_path}/out.curator')
+    assert (found.run_id, found.prompt, found.checkpoint) == ('out', run.prompt, None)
+    assert job.with_absolute_paths(found) == found
+    # Told from another folder by other words, it is the same run.
+    job.prepare(config(tmp_path, input='in.jsonl', output='out', run_id=None))
+    (tmp_path / 'elsewhere').mkdir()
+    monkeypatch.chdir(tmp_path / 'elsewhere')
+    job.prepare(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'))
+
+
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
     with pytest.raises(FileExistsError, match="this run's, got output="):

@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import pathlib
+import threading
 import traceback
+from concurrent import futures
 
 import apache_beam as beam
 import pytest
@@ -75,26 +77,96 @@ LOSS = BatchLoss(
 )
 
 
-def test_losses_round_trip_and_are_there_before_their_batch(
-    work_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generate.write_batch(work_dir, '0000-000001', [], LOSS)
+def test_losses_round_trip(work_dir: str) -> None:
+    generate.write_batch(work_dir, '0000-000001', [example('0000-000001')], LOSS)
     assert generate.read_loss(work_dir, '0000-000001') == LOSS
+
+
+def test_losses_are_there_before_their_batch(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = generate.write_file
+
+    def write_once(path: str, data: bytes) -> None:
+        monkeypatch.setattr(generate, 'write_file', fail)
+        real(path, data)
 
     def fail(*_: object) -> None:
         raise OSError('power cut')
 
-    monkeypatch.setattr(generate, 'batch_path', fail)
+    monkeypatch.setattr(generate, 'write_file', write_once)
     with pytest.raises(OSError, match='power cut'):
-        generate.write_batch(work_dir, '0000-000002', [], LOSS)
-    assert generate.read_loss(work_dir, '0000-000002') == LOSS
+        generate.write_batch(work_dir, '0000-000001', [], LOSS)
+    assert len(os.listdir(pathlib.Path(work_dir, 'losses'))) == 1
+    assert generate.read_batch(work_dir, '0000-000001') is None
+
+
+def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
+    """What one of several unlike accelerators makes of the same batch."""
+    words = dataclasses.replace(example('0000-000001'), text=f'words of worker {worker}')
+    return [words], dataclasses.replace(LOSS, log_beta=(float(worker), 0.0))
+
+
+def kept(work_dir: str) -> tuple[list[SyntheticExample] | None, BatchLoss]:
+    return generate.read_batch(work_dir, '0000-000001'), generate.read_loss(work_dir, '0000-000001')
+
+
+def test_losses_are_of_the_worker_whose_examples_stay(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second worker writes both of its files between the two of the first."""
+    real = generate.write_file
+
+    def overtaken(path: str, data: bytes) -> None:
+        monkeypatch.setattr(generate, 'write_file', real)
+        real(path, data)
+        generate.write_batch(work_dir, '0000-000001', *output_of(1))
+
+    monkeypatch.setattr(generate, 'write_file', overtaken)
+    generate.write_batch(work_dir, '0000-000001', *output_of(0))
+    assert kept(work_dir) == output_of(1)
+
+
+def test_of_racing_workers_one_decides_on_examples_and_losses(tmp_path: pathlib.Path) -> None:
+    workers, winners = 4, set()
+    for turn in range(20):
+        for folder in (generate.BATCHES_FOLDER, generate.LOSSES_FOLDER):
+            (tmp_path / str(turn) / folder).mkdir(parents=True)
+        place, starts = str(tmp_path / str(turn)), threading.Barrier(workers)
+
+        def finish(worker: int, place: str = place, starts: threading.Barrier = starts) -> object:
+            starts.wait()
+            generate.write_batch(place, '0000-000001', *output_of(worker))
+            return kept(place)
+
+        with futures.ThreadPoolExecutor(workers) as pool:
+            seen = list(pool.map(finish, range(workers)))
+        winner = [output_of(worker) for worker in range(workers)].index(kept(place))
+        assert seen == [output_of(winner)] * workers
+        winners.add(winner)
+    # Where one worker always is the first there is no race: chance would have it once in 4 ** 19.
+    assert len(winners) > 1
+
+
+def test_equal_examples_keep_the_losses_that_came_first(work_dir: str) -> None:
+    """They are of these examples too, and what one reader has read stays."""
+    examples, loss = output_of(0)
+    generate.write_batch(work_dir, '0000-000001', examples, loss)
+    generate.write_batch(work_dir, '0000-000001', examples, output_of(1)[1])
+    assert kept(work_dir) == (examples, loss)
+
+
+def test_a_batch_without_its_losses_is_named(work_dir: str) -> None:
+    generate.write_batch(work_dir, '0000-000001', *output_of(0))
+    [path] = pathlib.Path(work_dir, 'losses').iterdir()
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match='losses of batch 0000-000001'):
+        generate.read_loss(work_dir, '0000-000001')
 
 
 @pytest.mark.parametrize('damage', [b'', b'[{"text": "Zyxquortle', b'[{"words": "Zyxquortle"}]', b'7'])
 def test_a_damaged_batch_is_named_and_not_quoted(work_dir: str, damage: bytes) -> None:
-    for folder, read in (('batches', generate.read_batch), ('losses', generate.read_loss)):
-        pathlib.Path(work_dir, folder, '0000-000001.json').write_bytes(damage)
-        with pytest.raises(ValueError, match=f'{folder}/0000-000001.json') as caught:
+    generate.write_batch(work_dir, '0000-000001', *output_of(0))
+    for folder, read in (('losses', generate.read_loss), ('batches', generate.read_batch)):
+        [path] = pathlib.Path(work_dir, folder).iterdir()
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=f'file={folder}/{path.name} ') as caught:
             read(work_dir, '0000-000001')
         shown = ''.join(traceback.format_exception(caught.value))
         assert 'Zyxquortle' not in shown and caught.value.__context__ is None
