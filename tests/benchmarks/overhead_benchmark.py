@@ -5,7 +5,8 @@
 One side is the command as a user runs it: reading, planning, shuffles, files, reports. The other
 imports, loads the same model and decodes the same batches, with the same key and so to the same
 tokens, in a plain loop. `ratio` is of wall times from process start to process end, both with imports
-and model. `decoding_ratio` is of decoding alone: from the first finished batch to the last, over the
+and model. `over_loop` is the command's wall time, imports and all, over the bare loop's alone: it
+falls with the work, since starting takes the same seconds. `decoding_ratio` is of decoding alone: from the first finished batch to the last, over the
 loop's time for as many. Sides are interleaved, and the figures are medians over rounds. Prints one
 JSON line.
 """
@@ -110,6 +111,7 @@ def measure(folder: pathlib.Path, *, batches: int, contexts: int, tokens: int, r
             raise RuntimeError(f'Expected equal work, got tokens={found["tokens"]} and {released}.')
     return {
         'ratio': round(statistics.median(map(float.__truediv__, whole, bare)), 3),
+        'over_loop': round(statistics.median(map(float.__truediv__, whole, bare_decoding)), 3),
         'decoding_ratio': round(statistics.median(map(float.__truediv__, whole_decoding, bare_decoding)), 3),
         'whole_seconds': round(statistics.median(whole), 2),
         'bare_seconds': round(statistics.median(bare), 2),

@@ -40,6 +40,7 @@ PROMPT_TOKENS = 160
 BATCH_TOKENS = 500
 EXAMPLE_TOKENS = 96
 SIZES = (10**5, 10**6, 10**8)
+_SUPERSCRIPTS = {10**5: '⁵', 10**6: '⁶', 10**8: '⁸'}
 LABELS = ('a', 'b', 'c', 'd')
 # Ten of the commonest words, drawn with made-up ones: TF-IDF knows some and not others.
 _WORDS = ['the', 'of', 'and', 'in', 'to', 'a', 'was', 'is', 'for', 'on']
@@ -192,26 +193,35 @@ def table(lines: list[dict]) -> str:
     rows: list[tuple[str, list[str]]] = [
         ('batches of 255', [f'{n // BATCH_SIZE:,}' for n in SIZES]),
         ('bytes through shuffles', [_bytes(n * per_record) for n in SIZES]),
-        ('read, hash and group, one core', [_hours(n / rate['group', 1]) for n in SIZES]),
-        ('the same, with two workers of one core', [_hours(n / rate['group', 2]) for n in SIZES]),
-        ('read and embed (TF-IDF), one core', [_hours(n / rate['embed', 1]) for n in SIZES]),
+        ('read, hash and group, one worker process', [_hours(n / rate['group', 1]) for n in SIZES]),
+        ('the same, two worker processes', [_hours(n / rate['group', 2]) for n in SIZES]),
+        ('read and embed (TF-IDF), one worker process', [_hours(n / rate['embed', 1]) for n in SIZES]),
+        ('the same, two worker processes', [_hours(n / rate['embed', 2]) for n in SIZES]),
     ]
     for model in ('gemma2-2b', 'gemma3-4b'):
         for device in DEVICES:
             per_batch = decoding_seconds(ARCHITECTURES[model], device)
             hours = [_hours(n / BATCH_SIZE * per_batch) for n in SIZES]
             rows.append((f'{model} on {device.name}, at least', hours))
-    head = '| | ' + ' | '.join(f'{n:.0e} records'.replace('e+0', 'e') for n in SIZES) + ' |'
+    head = '| | ' + ' | '.join(f'10{_SUPERSCRIPTS[n]} records' for n in SIZES) + ' |'
     body = [f'| {name} | ' + ' | '.join(cells) + ' |' for name, cells in rows]
     return '\n'.join([head, '| --- |' + ' --- |' * len(SIZES), *body])
 
 
 def _hours(seconds: float) -> str:
-    return f'{seconds:.3g} s' if seconds < 600 else f'{seconds / 3600:,.3g} h'
+    return f'{_plain(seconds)} s' if seconds < 600 else f'{_plain(seconds / 3600)} h'
 
 
 def _bytes(number: float) -> str:
-    return f'{number / 1e9:.3g} GB' if number < 1e12 else f'{number / 1e12:.3g} TB'
+    return f'{_plain(number / 1e6)} MB' if number < 1e9 else f'{_plain(number / 1e9)} GB'
+
+
+def _plain(number: float) -> str:
+    """Two digits, never with an exponent."""
+    if number < 10:
+        return f'{number:.2g}'
+    digits = 1 - math.floor(math.log10(number))
+    return f'{round(number, digits):,.0f}'
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ import pathlib
 import re
 import shutil
 import stat
+import subprocess
+import sys
 import traceback
 import zlib
 from collections.abc import Iterator
@@ -381,6 +383,13 @@ def test_a_run_is_charged_in_full_before_its_first_step(
     # The address of the ledger is nothing to the public, its name for the records is.
     released = b''.join(path.read_bytes() for path in pathlib.Path(str(run.output)).glob('*.*'))
     assert b'visits' in released and b'ledger.db' not in released
+
+
+def test_workers_import_no_database() -> None:
+    # They unpickle functions of `pipeline.job`, in threads that load the model meanwhile.
+    code = "import sys, pipeline.job; sys.exit('sqlalchemy' in sys.modules)"
+    root = pathlib.Path(job.__file__).parents[1]
+    assert subprocess.run([sys.executable, '-c', code], cwd=root).returncode == 0
 
 
 def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
