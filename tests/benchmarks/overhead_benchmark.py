@@ -6,9 +6,9 @@ One side is the command as a user runs it: reading, planning, shuffles, files, r
 imports, loads the same model and decodes the same batches, with the same key and so to the same
 tokens, in a plain loop. `ratio` is of wall times from process start to process end, both with imports
 and model. `over_loop` is the command's wall time, imports and all, over the bare loop's alone: it
-falls with the work, since starting takes the same seconds. `decoding_ratio` is of decoding alone: from the first finished batch to the last, over the
-loop's time for as many. Sides are interleaved, and the figures are medians over rounds. Prints one
-JSON line.
+falls with the work, since starting takes the same seconds. `decoding_ratio` is of decoding alone:
+from the first finished batch to the last, over the loop's time for as many. Sides are interleaved,
+and the figures are medians over rounds. Prints one JSON line.
 """
 
 import argparse
