@@ -176,8 +176,8 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         Beam's result. This project adds no metrics to it.
 
     Raises:
-        BudgetExceeded: The dataset's budget does not allow the run; nothing was read or made.
-        ConnectionError: The ledger cannot be reached; nothing was read or made.
+        BudgetExceeded: The dataset's budget does not allow the run; no step has started.
+        ConnectionError: The ledger cannot be reached; no step has started.
         FileExistsError: The output or the work directory is another run's.
         FileNotFoundError: No input file.
         ValueError: The input lacks a column, the prompt does not fit, or Beam does not
