@@ -431,12 +431,13 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
     for jar in (published, assembled):
         if jar.is_file():
             return jar
+    maven = _find_maven()
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
         folder = pathlib.Path(temporary)
         artifact = f'org.apache.beam:{JOB_SERVER}:{version}'
         answer = _run_maven(
-            folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=published.name
+            maven, folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=published.name
         )
         if answer is None:
             (folder / published.name).rename(published)
@@ -451,21 +452,25 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
         )
         (folder / 'pom.xml').write_text(_POM, encoding='utf-8')
         _write(folder / 'target' / 'classes' / 'simplelogger.properties', _LOG_SETTINGS.encode())
-        answer = _run_maven(folder, _MAVEN_JAR, _MAVEN_SHADE, made='target/job-server.jar')
+        answer = _run_maven(maven, folder, _MAVEN_JAR, _MAVEN_SHADE, made='target/job-server.jar')
         if answer is not None:
             raise _maven_failed(f'org.apache.beam:beam-runners-flink-{FLINK_MINOR}:{MODULES}', answer)
         (folder / 'target' / 'job-server.jar').rename(assembled)
     return assembled
 
 
-def _run_maven(folder: pathlib.Path, *arguments: str, made: str) -> str | None:
-    """Runs Maven in a folder; None where it made that file, else its answer."""
+def _find_maven() -> str:
     maven = shutil.which('mvn')
     if maven is None:
         raise FileNotFoundError(
             "Expected Maven, which downloads Beam's job server, got no command mvn. Install it "
             '(Debian: apt-get install maven), or give the jar with --job-server-jar.'
         )
+    return maven
+
+
+def _run_maven(maven: str, folder: pathlib.Path, *arguments: str, made: str) -> str | None:
+    """Runs Maven in a folder; None where it made that file, else its answer."""
     result = subprocess.run([maven, *_MAVEN_OPTIONS, *arguments], capture_output=True, text=True, cwd=folder)
     return None if result.returncode == 0 and zipfile.is_zipfile(folder / made) else result.stdout
 

@@ -548,8 +548,10 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
     monkeypatch.delenv('JAVA_HOME', raising=False)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=message):
         call()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('command', ['run', 'status', 'cancel'])
