@@ -266,7 +266,7 @@ def test_another_run_is_refused_on_gs_too(folder: str) -> None:
     job.prepare(config(folder))
     with pytest.raises(FileExistsError, match='config'):
         job.prepare(config(folder, temperature=1.5))
-    with pytest.raises(FileExistsError, match='empty output'):
+    with pytest.raises(FileExistsError, match="this run's, got output="):
         durable.write_file(f'{folder}/other/x', b'something else')
         job.prepare(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'))
     with pytest.raises(FileExistsError, match='input'):
