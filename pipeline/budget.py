@@ -70,7 +70,8 @@ class Charge:
         run_id: Public name of the run.
         unit: Its unit of privacy.
         rho_by_stage: zCDP cost by name of the stage.
-        identity: Digest of what makes the run: input, config, model and code.
+        identity: Digest of what makes the run, input, config, model and code, under the run's own key:
+            to anyone without that it tells nothing.
         key_commitment: Digest that only the run's own key gives.
     """
 

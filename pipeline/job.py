@@ -245,14 +245,15 @@ def is_finished(config: JobConfig) -> bool:
 
 def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
     """Charges a prepared run to its dataset; free where that was done before."""
-    identity = json.dumps(fingerprint(config), sort_keys=True)
     key = read_key(config.resolved_work_dir)
+    # Under the key: a plain digest of the input would let anyone who sees the ledger test a guess of it.
+    identity = key.hash('identity', json.dumps(fingerprint(config), sort_keys=True).encode(), size=32)
     return ledger.reserve(
         str(config.dataset),
         run_id=config.resolved_run_id,
         unit=config.unit,
         rho_by_stage=rho_by_stage(config),
-        identity=hashlib.sha256(identity.encode()).hexdigest(),
+        identity=identity.hex(),
         key_commitment=key.commitment(config.resolved_run_id),
     )
 

@@ -316,7 +316,8 @@ class Ledger:
             run_id: Public name of the run.
             unit: Its unit of privacy.
             rho_by_stage: zCDP cost by name of the stage.
-            identity: Digest of input, config, model and code.
+            identity: Digest of input, config, model and code, under the run's key. A plain one would be
+                a function of the records, and the ledger is public.
             key_commitment: Digest that only the run's own key gives.
 
         Returns:

@@ -532,7 +532,9 @@ def _silence_libraries() -> None:
     # Beam says so of a library for BigQuery, which no run uses.
     root.addFilter(lambda record: not str(record.msg).startswith('apitools not found'))
     # A portable job's messages quote the errors of its steps, whose details `job.run` keeps.
-    root.addFilter(lambda record: record.module not in ('portable_runner', 'subprocess_server'))
+    root.addFilter(lambda record: record.module != 'portable_runner')
+    # It announces each service that it starts and ends.
+    logging.getLogger('apache_beam.utils.subprocess_server').setLevel(logging.ERROR)
     # `job.beam_options` refuses what this one only warns of.
     logging.getLogger('apache_beam.options.pipeline_options').setLevel(logging.ERROR)
     # They print the traceback of a failed step, once for every layer. `job.run` keeps it

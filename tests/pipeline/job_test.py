@@ -10,6 +10,7 @@ import bz2
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -383,6 +384,23 @@ def test_a_run_is_charged_in_full_before_its_first_step(
     # The address of the ledger is nothing to the public, its name for the records is.
     released = b''.join(path.read_bytes() for path in pathlib.Path(str(run.output)).glob('*.*'))
     assert b'visits' in released and b'ledger.db' not in released
+
+
+def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
+    # One run twice, but for its key: a reader who knows all the rest cannot test a guess of it.
+    plain, found = set(), set()
+    for name in ('one.db', 'other.db'):
+        opened = ledger.Ledger.create(str(tmp_path / name))
+        opened.add_dataset('visits', unit='example', delta=1e-3, epsilon=100.0)
+        run = config(tmp_path, dataset='visits', ledger=str(tmp_path / name))
+        job.prepare(run)
+        text = json.dumps(job.fingerprint(run), sort_keys=True)
+        plain.add(hashlib.sha256(text.encode()).hexdigest())
+        job.reserve(opened, run)
+        found.add(opened.account('visits').runs[0].identity)
+        shutil.rmtree(run.resolved_work_dir)
+        shutil.rmtree(str(run.output))
+    assert len(plain) == 1 and len(found) == 2 and not plain & found
 
 
 def test_workers_import_no_database() -> None:
