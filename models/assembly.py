@@ -4,12 +4,14 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from models import architectures, checkpoints, decoder, gemma
+from models.decoders import decoder
+from models.decoders.gemma import architectures, checkpoints
+from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma.tokenizer import Tokenizer
 from models.generate import BatchGenerator
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
 from models.records import Context
-from models.tokenizer import Tokenizer
 
 # Matrix kernels take rows in blocks and treat a remainder otherwise. In whole blocks a
 # row's logits are the same bits wherever the row lies, so that one context more or less

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import decoder as decoder_lib
 from models import records
+from models.decoders import decoder as decoder_lib
 from models.privacy import ex_post, mechanism, randomness
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from models.decoders.gemma.tokenizer import Tokenizer
 from models.records import Context
-from models.tokenizer import Tokenizer
 
 _PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
 _TURN_MARKER = re.compile(r'(<start_of_turn>|<end_of_turn>)')

@@ -19,8 +19,8 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from models import audit
-from models.audit import KeySabotage, LeaveOneOut, Reconstruction, Sabotage
+from models.audits import audit
+from models.audits.audit import KeySabotage, LeaveOneOut, Reconstruction, Sabotage
 from models.privacy import accounting, counts, report
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -158,7 +158,7 @@ def leave_one_out(
         config: The run's settings. At most `MOST_PRIVATE_TOKENS` private tokens of each batch are
             decoded: more take longer and show the same.
         outsiders: Contexts of other batches to put in, one by one, for the other direction.
-        sabotage: What to break, to see the audit fail: see `models.audit.leave_one_out`.
+        sabotage: What to break, to see the audit fail: see `models.audits.audit.leave_one_out`.
         progress: Told, in words without private facts, what goes on.
 
     Raises:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from models import architectures, centers, dp_kmeans, embedder
-from models.centers import Centers, ClusterSettings
-from models.embedded import fit_centers
+from models.bundled import fit_centers
+from models.clustering import centers, dp_kmeans, embedder
+from models.clustering.centers import Centers, ClusterSettings
+from models.decoders.gemma import architectures
 from models.records import Record
 from pipeline import config
 from transforms import read
@@ -35,8 +36,8 @@ def embedder_settings(
         folder: Folder of centres; None for those of the package.
         embedder: 'tfidf', 'minilm', 'decoder', or a folder of MiniLM weights.
         model: Model size, for 'decoder'.
-        checkpoint: Its weights; the embedded model has its own.
-        tokenizer: Its SentencePiece file; the embedded model has its own.
+        checkpoint: Its weights; the bundled model has its own.
+        tokenizer: Its SentencePiece file; the bundled model has its own.
         dtype: Type of its weights and computation.
 
     Raises:
@@ -49,11 +50,11 @@ def embedder_settings(
             centers=centers_folder,
             embedder=embedder,
             architecture=architectures.ARCHITECTURES[model],
-            checkpoint=checkpoint or str(config.EMBEDDED / 'checkpoint'),
-            tokenizer=tokenizer or str(config.EMBEDDED / 'tokenizer.model'),
+            checkpoint=checkpoint or str(config.BUNDLED / 'checkpoint'),
+            tokenizer=tokenizer or str(config.BUNDLED / 'tokenizer.model'),
             dtype=dtype,
         )
-    if (model, checkpoint, tokenizer, dtype) != ('embedded', None, None, 'float32'):
+    if (model, checkpoint, tokenizer, dtype) != ('bundled', None, None, 'float32'):
         raise ValueError(
             f"Expected a model with embedder='decoder' only, got embedder={embedder!r}, model={model!r}, "
             f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}, dtype={dtype!r}. Leave them out.'

@@ -17,14 +17,14 @@ import warnings
 
 import numpy as np
 
-from models import dp_kmeans
+from models.clustering import dp_kmeans
 from models.privacy import accounting, counts, report
-from pipeline import page
+from pipeline.pages import page
 
 if typing.TYPE_CHECKING:
     import rich.console
 
-    from models.centers import Centers
+    from models.clustering.centers import Centers
 
 SCHEMA = 'dp-corpus/cluster-comparison'
 SCHEMA_VERSION = 1
@@ -298,7 +298,7 @@ def render_html(comparison: ClusterComparison) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, auto_reload=False
     )
-    source = importlib.resources.files('pipeline').joinpath(TEMPLATE).read_text(encoding='utf-8')
+    source = importlib.resources.files('pipeline.pages').joinpath(TEMPLATE).read_text(encoding='utf-8')
     return environment.from_string(source).render(
         comparison=comparison,
         audience=report.RESTRICTED,

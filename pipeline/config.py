@@ -17,7 +17,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from models.architectures import ARCHITECTURES, Architecture
+from models import bundled
+from models.decoders.gemma.architectures import ARCHITECTURES, Architecture
 from models.privacy import accounting
 from models.privacy.params import MechanismParams
 
@@ -36,7 +37,7 @@ PROMPT_PRESETS = (
     'instruction-phrase',
     'instruction-json',
 )
-EMBEDDED = pathlib.Path(__file__).parent.parent / 'models' / 'embedded'
+BUNDLED = bundled.FOLDER
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
@@ -176,11 +177,11 @@ class JobConfig:
         None,
     )
 
-    model: str = _setting('Model', f'Model size: {", ".join(ARCHITECTURES)}.', 'embedded')
+    model: str = _setting('Model', f'Model size: {", ".join(ARCHITECTURES)}.', 'bundled')
     checkpoint: str | None = _setting(
-        'Model', 'Orbax directory or safetensors folder; the embedded model has its own.', None
+        'Model', 'Orbax directory or safetensors folder; the bundled model has its own.', None
     )
-    tokenizer: str | None = _setting('Model', 'SentencePiece file; the embedded model has its own.', None)
+    tokenizer: str | None = _setting('Model', 'SentencePiece file; the bundled model has its own.', None)
     dtype: typing.Literal['float32', 'bfloat16'] = _setting(
         'Model', 'Type of weights and computation.', 'float32'
     )
@@ -367,7 +368,7 @@ class JobConfig:
     @property
     def centers_path(self) -> pathlib.Path:
         """Where the public centres are."""
-        return pathlib.Path(self.centers) if self.centers else EMBEDDED / 'centers'
+        return pathlib.Path(self.centers) if self.centers else BUNDLED / 'centers'
 
     @functools.cached_property
     def centers_source(self) -> str | None:
@@ -384,7 +385,7 @@ class JobConfig:
         """Source and rho; reads the artefact's small file, and only one that was named."""
         if self.centers is None:
             return 'public', 0.0
-        from models.centers import Centers
+        from models.clustering.centers import Centers
 
         centers = Centers.read(self.centers)
         return centers.source, centers.rho
@@ -415,12 +416,12 @@ class JobConfig:
     @property
     def checkpoint_path(self) -> pathlib.Path:
         """Where the weights are."""
-        return pathlib.Path(self.checkpoint) if self.checkpoint else EMBEDDED / 'checkpoint'
+        return pathlib.Path(self.checkpoint) if self.checkpoint else BUNDLED / 'checkpoint'
 
     @property
     def tokenizer_path(self) -> pathlib.Path:
         """Where the SentencePiece file is."""
-        return pathlib.Path(self.tokenizer) if self.tokenizer else EMBEDDED / 'tokenizer.model'
+        return pathlib.Path(self.tokenizer) if self.tokenizer else BUNDLED / 'tokenizer.model'
 
     @property
     def resolved_work_dir(self) -> str:
@@ -508,11 +509,11 @@ def check_model(model: str, checkpoint: str | None, tokenizer: str | None) -> No
         near = difflib.get_close_matches(model, ARCHITECTURES, 1)
         hint = f' Did you mean {near[0]}?' if near else ''
         raise ValueError(f'Expected a model among {", ".join(ARCHITECTURES)}, got model={model!r}.{hint}')
-    if model != 'embedded' and (checkpoint is None or tokenizer is None):
+    if model != 'bundled' and (checkpoint is None or tokenizer is None):
         raise ValueError(
             f'Expected a checkpoint and a tokenizer for model={model!r}, got '
             f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}. '
-            'Give local paths with --checkpoint and --tokenizer, or use --model embedded.'
+            'Give local paths with --checkpoint and --tokenizer, or use --model bundled.'
         )
 
 

@@ -23,15 +23,15 @@ from apache_beam.runners.runner import PipelineResult
 
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
-from models.centers import Centers, ClusterSettings
+from models.clustering.centers import Centers, ClusterSettings
 from models.privacy import counts, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.prompts import PRESETS, read_template
 from models.records import BatchId, Record
-from pipeline import dataset_card, report_page, restricted_page
 from pipeline.config import JobConfig
+from pipeline.pages import dataset_card, report_page, restricted_page
 from pipeline.plan import rho_by_stage
 from transforms.assign import AssignBatches, CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
@@ -47,12 +47,12 @@ from transforms.durable import (
     write_file,
     write_key,
 )
-from transforms.generate import BATCHES_FOLDER, LOSSES_FOLDER, GenerateText
+from transforms.predict import BATCHES_FOLDER, LOSSES_FOLDER, GenerateText
 from transforms.read import ReadRecords, RecordFields, RecordRules, check_input, split_patterns
 from transforms.write import DATA_FOLDER, Files, KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
 if TYPE_CHECKING:
-    from pipeline.ledger import Ledger
+    from pipeline.ledger.ledger import Ledger
 
 PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
@@ -78,7 +78,7 @@ _HASHED_BYTES = 64 * 2**20
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
 # How Beam ends the error of a step: the error's last line, then the step.
 _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
-# Its errors are of the model or without data (`transforms.generate`), so they may be shown.
+# Its errors are of the model or without data (`transforms.predict`), so they may be shown.
 _OPEN_STEP = 'Generate/Decode'
 
 
@@ -220,7 +220,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
 
 def _open_ledger(where: str) -> 'Ledger':
     # Not at the top: workers import this module, and have no business with databases.
-    from pipeline.ledger import Ledger
+    from pipeline.ledger.ledger import Ledger
 
     return Ledger.open(where)
 
@@ -581,7 +581,7 @@ def render_released(
         declared_units=config.records,
         ledger=charge,
     )
-    languages = () if config.model != 'embedded' else ('en',)
+    languages = () if config.model != 'bundled' else ('en',)
     return {
         'privacy_report.html': report_page.render_html(privacy_report).encode(),
         'README.md': dataset_card.render_card(privacy_report, languages=languages).encode(),

@@ -24,10 +24,10 @@ import rich.markup
 import rich.table
 import typer
 
-from pipeline import ledger_commands
 from pipeline import plan as plan_lib
-from pipeline.budget import BudgetExceeded
+from pipeline.commands import ledger as ledger_commands
 from pipeline.config import JobConfig, read_config
+from pipeline.ledger.budget import BudgetExceeded
 
 EXIT_FAILED = 1  # a run started and did not finish, or its ledger could not be reached
 EXIT_USAGE = 2  # the request cannot be carried out as given
@@ -161,7 +161,7 @@ def generate(
     restricted = f'{job_config.resolved_work_dir}/restricted_report.html'
     console.print(f"The curator's own report, never for release: {restricted}", soft_wrap=True)
     if job_config.dataset is not None and not console.quiet:
-        from pipeline.ledger import Ledger
+        from pipeline.ledger.ledger import Ledger
 
         try:
             account = Ledger.open(str(job_config.ledger)).account(job_config.dataset)
@@ -183,7 +183,7 @@ def report(
 ) -> None:
     """Show a finished run's privacy report again, in the terminal, as JSON or as a page."""
     if html is not None:
-        from pipeline import report_page
+        from pipeline.pages import report_page
 
         page = report_page.render_html(_read_report(output))
         if html == '-':
@@ -227,7 +227,7 @@ def centers(
     ] = 'public',
     rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
     seed: SeedFlag = 0,
-    model: ModelFlag = 'embedded',
+    model: ModelFlag = 'bundled',
     checkpoint: CheckpointFlag = None,
     tokenizer: TokenizerFlag = None,
     dtype: DtypeFlag = 'float32',
@@ -295,7 +295,7 @@ def clusters(
     rho: Annotated[float, typer.Option('--clustering-rho', help='Price of each private method.')] = 0.005,
     delta: Annotated[float, typer.Option('--delta', help='delta for the epsilon of that price.')] = 1e-6,
     seed: SeedFlag = 0,
-    model: ModelFlag = 'embedded',
+    model: ModelFlag = 'bundled',
     checkpoint: CheckpointFlag = None,
     tokenizer: TokenizerFlag = None,
     dtype: DtypeFlag = 'float32',
@@ -457,7 +457,7 @@ def _show_report(output: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print(privacy_report.to_json(), end='')
     elif not quiet:
-        from pipeline import report_page
+        from pipeline.pages import report_page
 
         report_page.render_terminal(privacy_report, rich.console.Console())
         rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)

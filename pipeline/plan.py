@@ -10,7 +10,7 @@ from pipeline.config import JobConfig
 
 # Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
 # cache, counting votes. They are chosen so that their sum is the step that
-# `python -m tests.benchmarks.decoding_benchmark` measured (12.5 ms, embedded model),
+# `python -m tests.benchmarks.decoding_benchmark` measured (12.5 ms, bundled model),
 # and not measured one by one.
 CPU_FLOPS_PER_SECOND = 100e9
 CPU_BYTES_PER_SECOND = 8e9
@@ -148,7 +148,7 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
             'Give --dataset NAME --ledger FILE.'
         )
     # Not at the top: a plan without a ledger answers at once.
-    from pipeline.ledger import BudgetExceeded, Ledger
+    from pipeline.ledger.ledger import BudgetExceeded, Ledger
 
     ledger = Ledger.open(config.ledger)
     run_id = None if config.run_id is None and config.output is None else config.resolved_run_id

@@ -15,7 +15,7 @@ import rich.progress
 from apache_beam.io.filesystems import FileSystems
 
 from transforms.durable import is_local, list_files, read_file
-from transforms.generate import BATCHES_FOLDER
+from transforms.predict import BATCHES_FOLDER
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 # Of a bucket each look is a request, which takes time and is charged.

@@ -1,7 +1,7 @@
 """Imports run one way, launch -> pipeline -> transforms -> models -> models/privacy.
 
-Only models/gemma.py imports gemma, and inside functions. Read from the syntax trees, so that no
-module has to be imported, and an import inside a function counts as well.
+Only models/decoders/gemma/decoder.py imports gemma, and inside functions. Read from the syntax
+trees, so that no module has to be imported, and an import inside a function counts as well.
 """
 
 import ast
@@ -85,8 +85,8 @@ def faults_of(path: pathlib.PurePath, source: str) -> list[str]:
             faults.append(f'line {found.line}: imports {found.module}')
         elif root == 'apache_beam' and place <= LAYERS.index('models'):
             faults.append(f'line {found.line}: models knows nothing of Beam')
-        elif root == 'gemma' and path.parts != ('models', 'gemma.py'):
-            faults.append(f'line {found.line}: only models/gemma.py imports gemma')
+        elif root == 'gemma' and path.parts != ('models', 'decoders', 'gemma', 'decoder.py'):
+            faults.append(f'line {found.line}: only models/decoders/gemma/decoder.py imports gemma')
         elif root == 'gemma' and not found.lazy:
             faults.append(f'line {found.line}: gemma is imported inside functions, it costs seconds')
     return faults
@@ -99,7 +99,7 @@ def test_imports_run_one_way(path: pathlib.Path) -> None:
 
 def test_the_layers_are_where_the_test_looks() -> None:
     names = {str(path.relative_to(ROOT)) for path in FILES}
-    assert {'models/privacy/mechanism.py', 'models/generate.py', 'models/gemma.py'} <= names
+    assert {'models/privacy/mechanism.py', 'models/generate.py', 'models/decoders/gemma/decoder.py'} <= names
     assert {path.split('/')[0] for path in names} >= {'models', 'transforms', 'pipeline'}
 
 
@@ -116,10 +116,14 @@ def test_the_layers_are_where_the_test_looks() -> None:
         ('models/generate.py', 'from . import decoder', 'in full'),
         ('models/generate.py', 'from tests import oracles', 'imports tests'),
         ('models/records.py', 'import apache_beam as beam', 'nothing of Beam'),
-        ('models/decoder.py', 'def f():\n    from gemma import gm', 'only models/gemma.py'),
-        ('models/embedded/train.py', 'import gemma.gm', 'only models/gemma.py'),
-        ('models/gemma.py', 'from gemma import gm', 'inside functions'),
-        ('models/gemma.py', 'class A:\n    from gemma import gm', 'inside functions'),
+        (
+            'models/decoders/decoder.py',
+            'def f():\n    from gemma import gm',
+            'only models/decoders/gemma/decoder.py',
+        ),
+        ('models/bundled/train.py', 'import gemma.gm', 'only models/decoders/gemma/decoder.py'),
+        ('models/decoders/gemma/decoder.py', 'from gemma import gm', 'inside functions'),
+        ('models/decoders/gemma/decoder.py', 'class A:\n    from gemma import gm', 'inside functions'),
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str, fault: str) -> None:
@@ -130,11 +134,11 @@ def test_a_wrong_import_is_found(path: str, source: str, fault: str) -> None:
 @pytest.mark.parametrize(
     'path, source',
     [
-        ('models/gemma.py', 'def f():\n    from gemma import gm'),
-        ('models/gemma.py', 'if TYPE_CHECKING:\n    from gemma import gm'),
-        ('models/checkpoints.py', 'from models import gemma'),
+        ('models/decoders/gemma/decoder.py', 'def f():\n    from gemma import gm'),
+        ('models/decoders/gemma/decoder.py', 'if TYPE_CHECKING:\n    from gemma import gm'),
+        ('models/decoders/gemma/checkpoints.py', 'from models.decoders.gemma import decoder'),
         ('models/generate.py', 'from models.privacy import mechanism'),
-        ('transforms/generate.py', 'import apache_beam as beam\nfrom models import generate'),
+        ('transforms/predict.py', 'import apache_beam as beam\nfrom models import generate'),
         ('launch/local.py', 'from pipeline import main'),
     ],
 )

@@ -23,7 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from models import batching
 from models.batching import Clustering
-from models.centers import Centers, ClusterSettings
+from models.clustering.centers import Centers, ClusterSettings
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Record

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.privacy import accounting
-from models.privacy.median import Medians
+from models.privacy.aggregates.median import Medians
 from models.privacy.params import MechanismParams
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.privacy import median
-from models.privacy.clipping import clip_difference, clip_logits, log_probabilities, row_tops
+from models.privacy.aggregates import median
+from models.privacy.aggregates.clipping import clip_difference, clip_logits, log_probabilities, row_tops
 from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, MechanismParams
 
 

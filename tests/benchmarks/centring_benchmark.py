@@ -1,7 +1,7 @@
 """What the difference aggregate is centred by, and how far each choice bends the distribution (METHOD 4b).
 
 Both sides of a clamped difference are centred first. The constant changes no softmax, but it decides
-which differences are cut. The embedded model reads AG News records of one label as contexts and
+which differences are cut. The bundled model reads AG News records of one label as contexts and
 another record of the label as the text so far; at every step, for every clip bound, the figure is the
 total-variation distance between the softmax of the aggregate and that of the mean of the
 contexts' log-probabilities, which no clip has touched. Prints one JSON line of means over the steps,

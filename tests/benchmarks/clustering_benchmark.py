@@ -4,7 +4,7 @@
     python -m tests.benchmarks.clustering_benchmark score --work DIR
 
 `run` puts the 21,334 records of train_head and train_more through the command line in a
-process of its own, as a user would, with the embedded model and s = 64. `score` compares
+process of its own, as a user would, with the bundled model and s = 64. `score` compares
 every finished corpus with the real test split and prints one JSON line for each:
 
 * accuracy of a classifier (TF-IDF, logistic regression) that is trained on the synthetic
@@ -130,7 +130,7 @@ class Judge:
     def __init__(self) -> None:
         from sklearn import cluster
 
-        from models import minilm
+        from models.clustering import minilm
 
         self.embedder = minilm.MiniLmEmbedder(minilm.packaged_folder())
         self.test = read_agnews('test.csv')

@@ -1,6 +1,6 @@
 """Benchmark of a decoding step: our loop against the gemma library's own sampler, in one process.
 
-Both decode the same number of contexts from prompts of the same tokens with the embedded model's
+Both decode the same number of contexts from prompts of the same tokens with the bundled model's
 weights in float32, on a cache of prompt + new tokens, without stop tokens. Ours adds the public
 prompt's row, the votes of the mean aggregate, the sparse-vector test and exact sampling; the
 library samples a token for every row. Prints one JSON line. Run from the repository root:
@@ -15,7 +15,6 @@ time over half of them, divided by the tokens between.
 import argparse
 import dataclasses
 import json
-import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +27,15 @@ from gemma import gm
 from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
-from models import architectures, checkpoints, decoder, gemma, generate
+from models import bundled, generate
+from models.decoders import decoder
+from models.decoders.gemma import architectures, checkpoints
+from models.decoders.gemma import decoder as gemma
 from models.privacy import mechanism, randomness
 from models.privacy.params import MechanismParams
 
-ARCHITECTURE = architectures.ARCHITECTURES['embedded']
-CHECKPOINT = pathlib.Path(checkpoints.__file__).parent / 'embedded' / 'checkpoint'
+ARCHITECTURE = architectures.ARCHITECTURES['bundled']
+CHECKPOINT = bundled.CHECKPOINT
 # In the middle of the distance's range, with noise as wide: both kinds of token occur.
 THRESHOLD, THRESHOLD_NOISE_SCALE = 0.8, 0.4
 

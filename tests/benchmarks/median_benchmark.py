@@ -1,6 +1,6 @@
 """Benchmark of the median aggregate: a whole decoding step with it against one with the mean, in one process.
 
-The model is the embedded one with a head of 256 000 outputs: each output's weights are those of a
+The model is the bundled one with a head of 256 000 outputs: each output's weights are those of a
 trained one and noise of half their size, so that the logits have the bulk and the tail of a trained
 model's. Both sides decode the same prompts in one micro-batch of the same rows; the mean has a
 padding row where the median has the public prompt.
@@ -20,7 +20,6 @@ import argparse
 import dataclasses
 import json
 import math
-import pathlib
 import statistics
 import time
 from collections.abc import Sequence
@@ -29,20 +28,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import architectures, checkpoints, decoder, gemma, generate
+from models import bundled, generate
+from models.decoders import decoder
+from models.decoders.gemma import architectures, checkpoints
+from models.decoders.gemma import decoder as gemma
 from models.privacy import mechanism, randomness
 from models.privacy.params import Aggregate, MechanismParams
 
-EMBEDDED = architectures.ARCHITECTURES['embedded']
-CHECKPOINT = pathlib.Path(checkpoints.__file__).parent / 'embedded' / 'checkpoint'
-ARCHITECTURE = dataclasses.replace(EMBEDDED, num_embed=256_000)
+BUNDLED = architectures.ARCHITECTURES['bundled']
+CHECKPOINT = bundled.CHECKPOINT
+ARCHITECTURE = dataclasses.replace(BUNDLED, num_embed=256_000)
 # CL's median: c = 6 at τ = 1.5.
 CLIP_BOUND, TEMPERATURE = 6.0, 1.5
 AGGREGATES: tuple[Aggregate, ...] = ('mean', 'median')
 
 
 def wide_head(weights: gemma.Parameters, seed: int = 0) -> gemma.Parameters:
-    """The embedded weights with `ARCHITECTURE.num_embed` rows in the embedding, which is the head too."""
+    """The bundled weights with `ARCHITECTURE.num_embed` rows in the embedding, which is the head too."""
     rng = np.random.default_rng(seed)
     trained = np.asarray(weights['embedder']['input_embedding'], np.float32)
     extra = ARCHITECTURE.num_embed - len(trained)
@@ -139,8 +141,8 @@ def measure(
     """One entry for each share, compilation left out."""
     rng = np.random.default_rng(0)
     # Ids below 110 are control tokens and line ends.
-    prompts = rng.integers(110, EMBEDDED.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
-    weights = wide_head(checkpoints.load_parameters(EMBEDDED, CHECKPOINT, dtype='float32'))
+    prompts = rng.integers(110, BUNDLED.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
+    weights = wide_head(checkpoints.load_parameters(BUNDLED, CHECKPOINT, dtype='float32'))
     shapes = decoder.Shapes(
         max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts + 1
     )

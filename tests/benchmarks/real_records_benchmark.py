@@ -1,4 +1,4 @@
-"""The job on real records with the embedded model: what comes out, and what it takes.
+"""The job on real records with the bundled model: what comes out, and what it takes.
 
     python -m tests.benchmarks.real_records_benchmark agnews --work DIR
     python -m tests.benchmarks.real_records_benchmark agnews-sparse-vector --work DIR

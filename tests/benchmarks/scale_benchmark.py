@@ -26,9 +26,9 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from models import batching
-from models.architectures import ARCHITECTURES, Architecture
 from models.batching import BatchPlan
-from models.centers import ClusterSettings
+from models.clustering.centers import ClusterSettings
+from models.decoders.gemma.architectures import ARCHITECTURES, Architecture
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
 from transforms import assign, cluster, durable, read

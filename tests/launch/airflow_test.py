@@ -18,7 +18,7 @@ from launch import dataflow
 from pipeline import job
 from pipeline import main as command_line
 from pipeline.config import JobConfig, read_config
-from pipeline.ledger import Ledger
+from pipeline.ledger.ledger import Ledger
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / 'launch' / 'airflow'

@@ -27,7 +27,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch import dataflow
 from pipeline import job, main
-from pipeline.config import EMBEDDED, JobConfig
+from pipeline.config import BUNDLED, JobConfig
 from transforms.durable import RUN_KEY
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -41,8 +41,8 @@ ACCELERATOR = common_urns.resource_hints.ACCELERATOR.urn
 
 def need_the_client() -> None:
     """Skips, loudly, where no job can be described."""
-    if not (EMBEDDED / 'checkpoint').exists():
-        pytest.skip('the embedded model has no checkpoint: train it first')
+    if not (BUNDLED / 'checkpoint').exists():
+        pytest.skip('the bundled model has no checkpoint: train it first')
     pytest.importorskip(
         'google.cloud.dataflow', reason="apache-beam[gcp] is not installed: pip install -e '.[gcp]'"
     )

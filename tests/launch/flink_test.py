@@ -32,11 +32,11 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from launch import flink, flink_supervisor, worker_pool
 from launch.demo_records import demo_records
 from launch.flink_supervisor import Service
-from pipeline.config import EMBEDDED
+from pipeline.config import BUNDLED
 
 ROOT = pathlib.Path(__file__).parents[2]
 needs_model = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 # Small, with what moves most data between steps: users, clusters and two noisy counts.
 SETTINGS = {

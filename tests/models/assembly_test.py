@@ -1,4 +1,4 @@
-"""Settings to a working generator: on the embedded model, from its own files."""
+"""Settings to a working generator: on the bundled model, from its own files."""
 
 import dataclasses
 import os
@@ -10,12 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-from models import architectures, assembly, prompts, records
+from models import assembly, prompts, records
+from models.decoders.gemma import architectures
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 
 ROOT = pathlib.Path(__file__).parents[2]
-EMBEDDED = ROOT / 'models' / 'embedded'
+BUNDLED = ROOT / 'models' / 'bundled'
 PARAMS = MechanismParams(
     batch_size=4, clip_bound=8.0, temperature=1.5, max_private_tokens=12, max_batch_tokens=24,
     max_example_tokens=8, threshold=0.8, threshold_noise_scale=0.4, unit='user', examples_per_context=2,
@@ -23,9 +24,9 @@ PARAMS = MechanismParams(
 SETTINGS = assembly.GeneratorSettings(
     run_id='run-1',
     params=PARAMS,
-    architecture=architectures.ARCHITECTURES['embedded'],
-    checkpoint=str(EMBEDDED / 'checkpoint'),
-    tokenizer=str(EMBEDDED / 'tokenizer.model'),
+    architecture=architectures.ARCHITECTURES['bundled'],
+    checkpoint=str(BUNDLED / 'checkpoint'),
+    tokenizer=str(BUNDLED / 'tokenizer.model'),
     dtype='float32',
     micro_batch_size=3,
     max_prompt_tokens=60,

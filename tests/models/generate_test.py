@@ -6,7 +6,6 @@ loop around it is compiled as it is for Gemma. Keys are fixed, so every test is 
 """
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Sequence
 
 import jax
@@ -14,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import decoder as decoder_lib
-from models import generate, prompts, records, tokenizer
+from models import bundled, generate, prompts, records
+from models.decoders import decoder as decoder_lib
+from models.decoders.gemma import tokenizer
 from models.privacy import mechanism, randomness
 from models.privacy.params import Aggregate, MechanismParams
 from models.privacy.randomness import RunKey
@@ -586,8 +586,8 @@ LABEL = 'sports'
 
 @pytest.fixture(scope='module')
 def generator() -> generate.BatchGenerator:
-    """The real prompt writer over the embedded vocabulary, and a table that likes to stop."""
-    path = pathlib.Path(tokenizer.__file__).parent / 'embedded' / 'tokenizer.model'
+    """The real prompt writer over the bundled vocabulary, and a table that likes to stop."""
+    path = bundled.TOKENIZER
     vocabulary = tokenizer.Tokenizer(path, 3)
     writer = prompts.PromptWriter(
         template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200

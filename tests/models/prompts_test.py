@@ -17,11 +17,12 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import prompts, tokenizer
+from models import prompts
+from models.decoders.gemma import tokenizer
 from models.records import Context
 
 ROOT = pathlib.Path(__file__).parents[2]
-MODEL = ROOT / 'models' / 'embedded' / 'tokenizer.model'
+MODEL = ROOT / 'models' / 'bundled' / 'tokenizer.model'
 NEWS = ROOT.parent / 'shared' / 'data' / 'agnews' / 'test.csv'
 VOCABULARY = tokenizer.Tokenizer(MODEL, 3)
 BOS, START, END, EOS = 2, 105, 106, 1

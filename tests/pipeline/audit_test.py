@@ -1,4 +1,4 @@
-"""The audits from a config to a verdict, on the embedded model, and who may see what of it.
+"""The audits from a config to a verdict, on the bundled model, and who may see what of it.
 
 `GeneratorSettings.build` is the real one, with its result kept: the same settings compile once.
 """
@@ -19,10 +19,10 @@ from models.assembly import GeneratorSettings
 from models.privacy import report
 from models.privacy.randomness import RunKey
 from pipeline import audit
-from pipeline.config import EMBEDDED, JobConfig
+from pipeline.config import BUNDLED, JobConfig
 
 pytestmark = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 
 NEWS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'agnews' / 'train_head.csv'

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import rich.console
 
-from models.centers import Centers
+from models.clustering.centers import Centers
 from models.privacy import accounting, report
 from pipeline import clusters
 
@@ -158,7 +158,7 @@ def test_noise_takes_the_private_methods_apart(records: tuple[np.ndarray, Center
         embeddings, centers=centers, count=6, kept=4, rho=1e-7, delta=DELTA, seed=3
     )
     by_method = {row.method: row for row in noisy.rows}
-    # The tree's root cannot split (tests/models/dp_kmeans_test.py), so there is one cluster.
+    # The tree's root cannot split (tests/models/clustering/dp_kmeans_test.py), so there is one cluster.
     assert by_method['DP k-means'].sizes == (3000,)
     assert by_method['DP k-means'].v_measure == 0.0
     assert by_method['public centres'].v_measure > 0.9

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import typer.main
 
-from models import centers
+from models.clustering import centers
 from models.privacy import accounting
 from pipeline import main
 from pipeline.config import JobConfig, read_config
@@ -130,7 +130,7 @@ def test_whole_numbers_serve_as_floats() -> None:
     'settings, expectation, remedy',
     [
         ({'model': 'gema3-1b'}, "model='gema3-1b'", 'Expected a model among'),
-        ({'model': 'gemma3-1b'}, 'a checkpoint and a tokenizer', '--model embedded'),
+        ({'model': 'gemma3-1b'}, 'a checkpoint and a tokenizer', '--model bundled'),
         ({'model': 'gemma3-1b', 'checkpoint': 'a'}, 'tokenizer=None', '--tokenizer'),
         ({'epsilon': 1.0}, 'either epsilon or max_private_tokens', 'give one'),
         ({'max_private_tokens': None}, 'either epsilon or max_private_tokens', 'give one'),
@@ -177,8 +177,8 @@ def test_settings_that_do_not_fit(settings: dict[str, Any], expectation: str, re
 
 
 def test_a_near_model_is_suggested() -> None:
-    with pytest.raises(ValueError, match=r'Did you mean embedded\?'):
-        config(model='embeded')
+    with pytest.raises(ValueError, match=r'Did you mean bundled\?'):
+        config(model='bundeld')
 
 
 def test_a_budget_that_buys_nothing_is_refused() -> None:

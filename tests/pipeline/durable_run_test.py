@@ -31,14 +31,14 @@ import sqlalchemy as sa
 
 from models.batching import BatchPlan
 from pipeline import job
-from pipeline.config import EMBEDDED, JobConfig, read_config
-from pipeline.ledger import Ledger
+from pipeline.config import BUNDLED, JobConfig, read_config
+from pipeline.ledger.ledger import Ledger
 from pipeline.plan import rho_by_stage
 from tests.object_store import object_store
-from transforms import durable, generate, write
+from transforms import durable, predict, write
 
 pytestmark = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 
 LAUNCHERS = multiprocessing.get_context('forkserver')
@@ -652,11 +652,11 @@ def fail_first_writes() -> None:
             raise OSError('disk full')
         real(path, data)
         # Runners repeat a bundle three times: those of a median write two kinds of files.
-        if new and len(set(paths)) == 2 and generate.LOSSES_FOLDER not in path:
+        if new and len(set(paths)) == 2 and predict.LOSSES_FOLDER not in path:
             print('FAILED AFTER', path, flush=True)
             raise OSError('connection lost')
 
-    for module in (durable, generate, write):
+    for module in (durable, predict, write):
         module.write_file = write_file  # type: ignore[attr-defined]
 
 
@@ -749,7 +749,7 @@ def refusal_of(launcher: Launcher, run: Run) -> str:
 
 
 def test_a_run_resumes_with_what_it_began_with_alone(tmp_path: pathlib.Path) -> None:
-    checkpoint = shutil.copytree(EMBEDDED / 'checkpoint', tmp_path / 'checkpoint')
+    checkpoint = shutil.copytree(BUNDLED / 'checkpoint', tmp_path / 'checkpoint')
     run = Run(tmp_path, SETTINGS['median'] | {'checkpoint': str(checkpoint)})
     code, _ = run.start(Stop('open', r'batches/')).end()
     assert code == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""The whole job on local runners, with the embedded model: what it writes, repeats, refuses and hides.
+"""The whole job on local runners, with the bundled model: what it writes, repeats, refuses and hides.
 
 Small sizes, so that a run takes seconds. Nothing here depends on what the model writes, only on
 whether two runs write the same. The model is loaded once: `GeneratorSettings.build` is the real one,
@@ -31,23 +31,25 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from models import batching, centers
+from models import batching
 from models.assembly import GeneratorSettings
+from models.clustering import centers
 from models.generate import BatchGenerator
 from models.privacy import accounting, ex_post
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import centers as centers_lib
-from pipeline import job, ledger
-from pipeline.budget import BudgetExceeded
-from pipeline.config import EMBEDDED, JobConfig
+from pipeline import job
+from pipeline.config import BUNDLED, JobConfig
+from pipeline.ledger import ledger
+from pipeline.ledger.budget import BudgetExceeded
 from transforms import read
 from transforms.durable import RUN_KEY
-from transforms.generate import read_loss
+from transforms.predict import read_loss
 
 pytestmark = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 
 # Words that stand in records and may stand nowhere but on the curator's side.
@@ -854,7 +856,7 @@ def test_a_lost_clustering_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, **CLUSTERED, centers=str(EMBEDDED / 'centers'), embedder='decoder')
+    run = config(tmp_path, **CLUSTERED, centers=str(BUNDLED / 'centers'), embedder='decoder')
     with pytest.raises(ValueError, match='embedder of the centres'):
         job.run(run, [])
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()

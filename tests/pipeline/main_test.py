@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from launch import demo_records
-from models import centers
+from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main
 from pipeline import plan as plan_lib
-from pipeline.config import EMBEDDED, JobConfig
-from pipeline.ledger import Ledger
+from pipeline.config import BUNDLED, JobConfig
+from pipeline.ledger.ledger import Ledger
 
 CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
 SMALL = (
@@ -25,7 +25,7 @@ SMALL = (
     '--record-id-field', 'id', '--run-id', 'shown', '--shards', '2',
 )  # fmt: skip
 needs_model = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 
 

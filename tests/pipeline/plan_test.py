@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import centers
+from models.clustering import centers
 from models.privacy import accounting
 from pipeline import plan
 from pipeline.config import JobConfig

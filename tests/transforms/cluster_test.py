@@ -20,9 +20,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 from hypothesis import strategies as st
 
-from models import embedder as embedder_lib
 from models.batching import BatchPlan, Clustering
-from models.centers import Centers, Clusterer, ClusterSettings
+from models.clustering import embedder as embedder_lib
+from models.clustering.centers import Centers, Clusterer, ClusterSettings
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey

@@ -27,7 +27,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
 from pipeline import job
-from pipeline.config import EMBEDDED, JobConfig
+from pipeline.config import BUNDLED, JobConfig
 from transforms import durable
 
 pytest.importorskip(
@@ -218,7 +218,7 @@ def records() -> bytes:
 
 
 needs_model = pytest.mark.skipif(
-    not (EMBEDDED / 'checkpoint').exists(), reason='the embedded model has no checkpoint: train it first'
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
 )
 
 

@@ -25,7 +25,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, ex_post, mechanism, median
+from models.privacy import accounting, ex_post, mechanism
+from models.privacy.aggregates import median
 from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Aggregate, MechanismParams
 from tests import oracles
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from models.privacy import clipping, ex_post, median
+from models.privacy import ex_post
+from models.privacy.aggregates import clipping, median
 from models.privacy.params import Change, MechanismParams
 from tests import oracles
 

@@ -1,0 +1,1 @@
+"""Audits: what a proof cannot see, a program that does something else."""

@@ -1,0 +1,1 @@
+"""What groups similar records: embedders and centres."""

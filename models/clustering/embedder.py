@@ -1,0 +1,314 @@
+"""Embedders: texts to unit vectors, for clustering (METHOD 3).
+
+A row is a function of its own text alone, bit for bit, in whatever company it is
+embedded: a record's cluster decides its batch, so a neighbour that moved it would
+break parallel composition. Programs therefore have fixed shapes, and a text's padded
+length follows from the text alone.
+
+An embedder's fingerprint covers everything that its output depends on. Centres keep
+the fingerprint of the embedder that they were fitted with and refuse another.
+
+`TfidfEmbedder` needs no weights and is the default; `models.clustering.minilm` holds a small
+sentence encoder; `DecoderEmbedder` takes the hidden states of the run's own model.
+"""
+
+import abc
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, final
+
+import numpy as np
+from etils import epath
+from safetensors import numpy as safetensors_numpy
+
+from models.decoders.gemma import architectures
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+# A text is padded to the first of these lengths that holds it, and cut at the last.
+TOKEN_LENGTHS = (32, 64, 96, 128, 192, 256)
+# Matrix kernels treat rows alike in whole blocks of 8 (models.assembly.ROWS_MULTIPLE).
+BLOCK_ROWS = 32
+
+TFIDF_SCHEMA = 'dp-corpus tf-idf embedder 1'
+TFIDF_FILES = ('tfidf.json', 'tfidf.safetensors')
+# Words of three letters or more: tokenized text and running text give the same ones.
+_WORD = r'(?u)\b[^\W\d_]{3,}\b'
+
+
+class Embedder(abc.ABC):
+    """Texts to unit vectors, each row a function of its own text alone.
+
+    Attributes:
+        name: The kind: 'tfidf', 'minilm' or 'decoder'.
+        dimensions: d, the length of a vector.
+        fingerprint: SHA-256, as 64 hexadecimal digits, of everything that determines
+            the output.
+    """
+
+    name: str
+    dimensions: int
+    fingerprint: str
+
+    @abc.abstractmethod
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeds any texts; never fails on what a text holds.
+
+        Args:
+            texts: Any number of texts, also none.
+
+        Returns:
+            `[len(texts), dimensions]` float32; each row has length 1, or is zero for a
+            text of which the embedder knows nothing.
+        """
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Scales each row to length 1; a row that is zero or not finite becomes zero.
+
+    Args:
+        vectors: `[n, d]` of any float type.
+
+    Returns:
+        `[n, d]` float32.
+    """
+    rows = np.ascontiguousarray(vectors, np.float64)
+    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
+    norms = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0).astype(np.float32)
+
+
+def pool_in_blocks(
+    token_rows: Sequence[np.ndarray],
+    pool: Callable[[Any, Any], Any],
+    *,
+    dimensions: int,
+) -> np.ndarray:
+    """Sends token rows through a program in blocks of fixed shapes.
+
+    Args:
+        token_rows: One int32 array of at most `TOKEN_LENGTHS[-1]` ids for each text.
+        pool: Tokens `[BLOCK_ROWS, L]` padded with id 0, and lengths `[BLOCK_ROWS]`, to
+            vectors `[BLOCK_ROWS, dimensions]`; L is one of `TOKEN_LENGTHS`.
+        dimensions: Length of a vector.
+
+    Returns:
+        Unit vectors, `[len(token_rows), dimensions]` float32.
+    """
+    vectors = np.zeros((len(token_rows), dimensions), np.float32)
+    lengths = np.array([len(row) for row in token_rows], np.int32)
+    buckets = np.searchsorted(TOKEN_LENGTHS, lengths)
+    for bucket, padded_length in enumerate(TOKEN_LENGTHS):
+        members = np.flatnonzero(buckets == bucket)
+        for first in range(0, len(members), BLOCK_ROWS):
+            block = members[first : first + BLOCK_ROWS]
+            tokens = np.zeros((BLOCK_ROWS, padded_length), np.int32)
+            block_lengths = np.zeros(BLOCK_ROWS, np.int32)
+            for slot, index in enumerate(block):
+                tokens[slot, : lengths[index]] = token_rows[index]
+                block_lengths[slot] = lengths[index]
+            vectors[block] = np.asarray(pool(tokens, block_lengths))[: len(block)]
+    return unit_rows(vectors)
+
+
+def fingerprint_of(settings: Mapping[str, Any], *arrays: np.ndarray) -> str:
+    """SHA-256 of public settings and arrays, with their types and shapes, as hexadecimal digits."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for array in arrays:
+        digest.update(f'|{array.dtype}{array.shape}|'.encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+@final
+class TfidfEmbedder(Embedder):
+    """Words weighed by TF-IDF, then the leading singular vectors: no weights to fetch.
+
+    Sublinear term frequencies, unit rows, and a projection on the directions that a
+    public corpus varies in most (latent semantic analysis). Case, accents, digits,
+    marks and words of one or two letters do not count, so text that a tokenizer
+    pulled apart embeds as it did before.
+    """
+
+    name = 'tfidf'
+
+    def __init__(self, terms: Sequence[str], idf: np.ndarray, components: np.ndarray) -> None:
+        """Rebuilds the embedder from what was fitted.
+
+        Args:
+            terms: V distinct words, lower case, in the order of the columns.
+            idf: Inverse document frequency of each, `[V]` float32.
+            components: Singular directions, `[d, V]` float16.
+
+        Raises:
+            ValueError: The shapes or types do not fit one another, a word occurs twice,
+                or a number is not finite.
+        """
+        shapes_fit = components.ndim == 2 and idf.shape == (len(terms),) == components.shape[1:]
+        if not shapes_fit or not len(terms) or len(set(terms)) != len(terms):
+            raise ValueError(
+                'Expected distinct terms, an idf [V] and components [d, V], got '
+                f'terms={len(terms)}, distinct={len(set(terms))}, idf={idf.shape}, '
+                f'components={components.shape}. Fit the embedder again.'
+            )
+        if idf.dtype != np.float32 or components.dtype != np.float16:
+            raise ValueError(
+                f'Expected idf in float32 and components in float16, got idf={idf.dtype}, '
+                f'components={components.dtype}. Fit the embedder again.'
+            )
+        if not (np.isfinite(idf).all() and np.isfinite(components).all()):
+            raise ValueError(
+                'Expected finite idf and components, got a value that is not. Fit the embedder again.'
+            )
+        self.dimensions = len(components)
+        self._terms, self._idf, self._components = tuple(terms), idf, components
+        self.fingerprint = fingerprint_of(
+            {'schema': TFIDF_SCHEMA, 'word': _WORD, 'terms': self._terms}, idf, components
+        )
+        self._projection = np.ascontiguousarray(components.T, np.float64)
+        self._vectorizer = _vectorizer(vocabulary=self._terms)
+        self._vectorizer.idf_ = idf.astype(np.float64)
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], *, max_terms: int, min_texts: int, dimensions: int, seed: int) -> Self:
+        """Fits the words and the directions on a public corpus.
+
+        Args:
+            texts: The corpus.
+            max_terms: Most words to keep, those of highest count.
+            min_texts: Texts that a word must occur in.
+            dimensions: d.
+            seed: Seed of the randomized decomposition; the corpus is public.
+
+        Raises:
+            ValueError: The corpus has no more words than `dimensions`.
+        """
+        from sklearn.decomposition import TruncatedSVD
+
+        vectorizer = _vectorizer(max_features=max_terms, min_df=min_texts)
+        weights = vectorizer.fit_transform(texts)
+        if weights.shape[1] <= dimensions:
+            raise ValueError(
+                f'Expected more than dimensions={dimensions} words in the corpus, got '
+                f'words={weights.shape[1]}. Give a larger corpus or fewer dimensions.'
+            )
+        decomposition = TruncatedSVD(dimensions, random_state=seed).fit(weights)
+        return cls(
+            [str(term) for term in vectorizer.get_feature_names_out()],
+            vectorizer.idf_.astype(np.float32),
+            decomposition.components_.astype(np.float16),
+        )
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `tfidf.json` (the words) and `tfidf.safetensors` (the numbers) into a folder."""
+        path = epath.Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        document = {'schema': TFIDF_SCHEMA, 'terms': ' '.join(self._terms)}
+        (path / TFIDF_FILES[0]).write_text(json.dumps(document, indent=1, ensure_ascii=False) + '\n')
+        arrays = {'components': self._components, 'idf': self._idf}
+        (path / TFIDF_FILES[1]).write_bytes(safetensors_numpy.save(arrays))
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Self:
+        """Reads what `write` wrote.
+
+        Raises:
+            FileNotFoundError: A file is missing.
+            ValueError: The files are of another schema, or do not fit one another.
+        """
+        path = epath.Path(folder)
+        missing = [name for name in TFIDF_FILES if not (path / name).exists()]
+        if missing:
+            raise FileNotFoundError(
+                f'Expected a TF-IDF embedder in folder={str(folder)!r}, got none of files={missing}. '
+                'Give the folder that models.bundled.fit_centers wrote.'
+            )
+        document = json.loads((path / TFIDF_FILES[0]).read_text())
+        if not isinstance(document, dict) or document.get('schema') != TFIDF_SCHEMA:
+            raise ValueError(
+                f'Expected schema={TFIDF_SCHEMA!r} in {TFIDF_FILES[0]}, got another. '
+                'Fit the embedder again with this version.'
+            )
+        arrays = safetensors_numpy.load((path / TFIDF_FILES[1]).read_bytes())
+        if arrays.keys() != {'components', 'idf'}:
+            raise ValueError(
+                f'Expected components and idf in {TFIDF_FILES[1]}, got names={sorted(arrays)}. '
+                'Fit the embedder again with this version.'
+            )
+        return cls(document['terms'].split(' '), arrays['idf'], arrays['components'])
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """See `Embedder.embed`; the sparse product walks one row after another."""
+        if not texts:
+            return np.zeros((0, self.dimensions), np.float32)
+        return unit_rows(self._vectorizer.transform(texts) @ self._projection)
+
+
+def _vectorizer(**settings: Any) -> 'TfidfVectorizer':
+    """The vectorizer as it is fitted and rebuilt."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(sublinear_tf=True, strip_accents='unicode', token_pattern=_WORD, **settings)
+
+
+@final
+class DecoderEmbedder(Embedder):
+    """The mean of the decoder's own last hidden states over a text's tokens."""
+
+    name = 'decoder'
+
+    def __init__(
+        self,
+        architecture: architectures.Architecture,
+        *,
+        checkpoint: str | os.PathLike[str],
+        tokenizer: str | os.PathLike[str],
+        dtype: str,
+    ) -> None:
+        """Loads the weights.
+
+        Args:
+            architecture: The numbers of the model.
+            checkpoint: Folder of the weights.
+            tokenizer: SentencePiece file.
+            dtype: 'float32' or 'bfloat16'.
+
+        Raises:
+            FileNotFoundError: There is no such checkpoint.
+            ValueError: The checkpoint is of another architecture.
+        """
+        import jax
+
+        from models.decoders.gemma import checkpoints
+        from models.decoders.gemma import decoder as gemma
+        from models.decoders.gemma.tokenizer import Tokenizer
+
+        self.dimensions = architecture.embed_dim
+        self._weights = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
+        self._tokenizer = Tokenizer(tokenizer, architecture.generation)
+        self._pool = gemma.make_pooled_states(architecture, dtype=dtype)
+        named = jax.tree_util.tree_leaves_with_path(self._weights)
+        settings = {
+            'architecture': dataclasses.asdict(architecture),
+            'dtype': dtype,
+            'lengths': TOKEN_LENGTHS,
+            'tokenizer': hashlib.sha256(epath.Path(tokenizer).read_bytes()).hexdigest(),
+            'weights': [jax.tree_util.keystr(path) for path, _ in named],
+        }
+        self.fingerprint = fingerprint_of(settings, *(np.asarray(leaf) for _, leaf in named))
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """See `Embedder.embed`; a text counts up to its 255th token."""
+        bos = np.array([self._tokenizer.special_tokens.bos], np.int32)
+        rows = [
+            np.concatenate([bos, ids[: TOKEN_LENGTHS[-1] - 1]]) for ids in self._tokenizer.encode_batch(texts)
+        ]
+        return pool_in_blocks(
+            rows,
+            lambda tokens, lengths: self._pool(self._weights, tokens, lengths),
+            dimensions=self.dimensions,
+        )

@@ -1,0 +1,1 @@
+"""Language models behind two interfaces, a decoder and a tokenizer."""

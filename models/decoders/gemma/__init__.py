@@ -1,0 +1,1 @@
+"""Everything that is Gemma's: sizes, checkpoints, tokenizer, decoder."""

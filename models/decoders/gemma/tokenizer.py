@@ -1,0 +1,208 @@
+"""Text to token ids and back, with SentencePiece through TensorFlow Text.
+
+A Gemma vocabulary holds control pieces, such as `<end_of_turn>`, as user-defined
+symbols: SentencePiece would turn that very string inside a record into the control
+id, and a private text could close its own turn of the prompt. So the model is
+loaded with its control pieces retyped from user-defined to control. SentencePiece
+never produces a control piece from text: it spells the string with ordinary
+pieces, as any other. Ids, and the pieces of every text without such a string, stay
+as they are. A prompt that wants a control token adds its id, `special_tokens`.
+"""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from etils import epath
+
+from models.decoders.gemma import architectures
+
+if TYPE_CHECKING:
+    import tensorflow_text
+
+# Control pieces by text, for vocabularies that declare them as user-defined. HTML
+# tags and runs of spaces are user-defined too, and ordinary text.
+_CONTROL_PIECE = re.compile(
+    r'<(pad|bos|eos|unk|mask|2mass|unused\d+|(start|end)_of_(turn|image|audio)|(image|audio)_soft_token)>'
+    r'|\[(multimodal|@BOS@|toxicity=\d+)\]'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """A SentencePiece vocabulary with Gemma's special ids.
+
+    The file is read when first needed, and pickling carries its path alone.
+
+    Attributes:
+        model_path: The SentencePiece model file, local or on a remote file system.
+        generation: The Gemma generation whose special ids it has (1, 2, 3).
+    """
+
+    model_path: str | os.PathLike[str]
+    generation: int
+
+    def __post_init__(self) -> None:
+        if self.generation not in architectures.SPECIAL_TOKENS:
+            raise ValueError(
+                f'Expected generation to be one of {sorted(architectures.SPECIAL_TOKENS)}, got '
+                f'generation={self.generation!r}. Take that of the model, Architecture.generation.'
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self.model_path, self.generation)
+
+    @property
+    def special_tokens(self) -> architectures.SpecialTokens:
+        """The ids of its control pieces."""
+        return architectures.SPECIAL_TOKENS[self.generation]
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces. A model's embedding may have more rows; no text has their ids."""
+        return len(self._model.pieces)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text, without start or end of text.
+
+        Total on any `str` (a lone surrogate counts as a question mark), and never
+        a control id, whatever a text spells.
+
+        Args:
+            texts: Any texts; they are encoded in one call.
+
+        Returns:
+            One int32 array of shape `[length]` for each text.
+        """
+        import tensorflow as tf
+
+        if not texts:
+            return []
+        encoded = [text.encode('utf-8', errors='replace') for text in texts]
+        ragged = self._processor.tokenize(tf.constant(encoded, tf.string))
+        return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+
+    def decode_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
+        """The text of each list of ids.
+
+        Control tokens give no text. Byte pieces that do not add up to UTF-8 give
+        replacement characters, so that every output is valid Unicode.
+
+        Args:
+            ids: Lists or arrays of ids in `[0, vocab_size)`.
+
+        Raises:
+            ValueError: An id is outside the vocabulary.
+        """
+        import tensorflow as tf
+
+        if not ids:
+            return []
+        rows = [np.asarray(row, dtype=np.int32) for row in ids]
+        values = np.concatenate(rows)
+        outside = values[(values < 0) | (values >= self.vocab_size)]
+        if len(outside):
+            raise ValueError(
+                f'Expected ids in [0, {self.vocab_size}), got id={outside[0]}. '
+                'Sample under released_token_mask: a model may have more rows than the vocabulary.'
+            )
+        ragged = tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
+        return [text.decode('utf-8', errors='replace') for text in self._processor.detokenize(ragged).numpy()]
+
+    def single_token_id(self, text: str) -> int:
+        """The id of a text that is one ordinary token; `text` is public, a setting.
+
+        Raises:
+            ValueError: The text is not exactly one token.
+        """
+        ids = self.encode_batch([text])[0]
+        if len(ids) != 1:
+            raise ValueError(
+                f'Expected a text of exactly one token, got {len(ids)} for text={text!r}. '
+                'Choose another text, or take a control token from special_tokens.'
+            )
+        return int(ids[0])
+
+    def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
+        """Which tokens may be sampled: ordinary text, bytes, and the two stop tokens.
+
+        Leaves out padding, start of text, unknown, mask, unused, start of turn, and
+        image and audio pieces. A function of the vocabulary alone, so it costs nothing.
+
+        Args:
+            num_embed: Rows of the model's embedding; further ids are left out as well.
+
+        Returns:
+            bool array of shape `[num_embed]`, by default `[vocab_size]`.
+
+        Raises:
+            ValueError: The model has fewer rows than the vocabulary has pieces.
+        """
+        size = self.vocab_size if num_embed is None else num_embed
+        if size < self.vocab_size:
+            raise ValueError(
+                f'Expected num_embed >= vocab_size={self.vocab_size}, got num_embed={num_embed}. '
+                "Use the tokenizer of the model's own generation."
+            )
+        mask = np.arange(size) < self.vocab_size
+        mask[sorted(self._control_ids)] = False
+        mask[list(self.special_tokens.stop)] = True
+        return mask
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        """The `ModelProto` of the file, as it was trained."""
+        from sentencepiece import sentencepiece_model_pb2
+
+        model = sentencepiece_model_pb2.ModelProto.FromString(  # type: ignore[attr-defined]
+            epath.Path(self.model_path).read_bytes()
+        )
+        special = self.special_tokens
+        for index, piece in (
+            (special.pad, '<pad>'),
+            (special.start_of_turn, '<start_of_turn>'),
+            (special.end_of_turn, '<end_of_turn>'),
+        ):
+            found = model.pieces[index].piece if index < len(model.pieces) else None
+            if found != piece:
+                raise ValueError(
+                    f'Expected {piece!r} at id {index} of a Gemma {self.generation} tokenizer, got '
+                    f'piece={found!r} in model_path={str(self.model_path)!r}. '
+                    "Use the tokenizer of the model's own generation."
+                )
+        return model
+
+    @functools.cached_property
+    def _control_ids(self) -> frozenset[int]:
+        """The ids that stand for no text."""
+        special = self.special_tokens
+        by_id = {special.pad, special.eos, special.bos, special.unk, special.mask}
+        kinds = type(self._model.pieces[0])
+        textless = {kinds.UNKNOWN, kinds.CONTROL, kinds.UNUSED}
+        return frozenset(
+            index
+            for index, piece in enumerate(self._model.pieces)
+            if index in by_id or piece.type in textless or _CONTROL_PIECE.fullmatch(piece.piece)
+        )
+
+    @functools.cached_property
+    def _processor(self) -> 'tensorflow_text.SentencepieceTokenizer':
+        """SentencePiece with the control pieces retyped (module docstring)."""
+        import tensorflow as tf
+        import tensorflow_text
+
+        # TensorFlow would reserve the memory of every GPU on its first operation.
+        tf.config.set_visible_devices([], 'GPU')
+        model = type(self._model)()
+        model.CopyFrom(self._model)
+        # The trainer's self-test may spell a control piece; it would now fail.
+        model.ClearField('self_test_data')
+        for index in self._control_ids:
+            piece = model.pieces[index]
+            if piece.type != piece.UNKNOWN:
+                piece.type = piece.CONTROL
+        return tensorflow_text.SentencepieceTokenizer(model.SerializeToString(), out_type=tf.int32)

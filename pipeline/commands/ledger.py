@@ -1,0 +1,321 @@
+"""`dp-corpus ledger`: budgets of datasets made, shown, changed, drawn and exported.
+
+The database is imported when a command runs, so that --help answers at once.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import rich.console
+import typer
+
+if typing.TYPE_CHECKING:
+    from pipeline.ledger.ledger import Account, Event, Ledger
+
+app = typer.Typer(
+    help='What all runs on a dataset may cost together, what they cost so far, and what is left.\n\n'
+    'A ledger is an SQLite file on a local disk, or a PostgreSQL database. Runs with --dataset and --ledger '
+    'are charged to it before their first token, and one that does not fit does not start.',
+    no_args_is_help=True,
+    rich_markup_mode='rich',
+)
+
+_COLUMNS = (
+    'kind', 'dataset', 'number', 'run_id', 'state', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
+    'delta', 'rho_budget', 'epsilon_budget', 'rho_by_stage', 'identity', 'key_commitment', 'at',
+    'settled_at', 'details',
+)  # fmt: skip
+_BAR = 40
+
+LedgerFlag = Annotated[
+    str,
+    typer.Option(
+        '--ledger',
+        help='SQLite file, or postgresql://user@host/name. A password comes from PGPASSFILE or PGPASSWORD.',
+        metavar='WHERE',
+    ),
+]
+DatasetArgument = Annotated[str, typer.Argument(help='Name of the dataset.', metavar='DATASET')]
+RhoFlag = Annotated[float | None, typer.Option('--rho', help='Budget in zCDP; or give --epsilon.')]
+EpsilonFlag = Annotated[
+    float | None, typer.Option('--epsilon', help='Budget at delta, turned into the rho that it allows.')
+]
+JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
+
+
+@app.command()
+def add(
+    dataset: DatasetArgument,
+    ledger: LedgerFlag,
+    delta: Annotated[float, typer.Option('--delta', help='delta for all runs together; below 1/records.')],
+    unit: Annotated[
+        Literal['example', 'user'],
+        typer.Option('--unit', help='Unit of privacy of all its runs: one record, or one user.'),
+    ],
+    rho: RhoFlag = None,
+    epsilon: EpsilonFlag = None,
+) -> None:
+    """Give a dataset a budget; makes the ledger where there is none.
+
+    The name stands for the records, whatever files hold them: every run on them, or on a part
+    or a later version of them, belongs under it.
+    """
+    from pipeline.ledger import ledger as ledger_lib
+
+    # Before a new file is made for it.
+    ledger_lib.check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
+    console = rich.console.Console()
+    try:
+        opened = ledger_lib.Ledger.create(ledger)
+    except FileExistsError:
+        opened = ledger_lib.Ledger.open(ledger)
+    else:
+        console.print(f'New ledger: {opened.where}', soft_wrap=True, markup=False)
+    _print_account(opened.add_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon), console)
+
+
+@app.command()
+def show(
+    ledger: LedgerFlag,
+    dataset: Annotated[
+        str | None, typer.Argument(help='Name of the dataset. Default: all.', metavar='[DATASET]')
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show budget, spent and left, and the runs that were charged."""
+    opened = _open(ledger)
+    accounts = opened.accounts() if dataset is None else (opened.account(dataset),)
+    if as_json:
+        print(json.dumps({'datasets': [facts_of(account) for account in accounts]}, indent=2))
+        return
+    console = rich.console.Console()
+    if not accounts:
+        console.print('No dataset yet: `dp-corpus ledger add` gives one a budget.', markup=False)
+    for account in accounts:
+        _print_account(account, console)
+
+
+@app.command()
+def budget(
+    dataset: DatasetArgument,
+    ledger: LedgerFlag,
+    reason: Annotated[str, typer.Option('--reason', help='Why; the log keeps it.')],
+    rho: RhoFlag = None,
+    epsilon: EpsilonFlag = None,
+    delta: Annotated[
+        float | None, typer.Option('--delta', help='New delta. Default: the one that stands.')
+    ] = None,
+) -> None:
+    """Set a dataset's budget anew. What was charged stays charged.
+
+    A larger budget weakens what was promised for these records: it is a decision of whoever
+    answers for them, not of whoever wants to run.
+    """
+    account = _open(ledger).change_budget(dataset, rho=rho, epsilon=epsilon, delta=delta, reason=reason)
+    _print_account(account, rich.console.Console())
+
+
+@app.command()
+def settle(
+    dataset: DatasetArgument,
+    run_id: Annotated[str, typer.Argument(help='Public name of the run.', metavar='RUN_ID')],
+    ledger: LedgerFlag,
+) -> None:
+    """Mark a run as finished, where its launcher did not wait for its end. Its charge stays."""
+    run = _open(ledger).settle(dataset, run_id)
+    rich.console.Console().print(
+        f'{run.run_id}: settled {run.settled_at}; its charge stays.', soft_wrap=True, markup=False
+    )
+
+
+@app.command()
+def plot(
+    dataset: DatasetArgument,
+    ledger: LedgerFlag,
+    html: Annotated[
+        str, typer.Option('--html', help='Write the page here (- for standard output).', metavar='FILE')
+    ],
+) -> None:
+    """Draw a dataset's cost run by run against its budget, as one self-contained page."""
+    opened = _open(ledger)
+    from pipeline.pages import ledger_page
+
+    page = ledger_page.render_html(opened.account(dataset), opened.events(dataset))
+    if html == '-':
+        print(page)
+    else:
+        pathlib.Path(html).write_text(page, encoding='utf-8')
+
+
+@app.command()
+def export(
+    ledger: LedgerFlag,
+    file_format: Annotated[
+        Literal['json', 'csv'], typer.Option('--format', help='One object, or one table.')
+    ] = 'json',
+    output: Annotated[
+        str | None, typer.Option('--output', help='File to write. Default: standard output.', metavar='FILE')
+    ] = None,
+) -> None:
+    """Write all datasets, runs and events, for an audit or another program.
+
+    All of it is public: names, settings and costs, no fact about a record.
+    """
+    opened = _open(ledger)
+    accounts, events = opened.accounts(), opened.events()
+    text = to_json(accounts, events) if file_format == 'json' else to_csv(accounts, events)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
+
+
+def facts_of(account: 'Account') -> dict[str, Any]:
+    """A dataset with its runs, as `show --json` and `export` write it."""
+    dataset = account.dataset
+    return {
+        'dataset': dataset.name,
+        'unit': dataset.unit,
+        'created': dataset.created,
+        'delta': dataset.delta,
+        'rho_budget': dataset.rho_budget,
+        'rho_spent': account.rho_spent,
+        'rho_left': account.rho_left,
+        'epsilon_budget': account.epsilon_budget,
+        'epsilon_spent': account.epsilon_spent,
+        'epsilon_left': account.epsilon_left,
+        'runs': [dataclasses.asdict(run) for run in account.runs],
+    }
+
+
+def to_json(accounts: Sequence['Account'], events: Sequence['Event']) -> str:
+    """The whole ledger as one JSON object."""
+    from pipeline.ledger.ledger import SCHEMA_VERSION
+
+    found = {
+        'schema': 'dp-corpus/ledger',
+        'schema_version': SCHEMA_VERSION,
+        'datasets': [facts_of(account) for account in accounts],
+        'events': [dataclasses.asdict(event) for event in events],
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
+
+
+def to_csv(accounts: Sequence['Account'], events: Sequence['Event']) -> str:
+    """The whole ledger as one table: a line for each dataset, run and event, by `kind`.
+
+    Columns are always the same and in the same order; a value that a line does not have is empty.
+    """
+    rows: list[Mapping[str, Any]] = []
+    for account in accounts:
+        dataset = account.dataset
+        rows.append(
+            {
+                'kind': 'dataset',
+                'dataset': dataset.name,
+                'rho': account.rho_spent,
+                'delta': dataset.delta,
+                'rho_budget': dataset.rho_budget,
+                'epsilon_budget': dataset.epsilon_budget,
+                'at': dataset.created,
+                'details': {'unit': dataset.unit},
+            }
+        )
+        for run in account.runs:
+            entry = dataclasses.asdict(account.entry(run))
+            rows.append({'kind': 'run', **entry, **dataclasses.asdict(run), 'at': run.reserved_at})
+    rows += [{**dataclasses.asdict(event), 'kind': f'event: {event.kind}'} for event in events]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, extrasaction='ignore', restval='', lineterminator='\n')
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _cell(row.get(name)) for name in _COLUMNS})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else value
+
+
+def _open(where: str) -> 'Ledger':
+    from pipeline.ledger.ledger import Ledger
+
+    return Ledger.open(where)
+
+
+def print_spent(account: 'Account', console: rich.console.Console) -> None:
+    """Prints in one line what is spent and left of a dataset's budget."""
+    from models.privacy import report
+
+    up, down = report.format_up, report.format_down
+    console.print(
+        f'Ledger, {account.dataset.name}: {len(account.runs):,} {_runs(len(account.runs))} for '
+        f'ρ = {up(account.rho_spent)} of {down(account.dataset.rho_budget)}, together '
+        f'ε = {up(account.epsilon_spent)} at δ = {report.format_exact(account.dataset.delta)}; '
+        f'left: ρ = {down(account.rho_left)}.',
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
+
+
+def _print_account(account: 'Account', console: rich.console.Console) -> None:
+    from rich import box, table, text
+
+    from models.privacy import report
+
+    up, down, exact = report.format_up, report.format_down, report.format_exact
+    dataset = account.dataset
+    unit = 'record' if dataset.unit == 'example' else 'user'
+    console.print(text.Text(f'{dataset.name}', style='bold'), f'(unit of privacy: one {unit})')
+    amounts = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ('', 'ρ', f'ε at δ = {exact(dataset.delta)}'):
+        amounts.add_column(name, justify='right' if name else 'left')
+    given = dataset.epsilon_budget
+    amounts.add_row(
+        'Budget', down(dataset.rho_budget), down(account.epsilon_budget) if given is None else exact(given)
+    )
+    amounts.add_row('Spent', up(account.rho_spent), up(account.epsilon_spent))
+    amounts.add_row('Left', down(account.rho_left), down(account.epsilon_left))
+    console.print(amounts)
+    console.print(_bar(account), markup=False, highlight=False)
+    # Two lines of the table suggest otherwise.
+    console.print('ρ adds up and ε does not: the ε that is left is that of one more run.', style='dim')
+    if not account.runs:
+        console.print('No run was charged yet.\n')
+        return
+    runs = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ('Run', 'ρ', 'ρ so far', 'ε so far'):
+        runs.add_column(name, justify='left' if name == 'Run' else 'right')
+    runs.add_column('State')
+    runs.add_column('Charged')
+    for run in account.runs:
+        entry = account.entry(run)
+        runs.add_row(
+            text.Text(f'{run.number}  {run.run_id}'),
+            up(run.rho),
+            up(entry.rho_after),
+            up(entry.epsilon_after),
+            run.state,
+            run.reserved_at[:10],
+        )
+    console.print(runs)
+
+
+def _bar(account: 'Account') -> str:
+    """What is spent of the budget, as a bar; a part of a mark counts as a whole one."""
+    share = account.rho_spent / account.dataset.rho_budget
+    filled = min(_BAR, -int(-share * _BAR // 1))
+    over = ', over the budget' if share > 1 + 1e-9 else ''
+    return f'{"█" * filled}{"░" * (_BAR - filled)} {100 * share:.3g} % spent{over}'
+
+
+def _runs(count: int) -> str:
+    return 'run' if count == 1 else 'runs'

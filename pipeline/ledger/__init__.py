@@ -1,0 +1,1 @@
+"""The budget of a dataset over all runs on it."""

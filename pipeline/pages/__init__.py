@@ -1,0 +1,1 @@
+"""Reports for people: HTML pages, the terminal, the dataset card."""

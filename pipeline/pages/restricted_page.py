@@ -1,0 +1,162 @@
+"""The restricted report as an HTML page, for the curator's eyes alone.
+
+It shows true sizes and, of a median run, data-dependent losses, as CL's Figures 3 to 6
+do: none of it was paid for. The page belongs into the work directory, and never beside
+a corpus.
+
+Source: CL = the paper on clusters and the median, appendix D.4.
+"""
+
+import typing
+from collections.abc import Sequence
+
+from models.privacy import report
+from pipeline.pages import page
+from pipeline.pages.page import Plot
+
+if typing.TYPE_CHECKING:
+    import numpy as np
+
+TEMPLATE = 'restricted.html.jinja'
+
+_BINS = 30
+
+
+def render_restricted_page(restricted: report.RestrictedReport) -> str:
+    """One HTML page with the figures of a restricted report, marked as such."""
+    plots = [batch_sizes_plot(restricted)] if restricted.contexts_per_batch else []
+    if len(restricted.true_counts_by_group) > 1:
+        plots.append(group_sizes_plot(restricted))
+    losses = restricted.losses
+    loss_plots = [] if losses is None else [batch_losses_plot(losses)]
+    if losses is not None and any(place.tokens for place in losses.loss_by_place):
+        loss_plots.append(place_losses_plot(losses))
+    return page.render(
+        TEMPLATE,
+        plots=[*loss_plots, *plots],
+        loss_plots=len(loss_plots),
+        restricted=restricted,
+        rejected=sum(restricted.rejected_by_reason.values()),
+        largest=[] if losses is None else _largest(losses),
+    )
+
+
+def batch_losses_plot(losses: report.ExPostLosses) -> Plot:
+    """Distribution of the batches' ε, with CL's sum as comparison (CL Figures 3 and 4)."""
+    import numpy as np
+
+    ours = np.array([batch.ex_post_epsilon for batch in losses.loss_by_batch.values()])
+    paper = np.array([batch.paper_epsilon for batch in losses.loss_by_batch.values()])
+    edges = _edges(np.concatenate([ours, paper]))
+    figure, axes = page.new_figure(2.8)
+    axes.stairs(np.histogram(ours, edges)[0], edges, fill=True, color=page.ACCENT, label='max of the sums')
+    axes.stairs(
+        np.histogram(paper, edges)[0],
+        edges,
+        color=page.ACCENT_2,
+        linewidth=1.5,
+        label='sum of the maxima (CL)',
+    )
+    _finish_histogram(axes, 'ε of a batch', 'Batches')
+    axes.legend(frameon=False, fontsize=page.FONT_SIZE, labelcolor=page.INK)
+    return Plot(
+        title='Loss by batch',
+        caption=(
+            f'The run has the loss of its largest batch: {report.format_up(losses.run_ex_post_epsilon)}. The '
+            "paper's looser sum over tokens would give "
+            f'{report.format_up(losses.run_paper_epsilon)}.'
+        ),
+        svg=page.to_svg(figure, 'losses'),
+    )
+
+
+def place_losses_plot(losses: report.ExPostLosses) -> Plot:
+    """Mean loss of private tokens by their place in the example, with deciles (CL Figures 5 and 6)."""
+    import numpy as np
+
+    places = [(place, loss) for place, loss in enumerate(losses.loss_by_place) if loss.tokens]
+    x = np.array([place + 1 for place, _ in places])
+    figure, axes = page.new_figure(2.8)
+    axes.fill_between(
+        x,
+        [loss.lower_decile for _, loss in places],
+        [loss.upper_decile for _, loss in places],
+        color=page.ACCENT,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(x, [loss.mean for _, loss in places], color=page.ACCENT, linewidth=2, marker='.')
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.02)
+    page.name_axes(axes, 'Place of the token in its example', 'ε')
+    return Plot(
+        title='Loss by place in the example',
+        caption=(
+            'Mean loss of a private token; eight of ten lie in the shaded band. Where it falls, the text so '
+            'far says more about the next token than the records do.'
+        ),
+        svg=page.to_svg(figure, 'places'),
+    )
+
+
+def batch_sizes_plot(restricted: report.RestrictedReport) -> Plot:
+    """Distribution of the batches' true sizes."""
+    import numpy as np
+
+    sizes = list(restricted.contexts_per_batch.values())
+    figure, axes = page.new_figure(2.8)
+    axes.stairs(*size_histogram(sizes), fill=True, color=page.ACCENT)
+    _finish_histogram(axes, 'Contexts of a batch', 'Batches')
+    return Plot(
+        title='True sizes of batches',
+        caption=(
+            f'{len(sizes):,} batches, {min(sizes):,} to {max(sizes):,} contexts, '
+            f'{np.median(sizes):,.0f} in the middle; {sizes.count(0):,} are empty.'
+        ),
+        svg=page.to_svg(figure, 'batch-sizes'),
+    )
+
+
+def group_sizes_plot(restricted: report.RestrictedReport) -> Plot:
+    """True sizes of the groups, largest first."""
+    groups = restricted.true_counts_by_group
+    clustered = any(group.restricted_cluster is not None for group in groups)
+    return Plot(
+        title='True sizes of clusters' if clustered else 'True sizes of labels',
+        caption=f'Contexts of the {len(groups):,} groups, largest first.',
+        svg=page.sorted_sizes(
+            'group-sizes',
+            [group.true_count for group in groups],
+            x_name='Clusters' if clustered else 'Labels',
+        ),
+    )
+
+
+def size_histogram(sizes: Sequence[int]) -> tuple['np.ndarray', 'np.ndarray']:
+    """Counts `[bins]` and edges `[bins + 1]`, with the same whole number of sizes in each bin."""
+    import numpy as np
+
+    width = max(1, -(-(max(sizes) - min(sizes) + 1) // _BINS))
+    edges = np.arange(min(sizes), max(sizes) + width + 1, width) - 0.5
+    return np.histogram(sizes, edges)[0], edges
+
+
+def _largest(losses: report.ExPostLosses, count: int = 10) -> list[tuple[str, report.BatchEpsilon]]:
+    """The batches that lose most, by our figure."""
+    return sorted(losses.loss_by_batch.items(), key=lambda item: -item[1].ex_post_epsilon)[:count]
+
+
+def _edges(values: 'np.ndarray') -> 'np.ndarray':
+    import numpy as np
+
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, high, _BINS + 1) if high > low else np.array([low - 0.5, low + 0.5])
+
+
+def _finish_histogram(axes: typing.Any, x_name: str, y_name: str) -> None:
+    from matplotlib import ticker
+
+    axes.yaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+    axes.margins(x=0.02)
+    page.name_axes(axes, x_name)
+    axes.set_ylabel(y_name, color=page.SOFT, fontsize=page.FONT_SIZE)

@@ -1,0 +1,399 @@
+"""The decoder on the real library against itself without a cache, and its rows against one another.
+
+Twin: one row alone, its prompt and the example so far in one sequence, under a causal mask and
+without cache, padding slots or micro-batches. Small random models stand for the generations
+(Gemma 2: soft caps, grouped heads; Gemma 3: normalized queries and keys), with a window shorter
+than most prompts; the bundled model comes with its weights.
+
+Tolerances are absolute, on logits of a few units: 1e-4 in float32, where the largest difference
+seen is 1e-5, and 5e-2 in bfloat16. Rows are compared bit by bit: that a row does not move with
+the others is a privacy property.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import generate
+from models.decoders import decoder
+from models.decoders.gemma import architectures, checkpoints
+from models.decoders.gemma import decoder as gemma
+from models.privacy import mechanism, randomness
+from models.privacy.params import MechanismParams
+
+ROOT = pathlib.Path(__file__).parents[4]
+GEMMA2 = architectures.Architecture(
+    num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=2,
+    attention_types=('local', 'global', 'local'), generation=2, sliding_window_size=5,
+    final_logit_softcap=3.0, attn_logits_soft_cap=2.0,
+    query_pre_attn_norm='by_one_over_sqrt_embed_dim_div_num_heads',
+)  # fmt: skip
+GEMMA3 = architectures.Architecture(
+    num_embed=96, embed_dim=32, hidden_dim=48, num_heads=4, head_dim=8, num_kv_heads=2,
+    attention_types=('local', 'local', 'global'), generation=3, sliding_window_size=5,
+    use_qk_norm=True, transpose_gating_einsum=True, local_base_frequency=10,
+    global_base_frequency=1000, global_scale_factor=8.0,
+)  # fmt: skip
+BUNDLED = architectures.ARCHITECTURES['bundled']
+CASES = {'gemma2': GEMMA2, 'gemma3': GEMMA3, 'bundled': BUNDLED}
+SHAPES = decoder.Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4)
+TOLERANCE = {'float32': 1e-4, 'bfloat16': 5e-2}
+PADDING = np.array([1], np.int32)
+
+
+@functools.cache
+def _parameters(name: str) -> gemma.Parameters:
+    """Random weights, large enough for peaked attention; the bundled model has its own."""
+    if name == 'bundled':
+        return checkpoints.load_parameters(
+            BUNDLED, ROOT / 'models' / 'bundled' / 'checkpoint', dtype='float32'
+        )
+    rng = np.random.default_rng(len(name))
+    shapes = gemma.parameter_shapes(CASES[name])
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), shapes)
+
+
+@functools.cache
+def _decoder(name: str, shapes: decoder.Shapes = SHAPES, dtype: str = 'float32') -> gemma.GemmaDecoder:
+    return gemma.GemmaDecoder(CASES[name], _parameters(name), shapes=shapes, dtype=dtype)
+
+
+@functools.cache
+def _step(model: gemma.GemmaDecoder) -> Callable:
+    return jax.jit(model.step)
+
+
+@functools.cache
+def _forward(name: str, dtype: str) -> Callable:
+    """Tokens `[1 L]` to logits `[1 L V]`, causal, without a cache."""
+    model = gemma.make_transformer(CASES[name], dtype=dtype)
+
+    def forward(weights: gemma.Parameters, tokens: jax.Array) -> jax.Array:
+        length = tokens.shape[1]
+        output = model.apply(
+            {'params': weights},
+            tokens,
+            positions=jnp.arange(length)[None],
+            attention_mask=jnp.tril(jnp.ones((1, length, length), bool)),
+        )
+        return output.logits
+
+    return jax.jit(forward)
+
+
+def _recomputed(
+    model: gemma.GemmaDecoder, name: str, prompt: np.ndarray, example: Sequence[int]
+) -> np.ndarray:
+    """Logits `[1 + len(example), V]` of one row alone: after its prompt and after each token."""
+    dtype = 'bfloat16' if model.weights['final_norm']['scale'].dtype == jnp.bfloat16 else 'float32'
+    # What follows a position cannot reach it, so one length serves all rows.
+    tokens = np.ones((1, model.shapes.cache_length), np.int32)
+    tokens[0, : len(prompt) + len(example)] = [*prompt, *example]
+    logits = _forward(name, dtype)(model.weights, tokens)[0]
+    return np.asarray(logits[len(prompt) - 1 : len(prompt) + len(example)], np.float32)
+
+
+def _prompts(
+    name: str, count: int, seed: int = 0, longest: int = SHAPES.max_prompt_tokens
+) -> list[np.ndarray]:
+    """Prompts of all lengths from 1 to the longest, in no order; no padding id among their tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = [1, longest, *rng.integers(1, longest + 1, max(0, count - 2))][:count]
+    return [rng.integers(1, CASES[name].num_embed, length).astype(np.int32) for length in lengths]
+
+
+def _decoded(
+    model: gemma.GemmaDecoder, prompts: Sequence[np.ndarray], examples: Sequence[Sequence[int]]
+) -> list[np.ndarray]:
+    """Logits `[1 + len(example), rows, V]` of each example in turn, from one prefill; padding rows too."""
+    count = model.shapes.micro_batches(len(prompts)) * model.shapes.micro_batch_size
+    first, cache = model.prefill([*prompts, *[PADDING] * (count - len(prompts))])
+    results = []
+    for example in examples:
+        rows = [np.concatenate([np.asarray(part, np.float32) for part in first])]
+        for offset, token in enumerate(example):
+            logits, cache = _step(model)(model.weights, cache, jnp.int32(token), jnp.int32(offset))
+            rows.append(np.concatenate([np.asarray(part, np.float32) for part in logits]))
+        results.append(np.stack(rows))
+    return results
+
+
+EXAMPLES = ((5, 9, 30, 2), (7, 7, 1, 60, 33, 21), (80,), (5, 9, 30, 2))
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_cached_steps_equal_a_full_recomputation(name: str) -> None:
+    """Rows of 1 to 14 tokens in two micro-batches; four examples, the second as long as the cache allows."""
+    model, prompts = _decoder(name), _prompts(name, 7)
+    decoded = _decoded(model, prompts, EXAMPLES)
+    assert SHAPES.max_example_tokens == max(map(len, EXAMPLES))
+    for example, logits in zip(EXAMPLES, decoded, strict=True):
+        for row, prompt in enumerate(prompts):
+            expected = _recomputed(model, name, prompt, example)
+            assert np.ptp(expected) > 1  # a model that says something
+            np.testing.assert_allclose(logits[:, row], expected, rtol=0, atol=TOLERANCE['float32'])
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_cached_steps_equal_a_full_recomputation_in_bfloat16(name: str) -> None:
+    model, prompts = _decoder(name, dtype='bfloat16'), _prompts(name, 7)
+    decoded = _decoded(model, prompts, EXAMPLES)
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.weights)} == {jnp.dtype('bfloat16')}
+    for example, logits in zip(EXAMPLES, decoded, strict=True):
+        for row, prompt in enumerate(prompts):
+            expected = _recomputed(model, name, prompt, example)
+            scale = max(1.0, float(np.abs(expected).max()) / 4)
+            np.testing.assert_allclose(logits[:, row], expected, rtol=0, atol=scale * TOLERANCE['bfloat16'])
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_every_example_starts_from_the_prompts_end(name: str) -> None:
+    """Prefilled once or once more for each example, the full-length one before it or not: the same bits."""
+    model, prompts = _decoder(name), _prompts(name, 4, seed=1)
+    for example, logits in zip(EXAMPLES, _decoded(model, prompts, EXAMPLES), strict=True):
+        (fresh,) = _decoded(model, prompts, [example])
+        np.testing.assert_array_equal(logits, fresh)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_a_row_does_not_move_with_the_other_rows(name: str) -> None:
+    """Other contents, other lengths, padding instead, rows before it gone or more behind it: 0 bits."""
+    model, example = _decoder(name), EXAMPLES[1]
+    prompts = _prompts(name, 6, seed=2)
+    mine = prompts[2]
+    (logits,) = _decoded(model, prompts, [example])
+    expected = logits[:, 2]
+    others = _prompts(name, 9, seed=3)
+    for rows, index in (
+        ([others[0], others[1], mine, others[2]], 2),
+        ([mine], 0),
+        ([mine, *prompts], 0),
+        (prompts[1:], 1),
+        ([*others, mine], 9),
+        ([PADDING, PADDING, mine, PADDING, PADDING], 2),
+        ([mine] * 4, 3),
+    ):
+        (logits,) = _decoded(model, rows, [example])
+        np.testing.assert_array_equal(logits[:, index], expected)
+
+
+@pytest.mark.parametrize(('size', 'moves'), [(24, 0.0), (20, TOLERANCE['float32'])])
+def test_a_row_does_not_move_with_its_slot(size: int, moves: float) -> None:
+    """A context that is gone shifts those behind it by one slot, at a size of real runs.
+
+    At a multiple of 8 rows no bit changes. At others the matrix product computes the last
+    rows by another kernel, and a row that comes out of or into them moves by its rounding;
+    the contents of the other rows change no bit at any size.
+    """
+    model = _decoder('bundled', dataclasses.replace(SHAPES, micro_batch_size=size))
+    prompts, others = _prompts('bundled', size, seed=7), _prompts('bundled', size, seed=8)
+    (logits,) = _decoded(model, prompts, [EXAMPLES[0]])
+    (shifted,) = _decoded(model, prompts[1:], [EXAMPLES[0]])
+    np.testing.assert_allclose(shifted[:, : size - 1], logits[:, 1:size], rtol=0, atol=moves)
+    for row in (0, size // 2, size - 1):
+        (changed,) = _decoded(
+            model, [*others[:row], prompts[row], *others[row + 1 :], *others], [EXAMPLES[0]]
+        )
+        np.testing.assert_array_equal(changed[:, row], logits[:, row])
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_micro_batches_equal_the_whole(name: str) -> None:
+    """One size is one program, so sizes agree only to rounding; a run has one size, a public setting."""
+    prompts = _prompts(name, 8, seed=4)
+    (whole,) = _decoded(
+        _decoder(name, dataclasses.replace(SHAPES, micro_batch_size=8)), prompts, [EXAMPLES[0]]
+    )
+    for size in (1, 3, 4):
+        model = _decoder(name, dataclasses.replace(SHAPES, micro_batch_size=size))
+        (parts,) = _decoded(model, prompts, [EXAMPLES[0]])
+        np.testing.assert_allclose(parts[:, :8], whole, rtol=0, atol=TOLERANCE['float32'])
+
+
+# -------------------------------------------------------------------- refusals
+
+
+def test_a_batch_that_cannot_fit_is_refused_without_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same words for any number of contexts, and none for a batch that fits."""
+    model, messages = _decoder('gemma2'), set()
+    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=4096))
+    for rows in (8, 16, 400):
+        with pytest.raises(MemoryError, match=r'batch rows .* Lower max_prompt_tokens') as error:
+            model.prefill([PADDING] * rows)
+        messages.add(str(error.value))
+    assert len(messages) == 1
+    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=2**32))
+    model.prefill([PADDING] * 4)
+
+
+# ------------------------------------------------------------------- decode_stream
+
+PARAMS = MechanismParams(
+    batch_size=4, clip_bound=4.0, temperature=1.5, max_private_tokens=22, max_batch_tokens=22,
+    max_example_tokens=SHAPES.max_example_tokens,
+)  # fmt: skip
+# A threshold in the middle of [0, 2] under noise of its size: both kinds of token, whatever the model.
+SPARSE = dataclasses.replace(PARAMS, threshold=0.8, threshold_noise_scale=0.4)
+MECHANISMS = {
+    'private': PARAMS,
+    'sparse vector': SPARSE,
+    'top 20': dataclasses.replace(SPARSE, public_top_k=20),
+}
+
+
+def _draws(params: MechanismParams, vocab_size: int) -> randomness.BatchDraws:
+    return randomness.batch_draws(
+        randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
+        max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
+        threshold_noise_scale=params.threshold_noise_scale, levels=mechanism.tree_levels(vocab_size),
+    )  # fmt: skip
+
+
+def _stream(
+    model: gemma.GemmaDecoder, params: MechanismParams, rows: list[np.ndarray]
+) -> generate.TokenStream:
+    """A stream whose first row is the public prompt; every fourth token id ends an example."""
+    public, contexts = (rows[0], rows[1:]) if params.needs_public_logits else (None, rows[1:])
+    return generate.decode_stream(
+        model, public, contexts, params=params, draws=_draws(params, model.vocab_size),
+        released=np.arange(model.vocab_size) > 4,
+        stop_tokens=frozenset(range(8, model.vocab_size, 4)),
+    )  # fmt: skip
+
+
+def _slow_stream(
+    model: gemma.GemmaDecoder, name: str, params: MechanismParams, rows: list[np.ndarray]
+) -> tuple[list[int], list[bool]]:
+    """PP Algorithm 1 as a Python loop: every token from a forward pass over each row alone, no cache."""
+    draws, vocab = _draws(params, model.vocab_size), model.vocab_size
+    released = jnp.arange(vocab) > 4
+    tokens, flags, example = [], [], []
+    while sum(flags) < params.max_private_tokens and len(tokens) < params.max_batch_tokens:
+        logits = jnp.stack([_recomputed(model, name, row, example)[-1] for row in rows])
+        votes = mechanism.count_votes(logits[1:], jnp.ones(len(rows) - 1, bool), params)
+        if params.needs_public_logits:
+            votes = votes._replace(public_logits=logits[0])
+        words = draws.token_words[len(tokens)]
+        words = np.stack([words >> np.uint64(32), words & np.uint64(2**32 - 1)], axis=-1)
+        token, is_private = mechanism.choose_token(
+            votes,
+            released,
+            jnp.float32(draws.threshold_noise[sum(flags)]),
+            jnp.float32(draws.distance_noise[len(tokens)]),
+            jnp.asarray(words, jnp.uint32),
+            params,
+        )
+        tokens.append(int(token))
+        flags.append(bool(is_private))
+        example.append(int(token))
+        if tokens[-1] >= 8 and tokens[-1] % 4 == 0 or len(example) == params.max_example_tokens:
+            example = []
+    return tokens, flags
+
+
+@pytest.mark.parametrize('kind', MECHANISMS)
+@pytest.mark.parametrize('name', CASES)
+def test_stream_equals_a_slow_loop_without_cache(name: str, kind: str) -> None:
+    """22 tokens, several examples, token for token; five contexts and the public row, padded to eight.
+
+    A difference of rounding may turn a token about once in 1e4: the keys are fixed.
+    """
+    model, params, rows = _decoder(name), MECHANISMS[kind], _prompts(name, 6, seed=5)
+    stream = _stream(model, params, rows)
+    tokens, flags = _slow_stream(model, name, params, rows)
+    assert stream.tokens.tolist() == tokens
+    assert stream.is_private.tolist() == flags
+    assert len(set(tokens)) > 5 and set(flags) == ({True, False} if params.uses_sparse_vector else {True})
+    examples = generate.split_examples(
+        stream,
+        stop_tokens=frozenset(range(8, model.vocab_size, 4)),
+        max_example_tokens=params.max_example_tokens,
+    )
+    assert len(examples) > 2
+
+
+def test_stream_in_bfloat16_is_whole_and_deterministic() -> None:
+    """The mechanism stays in float32; the same batch gives the same stream."""
+    model, rows = _decoder('bundled', dtype='bfloat16'), _prompts('bundled', 6, seed=5)
+    stream = _stream(model, SPARSE, rows)
+    assert len(stream.tokens) == SPARSE.max_batch_tokens and set(stream.is_private.tolist()) == {True, False}
+    assert ((stream.tokens > 4) & (stream.tokens < model.vocab_size)).all()
+    again = _stream(model, SPARSE, rows)
+    np.testing.assert_array_equal(stream.tokens, again.tokens)
+    np.testing.assert_array_equal(stream.is_private, again.is_private)
+
+
+# ------------------------------------------------------------------- pooled hidden states
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_pooled_states_equal_each_text_alone(name: str) -> None:
+    """Twin: one text without padding or company; the mean skips the start of text. Rows in 16 slots of 14."""
+    model = gemma.make_transformer(CASES[name], dtype='float32')
+    pool = gemma.make_pooled_states(CASES[name], dtype='float32')
+    prompts = _prompts(name, 16, seed=9)
+    tokens, lengths = np.zeros((16, SHAPES.max_prompt_tokens), np.int32), np.array([len(p) for p in prompts])
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    found = np.asarray(pool(_parameters(name), tokens, lengths))
+    assert found.shape == (16, CASES[name].embed_dim) and found.dtype == np.float32
+    for row, prompt in zip(found, prompts, strict=True):
+        states = model.apply(
+            {'params': _parameters(name)}, jnp.asarray(prompt)[None], return_hidden_states=True
+        ).hidden_states[0]
+        expected = np.asarray(states)[1:].mean(axis=0) if len(prompt) > 1 else np.zeros_like(row)
+        np.testing.assert_allclose(row, expected, rtol=0, atol=TOLERANCE['float32'])
+    tokens[1:] = 7
+    lengths[1:] = 5
+    np.testing.assert_array_equal(np.asarray(pool(_parameters(name), tokens, lengths))[0], found[0])
+
+
+# ------------------------------------------------------------------ several devices
+
+
+def save_outputs(path: str) -> None:
+    """Logits and one stream of the devices at hand, for a comparison across processes."""
+    model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
+    logits = _decoded(model, rows, EXAMPLES[:2])
+    stream = _stream(model, SPARSE, rows)
+    first, cache = model.prefill([PADDING] * 4)
+    np.savez(
+        path, short=logits[0], long=logits[1], tokens=stream.tokens, is_private=stream.is_private,
+        devices=len(jax.local_devices()), logits_on=len(first[0].sharding.device_set),
+        cache_rows=[shard.data.shape[0] for shard in cache[0]['layers']['layer_0']['k'].addressable_shards],
+    )  # fmt: skip
+    with pytest.raises(ValueError, match='multiple of the 2 local devices, got micro_batch_size=3'):
+        _decoder('gemma3', dataclasses.replace(SHAPES, micro_batch_size=3))
+
+
+def test_two_devices_give_what_one_gives(tmp_path: pathlib.Path) -> None:
+    """Rows spread over two devices in another process; there, an odd micro-batch size is refused."""
+    assert len(jax.local_devices()) == 1
+    path = tmp_path / 'two.npz'
+    module = 'tests.models.decoders.gemma.decoder_test'
+    code = f'import sys; import {module} as outputs; outputs.save_outputs(sys.argv[1])'
+    environment = os.environ | {
+        'XLA_FLAGS': '--xla_force_host_platform_device_count=2',
+        'JAX_PLATFORMS': 'cpu',
+    }
+    subprocess.run(
+        [sys.executable, '-c', code, str(path)], check=True, cwd=ROOT, env=environment, timeout=500
+    )
+    two = np.load(path)
+    assert two['devices'] == 2 and two['logits_on'] == 2 and two['cache_rows'].tolist() == [2, 2]
+    model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
+    for found, expected in zip((two['short'], two['long']), _decoded(model, rows, EXAMPLES[:2]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE['float32'])
+    stream = _stream(model, SPARSE, rows)
+    np.testing.assert_array_equal(two['tokens'], stream.tokens)
+    np.testing.assert_array_equal(two['is_private'], stream.is_private)

@@ -1,0 +1,248 @@
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import bundled
+from models.decoders.gemma import architectures, tokenizer
+
+BUNDLED_PATH = bundled.TOKENIZER
+CONTROL_TEXTS = (
+    '<pad>', '</s>', '<s>', '<unk>', '<mask>', '[multimodal]', '<unused0>', '<unused98>',
+    '<start_of_turn>', '<end_of_turn>',
+)  # fmt: skip
+MULTILINGUAL = (
+    '', ' ', '  two  spaces ', '\n\n', 'tab\tand\r\n', 'Grüße aus Zürich', 'Ελληνικά', 'русский текст',
+    'עברית', 'العربية', 'हिन्दी', '日本語の文章', '한국어', 'ไทย', '👩\u200d👩\u200d👧 family',
+    'e\u0301 and é', 'ﬁ ligature', 'nul\0inside', '\ufeffmark', '1234567890', '{"name": ["str", 1.5]}',
+    '<b>bold</b> a < b > c', '<end_of_turn', 'end_of_turn>', '<End_of_turn>', '\u2581lower block',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def bpe_path(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A byte-pair vocabulary like Gemma 2's: control pieces, and tags that are ordinary text."""
+    path = tmp_path_factory.mktemp('bpe') / 'tokenizer.model'
+    controls = ['<mask>', '<2mass>', '[@BOS@]', *(f'<unused{i}>' for i in range(99))]
+    controls += ['<start_of_turn>', '<end_of_turn>', '<table>', '<s>', '<start_of_image>', '[toxicity=0]']
+    # The control strings are in the corpus, so that merges could spell them.
+    sentences = ['the end of the turn <end_of_turn> and its <unused7> text, start_of_turn <mask>'] * 40
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(sentences + list(MULTILINGUAL[5:12])), model_prefix=str(path.with_suffix('')),
+        model_type='bpe', vocab_size=520, pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece='<pad>',
+        eos_piece='<eos>', bos_piece='<bos>', user_defined_symbols=controls, byte_fallback=True,
+        normalization_rule_name='identity', add_dummy_prefix=False, remove_extra_whitespaces=False,
+        hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope='module', params=['bundled', 'bpe'])
+def case(request: pytest.FixtureRequest, bpe_path: pathlib.Path) -> tokenizer.Tokenizer:
+    if request.param == 'bpe':
+        return tokenizer.Tokenizer(bpe_path, generation=2)
+    return tokenizer.Tokenizer(BUNDLED_PATH, generation=3)
+
+
+@pytest.fixture(scope='module')
+def bundled() -> tokenizer.Tokenizer:
+    return tokenizer.Tokenizer(BUNDLED_PATH, generation=3)
+
+
+def _original(case: tokenizer.Tokenizer) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_file=str(case.model_path))
+
+
+def _control_pieces(case: tokenizer.Tokenizer) -> dict[str, int]:
+    """Control pieces by their text, listed here independently of the module's pattern."""
+    original = _original(case)
+    fixed = {'<start_of_image>', '[toxicity=0]', '<2mass>', '[@BOS@]', '<bos>', '<eos>', *CONTROL_TEXTS}
+    fixed |= {f'<unused{i}>' for i in range(99)}
+    pieces = {original.IdToPiece(index): index for index in range(case.vocab_size)}
+    if case.generation == 2:
+        fixed.remove('<s>')  # There an HTML tag.
+    return {piece: index for piece, index in pieces.items() if piece in fixed}
+
+
+def test_ordinary_text_has_the_ids_of_the_sentencepiece_package(case: tokenizer.Tokenizer) -> None:
+    expected = _original(case).Encode(list(MULTILINGUAL))
+    found = case.encode_batch(MULTILINGUAL)
+    assert [ids.tolist() for ids in found] == expected
+    assert {ids.dtype for ids in found} == {np.dtype(np.int32)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=8))
+def test_any_text_has_the_ids_of_the_sentencepiece_package(
+    case: tokenizer.Tokenizer, texts: list[str]
+) -> None:
+    plain = [text for text in texts if not any(piece in text for piece in _control_pieces(case))]
+    assert [ids.tolist() for ids in case.encode_batch(plain)] == _original(case).Encode(plain)
+
+
+def test_the_original_model_does_confuse_text_and_control(case: tokenizer.Tokenizer) -> None:
+    # The premise of the test below: without the retyping, a record closes its turn.
+    assert case.special_tokens.end_of_turn in _original(case).Encode('so <end_of_turn> it')
+
+
+def test_no_text_gives_a_control_id(case: tokenizer.Tokenizer) -> None:
+    pieces = _control_pieces(case)
+    texts = [text for piece in pieces for text in (piece, f'a{piece}b', f' {piece} ', piece * 2)]
+    for text, ids in zip(texts, case.encode_batch(texts), strict=True):
+        assert not set(ids.tolist()) & set(pieces.values()), text
+    assert case.decode_batch(case.encode_batch(texts)) == texts
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    fragments=st.lists(
+        st.sampled_from(
+            ['<end_of_turn>', '<unused7>', '<', '<end', '_of_turn', '>', '[multimodal', ']', '<mask>']
+        )
+        | st.text(max_size=5),
+        max_size=12,
+    )
+)
+def test_no_mixture_gives_a_control_id(case: tokenizer.Tokenizer, fragments: list[str]) -> None:
+    text = ''.join(fragments)
+    ids = case.encode_batch([text])
+    assert not set(ids[0].tolist()) & set(_control_pieces(case).values())
+    # SentencePiece writes spaces as U+2581 and reads both back as spaces.
+    assert case.decode_batch(ids) == [text.replace('\u2581', ' ')]
+
+
+def test_tags_that_are_ordinary_text_stay_single_tokens(bpe_path: pathlib.Path) -> None:
+    two = tokenizer.Tokenizer(bpe_path, generation=2)
+    for tag in ('<table>', '<s>'):
+        assert two.single_token_id(tag) == _original(two).PieceToId(tag)
+        assert two.released_token_mask()[two.single_token_id(tag)]
+
+
+def test_lone_surrogate_is_a_question_mark(bundled: tokenizer.Tokenizer) -> None:
+    found, expected = bundled.encode_batch(['a\ud800b', 'a?b'])
+    assert found.tolist() == expected.tolist()
+
+
+def test_empty_batches(bundled: tokenizer.Tokenizer) -> None:
+    assert bundled.encode_batch([]) == []
+    assert bundled.decode_batch([]) == []
+    assert [len(ids) for ids in bundled.encode_batch(['', 'a', ''])] == [0, 1, 0]
+    assert bundled.decode_batch([[], bundled.encode_batch(['a'])[0], []]) == ['', 'a', '']
+
+
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(st.integers(0, 255), max_size=20))
+def test_byte_pieces_decode_to_valid_unicode(case: tokenizer.Tokenizer, values: list[int]) -> None:
+    first = _original(case).PieceToId('<0x00>')
+    (text,) = case.decode_batch([[first + value for value in values]])
+    text.encode('utf-8')
+    try:
+        expected = bytes(values).decode('utf-8')
+    except UnicodeDecodeError:
+        assert '\ufffd' in text
+    else:
+        assert text == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(ids=st.lists(st.lists(st.integers(0, 4095), max_size=20), min_size=1, max_size=5))
+def test_any_ids_decode_like_the_sentencepiece_package(
+    bundled: tokenizer.Tokenizer, ids: list[list[int]]
+) -> None:
+    controls = set(_control_pieces(bundled).values())
+    plain = [[index for index in row if index not in controls] for row in ids]
+    original = _original(bundled)
+    assert bundled.decode_batch(plain) == [original.Decode(row) for row in plain]
+
+
+def test_control_tokens_decode_to_nothing(bundled: tokenizer.Tokenizer) -> None:
+    special = bundled.special_tokens
+    word = bundled.encode_batch(['word'])[0].tolist()
+    row = [special.bos, special.start_of_turn, *word, special.end_of_turn, special.eos, special.pad]
+    assert bundled.decode_batch([row]) == ['word']
+
+
+@pytest.mark.parametrize('index', [-1, 4096])
+def test_id_outside_the_vocabulary_is_refused(bundled: tokenizer.Tokenizer, index: int) -> None:
+    with pytest.raises(ValueError, match=rf'ids in \[0, 4096\), got id={index}\.'):
+        bundled.decode_batch([[7], [5, index]])
+
+
+def test_single_token_id(bundled: tokenizer.Tokenizer) -> None:
+    assert bundled.single_token_id('\n') == 107
+    assert bundled.single_token_id('```') == _original(bundled).PieceToId('```')
+
+
+@pytest.mark.parametrize(('text', 'count'), [('', 0), ('two words of text', None), ('<end_of_turn>', None)])
+def test_text_of_another_number_of_tokens_is_refused(
+    bundled: tokenizer.Tokenizer, text: str, count: int | None
+) -> None:
+    count = len(bundled.encode_batch([text])[0]) if count is None else count
+    with pytest.raises(ValueError, match=rf"exactly one token, got {count} for text='{text}'"):
+        bundled.single_token_id(text)
+
+
+def test_released_tokens_are_text_and_the_two_stops(case: tokenizer.Tokenizer) -> None:
+    mask = case.released_token_mask()
+    special, pieces = case.special_tokens, _control_pieces(case)
+    assert mask.shape == (case.vocab_size,) and mask.dtype == bool
+    withheld = set(pieces.values()) - set(special.stop)
+    assert set(np.flatnonzero(~mask)) == withheld
+    assert {special.pad, special.bos, special.unk, special.mask, special.start_of_turn} <= withheld
+    assert mask[list(special.stop)].all()
+
+
+def test_whatever_text_encodes_to_may_be_released(case: tokenizer.Tokenizer) -> None:
+    mask = case.released_token_mask()
+    for ids in case.encode_batch([*MULTILINGUAL, *CONTROL_TEXTS]):
+        assert mask[ids].all()
+
+
+def test_rows_beyond_the_vocabulary_are_never_released(bundled: tokenizer.Tokenizer) -> None:
+    mask = bundled.released_token_mask(num_embed=5000)
+    assert mask.shape == (5000,)
+    np.testing.assert_array_equal(mask[:4096], bundled.released_token_mask())
+    assert not mask[4096:].any()
+    with pytest.raises(ValueError, match='vocab_size=4096, got num_embed=4095'):
+        bundled.released_token_mask(num_embed=4095)
+
+
+def test_vocabulary_and_special_tokens_of_the_bundled_model(bundled: tokenizer.Tokenizer) -> None:
+    architecture = architectures.ARCHITECTURES['bundled']
+    assert bundled.vocab_size == architecture.num_embed
+    assert bundled.special_tokens == architecture.special_tokens
+    original = _original(bundled)
+    assert (original.pad_id(), original.eos_id(), original.bos_id(), original.unk_id()) == (0, 1, 2, 3)
+    assert original.IdToPiece(bundled.special_tokens.mask) == '<mask>'
+
+
+def test_pickle_carries_the_path_alone(bundled: tokenizer.Tokenizer) -> None:
+    expected = bundled.encode_batch(['loaded before'])[0]
+    pickled = pickle.dumps(bundled)
+    assert len(pickled) < 1000
+    again = pickle.loads(pickled)
+    assert again == bundled
+    np.testing.assert_array_equal(again.encode_batch(['loaded before'])[0], expected)
+
+
+def test_tokenizer_of_another_generation_is_refused() -> None:
+    wrong = tokenizer.Tokenizer(BUNDLED_PATH, generation=2)
+    with pytest.raises(ValueError, match="'<start_of_turn>' at id 106 of a Gemma 2 tokenizer"):
+        wrong.encode_batch(['text'])
+
+
+def test_unknown_generation_is_refused() -> None:
+    with pytest.raises(ValueError, match='got generation=5'):
+        tokenizer.Tokenizer(BUNDLED_PATH, generation=5)
+
+
+def test_import_leaves_the_heavy_libraries_alone() -> None:
+    heavy = "{'jax', 'tensorflow', 'tensorflow_text', 'gemma', 'sentencepiece'}"
+    command = f'import sys, models.decoders.gemma.tokenizer; assert not {heavy} & set(sys.modules)'
+    subprocess.run([sys.executable, '-c', command], check=True, timeout=60)

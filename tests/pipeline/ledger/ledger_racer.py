@@ -1,0 +1,97 @@
+"""A process that charges a ledger when it is told to, for tests that race and kill it.
+
+    python -m tests.pipeline.ledger.ledger_racer WHERE DATASET MODE
+
+For every line of standard input, a JSON object with `run_id`, `rho` and `key`, it waits for the
+monotonic time `at`, reserves, and answers with one line: the entry, or the name of the error.
+
+Modes: `right` reserves as a run does. The others are wrong on purpose. `unlocked` looks up the sum and
+charges in two transactions. `deferred` opens SQLite's transaction without IMMEDIATE. `stale` opens
+PostgreSQL's at the level that the server prefers. They pause where it matters. `hang` is
+right, but waits for its death before the commit.
+"""
+
+import dataclasses
+import json
+import sys
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from models.privacy import report
+from pipeline.ledger import ledger as ledger_lib
+from pipeline.ledger.budget import Account, Charge
+from pipeline.ledger.ledger import BudgetExceeded, Ledger
+
+# Long enough that the wrong transactions of all racers overlap on a busy machine too.
+PAUSE = 0.4
+
+
+def reserve(ledger: Ledger, dataset: str, run_id: str, rho: float, key: str) -> report.LedgerEntry:
+    return ledger.reserve(
+        dataset,
+        run_id=run_id,
+        unit='example',
+        rho_by_stage={'generation': rho},
+        identity='i' * 64,
+        key_commitment=key,
+    )
+
+
+def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key: str) -> report.LedgerEntry:
+    """Check, then act: what a ledger must not do."""
+    charge = Charge(
+        run_id=run_id,
+        unit='example',
+        rho_by_stage={'generation': rho},
+        identity='i' * 64,
+        key_commitment=key,
+    )
+    account = ledger.account(dataset).with_charge(charge, at='now')
+    time.sleep(PAUSE)
+    with ledger._writing() as connection:
+        taken = connection.scalar(sa.select(sa.func.max(ledger_lib._RUNS.c.number)))
+        run = dataclasses.replace(account.runs[-1], number=(taken or 0) + 1)
+        connection.execute(ledger_lib._RUNS.insert().values(dataset=dataset, **dataclasses.asdict(run)))
+    return account.entry(account.runs[-1])
+
+
+def hang(connection: sa.Connection) -> None:
+    print('hanging', flush=True)
+    time.sleep(600)
+
+
+def main(where: str, dataset: str, mode: str) -> None:
+    if mode == 'deferred':
+        ledger_lib._begin_sqlite = lambda connection: connection.exec_driver_sql('BEGIN') and None
+    if mode == 'stale':
+        ledger_lib._begin_postgresql = lambda connection: None
+    ledger = Ledger.open(where)
+    if mode in ('deferred', 'stale'):
+        right = ledger._account
+
+        def slowly(*arguments: Any, **options: Any) -> Account:
+            account = right(*arguments, **options)
+            time.sleep(PAUSE)
+            return account
+
+        ledger._account = slowly  # type: ignore[method-assign]
+    if mode == 'hang':
+        sa.event.listen(ledger._engine, 'commit', hang)
+    print('ready', flush=True)
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        while time.monotonic() < order['at']:
+            pass
+        act = reserve_unlocked if mode == 'unlocked' else reserve
+        try:
+            entry = act(ledger, dataset, order['run_id'], order['rho'], order['key'])
+            answer: dict[str, Any] = {'entry': dataclasses.asdict(entry)}
+        except (BudgetExceeded, ValueError, ConnectionError, sa.exc.IntegrityError) as error:
+            answer = {'error': type(error).__name__}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

@@ -1,0 +1,588 @@
+"""The ledger on both databases: what it charges, what it refuses, and what races and kills leave."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+import typing
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import pytest
+import sqlalchemy as sa
+
+from models.privacy import accounting, report
+from pipeline.ledger import ledger as ledger_lib
+from pipeline.ledger.ledger import BudgetExceeded, Ledger
+
+KEY = 'k' * 32
+DELTA = 1e-6
+
+
+@pytest.fixture
+def ledger(where: str) -> Ledger:
+    """A ledger with one dataset, `visits`, of ρ = 1."""
+    made = Ledger.create(where)
+    made.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    return made
+
+
+def reserve(ledger: Ledger, run_id: str, rho: float, **changes: typing.Any) -> report.LedgerEntry:
+    arguments: dict[str, typing.Any] = {
+        'dataset': 'visits',
+        'unit': 'example',
+        'rho_by_stage': {'noisy_counts': rho / 4, 'generation': rho - rho / 4},
+        'identity': 'i' * 64,
+        'key_commitment': KEY,
+    }
+    return ledger.reserve(run_id=run_id, **(arguments | changes))
+
+
+def kinds(ledger: Ledger) -> list[tuple[str, str | None]]:
+    return [(event.kind, event.run_id) for event in ledger.events('visits')]
+
+
+# ------------------------------------------------------------------- charging
+
+
+def test_charges_add_up_and_are_kept(ledger: Ledger, where: str) -> None:
+    first, second = reserve(ledger, 'a', 0.25), reserve(ledger, 'b', 0.5)
+    assert (first.run_number, first.rho_before, first.rho_after) == (1, 0.0, 0.25)
+    assert second == report.LedgerEntry(
+        dataset='visits',
+        run_number=2,
+        rho_before=0.25,
+        rho=0.5,
+        rho_after=0.75,
+        epsilon_after=accounting.epsilon_from_rho(0.75, DELTA),
+        delta=DELTA,
+        rho_budget=1.0,
+        epsilon_budget=None,
+    )
+    account = Ledger.open(where).account('visits')
+    assert (account.rho_spent, account.rho_left) == (0.75, 0.25)
+    assert [(run.run_id, run.rho, run.state, run.settled_at) for run in account.runs] == [
+        ('a', 0.25, 'reserved', None),
+        ('b', 0.5, 'reserved', None),
+    ]
+    assert account.runs[0].rho_by_stage == {'noisy_counts': 0.0625, 'generation': 0.1875}
+    assert kinds(ledger) == [('dataset added', None), ('reserved', 'a'), ('reserved', 'b')]
+
+
+def test_a_run_past_the_budget_is_refused_and_the_next_smaller_one_is_not(ledger: Ledger) -> None:
+    reserve(ledger, 'a', 0.75)
+    with pytest.raises(BudgetExceeded) as caught:
+        reserve(ledger, 'b', 0.3)
+    error = caught.value
+    assert (error.dataset, error.budget, error.spent, error.asked) == ('visits', 1.0, 0.75, 0.3)
+    left = report.format_down(accounting.epsilon_from_rho(0.25, DELTA))
+    for said in (
+        'got rho=0.3 ',
+        f'left=0.25 (ε = {left}',
+        'no token is sampled',
+        'ledger budget visits',
+    ):
+        assert said in str(error), said
+    reserve(ledger, 'b', 0.25)
+    assert ledger.account('visits').rho_left == 0
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, 'c', 1e-9)
+    assert [event.kind for event in ledger.events()] == [
+        'dataset added', 'reserved', 'refused', 'reserved', 'refused'
+    ]  # fmt: skip
+    assert ledger.events()[2].details == {'rho': 0.3, 'reason': 'budget exceeded'}
+
+
+def test_the_same_run_again_is_free_and_gives_the_same_entry(ledger: Ledger) -> None:
+    reserve(ledger, 'a', 0.25)
+    before = reserve(ledger, 'b', 0.5)
+    reserve(ledger, 'c', 0.25)
+    # Later runs, a settled state and another budget change nothing of what its report says.
+    ledger.settle('visits', 'b')
+    ledger.change_budget('visits', rho=0.01, reason='stop here')
+    again = reserve(ledger, 'b', 0.5)
+    assert again == before
+    assert repr(again) == repr(before)
+    assert ledger.account('visits').rho_spent == 1.0
+    assert kinds(ledger)[-1] == ('resumed', 'b')
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'key_commitment': 'z' * 32}, 'key of the charged run'),
+        ({'identity': 'z' * 64}, 'another input, config, model or code'),
+        ({'rho_by_stage': {'generation': 0.125}}, 'got rho=0.125'),
+        ({'unit': 'user'}, "unit='user'"),
+    ],
+)
+def test_another_run_of_the_same_name_is_refused(
+    ledger: Ledger, changes: dict[str, typing.Any], said: str
+) -> None:
+    reserve(ledger, 'a', 0.25)
+    with pytest.raises(ValueError, match=said) as caught:
+        reserve(ledger, 'a', 0.25, **changes)
+    assert 'z' * 32 not in str(caught.value)
+    assert ledger.account('visits').rho_spent == 0.25
+    assert kinds(ledger)[-1] == ('refused', 'a')
+
+
+def test_names_of_runs_are_those_of_their_dataset(ledger: Ledger) -> None:
+    ledger.add_dataset('mails', unit='user', delta=1e-5, epsilon=2.0)
+    reserve(ledger, 'a', 0.25)
+    other = reserve(ledger, 'a', 0.01, dataset='mails', unit='user')
+    assert (other.run_number, other.rho_before, other.delta) == (1, 0.0, 1e-5)
+    assert [account.dataset.name for account in ledger.accounts()] == ['mails', 'visits']
+
+
+def test_another_unit_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="unit='example' on dataset='visits', got unit='user'"):
+        reserve(ledger, 'a', 0.25, unit='user')
+    assert ledger.account('visits').runs == ()
+
+
+def test_an_unknown_dataset_is_refused_with_its_neighbours(ledger: Ledger) -> None:
+    ledger.add_dataset('mails', unit='user', delta=1e-5, epsilon=2.0)
+    with pytest.raises(ValueError, match=r"dataset='visit'.*Did you mean visits\?"):
+        reserve(ledger, 'a', 0.25, dataset='visit')
+    with pytest.raises(ValueError, match="dataset='visit'"):
+        ledger.check('visit', run_id='a', unit='example', rho=0.1)
+
+
+@pytest.mark.parametrize('rho', [0.0, -0.1, float('nan'), float('inf')])
+def test_a_charge_is_a_finite_cost(ledger: Ledger, rho: float) -> None:
+    with pytest.raises(ValueError, match='rho_by_stage'):
+        reserve(ledger, 'a', 0.1, rho_by_stage={'generation': rho})
+    assert ledger.account('visits').runs == ()
+
+
+def test_check_answers_as_reserve_does_and_writes_nothing(ledger: Ledger) -> None:
+    before = (ledger.accounts(), ledger.events())
+    foreseen = ledger.check('visits', run_id='a', unit='example', rho=0.25)
+    assert (ledger.accounts(), ledger.events()) == before
+    assert reserve(ledger, 'a', 0.25) == foreseen
+    before = (ledger.accounts(), ledger.events())
+    assert ledger.check('visits', run_id='a', unit='example', rho=0.25) == foreseen
+    assert ledger.check('visits', run_id=None, unit='example', rho=0.75).run_number == 2
+    with pytest.raises(BudgetExceeded):
+        ledger.check('visits', run_id='b', unit='example', rho=0.8)
+    with pytest.raises(ValueError, match='charged anew'):
+        ledger.check('visits', run_id='a', unit='example', rho=0.2)
+    with pytest.raises(ValueError, match="unit='user'"):
+        ledger.check('visits', run_id='a', unit='user', rho=0.25)
+    assert (ledger.accounts(), ledger.events()) == before
+
+
+def test_settling_keeps_the_charge_and_may_be_repeated(ledger: Ledger) -> None:
+    reserve(ledger, 'a', 0.25)
+    settled = ledger.settle('visits', 'a')
+    assert settled.state == 'settled' and settled.settled_at is not None
+    assert ledger.settle('visits', 'a') == settled
+    assert ledger.account('visits').runs == (settled,)
+    assert ledger.account('visits').rho_spent == 0.25
+    assert kinds(ledger) == [('dataset added', None), ('reserved', 'a'), ('settled', 'a')]
+    with pytest.raises(ValueError, match="run_id='b'"):
+        ledger.settle('visits', 'b')
+
+
+def test_a_budget_in_epsilon_is_the_largest_rho_within_it(ledger: Ledger) -> None:
+    dataset = ledger.add_dataset('mails', unit='user', delta=1e-5, epsilon=3.0).dataset
+    assert dataset.rho_budget == accounting.rho_from_epsilon(3.0, 1e-5)
+    entry = reserve(ledger, 'a', dataset.rho_budget, dataset='mails', unit='user')
+    assert entry.epsilon_after <= 3.0 and entry.epsilon_budget == 3.0
+
+
+def test_a_budget_changes_with_a_reason_that_the_log_keeps(ledger: Ledger) -> None:
+    reserve(ledger, 'a', 0.75)
+    changed = ledger.change_budget('visits', epsilon=20.0, delta=1e-7, reason='a second year of records')
+    assert changed.dataset.rho_budget == accounting.rho_from_epsilon(20.0, 1e-7)
+    assert ledger.account('visits') == changed
+    assert reserve(ledger, 'b', 0.75).delta == 1e-7
+    details = next(event.details for event in ledger.events() if event.kind == 'budget changed')
+    assert details['reason'] == 'a second year of records'
+    assert details['before'] == {'rho_budget': 1.0, 'epsilon_budget': None, 'delta': DELTA}
+    with pytest.raises(ValueError, match='reason'):
+        ledger.change_budget('visits', rho=2.0, reason=' ')
+    # What the first run's report says stays as it was.
+    assert reserve(ledger, 'a', 0.75).delta == DELTA
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'rho': None}, 'either rho or epsilon'),
+        ({'epsilon': 2.0}, 'either rho or epsilon'),
+        ({'rho': 0.0}, 'budget > 0'),
+        ({'rho': float('nan')}, 'budget > 0'),
+        ({'rho': float('inf')}, 'budget > 0'),
+        ({'delta': 0.0}, 'delta=0.0'),
+        ({'delta': 1.0}, 'delta=1.0'),
+        ({'unit': 'person'}, "unit='person'"),
+        ({'name': 'a b'}, "dataset='a b'"),
+        ({'name': ''}, "dataset=''"),
+        ({'name': 'visits'}, 'which the ledger holds'),
+    ],
+)
+def test_a_dataset_is_refused(ledger: Ledger, changes: dict[str, typing.Any], said: str) -> None:
+    arguments: dict[str, typing.Any] = {'name': 'new', 'unit': 'example', 'delta': 1e-6, 'rho': 1.0}
+    arguments |= changes
+    with pytest.raises(ValueError, match=said):
+        ledger.add_dataset(arguments.pop('name'), **arguments)
+    assert [account.dataset.name for account in ledger.accounts()] == ['visits']
+
+
+# ------------------------------------------------------------------- places
+
+
+@pytest.mark.parametrize('name', ['ledger.db', 'an odd name?mode=ro#%41 ä.db'])
+def test_an_sqlite_ledger_is_its_owners_alone(tmp_path: pathlib.Path, name: str) -> None:
+    Ledger.create(str(tmp_path / name)).add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert len(Ledger.open(str(tmp_path / name)).accounts()) == 1
+
+
+def test_a_file_has_an_url_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Ledger.create('sqlite:///ledger.db')
+    monkeypatch.chdir('/')
+    made.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    for where in (f'{tmp_path}/ledger.db', f'sqlite:///{tmp_path}/ledger.db'):
+        assert Ledger.open(where).where == str(tmp_path / 'ledger.db')
+        assert len(Ledger.open(where).accounts()) == 1
+
+
+def test_a_ledger_is_made_once(where: str) -> None:
+    Ledger.create(where).add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    with pytest.raises(FileExistsError, match='which is one'):
+        Ledger.create(where)
+    assert len(Ledger.open(where).accounts()) == 1
+
+
+def test_two_creators_make_one_ledger(where: str) -> None:
+    def create(_: int) -> str:
+        try:
+            Ledger.create(where)
+        except FileExistsError:
+            return 'there'
+        return 'made'
+
+    with futures.ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(create, range(6))) == ['made', *['there'] * 5]
+
+
+def test_a_missing_file_is_no_new_ledger(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ConnectionError, match='which is not there'):
+        Ledger.open(str(tmp_path / 'none.db'))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConnectionError, match='Make its folder'):
+        Ledger.create(str(tmp_path / 'no' / 'folder.db'))
+
+
+def test_a_ledger_that_is_lost_is_said_to_be(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'ledger.db'
+    ledger = Ledger.create(str(path))
+    path.unlink()
+    with pytest.raises(ConnectionError, match='unable to open'):
+        ledger.accounts()
+    assert not path.exists()
+
+
+def test_another_database_is_no_ledger(where: str, tmp_path: pathlib.Path) -> None:
+    if '://' not in where:
+        sqlite3.connect(where).close()
+        pathlib.Path(where).touch()
+    with pytest.raises(ConnectionError, match='no tables of a ledger'):
+        Ledger.open(where)
+    text = tmp_path / 'notes.txt'
+    text.write_text('These are notes, and not a database of any kind.' * 20)
+    with pytest.raises(ConnectionError, match='not a database'):
+        Ledger.open(str(text))
+
+
+def test_another_version_is_refused(ledger: Ledger, where: str) -> None:
+    with ledger._writing() as connection:
+        connection.execute(ledger_lib._SCHEMA.update().values(version=99))
+    with pytest.raises(ConnectionError, match='version=99'):
+        Ledger.open(where)
+
+
+@pytest.mark.parametrize(
+    'url',
+    [
+        'postgresql://me:s3cret@127.0.0.1/x',
+        'postgresql+psycopg://me:s3cret@127.0.0.1/x',
+        'postgresql://me@127.0.0.1/x?password=s3cret',
+        'postgresql://me@127.0.0.1/x?sslpassword=s3cret',
+        'mysql://me:s3cret@127.0.0.1/x',
+        'postgresql://me:s3cret@127.0.0.1:notaport/x',
+    ],
+)
+def test_a_password_is_refused_and_never_shown(url: str) -> None:
+    for act in (Ledger.open, Ledger.create):
+        with pytest.raises(ValueError) as caught:
+            act(url)
+        assert 's3cret' not in str(caught.value)
+
+
+@pytest.mark.parametrize('where', ['', '  ', 'mysql://me@h/x', 'sqlite://', 'sqlite:///:memory:?x=1', '://'])
+def test_an_unknown_address_is_refused(where: str) -> None:
+    with pytest.raises(ValueError, match='Expected'):
+        Ledger.open(where)
+
+
+def test_an_unreachable_server_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setenv('PGPASSWORD', 's3cret')
+    start = time.monotonic()
+    for url in (f'postgresql://me@/x?host={tmp_path}', 'postgresql://me@127.0.0.1:1/x'):
+        with pytest.raises(ConnectionError, match='Expected a ledger that answers') as caught:
+            Ledger.open(url)
+        assert 's3cret' not in str(caught.value) and caught.value.__cause__ is None
+    assert time.monotonic() - start < 30
+
+
+def test_a_ledger_of_other_peoples_database_stands_beside_their_tables(
+    postgresql: Callable[[], str],
+) -> None:
+    url = postgresql()
+    engine = sa.create_engine(url.replace('postgresql:', 'postgresql+psycopg:'), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text('CREATE TABLE runs (theirs integer)'))
+        connection.execute(sa.text('ALTER DATABASE ' + engine.url.database + ' SET synchronous_commit = off'))
+    ledger = Ledger.create(url)
+    with ledger._writing() as connection:
+        assert connection.scalar(sa.text('SHOW synchronous_commit')) == 'on'
+    assert ledger.accounts() == ()
+
+
+def test_costs_come_back_as_they_were_charged(
+    postgresql: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('PGOPTIONS', '-c extra_float_digits=-5')
+    ledger = Ledger.create(postgresql())
+    ledger.add_dataset('visits', unit='example', delta=DELTA, epsilon=8.0)
+    entry = reserve(ledger, 'a', 1 / 3)
+    assert entry.rho == 1 / 3 and entry.rho_budget == accounting.rho_from_epsilon(8.0, DELTA)
+    assert reserve(ledger, 'a', 1 / 3) == entry
+
+
+def test_sqlite_commits_outlive_a_power_cut(tmp_path: pathlib.Path) -> None:
+    ledger = Ledger.create(str(tmp_path / 'ledger.db'))
+    with ledger._writing() as connection:
+        assert connection.scalar(sa.text('PRAGMA synchronous')) == 3  # EXTRA
+
+
+def test_nothing_of_a_machine_is_stored(ledger: Ledger, where: str) -> None:
+    reserve(ledger, 'a', 0.25)
+    stored = repr((ledger.accounts(), ledger.events()))
+    assert str(pathlib.Path(where).parent) not in stored and str(pathlib.Path.home()) not in stored
+
+
+# ------------------------------------------------------------------- races and deaths
+
+
+@dataclasses.dataclass
+class Racer:
+    """A process of `tests.pipeline.ledger.ledger_racer`."""
+
+    process: subprocess.Popen[str]
+
+    @classmethod
+    def start(cls, where: str, mode: str = 'right', environment: dict[str, str] | None = None) -> 'Racer':
+        command = [sys.executable, '-m', 'tests.pipeline.ledger.ledger_racer', where, 'visits', mode]
+        root = pathlib.Path(__file__).parents[3]
+        return cls(
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root,
+                env=os.environ | (environment or {}),
+            )
+        )  # fmt: skip
+
+    def tell(self, run_id: str, rho: float, *, at: float = 0.0, key: str = KEY) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({'run_id': run_id, 'rho': rho, 'at': at, 'key': key}) + '\n')
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, 'the process died'
+        return line.strip()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def racers(request: pytest.FixtureRequest) -> Iterator[Callable[..., list[Racer]]]:
+    started: list[Racer] = []
+
+    def start(
+        where: str, count: int, mode: str = 'right', environment: dict[str, str] | None = None
+    ) -> list[Racer]:
+        new = [Racer.start(where, mode, environment) for _ in range(count)]
+        started.extend(new)
+        for racer in new:
+            assert racer.hear() == 'ready'
+        return new
+
+    yield start
+    for racer in started:
+        racer.stop()
+
+
+def race(racers: list[Racer], rho: float, names: list[str], keys: list[str] | None = None) -> list[dict]:
+    """All racers at one moment; what each was answered."""
+    at = time.monotonic() + 0.05
+    for racer, name, key in zip(racers, names, keys or [KEY] * len(racers), strict=True):
+        racer.tell(name, rho, at=at, key=key)
+    return [json.loads(racer.hear()) for racer in racers]
+
+
+COUNT = 5
+ROUNDS = 12
+
+
+def test_of_racing_runs_exactly_those_win_that_fit(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    started = racers(where, COUNT)
+    spent = 0
+    for turn in range(ROUNDS):
+        fit = turn % (COUNT + 1)
+        # In decimals, whose binary sums are not exact: the slack has to let all that fit in.
+        ledger.change_budget('visits', rho=round(0.1 * (spent + fit), 1) or 0.05, reason='next round')
+        answers = race(started, 0.1, [f'run-{turn}-{index}' for index in range(COUNT)])
+        won = [answer['entry'] for answer in answers if 'entry' in answer]
+        assert len(won) == fit, answers
+        assert [answer['error'] for answer in answers if 'error' in answer] == ['BudgetExceeded'] * (
+            COUNT - fit
+        )
+        assert sorted(entry['run_number'] for entry in won) == list(range(spent + 1, spent + fit + 1))
+        spent += fit
+    account = ledger.account('visits')
+    assert len(account.runs) == spent and [run.number for run in account.runs] == list(range(1, spent + 1))
+
+
+def test_of_one_run_started_twice_one_is_charged(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    started = racers(where, COUNT)
+    for turn in range(4):
+        answers = race(started, 0.1, [f'run-{turn}'] * COUNT)
+        assert all(answer == answers[0] and 'entry' in answer for answer in answers)
+        assert len(ledger.account('visits').runs) == turn + 1
+
+
+def test_of_two_keys_for_one_name_one_is_refused(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    started = racers(where, COUNT)
+    for turn in range(4):
+        answers = race(started, 0.1, [f'run-{turn}'] * COUNT, [str(index) * 32 for index in range(COUNT)])
+        assert sorted(answer.get('error', '') for answer in answers) == ['', *['ValueError'] * (COUNT - 1)]
+
+
+def test_the_race_catches_a_ledger_that_checks_and_then_acts(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    started = racers(where, COUNT, 'unlocked')
+    # Wrong is not wrong every time: two that charge at the same instant may hit the same number,
+    # which the database refuses. Twenty rounds without an overspending are.
+    for turn in range(20):
+        account = ledger.account('visits')
+        ledger.change_budget('visits', rho=account.rho_spent + 0.1, reason='for one run')
+        race(started, 0.1, [f'run-{turn}-{index}' for index in range(COUNT)])
+        if ledger.account('visits').rho_spent > account.rho_spent + 0.15:
+            return
+    pytest.fail('no race found what is wrong')
+
+
+def wrong_answers(
+    ledger: Ledger, started: list[Racer], error: str, *, rounds: int = 2
+) -> list[dict[str, typing.Any]]:
+    """Answers of this error in races for a budget that has room for all."""
+    found: list[dict[str, typing.Any]] = []
+    ledger.change_budget('visits', rho=1_000.0, reason='for all')
+    for turn in range(rounds):
+        answers = race(started, 0.1, [f'run-{turn}-{index}' for index in range(len(started))])
+        found += [answer for answer in answers if answer.get('error') == error]
+    # Each charge has a number of its own, so a wrong transaction fails before it overspends.
+    assert len(ledger.account('visits').runs) == rounds * len(started) - len(found)
+    return found
+
+
+def test_the_race_catches_a_transaction_that_is_not_immediate(
+    tmp_path: pathlib.Path, racers: Callable[..., list[Racer]]
+) -> None:
+    where = str(tmp_path / 'ledger.db')
+    ledger = Ledger.create(where)
+    ledger.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    assert wrong_answers(ledger, racers(where, COUNT, 'deferred'), 'ConnectionError')
+
+
+def test_the_race_catches_a_transaction_that_adds_to_an_old_sum(
+    postgresql: Callable[[], str], racers: Callable[..., list[Racer]]
+) -> None:
+    where = postgresql()
+    ledger = Ledger.create(where)
+    ledger.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    preferred = {'PGOPTIONS': '-c default_transaction_isolation=repeatable\\ read'}
+    assert wrong_answers(ledger, racers(where, 3, 'stale', preferred), 'IntegrityError')
+    where = postgresql()
+    ledger = Ledger.create(where)
+    ledger.add_dataset('visits', unit='example', delta=DELTA, rho=1.0)
+    assert not wrong_answers(ledger, racers(where, 3, 'right', preferred), 'IntegrityError')
+
+
+def test_a_death_inside_the_transaction_charges_nothing(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    before = (ledger.accounts(), ledger.events())
+    for turn in range(2):
+        (racer,) = racers(where, 1, 'hang')
+        racer.tell(f'run-{turn}', 0.75)
+        assert racer.hear() == 'hanging'
+        # Readers neither wait for it nor see what it has not committed.
+        assert (ledger.accounts(), ledger.events()) == before
+        racer.process.send_signal(signal.SIGKILL)
+        racer.process.wait()
+    assert (ledger.accounts(), ledger.events()) == before
+    start = time.monotonic()
+    assert reserve(ledger, 'after', 0.75).run_number == 1
+    assert time.monotonic() - start < 10
+
+
+def test_deaths_at_any_moment_lose_no_charge_and_make_none_up(
+    ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
+) -> None:
+    ledger.change_budget('visits', rho=1_000.0, reason='for all')
+    chance = random.Random(7)
+    known: set[str] = set()
+    for racer in racers(where, 6):
+        for index in range(200):
+            racer.tell(f'run-{racer.process.pid}-{index}', 0.1)
+        time.sleep(chance.uniform(0.02, 0.25))
+        racer.process.send_signal(signal.SIGKILL)
+        out, _ = racer.process.communicate()
+        known |= {f'run-{racer.process.pid}-{index}' for index in range(out.count('"entry"'))}
+        runs = ledger.account('visits').runs
+        charged = {run.run_id for run in runs}
+        assert known <= charged and len(charged) <= len(known) + 1
+        # The one that nobody heard of is found out about by asking again.
+        for run_id in charged - known:
+            reserve(ledger, run_id, 0.1, rho_by_stage={'generation': 0.1})
+            known.add(run_id)
+        assert [run.number for run in runs] == list(range(1, len(runs) + 1))
+    assert len(known) > 6
+    if '://' not in where:
+        with sqlite3.connect(where) as connection:
+            assert connection.execute('PRAGMA integrity_check').fetchone() == ('ok',)

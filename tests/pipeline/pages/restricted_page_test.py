@@ -1,0 +1,113 @@
+"""The curator's page: marked, complete, self-contained, and silent where a run has no losses."""
+
+import dataclasses
+import re
+
+import pytest
+
+from models.privacy import report
+from models.privacy.report import BatchEpsilon, ExPostLosses, GroupContexts, PlaceLoss, RestrictedReport
+from pipeline.pages import restricted_page
+from tests.pipeline.pages.report_page_test import NASTY, Page, plain
+
+LOSSES = ExPostLosses(
+    run_ex_post_epsilon=2.2501,
+    run_paper_epsilon=3.5,
+    loss_by_batch={
+        '0000-000000': BatchEpsilon(ex_post_epsilon=1.75, paper_epsilon=2.25),
+        '0000-000001': BatchEpsilon(ex_post_epsilon=2.2501, paper_epsilon=3.5),
+    },
+    loss_by_place=(
+        PlaceLoss(tokens=8, mean=0.5, lower_decile=0.25, upper_decile=0.875),
+        PlaceLoss(tokens=0, mean=0.0, lower_decile=0.0, upper_decile=0.0),
+        PlaceLoss(tokens=3, mean=0.1, lower_decile=0.05, upper_decile=0.2),
+    ),
+)
+MEDIAN = RestrictedReport(
+    run_id='visits-2025-06',
+    records_read=1201,
+    rejected_by_reason={'blank_text': 3, 'unknown_label': 4},
+    contexts_per_batch={'0000-000000': 251, '0000-000001': 0},
+    true_counts_by_group=(
+        GroupContexts(restricted_label='cardiology', restricted_cluster=7, true_count=251),
+        GroupContexts(restricted_label=NASTY, restricted_cluster=9, true_count=0),
+    ),
+    losses=LOSSES,
+)
+MEAN = dataclasses.replace(MEDIAN, losses=None)
+ONE_BATCH = dataclasses.replace(
+    MEDIAN,
+    rejected_by_reason={},
+    contexts_per_batch={'0000-000000': 5},
+    true_counts_by_group=(GroupContexts(restricted_label=None, true_count=5),),
+    losses=dataclasses.replace(
+        LOSSES,
+        loss_by_batch={'0000-000000': BatchEpsilon(ex_post_epsilon=0.0, paper_epsilon=0.0)},
+        loss_by_place=(),
+    ),
+)
+REPORTS = [
+    pytest.param(MEDIAN, id='median'),
+    pytest.param(MEAN, id='mean'),
+    pytest.param(ONE_BATCH, id='one-batch'),
+    pytest.param(dataclasses.replace(MEDIAN, run_id=NASTY), id='nasty'),
+]
+
+
+@pytest.mark.parametrize('restricted', REPORTS)
+def test_page_is_well_formed_loads_nothing_and_is_marked(restricted: RestrictedReport) -> None:
+    text = restricted_page.render_restricted_page(restricted)
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids)) and set(page.references) <= set(page.ids)
+    assert not {tag for tag, _ in page.elements} & {'script', 'link', 'img', 'iframe', 'object'}
+    title = re.search(r'<title>(\w+)', text)
+    assert title and title[1] == 'RESTRICTED'
+    seen = plain(page.text.partition('RESTRICTED to the curator')[2])
+    assert seen.startswith('. It holds true counts: never publish it. Restricted report of')
+    assert report.RELEASABLE not in text
+
+
+def test_page_holds_the_figures_of_the_report() -> None:
+    seen = plain(Page(restricted_page.render_restricted_page(MEDIAN)).text)
+    for words in (
+        'Rows read 1,201', 'Rows rejected 7', 'blank text 3', 'unknown label 4',
+        'ε of the run 2.26', 'By the paper’s sum 3.5', '0000-000001 0 2.26 3.5 0000-000000 251 1.75 2.25',
+        'cardiology 7 251', '2 batches, 0 to 251 contexts', '1 are empty',
+    ):  # fmt: skip
+        assert words in seen, words
+
+
+def test_pictures_are_those_of_the_paper_where_there_are_losses() -> None:
+    def titles(restricted: RestrictedReport) -> list[str]:
+        text = restricted_page.render_restricted_page(restricted)
+        return re.findall(r'<figcaption><strong>([^<]*)', text)
+
+    sizes = ['True sizes of batches', 'True sizes of clusters']
+    assert titles(MEDIAN) == ['Loss by batch', 'Loss by place in the example', *sizes]
+    assert titles(MEAN) == sizes
+    assert titles(ONE_BATCH) == ['Loss by batch', 'True sizes of batches']
+    assert 'ε of the run' not in restricted_page.render_restricted_page(MEAN)
+
+
+def test_places_without_private_tokens_are_no_zeros_in_the_picture() -> None:
+    with_gap = restricted_page.place_losses_plot(LOSSES)
+    as_zero = dataclasses.replace(
+        LOSSES,
+        loss_by_place=tuple(dataclasses.replace(place, tokens=1) for place in LOSSES.loss_by_place),
+    )
+    assert with_gap.svg != restricted_page.place_losses_plot(as_zero).svg
+
+
+@pytest.mark.parametrize('sizes', [[0], [5, 5, 5], [0, 1], list(range(0, 900, 7))])
+def test_every_batch_is_in_the_histogram_of_sizes(sizes: list[int]) -> None:
+    restricted = dataclasses.replace(
+        MEDIAN, contexts_per_batch={f'0000-{index:06d}': size for index, size in enumerate(sizes)}
+    )
+    caption = restricted_page.batch_sizes_plot(restricted).caption
+    assert caption.startswith(f'{len(sizes)} batches, {min(sizes)} to {max(sizes)} contexts')
+    counts, edges = restricted_page.size_histogram(sizes)
+    assert counts.sum() == len(sizes) and len(edges) == len(counts) + 1 <= 32
+
+
+def test_page_is_the_same_each_time() -> None:
+    assert restricted_page.render_restricted_page(MEDIAN) == restricted_page.render_restricted_page(MEDIAN)
