@@ -43,8 +43,13 @@ _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
 
 
-def _setting(panel: Panel, help_text: str, default: Any = dataclasses.MISSING) -> Any:
-    return dataclasses.field(default=default, metadata={'panel': panel, 'help': help_text})
+def _setting(
+    panel: Panel, help_text: str, default: Any = dataclasses.MISSING, *, names_path: bool = True
+) -> Any:
+    """A setting; one that takes any text counts as the name of a file until it says otherwise."""
+    return dataclasses.field(
+        default=default, metadata={'panel': panel, 'help': help_text, 'names_path': names_path}
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,17 +65,26 @@ class JobConfig:
         None,
     )
     text_field: str = _setting(
-        'Input', "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text'
+        'Input',
+        "Column of the text. Numbers ('0') mean a CSV without a header row.",
+        'text',
+        names_path=False,
     )
-    label_field: str | None = _setting('Input', 'Column of the label.', None)
+    label_field: str | None = _setting('Input', 'Column of the label.', None, names_path=False)
     labels: tuple[str, ...] = _setting(
         'Input',
         'Declared labels, comma-separated; VALUE=WORDS says what prompts call one. Others are rejected.',
         (),
+        names_path=False,
     )
-    unit_field: str | None = _setting('Input', 'Column of the unit id (of the user, say).', None)
+    unit_field: str | None = _setting(
+        'Input', 'Column of the unit id (of the user, say).', None, names_path=False
+    )
     record_id_field: str | None = _setting(
-        'Input', "Column of the row's own id, which spreads duplicated texts over batches.", None
+        'Input',
+        "Column of the row's own id, which spreads duplicated texts over batches.",
+        None,
+        names_path=False,
     )
     records: int | None = _setting(
         'Input', 'Declared number of records (users, under the user unit): public, never counted.', None
@@ -150,6 +164,7 @@ class JobConfig:
         "Name of the records in a ledger, which charges this run to the dataset's budget before its first "
         'token. Needs --ledger.',
         None,
+        names_path=False,
     )
     ledger: str | None = _setting(
         'Privacy', 'Ledger of all runs: a SQLite file, or a database URL (postgresql://user@host/name).', None
@@ -160,8 +175,12 @@ class JobConfig:
         f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example.',
         'pretrained',
     )
-    label_name: str = _setting('Generation', "What prompts call the label, such as 'News Type'.", 'Label')
-    text_name: str = _setting('Generation', "What prompts call a text, such as 'Question'.", 'Text')
+    label_name: str = _setting(
+        'Generation', "What prompts call the label, such as 'News Type'.", 'Label', names_path=False
+    )
+    text_name: str = _setting(
+        'Generation', "What prompts call a text, such as 'Question'.", 'Text', names_path=False
+    )
     schema: str | None = _setting(
         'Generation', 'File with the text that stands for {schema} in a prompt.', None
     )
@@ -177,7 +196,7 @@ class JobConfig:
         None,
     )
 
-    model: str = _setting('Model', f'Model size: {", ".join(ARCHITECTURES)}.', 'bundled')
+    model: str = _setting('Model', f'Model size: {", ".join(ARCHITECTURES)}.', 'bundled', names_path=False)
     checkpoint: str | None = _setting(
         'Model', 'Orbax directory or safetensors folder; the bundled model has its own.', None
     )
@@ -198,16 +217,22 @@ class JobConfig:
         None,
     )
     run_id: str | None = _setting(
-        'Output', "Public name of the run. Default: the output folder's name.", None
+        'Output',
+        "Public name of the run. Default: the output folder's name.",
+        None,
+        names_path=False,
     )
     shards: int = _setting('Output', 'Parquet files of the corpus.', 8)
 
-    runner: str = _setting('Runner', "Beam runner. Beam's own options follow after --.", 'FnApiRunner')
+    runner: str = _setting(
+        'Runner', "Beam runner. Beam's own options follow after --.", 'FnApiRunner', names_path=False
+    )
     accelerator: str | None = _setting(
         'Runner',
         "What the decoding step asks of the engine, in Dataflow's words: "
         'type:nvidia-l4;count:1;install-nvidia-driver.',
         None,
+        names_path=False,
     )
 
     def __post_init__(self) -> None:
@@ -497,6 +522,26 @@ class JobConfig:
                 plain = list(value) if isinstance(value, tuple) else value
                 lines.append(f'{field.name} = {json.dumps(plain, ensure_ascii=False)}')
         return '\n'.join(lines) + '\n'
+
+
+def path_settings() -> frozenset[str]:
+    """Names of the settings whose value may be a path: who sets one chooses what file is read or written.
+
+    Every setting that takes any text is one of them unless its metadata says that it names
+    something else, so that a schedule's form leaves a new one to whoever deploys it.
+    """
+    hints = typing.get_type_hints(JobConfig)
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(JobConfig)
+        if field.metadata['names_path'] and _takes_any_text(hints[field.name])
+    )
+
+
+def _takes_any_text(hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    return hint is str or any(_takes_any_text(option) for option in typing.get_args(hint))
 
 
 def check_model(model: str, checkpoint: str | None, tokenizer: str | None) -> None:
