@@ -159,7 +159,7 @@ def test_every_step_of_the_proof_is_somebodys() -> None:
 
 
 def test_our_names_in_the_symbol_table_exist() -> None:
-    sources = (ROOT / 'models' / 'privacy').glob('*.py')
+    sources = (ROOT / 'models' / 'privacy').rglob('*.py')
     words = set(re.findall(r'\w+', ' '.join(path.read_text(encoding='utf-8') for path in sources)))
     names = [name for row in table_of('| paper |') for name in re.findall(r'`(\w+)`', row[1])]
     assert len(names) > 15 and set(names) <= words

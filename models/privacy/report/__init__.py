@@ -1,0 +1,78 @@
+"""What a run tells about its privacy: `PrivacyReport` for anyone, `RestrictedReport` for the curator.
+
+The two are different types that share no field but the run's public name, so that a
+true count cannot slip from one into the other (METHOD 8). `PrivacyReport` answers the
+checklist of METHOD 9 (PP appendix C, after Ponomareva et al. 2023, section 5.3.3; PP =
+Amin et al. 2024).
+
+released.py and restricted.py hold the types, build.py makes a report, words.py its
+sentences, numbers.py its figures, codec.py reads and writes the JSON.
+"""
+
+from models.privacy.report.build import build_privacy_report
+from models.privacy.report.codec import SCHEMA_VERSION
+from models.privacy.report.numbers import format_down, format_exact, format_up
+from models.privacy.report.released import (
+    BUDGET_SLACK,
+    PRIVACY_REPORT_SCHEMA,
+    RELEASABLE,
+    RESEARCH_ONLY,
+    CenterCounts,
+    CentersSource,
+    Clusters,
+    CorpusTotals,
+    CountSource,
+    GroupPlan,
+    LabelTotals,
+    LedgerEntry,
+    PrivacyReport,
+    RhoStage,
+    Sensitivity,
+    Setting,
+    Statement,
+    totals_by_label,
+)
+from models.privacy.report.restricted import (
+    RESTRICTED,
+    RESTRICTED_REPORT_SCHEMA,
+    BatchEpsilon,
+    ExPostLosses,
+    GroupContexts,
+    PlaceLoss,
+    RestrictedReport,
+    ex_post_losses,
+)
+
+__all__ = [
+    'BUDGET_SLACK',
+    'PRIVACY_REPORT_SCHEMA',
+    'RELEASABLE',
+    'RESEARCH_ONLY',
+    'RESTRICTED',
+    'RESTRICTED_REPORT_SCHEMA',
+    'SCHEMA_VERSION',
+    'BatchEpsilon',
+    'CenterCounts',
+    'CentersSource',
+    'Clusters',
+    'CorpusTotals',
+    'CountSource',
+    'ExPostLosses',
+    'GroupContexts',
+    'GroupPlan',
+    'LabelTotals',
+    'LedgerEntry',
+    'PlaceLoss',
+    'PrivacyReport',
+    'RestrictedReport',
+    'RhoStage',
+    'Sensitivity',
+    'Setting',
+    'Statement',
+    'build_privacy_report',
+    'ex_post_losses',
+    'format_down',
+    'format_exact',
+    'format_up',
+    'totals_by_label',
+]

@@ -1,0 +1,592 @@
+"""The report that anyone may read, as types: `PrivacyReport` and what it holds.
+
+A run makes one of three kinds of statement, and its report says first which:
+(epsilon, delta) in advance; for the median a loss known afterwards, and only to the
+curator (METHOD 5); or none, for research, where private records placed the clusters
+without noise (METHOD 3).
+
+Sources: PP = Amin et al. 2024; CKS = Canonne, Kamath and Steinke 2020.
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from models.privacy import accounting
+from models.privacy.report import codec
+
+Setting = str | int | float | bool | None
+CountSource = Literal['declared', 'noisy']
+CentersSource = Literal['public', 'k-means', 'dp-k-means']
+Statement = Literal['differential privacy', 'ex-post', 'none']
+PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
+RELEASABLE = 'Anyone may read this report.'
+RESEARCH_ONLY = 'Research only: never publish it or its corpus.'
+TOGETHER = 'Covered together: '
+# Relative slack of a budget: decimal numbers are not exact in binary.
+BUDGET_SLACK = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RhoStage:
+    """One paid release of the run.
+
+    Attributes:
+        name: Short name of the stage.
+        rho: Its zCDP cost; None where no bound holds in advance, or none at all.
+        explanation: What is paid for, in plain words.
+        formula: The cost in symbols.
+        numbers: The same formula with the run's numbers put in; empty where it has none.
+    """
+
+    name: str
+    rho: float | None
+    explanation: str
+    formula: str
+    numbers: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """The most that one unit of privacy moves a quantity."""
+
+    quantity: str
+    value: float
+    formula: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """The public plan of one group: a label, or a label and a cluster.
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        cluster: Index of a centre that the label keeps; None without clusters.
+        batches: Planned batches; every one of them emits.
+        noisy_count: Released noisy count of the group's contexts (of its records, where
+            records share contexts without unit ids); None where the settings gave
+            `batches`.
+    """
+
+    label: str | None
+    cluster: int | None = None
+    batches: int
+    noisy_count: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CenterCounts:
+    """The released first histogram of one label (METHOD 3, steps 2 and 3).
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        kept: Ascending indices of the centres that the label keeps.
+        counts: Noisy count of the label's contexts nearest to each centre, all K of them.
+    """
+
+    label: str | None
+    kept: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Where the clusters of a run come from, and what they cost. All of it is public.
+
+    Attributes:
+        source: 'public': k-means on a public corpus, free. 'dp-k-means': centres of the
+            private records, for `centers_rho`. 'k-means': centres of the private
+            records without noise, so that the run has no guarantee.
+        centers_rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
+        counts_rho: zCDP cost of `center_counts`.
+        embedder: Name of what embeds the texts.
+        embedder_fingerprint: SHA-256 of everything that determines its output.
+        centers_fingerprint: SHA-256 of the centres.
+        corpus_fingerprint: SHA-256 of the public texts that the centres were fitted on;
+            None for a private corpus.
+        corpus_texts: Number of those texts; None for a private corpus.
+        center_counts: One entry per declared label.
+    """
+
+    source: CentersSource
+    centers_rho: float
+    counts_rho: float
+    embedder: str
+    embedder_fingerprint: str
+    centers_fingerprint: str
+    corpus_fingerprint: str | None
+    corpus_texts: int | None
+    center_counts: tuple[CenterCounts, ...]
+
+    def __post_init__(self) -> None:
+        if (self.centers_rho > 0) != (self.source == 'dp-k-means') or not self.counts_rho > 0:
+            raise ValueError(
+                "Expected counts_rho > 0, and centers_rho > 0 for 'dp-k-means' alone, got "
+                f'source={self.source!r}, centers_rho={self.centers_rho!r}, counts_rho={self.counts_rho!r}. '
+                'Pass the costs that the accountant charged.'
+            )
+        public = self.source == 'public'
+        if (self.corpus_fingerprint is not None) != public or (self.corpus_texts is not None) != public:
+            raise ValueError(
+                'Expected the fingerprint and the number of texts of a public corpus, and of no other, got '
+                f'source={self.source!r}. Both are facts about the corpus: leave them out for a private one.'
+            )
+        if not self.center_counts or len({len(cells.counts) for cells in self.center_counts}) > 1:
+            raise ValueError(
+                f'Expected as many noisy counts for each label, got labels={len(self.center_counts)}. '
+                'Pass the clustering of the plan.'
+            )
+        for cells in self.center_counts:
+            if list(cells.kept) != sorted(set(cells.kept) & set(range(len(cells.counts)))):
+                raise ValueError(
+                    f'Expected kept to be ascending indices below {len(cells.counts)}, got '
+                    f'kept={cells.kept!r}. Pass the clustering of the plan.'
+                )
+
+    @property
+    def centers(self) -> int:
+        """Number K of centres."""
+        return len(self.center_counts[0].counts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """What the ledger says of a run: the runs on the dataset up to this one, and their sum.
+
+    A function of what was charged up to this run alone, so it stays the same whatever
+    is charged later, and a resumed run gives the same report. All of it is public.
+
+    Attributes:
+        dataset: Name under which the ledger keeps the records' budget.
+        run_number: Place of this run among those charged to the dataset, from 1.
+        rho_before: zCDP cost of all runs before it.
+        rho: That of this run.
+        rho_after: Their sum, which holds for all these runs together.
+        epsilon_after: The same at `delta`, by the optimal-α bound.
+        delta: The dataset's, which need not be that of the run.
+        rho_budget: What the dataset's runs might cost when this one was charged.
+        epsilon_budget: The budget as it was given, where it was given so; None otherwise.
+    """
+
+    dataset: str
+    run_number: int
+    rho_before: float
+    rho: float
+    rho_after: float
+    epsilon_after: float
+    delta: float
+    rho_budget: float
+    epsilon_budget: float | None
+
+    def __post_init__(self) -> None:
+        if self.run_number < 1 or (self.rho_before > 0) != (self.run_number > 1) or not self.rho > 0:
+            raise ValueError(
+                'Expected a first run with nothing before it, or a later one with a cost before it, got '
+                f'run_number={self.run_number!r}, rho_before={self.rho_before!r}, rho={self.rho!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        epsilon = accounting.epsilon_from_rho(self.rho_after, self.delta)
+        if not (
+            math.isclose(self.rho_before + self.rho, self.rho_after, rel_tol=1e-9)
+            and math.isclose(epsilon, self.epsilon_after, rel_tol=1e-6)
+        ):
+            raise ValueError(
+                'Expected rho_after to be the sum and epsilon_after to follow from it, got '
+                f'rho_after={self.rho_after!r}, sum={self.rho_before + self.rho!r}, '
+                f'epsilon_after={self.epsilon_after!r}, computed={epsilon!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        # Twice the slack: the sum is rounded here, and exact where the ledger decides.
+        if not self.rho_after <= self.rho_budget * (1 + 2 * BUDGET_SLACK):
+            raise ValueError(
+                f'Expected runs within their budget, got rho_after={self.rho_after!r}, '
+                f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusTotals:
+    """Totals of the corpus, a function of the mechanism's output alone.
+
+    Attributes:
+        examples: Synthetic examples, unfinished ones included.
+        private_tokens: Tokens sampled from the private aggregate.
+        public_tokens: Tokens sampled from the public prompt's logits.
+        truncated: Examples that ended without a stop token.
+    """
+
+    examples: int
+    private_tokens: int
+    public_tokens: int
+    truncated: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyReport:
+    """The releasable report of one run. Every field is public (METHOD 8).
+
+    Attributes:
+        run_id: Public name of the run.
+        statement: 'differential privacy': (epsilon, delta), known in advance. 'ex-post': the
+            loss of the text is a function of the records and of the text itself, is
+            held by the curator and stands nowhere in this report. 'none': research only.
+        guarantee: The formal statement in words, numbers rounded upwards.
+        unit_of_privacy: Whose presence is hidden, in words.
+        epsilon: At `delta`, by the optimal-α bound (PP Theorem 1; CKS Corollary 13); None,
+            like the next two costs, unless the statement is 'differential privacy'.
+        delta: As set by whoever ran the job.
+        epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison.
+        rho_total: zCDP cost of the whole run: the sum over `stages`.
+        rho_per_private_token: What one more private token per batch would cost; None where
+            that is not known in advance or bounds nothing.
+        delta_relation: How delta compares with the number of units.
+        units: The public number of units that delta is compared with; None without one.
+        units_source: Whether `units` was declared or is the sum of the noisy counts;
+            the true number is never used.
+        dp_setting: Who is trusted.
+        data_accesses: What the guarantee covers and what it does not.
+        mechanism_output: What counts as the output.
+        adjacency: The neighbouring relation.
+        accounting: How costs add up.
+        stages: ρ by stage.
+        sensitivities: What one unit can move.
+        assumptions_enforced: What the proof needs and the code sees to.
+        assumptions_of_curator: What the proof needs and people have to see to.
+        limits: What the guarantee does not say.
+        plan: Batches and noisy counts by group.
+        clusters: Where the groups' clusters come from; None without clusters.
+        ledger: The runs on the same records so far, this one included; None where the run
+            was charged to no ledger, as one without a price in advance never is.
+        corpus: Totals of the output.
+        mechanism: Every field of `MechanismParams`.
+        settings: Every other public setting of the run.
+        versions: Software and model versions.
+        reproduction: A few lines of Python that print rho and epsilon again (ex-post: those
+            of the noisy counts); empty where no figure is stated.
+
+    A whole sample, as YAML (`to_json` writes the same keys in the same order)::
+
+        schema: dp-corpus/privacy-report
+        schema_version: 3
+        audience: Anyone may read this report.
+        run_id: visits-2025-06
+        statement: differential privacy
+        guarantee: 'The corpus and this report are (ε = 3.88, δ = 1e-6)-differentially private under
+          adding or removing any one record: no set of outputs becomes more than e^3.88 times as likely,
+          plus 1e-6.'
+        unit_of_privacy: 'One record: one row of the input, which is one context of its own.'
+        epsilon: 3.8714263862773612
+        delta: 1.0e-06
+        epsilon_closed_form: 4.319658514473728
+        rho_total: 0.29335063437139564
+        rho_per_private_token: 0.0009611687812379854
+        delta_relation: δ = 1e-6 is n^-1.93 for n = 1,264 records (the noisy count), below 1/n.
+        units: 1264
+        units_source: noisy
+        dp_setting: 'Central differential privacy with a trusted curator: the curator holds the records,
+          runs the job and publishes its output. The guarantee is about what readers of that output
+          can learn.'
+        data_accesses:
+        - 'Covered: this run, from reading the records to the corpus and this report.'
+        - 'Covered together: all 2 runs on dataset ''visits'' that the ledger has charged up to and including
+          this one are together ρ-zCDP for ρ = 0.544, hence (ε = 5.48, δ = 1e-6)-differentially private,
+          under adding or removing any one record, for all their outputs taken as one. Where the cost
+          of a run, or whether to start it, was decided by outputs of earlier ones, the budget bounds
+          all of them in place of the sum: ρ = 1.06, or ε = 8 at this δ. The ledger starts no run past
+          it.'
+        - 'Not covered: runs on the same records that were not charged to this ledger under this name,
+          and runs charged after this one, whose reports state the sum anew.'
+        - 'Not covered: choosing the settings. Looking at the records, or at the output of trial runs
+          on them, to tune a setting is a further access.'
+        mechanism_output: All tokens of all batches, in order, with where each example ends and how
+          many of its tokens are private and public; and the noisy counts, from which the plan of
+          batches follows.
+        adjacency: Two datasets are neighbours if one is the other with one record added or removed.
+        accounting: 'Zero-concentrated differential privacy (zCDP): the tokens of a batch compose
+          sequentially, batches in parallel since their contexts are disjoint, stages by adding their
+          ρ. The total becomes (ε, δ) by the bound of Canonne, Kamath and Steinke (2020, Corollary
+          13) at its best α. The cost is stated for the cap of 300 private tokens per batch, however
+          many a batch used.'
+        stages:
+        - name: Noisy counts
+          rho: 0.005
+          explanation: One count per label with discrete Gaussian noise, from which the plan of batches
+            follows.
+          formula: 1/(2·noise²)
+          numbers: 1/(2·10²)
+        - name: Private tokens
+          rho: 0.05767012687427912
+          explanation: Sampling at most r private tokens per batch from the clipped average of its
+            private logits.
+          formula: r · ½·(c/(s·τ))²
+          numbers: 300 · ½·(10/(255·2))²
+        - name: Sparse-vector test
+          rho: 0.2306805074971165
+          explanation: Deciding before each token whether a public one will do; paid once per private
+            token.
+          formula: r · 2·(1/(s·σ))²
+          numbers: 300 · 2·(1/(255·0.2))²
+        sensitivities:
+        - quantity: Any component of the average private logits, in nats
+          value: 0.0392156862745098
+          formula: c/s
+        - quantity: Distance between the average private and the public prediction (L1)
+          value: 0.00392156862745098
+          formula: 1/s
+        - quantity: The vector of counts by label (L2)
+          value: 1.0
+          formula: '1'
+        assumptions_enforced:
+        - 'Batches are disjoint: which batch a record joins is a keyed hash of its own record, never
+          of its position or of the others (PP Assumption 1).'
+        - A record counts once, in one context.
+        - The number of batches of a label comes from its noisy count. Every planned batch emits,
+          an empty one too.
+        - Logits are clipped before they are averaged, and sums are divided by the public expected
+          batch size, whatever a batch holds.
+        - A context's logits do not depend on the other contexts of its batch.
+        - A batch stops at 300 private tokens, in the middle of an example if need be.
+        - All randomness of decoding derives from a secret 256-bit run key by name, so that a step
+          that is repeated draws the same noise and is not a second release.
+        - A malformed record, or one whose label is not declared, is left out without stopping the
+          run and without a trace in any released file.
+        assumptions_of_curator:
+        - The labels, the public prompt and every setting were chosen without looking at the records;
+          the public prompt holds no private text.
+        - Hiding one record is enough. A person with several records is protected less (see the limits).
+        - The model was not trained on these records.
+        - The run key stays secret; the work directory, its logs and the restricted report are not
+          published.
+        - Every run on these records is charged to the same ledger under the same name, 'visits'.
+        limits:
+        - It does not say that the text is true, fair or harmless, nor that it resembles the records.
+        - 'It does not hide what is common to many records: learning that is the purpose.'
+        - It does not cover what the language model knew before this run.
+        - 'It hides one record: for a person with m records, ρ grows by m².'
+        - 'The randomness is pseudo-random: the guarantee holds against readers who cannot break BLAKE2b
+          and SHAKE-256.'
+        - The analysis is over real numbers; the job computes in floating point.
+        plan:
+        - label: cardiology
+          cluster: null
+          batches: 2
+          noisy_count: 493
+        - label: dermatology
+          cluster: null
+          batches: 3
+          noisy_count: 771
+        clusters: null
+        ledger:
+          dataset: visits
+          run_number: 2
+          rho_before: 0.25
+          rho: 0.29335063437139564
+          rho_after: 0.5433506343713956
+          epsilon_after: 5.473330917014997
+          delta: 1.0e-06
+          rho_budget: 1.0523580045569878
+          epsilon_budget: 8.0
+        corpus:
+          examples: 96
+          private_tokens: 1412
+          public_tokens: 6125
+          truncated: 7
+        mechanism:
+          batch_size: 255
+          clip_bound: 10.0
+          temperature: 2.0
+          max_private_tokens: 300
+          threshold: 0.5
+          threshold_noise_scale: 0.2
+          public_temperature: 1.5
+          public_top_k: 1024
+          max_example_tokens: 128
+          max_batch_tokens: 4000
+          unit: example
+          examples_per_context: 1
+          aggregate: mean
+        settings:
+          model: gemma3-1b
+          private_prompt: |-
+            Here is a visit note:
+            {context}
+            Another one:
+          input_format: jsonl
+          max_record_chars: 2000
+        versions:
+          dp-corpus: 0.1.0
+          gemma: 3.3.0
+          jax: 0.7.1
+          python: 3.12.11
+        reproduction: |
+          from math import exp, log, log1p, sqrt
+
+          s = 255  # expected batch size
+          c = 10.0  # clip bound
+          tau = 2.0  # temperature
+          r = 300  # cap on the private tokens of one batch
+          change = 1  # 1: a context comes or goes; 2: its content may be replaced
+          delta = 1e-06
+          sigma = 0.2  # threshold noise scale
+          rho_per_private_token = 0.5 * (change * c / (s * tau)) ** 2 + 2 * (change / (s * sigma)) ** 2
+          noisy_counts = 0.005  # rho of the noisy counts
+          rho = r * rho_per_private_token + noisy_counts
+
+          def delta_at(epsilon):  # Canonne, Kamath and Steinke 2020, Corollary 13, at its best alpha
+              low, high = -700.0, 700.0  # log(alpha - 1), halved around the root of an increasing slope
+              for _ in range(200):
+                  x = (low + high) / 2
+                  slope = (2 * exp(x) + 1) * rho - epsilon + x - log1p(exp(x))
+                  low, high = (x, high) if slope < 0 else (low, x)
+              alpha = 1 + exp(x)
+              return exp(min(0.0, exp(x) * (alpha * rho - epsilon) - x + alpha * (x - log1p(exp(x)))))
+
+          low, high = 0.0, rho + sqrt(4 * rho * log(1 / delta))  # the closed form is an upper bound
+          for _ in range(200):
+              epsilon = (low + high) / 2
+              low, high = (epsilon, high) if delta_at(epsilon) > delta else (low, epsilon)
+          print(f'rho = {rho:.10g}, epsilon = {high:.10g}')
+    """
+
+    run_id: str
+    statement: Statement
+    guarantee: str
+    unit_of_privacy: str
+    epsilon: float | None
+    delta: float
+    epsilon_closed_form: float | None
+    rho_total: float | None
+    rho_per_private_token: float | None
+    delta_relation: str
+    units: int | None
+    units_source: CountSource | None
+    dp_setting: str
+    data_accesses: tuple[str, ...]
+    mechanism_output: str
+    adjacency: str
+    accounting: str
+    stages: tuple[RhoStage, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    assumptions_enforced: tuple[str, ...]
+    assumptions_of_curator: tuple[str, ...]
+    limits: tuple[str, ...]
+    plan: tuple[GroupPlan, ...]
+    clusters: Clusters | None
+    ledger: LedgerEntry | None
+    corpus: CorpusTotals
+    mechanism: Mapping[str, Setting]
+    settings: Mapping[str, Setting]
+    versions: Mapping[str, str]
+    reproduction: str
+
+    def __post_init__(self) -> None:
+        costs = [stage.rho for stage in self.stages]
+        expected = statement_of(self.mechanism.get('aggregate') == 'median', self.clusters)
+        totals = (self.epsilon, self.epsilon_closed_form, self.rho_total, self.rho_per_private_token)
+        is_priced = expected == 'differential privacy'
+        if (
+            self.statement != expected
+            or any((total is not None) != is_priced for total in totals)
+            or (None not in costs) != is_priced
+        ):
+            raise ValueError(
+                f'Expected statement={expected!r}, with epsilon, rho and the cost of every stage under '
+                f"'differential privacy' alone, got statement={self.statement!r}, epsilon={self.epsilon!r}, "
+                f'rho_total={self.rho_total!r}. Build the report with build_privacy_report; do not edit it.'
+            )
+        if self.ledger is not None and (
+            self.rho_total is None or not math.isclose(self.ledger.rho, self.rho_total, rel_tol=1e-9)
+        ):
+            raise ValueError(
+                'Expected the ledger to have charged what the run costs, got '
+                f'charged={self.ledger.rho!r}, rho_total={self.rho_total!r}. A run without a price in '
+                'advance is charged to no ledger: pass none.'
+            )
+        if self.rho_total is None or self.epsilon is None:
+            return
+        stages = math.fsum(cost for cost in costs if cost is not None)
+        if not math.isclose(stages, self.rho_total, rel_tol=1e-9):
+            raise ValueError(
+                f'Expected rho_total to be the sum over the stages, got rho_total={self.rho_total!r}, '
+                f'sum={stages!r}. Build the report with build_privacy_report and do not edit it.'
+            )
+        epsilon = accounting.epsilon_from_rho(self.rho_total, self.delta)
+        if not math.isclose(epsilon, self.epsilon, rel_tol=1e-6):
+            raise ValueError(
+                f'Expected epsilon to follow from rho_total and delta, got epsilon={self.epsilon!r}, '
+                f'computed={epsilon!r}. Build the report with build_privacy_report and do not edit it.'
+            )
+
+    @property
+    def audience(self) -> str:
+        """Who may read the report, in a sentence."""
+        return RESEARCH_ONLY if self.statement == 'none' else RELEASABLE
+
+    @property
+    def covered_together(self) -> str | None:
+        """What holds of all runs on the same records up to this one; None without a ledger."""
+        found = [access for access in self.data_accesses if access.startswith(TOGETHER)]
+        return found[0][len(TOGETHER)].upper() + found[0][len(TOGETHER) + 1 :] if found else None
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """The accesses of `data_accesses` that no figure of this report speaks of."""
+        return tuple(access for access in self.data_accesses if access.startswith('Not covered'))
+
+    def to_json(self) -> str:
+        """The report as JSON text, keys in the order of the fields, newline at the end."""
+        return codec.to_json(self, PRIVACY_REPORT_SCHEMA)
+
+    @classmethod
+    def from_json(cls, text: str) -> 'PrivacyReport':
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: Not JSON, another schema or version, an unknown, missing or
+                repeated key, a value of another type, or numbers that contradict
+                one another.
+        """
+        return codec.from_json(cls, text, PRIVACY_REPORT_SCHEMA)
+
+
+class LabelTotals(typing.NamedTuple):
+    """The plan of one label, its clusters taken together.
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        groups: Its groups: 1, or its clusters.
+        batches: Their planned batches.
+        noisy_count: Sum of their noisy counts; None where the settings gave the batches.
+    """
+
+    label: str | None
+    groups: int
+    batches: int
+    noisy_count: int | None
+
+
+def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
+    """The plan summed over clusters, in the order of the labels."""
+    groups: dict[str | None, list[GroupPlan]] = {}
+    for group in plan:
+        groups.setdefault(group.label, []).append(group)
+    return tuple(
+        LabelTotals(
+            label,
+            len(members),
+            sum(group.batches for group in members),
+            None
+            if any(group.noisy_count is None for group in members)
+            else sum(group.noisy_count or 0 for group in members),
+        )
+        for label, members in groups.items()
+    )
+
+
+def statement_of(is_ex_post: bool, clusters: Clusters | None) -> Statement:
+    """Which of the three kinds of statement a run makes."""
+    if clusters is not None and clusters.source == 'k-means':
+        return 'none'
+    return 'ex-post' if is_ex_post else 'differential privacy'

@@ -1,0 +1,200 @@
+"""The report that only the curator may read, as types, and the losses of a median run that it holds.
+
+It shares no type and no field with `PrivacyReport` but the run's public name, so that a
+true count cannot slip from one into the other (METHOD 8).
+
+Source: CL = the paper on clusters and the median.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from models.privacy.params import MechanismParams
+from models.privacy.report import codec
+
+if typing.TYPE_CHECKING:
+    from models.privacy.ex_post import BatchLoss
+
+RESTRICTED_REPORT_SCHEMA = 'dp-corpus/restricted-report'
+RESTRICTED = 'Restricted to the curator. It holds true counts: never publish it.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupContexts:
+    """True number of contexts of one group. Restricted to the curator.
+
+    Attributes:
+        restricted_label: The group's declared label; None where the run declares none.
+        restricted_cluster: The group's cluster; None without clusters.
+        true_count: Contexts that its batches hold.
+    """
+
+    restricted_label: str | None
+    restricted_cluster: int | None = None
+    true_count: int = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchEpsilon:
+    """Data-dependent loss of one batch of a median run. Restricted to the curator.
+
+    Attributes:
+        ex_post_epsilon: max(−Σ log α, Σ log β) over the batch's tokens (METHOD 5).
+        paper_epsilon: Σ max(−log α, log β), CL's larger figure, for comparison.
+    """
+
+    ex_post_epsilon: float = dataclasses.field(repr=False)
+    paper_epsilon: float = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlaceLoss:
+    """Losses of the private tokens at one place in an example. Restricted to the curator.
+
+    The loss of a token is max(−log α, log β), without the sparse-vector test.
+
+    Attributes:
+        tokens: Private tokens at this place, over all examples of all batches.
+        mean: Their mean loss; 0 without tokens, like the next two.
+        lower_decile: A tenth of the losses lies below.
+        upper_decile: A tenth of the losses lies above.
+    """
+
+    tokens: int = dataclasses.field(repr=False)
+    mean: float = dataclasses.field(repr=False)
+    lower_decile: float = dataclasses.field(repr=False)
+    upper_decile: float = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExPostLosses:
+    """Data-dependent losses of a median run (METHOD 5). Restricted to the curator.
+
+    Attributes:
+        run_ex_post_epsilon: Largest `ex_post_epsilon` of a batch: the run's loss.
+        run_paper_epsilon: Largest `paper_epsilon` of a batch, for comparison.
+        loss_by_batch: Loss of each batch, by `str(batch_id)`.
+        loss_by_place: Losses by place in the example, from 0.
+    """
+
+    run_ex_post_epsilon: float = dataclasses.field(repr=False)
+    run_paper_epsilon: float = dataclasses.field(repr=False)
+    loss_by_batch: Mapping[str, BatchEpsilon] = dataclasses.field(repr=False)
+    loss_by_place: tuple[PlaceLoss, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestrictedReport:
+    """Restricted to the curator: true counts of one run, for the work directory alone.
+
+    Nothing here was paid for. Its `repr` shows no number, so that no log line or
+    traceback can.
+
+    Attributes:
+        run_id: Public name of the run.
+        records_read: Rows of the input, rejected ones included.
+        rejected_by_reason: Rejected rows by the name of the reason.
+        contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
+        true_counts_by_group: True contexts by label and cluster.
+        losses: Data-dependent losses of a median run; None for the other aggregates.
+
+    Sample::
+
+        {
+          "schema": "dp-corpus/restricted-report",
+          "schema_version": 3,
+          "audience": "Restricted to the curator. It holds true counts: never publish it.",
+          "run_id": "visits-2025-06",
+          "records_read": 1201,
+          "rejected_by_reason": {"blank_text": 3},
+          "contexts_per_batch": {"0000-000000": 251, "0000-000001": 260},
+          "true_counts_by_group": [
+            {"restricted_label": null, "restricted_cluster": null, "true_count": 511}
+          ],
+          "losses": {
+            "run_ex_post_epsilon": 2.25,
+            "run_paper_epsilon": 3.5,
+            "loss_by_batch": {
+              "0000-000000": {"ex_post_epsilon": 2.25, "paper_epsilon": 3.5},
+              "0000-000001": {"ex_post_epsilon": 1.75, "paper_epsilon": 2.25}
+            },
+            "loss_by_place": [
+              {"tokens": 8, "mean": 0.5, "lower_decile": 0.25, "upper_decile": 0.875}
+            ]
+          }
+        }
+    """
+
+    run_id: str
+    records_read: int = dataclasses.field(repr=False)
+    rejected_by_reason: Mapping[str, int] = dataclasses.field(repr=False)
+    contexts_per_batch: Mapping[str, int] = dataclasses.field(repr=False)
+    true_counts_by_group: tuple[GroupContexts, ...] = dataclasses.field(repr=False)
+    losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def audience(self) -> str:
+        """Who may read the report, in a sentence."""
+        return RESTRICTED
+
+    def to_json(self) -> str:
+        """The report as JSON text, marked as restricted."""
+        return codec.to_json(self, RESTRICTED_REPORT_SCHEMA)
+
+    @classmethod
+    def from_json(cls, text: str) -> 'RestrictedReport':
+        """Reads what `to_json` wrote; errors as `PrivacyReport.from_json`."""
+        return codec.from_json(cls, text, RESTRICTED_REPORT_SCHEMA)
+
+
+def ex_post_losses(losses: Sequence['BatchLoss'], params: MechanismParams) -> ExPostLosses:
+    """What the curator learns of a median run's losses, from those of its batches.
+
+    Args:
+        losses: One entry for each planned batch, in any order.
+        params: The mechanism's settings.
+
+    Raises:
+        ValueError: The aggregate is not the median, or there is no batch.
+    """
+    if not params.is_ex_post or not losses:
+        raise ValueError(
+            f"Expected the losses of a run with aggregate='median', got aggregate={params.aggregate!r}, "
+            f'batches={len(losses)}. Other aggregates are priced in advance: leave the losses out.'
+        )
+    by_batch = {
+        loss.batch_id: BatchEpsilon(
+            ex_post_epsilon=loss.epsilon(params), paper_epsilon=loss.paper_epsilon(params)
+        )
+        for loss in sorted(losses, key=lambda loss: loss.batch_id)
+    }
+    by_place: dict[int, list[float]] = {}
+    for loss in losses:
+        for place, is_private, up, down in zip(
+            loss.places, loss.is_private, loss.minus_log_alpha, loss.log_beta, strict=True
+        ):
+            found = by_place.setdefault(place, [])
+            if is_private:
+                found.append(max(up, down))
+    return ExPostLosses(
+        run_ex_post_epsilon=max(batch.ex_post_epsilon for batch in by_batch.values()),
+        run_paper_epsilon=max(batch.paper_epsilon for batch in by_batch.values()),
+        loss_by_batch=by_batch,
+        loss_by_place=tuple(
+            _place_loss(by_place.get(place, [])) for place in range(max(by_place, default=-1) + 1)
+        ),
+    )
+
+
+def _place_loss(losses: Sequence[float]) -> PlaceLoss:
+    if not losses:
+        return PlaceLoss(tokens=0, mean=0.0, lower_decile=0.0, upper_decile=0.0)
+    # As sorted, or the order in which batches finish would show in the last digit.
+    ordered = np.sort(np.asarray(losses, np.float64))
+    low, high = np.quantile(ordered, (0.1, 0.9))
+    return PlaceLoss(
+        tokens=len(losses), mean=float(ordered.mean()), lower_decile=float(low), upper_decile=float(high)
+    )

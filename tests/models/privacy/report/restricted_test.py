@@ -1,0 +1,58 @@
+"""The losses of a median run, and the restricted report, which shows no number by itself."""
+
+import dataclasses
+import re
+
+import pytest
+
+from models.privacy import accounting, report
+from models.privacy.ex_post import BatchLoss, run_epsilon
+from models.privacy.params import MechanismParams
+from tests.models.privacy.report.samples import LOSSES, MEDIAN, PARAMS, restricted_report
+
+
+def test_restricted_repr_shows_no_number() -> None:
+    shown = repr(restricted_report()) + repr(restricted_report().true_counts_by_group)
+    assert not re.search(r'98_?765|4_?321|24_?680|13_?579|blank_text', shown)
+    assert "run_id='run'" in shown
+
+
+def test_losses_of_a_run_are_those_of_its_batches() -> None:
+    found = report.ex_post_losses(LOSSES, MEDIAN)
+    assert list(found.loss_by_batch) == ['0000-000000', '0000-000001']
+    assert found.run_ex_post_epsilon == run_epsilon(LOSSES, MEDIAN) == pytest.approx(0.8)
+    assert found.run_paper_epsilon == pytest.approx(0.5 + 0.4 + 0.3)
+    assert found.loss_by_batch['0000-000000'].ex_post_epsilon == pytest.approx(0.75)
+    first, second = found.loss_by_place
+    assert (first.tokens, second.tokens) == (3, 2)
+    assert first.mean == pytest.approx((0.5 + 0.3 + 0.75) / 3)
+    assert first.lower_decile == pytest.approx(0.34) and first.upper_decile == pytest.approx(0.7)
+
+
+def test_losses_by_place_leave_public_tokens_out() -> None:
+    params = dataclasses.replace(PARAMS, aggregate='median')
+    batch = BatchLoss(
+        batch_id='0000-000000', minus_log_alpha=(0.2, 0.0, 0.4), log_beta=(0.1, 0.0, 0.1),
+        places=(0, 1, 2), is_private=(True, False, True),
+    )  # fmt: skip
+    found = report.ex_post_losses([batch], params)
+    assert [place.tokens for place in found.loss_by_place] == [1, 0, 1]
+    assert [place.mean for place in found.loss_by_place] == pytest.approx([0.2, 0.0, 0.4])
+    runs = 2 * accounting.sparse_vector_pure_cost(params)
+    assert found.run_ex_post_epsilon == pytest.approx(0.6 + runs)
+
+
+def test_losses_do_not_depend_on_the_order_of_the_batches() -> None:
+    assert report.ex_post_losses(LOSSES[::-1], MEDIAN) == report.ex_post_losses(LOSSES, MEDIAN)
+
+
+@pytest.mark.parametrize(('losses', 'params'), [(LOSSES, PARAMS), ([], MEDIAN)])
+def test_losses_are_of_median_runs_only(losses: list[BatchLoss], params: MechanismParams) -> None:
+    with pytest.raises(ValueError, match='leave the losses out'):
+        report.ex_post_losses(losses, params)
+
+
+def test_repr_of_losses_shows_no_number() -> None:
+    losses = report.ex_post_losses(LOSSES, MEDIAN)
+    for shown in (losses, losses.loss_by_batch['0000-000000'], losses.loss_by_place[0]):
+        assert not re.search(r'\d', repr(shown))

@@ -1,0 +1,158 @@
+"""Reports and what they are made of, for the tests of this folder."""
+
+import dataclasses
+import typing
+
+import pytest
+
+from models.privacy import accounting, report
+from models.privacy.ex_post import BatchLoss
+from models.privacy.params import MechanismParams
+from models.privacy.report import (
+    CenterCounts,
+    Clusters,
+    CorpusTotals,
+    GroupContexts,
+    GroupPlan,
+    LedgerEntry,
+    PrivacyReport,
+    RestrictedReport,
+)
+
+PARAMS = MechanismParams(
+    batch_size=255,
+    clip_bound=10.0,
+    temperature=2.0,
+    max_private_tokens=300,
+    threshold=0.5,
+    threshold_noise_scale=0.2,
+    public_top_k=1024,
+    max_batch_tokens=4000,
+)
+MEDIAN = dataclasses.replace(
+    PARAMS, aggregate='median', clip_bound=6.0, threshold=None, threshold_noise_scale=None
+)
+ONE_LABEL = (GroupPlan(label=None, batches=4),)
+CLUSTERED = (
+    GroupPlan(label='a', cluster=0, batches=2, noisy_count=493),
+    GroupPlan(label='a', cluster=3, batches=1, noisy_count=201),
+    GroupPlan(label='b', cluster=1, batches=3, noisy_count=771),
+)
+CENTER_COUNTS = (
+    CenterCounts(label='a', kept=(0, 3), counts=(300, -2, 41, 180)),
+    CenterCounts(label='b', kept=(1,), counts=(7, 650, 12, 0)),
+)
+RHO_BUDGET = accounting.rho_from_epsilon(8, 1e-6)
+TOTALS = CorpusTotals(examples=96, private_tokens=1412, public_tokens=6125, truncated=7)
+
+
+def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> LedgerEntry:
+    """What a ledger with a budget of ε = 8 returns for the second run on its dataset."""
+    arguments: dict[str, typing.Any] = {
+        'dataset': 'visits',
+        'run_number': 2,
+        'rho_before': before,
+        'rho': rho,
+        'rho_after': before + rho,
+        'epsilon_after': accounting.epsilon_from_rho(before + rho, 1e-6),
+        'delta': 1e-6,
+        'rho_budget': RHO_BUDGET,
+        'epsilon_budget': 8.0,
+    }
+    return LedgerEntry(**(arguments | changes))
+
+
+def sample_report() -> PrivacyReport:
+    """The report that the docstring of `PrivacyReport` shows."""
+    return report.build_privacy_report(
+        PARAMS,
+        run_id='visits-2025-06',
+        delta=1e-6,
+        plan=(
+            GroupPlan(label='cardiology', batches=2, noisy_count=493),
+            GroupPlan(label='dermatology', batches=3, noisy_count=771),
+        ),
+        corpus=TOTALS,
+        settings={
+            'model': 'gemma3-1b',
+            'private_prompt': 'Here is a visit note:\n{context}\nAnother one:',
+            'input_format': 'jsonl',
+            'max_record_chars': 2000,
+        },
+        versions={'dp-corpus': '0.1.0', 'gemma': '3.3.0', 'jax': '0.7.1', 'python': '3.12.11'},
+        noisy_counts_rho=0.005,
+        ledger=ledger_entry(0.005 + accounting.generation_rho(PARAMS)),
+    )
+
+
+def build(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyReport:
+    arguments: dict[str, typing.Any] = {
+        'run_id': 'run', 'delta': 1e-6, 'plan': ONE_LABEL, 'corpus': TOTALS, 'settings': {}, 'versions': {},
+    }  # fmt: skip
+    return report.build_privacy_report(params, **(arguments | changes))
+
+
+def clusters(source: report.CentersSource = 'public', **changes: typing.Any) -> Clusters:
+    is_public = source == 'public'
+    arguments: dict[str, typing.Any] = {
+        'source': source,
+        'centers_rho': 0.01 if source == 'dp-k-means' else 0.0,
+        'counts_rho': 0.0025,
+        'embedder': 'tfidf',
+        'embedder_fingerprint': 'e' * 64,
+        'centers_fingerprint': 'c' * 64,
+        'corpus_fingerprint': 'f' * 64 if is_public else None,
+        'corpus_texts': 1000 if is_public else None,
+        'center_counts': CENTER_COUNTS,
+    }
+    return Clusters(**(arguments | changes))
+
+
+def clustered(
+    params: MechanismParams = PARAMS, source: report.CentersSource = 'public', **changes: typing.Any
+) -> PrivacyReport:
+    arguments = {'plan': CLUSTERED, 'noisy_counts_rho': 0.002, 'clusters': clusters(source)}
+    return build(params, **(arguments | changes))
+
+
+def batch_loss(batch: int, ups: list[float], downs: list[float], places: list[int]) -> BatchLoss:
+    return BatchLoss(
+        batch_id=f'0000-{batch:06d}', minus_log_alpha=tuple(ups), log_beta=tuple(downs),
+        places=tuple(places), is_private=tuple(place >= 0 for place in places),
+    )  # fmt: skip
+
+
+LOSSES = [
+    batch_loss(1, [0.5, 0.1, 0.2], [0.1, 0.4, 0.3], [0, 1, 0]),
+    batch_loss(0, [0.25, 0.0], [0.75, 0.0], [0, 1]),
+]
+
+
+def restricted_report() -> RestrictedReport:
+    return RestrictedReport(
+        run_id='run',
+        records_read=98_765,
+        rejected_by_reason={'blank_text': 4_321},
+        contexts_per_batch={'0000-000000': 24_680},
+        true_counts_by_group=(GroupContexts(restricted_label=None, true_count=13_579),),
+        losses=report.ex_post_losses(LOSSES, MEDIAN),
+    )
+
+
+PARAMS_OF_ALL_KINDS = [
+    pytest.param(PARAMS, id='example'),
+    pytest.param(dataclasses.replace(PARAMS, threshold=None, threshold_noise_scale=None), id='private-only'),
+    pytest.param(dataclasses.replace(PARAMS, unit='user', examples_per_context=8), id='user'),
+    pytest.param(dataclasses.replace(PARAMS, examples_per_context=4), id='slots'),
+    pytest.param(dataclasses.replace(PARAMS, max_private_tokens=1, clip_bound=0.01), id='tiny-rho'),
+    pytest.param(dataclasses.replace(PARAMS, max_private_tokens=500_000), id='huge-rho'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='difference', clip_bound=1.0), id='difference'),
+    pytest.param(MEDIAN, id='median'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='median'), id='median-sparse-vector'),
+    pytest.param(dataclasses.replace(PARAMS, aggregate='median', examples_per_context=4), id='median-slots'),
+]
+SOURCES = typing.get_args(report.CentersSource)
+
+
+def with_ledger(before: float = 0.25, **changes: typing.Any) -> PrivacyReport:
+    return build(ledger=ledger_entry(accounting.generation_rho(PARAMS), before, **changes))
