@@ -1,6 +1,6 @@
 """The public settings of the mechanism, from which batching, decoding and accounting derive.
 
-Symbols (METHOD 1; `docs/method.md`): s `batch_size`, c `clip_bound`, τ `temperature`,
+Symbols (METHOD 1): s `batch_size`, c `clip_bound`, τ `temperature`,
 τ_pub `public_temperature`, θ `threshold`, σ `threshold_noise_scale`,
 r `max_private_tokens`, k `examples_per_context`.
 """
