@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.privacy.aggregates import median
-from models.privacy.aggregates.clipping import clip_difference, clip_logits, log_probabilities, row_tops
+from models.privacy.aggregates import clipping, median
+from models.privacy.aggregates.clipping import clip_difference, clip_logits, log_probabilities
 from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, MechanismParams
 
 
@@ -68,10 +68,7 @@ def count_votes(
     if params.uses_sparse_vector:
         # Temperature 1 and unclipped: an average of clipped logits pushed through
         # one softmax would not have sensitivity 1/s (METHOD 4).
-        top, finite = row_tops(logits)
-        weights = jnp.exp(logits.astype(jnp.float32) - top)
-        votes = jnp.where(mask & finite, 1 / weights.sum(axis=-1, keepdims=True), 0.0)
-        probabilities = jnp.where(votes > 0, weights * votes, 0.0).sum(axis=0)
+        probabilities = jnp.where(mask, clipping.probabilities(logits), 0.0).sum(axis=0)
     return Votes(clipped, probabilities, jnp.zeros_like(clipped))
 
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
     """Recentres the maximum to c and clips from below at −c (PP equation 1).
 
-    Formal guarantee: every component of the result lies in [−c, c], for any finite
-    input; a row that is not finite counts as all −c, so that it cannot spoil a sum.
+    Formal guarantee: every component of the result lies in [−c, c], for any input, and
+    is a function of its own row alone; a row that is not finite counts as all −c, so
+    that it cannot spoil a sum.
 
     Args:
         logits: `[..., V]`.
@@ -25,17 +26,38 @@ def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
 
 
 def clip_below(logits: jax.Array, top: jax.Array, finite: jax.Array, clip_bound: float) -> jax.Array:
-    """`clip_logits` of some columns, given the `row_tops` of all."""
-    below_top = logits.astype(jnp.float32) - top
-    return jnp.where(finite, jnp.maximum(below_top + clip_bound, -clip_bound), -clip_bound)
+    """`clip_logits` of some columns, given the `row_tops` of all.
+
+    The bounds hold element by element, whatever `top` and `finite` say: what is not
+    finite, or lies above the top, votes −c.
+    """
+    vote = (logits.astype(jnp.float32) - top) + clip_bound
+    # Both comparisons are false of a NaN, which a minimum or maximum may let through.
+    return jnp.where(finite & (vote > -clip_bound) & (vote <= clip_bound), vote, -clip_bound)
 
 
 def row_tops(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Maximum of each row, float32, and whether the row is finite; both `[..., 1]`."""
     logits = logits.astype(jnp.float32)
-    top = logits.max(axis=-1, keepdims=True)
-    # The extremes tell: where there is a NaN, both are.
-    return top, jnp.isfinite(top) & jnp.isfinite(logits.min(axis=-1, keepdims=True))
+    # Element by element: the compiled maximum of a long row loses a NaN that is in it.
+    return logits.max(axis=-1, keepdims=True), jnp.isfinite(logits).all(axis=-1, keepdims=True)
+
+
+def probabilities(logits: jax.Array) -> jax.Array:
+    """softmax over the last axis, float32, as votes for a distance.
+
+    Formal guarantee: every row of the result is non-negative and of a mass of at most 1
+    (but for rounding), for any input; a row that is not finite has none.
+
+    Args:
+        logits: `[..., V]`.
+    """
+    top, finite = row_tops(logits)
+    weights = jnp.exp(logits.astype(jnp.float32) - top)
+    # Of what is no number, or above the top, there is nothing to be divided.
+    weights = jnp.where(weights <= 1, weights, 0.0)
+    total = weights.sum(axis=-1, keepdims=True)
+    return jnp.where(finite & (total >= 1), weights * (1 / total), 0.0)
 
 
 def clip_difference(logits: jax.Array, public_logits: jax.Array, clip_bound: float) -> jax.Array:
@@ -60,7 +82,8 @@ def clip_difference(logits: jax.Array, public_logits: jax.Array, clip_bound: flo
     """
     difference = log_probabilities(logits) - log_probabilities(public_logits)
     finite = row_tops(logits)[1] & row_tops(public_logits)[1]
-    # Of logits further apart than float32 reaches, both logarithms are −∞.
+    # Of logits further apart than float32 reaches, both logarithms are −∞. The bound is
+    # each element's own, whatever became of its row's normaliser.
     defined = finite & ~jnp.isnan(difference)
     return jnp.where(defined, jnp.clip(difference, -clip_bound, clip_bound), 0.0)
 
