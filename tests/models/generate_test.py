@@ -97,22 +97,6 @@ def _draws(params: MechanismParams, number: int, levels: int = LEVELS) -> random
     )
 
 
-def _settings(params: MechanismParams, stop: frozenset[int]) -> oracles.Mechanism:
-    return oracles.Mechanism(
-        s=params.batch_size,
-        c=params.clip_bound,
-        tau=params.temperature,
-        r=params.max_private_tokens,
-        theta=params.threshold,
-        sigma=params.threshold_noise_scale,
-        tau_public=params.public_temperature,
-        max_tokens=params.max_batch_tokens,
-        max_example_tokens=params.max_example_tokens,
-        stop=stop,
-        aggregate=params.aggregate,
-    )
-
-
 def _logits_at(
     table: np.ndarray, contexts: list[np.ndarray]
 ) -> Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]:
@@ -172,7 +156,7 @@ def _twin(
 ) -> oracles.Output:
     return oracles.stream(
         _logits_at(table, contexts),
-        dataclasses.replace(_settings(params, stop), **wrong),
+        dataclasses.replace(oracles.Mechanism.of(params, stop), **wrong),
         threshold_noise=draws.threshold_noise,
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,
@@ -475,7 +459,7 @@ def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregat
     )
     contexts = [np.array([token], np.int32) for token in (4, 5, 6, 0)]
     decoder = TableDecoder(table, 4)
-    settings = _settings(params, stop)
+    settings = oracles.Mechanism.of(params, stop)
     outputs = oracles.outputs_of(vocab, settings)
     index = oracles.prefixes(vocab, params.max_example_tokens)
     positions = [oracles.positions_of(output, settings, index) for output in outputs]
@@ -640,7 +624,7 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
     )
     stream = oracles.stream(
         logits_at,
-        _settings(params, writer.stop_tokens),
+        oracles.Mechanism.of(params, writer.stop_tokens),
         threshold_noise=draws.threshold_noise,
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,

@@ -128,22 +128,6 @@ def oracle_steps(family: Family, settings: oracles.Mechanism) -> dict[tuple[int,
     return {d: oracles.steps_of(family.logits[list(d)], family.public, settings) for d in family.datasets}
 
 
-def settings_of(params: MechanismParams, stop: frozenset[int] = frozenset()) -> oracles.Mechanism:
-    return oracles.Mechanism(
-        s=params.batch_size,
-        c=params.clip_bound,
-        tau=params.temperature,
-        r=params.max_private_tokens,
-        theta=params.threshold,
-        sigma=params.threshold_noise_scale,
-        tau_public=params.public_temperature,
-        max_tokens=params.max_batch_tokens,
-        max_example_tokens=params.max_example_tokens,
-        stop=stop,
-        aggregate=params.aggregate,
-    )
-
-
 def distributions(
     family: Family, steps: dict[tuple[int, ...], oracles.Steps], settings: oracles.Mechanism
 ) -> dict[tuple[int, ...], np.ndarray]:
@@ -220,7 +204,7 @@ def _case(name: str, aggregate: Aggregate = 'mean') -> tuple[Family, MechanismPa
 @pytest.mark.parametrize('name', CASES)
 def test_one_batch_costs_at_most_its_price(name: str, aggregate: Aggregate) -> None:
     family, params, stop = _case(name, aggregate)
-    settings = settings_of(params, stop)
+    settings = oracles.Mechanism.of(params, stop)
     ours = our_steps(family, params)
     twin = oracle_steps(family, settings)
     for dataset in family.datasets:
@@ -254,7 +238,7 @@ def test_the_price_of_one_token_is_nearly_used_up(name: str, aggregate: Aggregat
     weak = dataclasses.replace(params, batch_size=8)  # near ρ → 0 the token's bound is tight
     if weak.uses_sparse_vector:
         weak = dataclasses.replace(weak, threshold_noise_scale=50.0)
-    logs = distributions(family, our_steps(family, weak), settings_of(weak, stop))
+    logs = distributions(family, our_steps(family, weak), oracles.Mechanism.of(weak, stop))
     rho = accounting.generation_rho(weak)
     assert 0.75 < worst_excess(family.added(), logs, rho, math.inf) <= 1 + SLACK
     assert worst_excess(family.added(), logs, rho / 2, math.inf) > 1.5
@@ -266,7 +250,7 @@ def test_replacing_a_context_costs_four_times(name: str, aggregate: Aggregate) -
     family, params, stop = _case(name, aggregate)
     shared = dataclasses.replace(params, examples_per_context=2)
     assert accounting.generation_rho(shared) == pytest.approx(4 * accounting.generation_rho(params))
-    logs = distributions(family, our_steps(family, shared), settings_of(shared, stop))
+    logs = distributions(family, our_steps(family, shared), oracles.Mechanism.of(shared, stop))
     pairs = family.replaced() + family.added()
     assert ((0,), (1,)) in pairs
     assert worst_excess(pairs, logs, accounting.generation_rho(shared), pure_cost(shared)) <= 1 + SLACK
@@ -278,7 +262,7 @@ def test_replacing_a_context_breaks_the_price_of_adding_one(name: str, aggregate
     family, params, stop = _case(name, aggregate)
     if aggregate == 'difference':  # both ends are within reach of tokens that the public prompt doubts
         params = dataclasses.replace(params, clip_bound=0.5)
-    logs = distributions(family, our_steps(family, params), settings_of(params, stop))
+    logs = distributions(family, our_steps(family, params), oracles.Mechanism.of(params, stop))
     assert worst_excess(family.replaced(), logs, accounting.generation_rho(params), math.inf) > 1.5
 
 
@@ -297,7 +281,7 @@ def test_every_prefix_is_within_the_price_of_one_private_token(
         threshold=theta,
         threshold_noise_scale=None if theta is None else 0.3,
     )
-    settings = settings_of(one)
+    settings = oracles.Mechanism.of(one)
     outputs = oracles.outputs_of(family.vocab, settings)
     steps = our_steps(family, one)
     for place in range(len(family.index)):
@@ -336,7 +320,7 @@ def test_wrong_aggregates_break_the_price(name: str, aggregate: Aggregate, wrong
         changes = {'c': 2 * params.clip_bound}
     # Without the test the aggregate stands alone.
     params = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
-    right = settings_of(params, stop)
+    right = oracles.Mechanism.of(params, stop)
     rho, pairs = accounting.generation_rho(params), family.added()
     logs = distributions(family, oracle_steps(family, right), right)
     assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + 1e-9
@@ -374,7 +358,7 @@ def _reported(
         stop: Stop tokens.
         narrowed: Other than 1 is wrong: the range is that share of the right one.
     """
-    settings = settings_of(params, stop)
+    settings = oracles.Mechanism.of(params, stop)
     outputs = oracles.outputs_of(family.vocab, settings)
     positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
     found = _run_ours(family, params)[2]
@@ -429,7 +413,7 @@ def test_no_output_of_a_median_batch_loses_more_than_it_reports(name: str, examp
     """For every output, both signs, every neighbour, of either batch's own report; flags included."""
     family, params, stop = _median_case(name)
     params = dataclasses.replace(params, examples_per_context=examples_per_context)
-    settings = settings_of(params, stop)
+    settings = oracles.Mechanism.of(params, stop)
     ours, twin = our_steps(family, params), oracle_steps(family, settings)
     for dataset in family.datasets:
         np.testing.assert_allclose(ours[dataset].private_log, twin[dataset].private_log, rtol=1e-5, atol=1e-5)
@@ -449,7 +433,7 @@ def test_wrong_medians_lose_more_than_they_report(name: str, wrong: str) -> None
     family = dataclasses.replace(family, logits=np.nan_to_num(family.logits, nan=0.0).clip(-50, 50))
     # Without the test's price nothing covers for the aggregate.
     params = dataclasses.replace(params, threshold=None, threshold_noise_scale=None)
-    settings, pairs = settings_of(params, stop), family.added()
+    settings, pairs = oracles.Mechanism.of(params, stop), family.added()
     reported = _reported(family, params, stop, narrowed=0.5 if wrong == 'half the range' else 1.0)
     if wrong == 'replacing':
         pairs = family.replaced()
@@ -475,10 +459,10 @@ def test_the_run_left_open_has_to_be_paid_for() -> None:
     """Public tokens alone: every loss of tokens is 0, and the flags tell all the same."""
     family, params = _turncoat(4)
     params = dataclasses.replace(params, aggregate='median')
-    logs = distributions(family, our_steps(family, params), settings_of(params))
+    logs = distributions(family, our_steps(family, params), oracles.Mechanism.of(params))
     reported = _reported(family, params, frozenset())
     assert _worst_over_loss(family.added(), logs, reported) <= SLACK
-    outputs = oracles.outputs_of(2, settings_of(params))
+    outputs = oracles.outputs_of(2, oracles.Mechanism.of(params))
     is_open = np.array([[not output[-1][1]] for output in outputs]).T
     forgetful = {
         d: sums - is_open * accounting.sparse_vector_pure_cost(params) for d, sums in reported.items()
@@ -517,7 +501,7 @@ def _turncoat(length: int) -> tuple[Family, MechanismParams]:
 
 def test_the_sparse_vectors_pure_price_is_nearly_used_up() -> None:
     family, params = _turncoat(5)
-    logs = distributions(family, our_steps(family, params), settings_of(params))
+    logs = distributions(family, our_steps(family, params), oracles.Mechanism.of(params))
     excess = worst_excess(family.added(), logs, accounting.generation_rho(params), pure_cost(params))
     assert 0.9 < excess <= 1 + SLACK
 
@@ -530,7 +514,7 @@ def test_the_sparse_vectors_pure_price_is_nearly_used_up() -> None:
 def test_too_little_noise_breaks_the_pure_price(length: int, wrong: dict) -> None:
     """Half the distance noise loses 3Δ/σ, a bare threshold Δ/2σ for each test: both pass 2Δ/σ."""
     family, params = _turncoat(length)
-    rho, pure, right = accounting.generation_rho(params), pure_cost(params), settings_of(params)
+    rho, pure, right = accounting.generation_rho(params), pure_cost(params), oracles.Mechanism.of(params)
     steps = our_steps(family, params)
     assert worst_excess(family.added(), distributions(family, steps, right), rho, pure) <= 1 + SLACK
     logs = distributions(family, steps, dataclasses.replace(right, **wrong))
@@ -547,7 +531,7 @@ def test_a_threshold_that_is_not_refreshed_is_another_distribution() -> None:
     `tests/models/generate_test.py`.
     """
     family, params, stop = _case('two runs')
-    right = settings_of(params, stop)
+    right = oracles.Mechanism.of(params, stop)
     steps = our_steps(family, params)
     stale = dataclasses.replace(right, refresh_threshold=False)
     logs, other = distributions(family, steps, right), distributions(family, steps, stale)

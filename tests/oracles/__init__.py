@@ -1,0 +1,80 @@
+"""The slow twin of every formula of the mechanism, written from the papers, not from our code.
+
+Plain NumPy in float64 and mpmath; of the project only the plain data types are imported.
+A module for each subject; tests say `oracles.clip`, so that a reader sees which side is the twin.
+"""
+
+from tests.oracles.accounting import delta, epsilon, renyi, rho_per_private_token
+from tests.oracles.aggregates import (
+    clip,
+    difference_aggregate,
+    log_softmax,
+    mean_aggregate,
+    median,
+    median_aggregate,
+    medians_after_one_change,
+    softmax,
+    top_k_plus,
+)
+from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
+from tests.oracles.clustering import bert_mean_state, nearest, prefix_tree_leaves, tfidf_embedding
+from tests.oracles.ex_post import token_losses
+from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
+from tests.oracles.mechanism import (
+    Mechanism,
+    Output,
+    Steps,
+    log_distribution,
+    log_run_probability,
+    outputs_of,
+    positions_of,
+    prefixes,
+    split,
+    steps_of,
+    stream,
+)
+from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
+from tests.oracles.sparse_vector import distance, laplace_cdf
+
+__all__ = [
+    'Mechanism',
+    'Output',
+    'SamplingTree',
+    'Steps',
+    'batches',
+    'bert_mean_state',
+    'chi_square',
+    'chi_square_bound',
+    'clip',
+    'delta',
+    'difference_aggregate',
+    'distance',
+    'epsilon',
+    'histogram',
+    'keyed_hash',
+    'laplace_cdf',
+    'log_distribution',
+    'log_run_probability',
+    'log_softmax',
+    'mean_aggregate',
+    'median',
+    'median_aggregate',
+    'medians_after_one_change',
+    'nearest',
+    'outputs_of',
+    'positions_of',
+    'prefix_tree_leaves',
+    'prefixes',
+    'record_hash',
+    'renyi',
+    'rho_per_private_token',
+    'sampling_tree',
+    'softmax',
+    'split',
+    'steps_of',
+    'stream',
+    'tfidf_embedding',
+    'token_losses',
+    'top_k_plus',
+    'word_to_uniform',
+]

@@ -1,0 +1,303 @@
+"""PP Algorithm 1 (Amin et al. 2024): the exact distribution of one batch, and one stream from given draws.
+
+A twin's arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_public`), θ (`theta`),
+σ (`sigma`), r. `Mechanism` holds the right mechanism and, through its last fields, the wrong ones that
+`tests/models/privacy/enumeration_test.py` must reject.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from models.privacy.params import Aggregate, MechanismParams
+from tests.oracles.aggregates import (
+    difference_aggregate,
+    log_softmax,
+    mean_aggregate,
+    median_aggregate,
+    top_k_plus,
+)
+from tests.oracles.sampling import sampling_tree
+from tests.oracles.sparse_vector import distance, laplace_cdf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """Algorithm 1's settings in the paper's symbols; the last five fields spoil it on purpose.
+
+    Attributes:
+        s: Divisor.
+        c: Clip bound, or None for no clipping (wrong).
+        tau: τ.
+        r: Cap on private tokens.
+        theta: θ, or None without the sparse vector.
+        sigma: σ.
+        tau_public: τ_pub.
+        max_tokens: Cap on all tokens.
+        max_example_tokens: Length cap of one example.
+        stop: Tokens that end an example.
+        aggregate: What private tokens are sampled from.
+        divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
+        distance_noise_factor: The distance gets this times σ; 2 is right.
+        threshold_noise: False is wrong: θ without noise.
+        refresh_threshold: False is wrong: one threshold for the whole stream.
+        around_the_private: Wrong: differences are clamped around the contexts' own mean.
+    """
+
+    s: float
+    c: float | None
+    tau: float
+    r: int
+    theta: float | None = None
+    sigma: float | None = None
+    tau_public: float = 1.5
+    max_tokens: int
+    max_example_tokens: int
+    stop: frozenset[int] = frozenset()
+    aggregate: Aggregate = 'mean'
+    divide_by_true_size: bool = False
+    distance_noise_factor: float = 2.0
+    threshold_noise: bool = True
+    refresh_threshold: bool = True
+    around_the_private: bool = False
+
+    @classmethod
+    def of(cls, params: MechanismParams, stop: frozenset[int] = frozenset()) -> 'Mechanism':
+        """The right mechanism with a run's settings."""
+        return cls(
+            s=params.batch_size,
+            c=params.clip_bound,
+            tau=params.temperature,
+            r=params.max_private_tokens,
+            theta=params.threshold,
+            sigma=params.threshold_noise_scale,
+            tau_public=params.public_temperature,
+            max_tokens=params.max_batch_tokens,
+            max_example_tokens=params.max_example_tokens,
+            stop=stop,
+            aggregate=params.aggregate,
+        )
+
+    def divisor(self, contexts: int) -> float:
+        return max(1, contexts) if self.divide_by_true_size else self.s
+
+    def private_scores(self, logits: np.ndarray, public: np.ndarray) -> np.ndarray:
+        """The aggregate of `[n, ..., V]` logits, divided by τ."""
+        divisor = self.divisor(len(logits))
+        if self.aggregate == 'median':
+            return median_aggregate(logits, public, self.c) / self.tau
+        if self.aggregate == 'difference':
+            found = difference_aggregate(
+                logits, public, divisor, self.c, around_the_private=self.around_the_private
+            )
+            return found / self.tau
+        return mean_aggregate(logits, divisor, self.c) / self.tau
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """What the mechanism reads at every prefix of an example: `[N]` prefixes, `[N, V]` tokens.
+
+    Attributes:
+        private_log: `[N, V]` log-probabilities of a private token.
+        public_log: `[N, V]` log-probabilities of a public token.
+        distance: `[N]`.
+    """
+
+    private_log: np.ndarray
+    public_log: np.ndarray
+    distance: np.ndarray
+
+
+def steps_of(logits: np.ndarray, public: np.ndarray, mechanism: Mechanism) -> Steps:
+    """The float64 path from tables of logits to what every prefix needs.
+
+    Args:
+        logits: `[n, N, V]`, the contexts' raw logits at every prefix.
+        public: `[N, V]`.
+        mechanism: The settings.
+    """
+    return Steps(
+        log_softmax(mechanism.private_scores(logits, public)),
+        log_softmax(public.astype(np.float64) / mechanism.tau_public),
+        distance(logits, public, mechanism.divisor(len(logits))),
+    )
+
+
+Output = tuple[tuple[int, bool], ...]  # (token, is private), as released
+
+
+def prefixes(vocab: int, length: int) -> dict[tuple[int, ...], int]:
+    """Every token sequence shorter than `length`, numbered."""
+    layers: list[tuple[int, ...]] = [()]
+    found = {(): 0}
+    for _ in range(length - 1):
+        layers = [(*p, x) for p in layers for x in range(vocab)]
+        for prefix in layers:
+            found[prefix] = len(found)
+    return found
+
+
+def outputs_of(vocab: int, mechanism: Mechanism) -> list[Output]:
+    """Every possible release of one batch, by recursion over tokens and visible flags."""
+    finished: list[Output] = []
+
+    def extend(output: Output, private: int) -> None:
+        if private == mechanism.r or len(output) == mechanism.max_tokens:
+            finished.append(output)
+            return
+        for token in range(vocab):
+            extend((*output, (token, True)), private + 1)
+            if mechanism.theta is not None:
+                extend((*output, (token, False)), private)
+
+    extend((), 0)
+    return finished
+
+
+def positions_of(output: Output, mechanism: Mechanism, index: dict[tuple[int, ...], int]) -> list[int]:
+    """The prefix number that each token of an output was sampled at."""
+    positions, example = [], ()
+    for token, _ in output:
+        positions.append(index[example])
+        example = (*example, token)
+        if token in mechanism.stop or len(example) == mechanism.max_example_tokens:
+            example = ()
+    return positions
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+def log_run_probability(
+    below: Sequence[float], above: Sequence[float], theta: float, mechanism: Mechanism
+) -> float:
+    """log of ∫ Lap_σ(u) Π P(d + η < θ + u) Π P(d + η ≥ θ + u) du for the distances below and above.
+
+    For a fixed threshold the tests are independent Laplace tails. Composite
+    Gauss-Legendre with 16 nodes on pieces of at most 2σ that break at every kink
+    (u = 0 and u = d − θ): on a piece the integrand is a sum of exponentials of rate at most
+    (1 + n/2)/σ, so for n <= 5 tests the rule's relative error is below 1e-12; the cut at 45σ
+    past the last kink leaves out less than 1e-17.
+    """
+    scale = mechanism.distance_noise_factor * mechanism.sigma
+
+    def tests(u: np.ndarray) -> np.ndarray:
+        product = np.ones_like(u)
+        for d in below:
+            product = product * laplace_cdf(theta + u - d, scale)
+        for d in above:
+            product = product * laplace_cdf(d - theta - u, scale)
+        return product
+
+    if not mechanism.threshold_noise:
+        return float(np.log(tests(np.zeros(1))[0]))
+    kinks = sorted({0.0, *(d - theta for d in (*below, *above))})
+    sigma = mechanism.sigma
+    edges = [kinks[0] - 45 * sigma, *kinks, kinks[-1] + 45 * sigma]
+    cuts = np.concatenate(
+        [np.linspace(a, b, 2 + int((b - a) / (2 * sigma)))[:-1] for a, b in itertools.pairwise(edges)]
+        + [np.array(edges[-1:])]
+    )
+    half = np.diff(cuts) / 2
+    u = cuts[:-1, None] + half[:, None] * (1 + _NODES)
+    density = np.exp(-np.abs(u) / sigma) / (2 * sigma)
+    return float(np.log((half[:, None] * _WEIGHTS * density * tests(u)).sum()))
+
+
+def log_distribution(
+    steps: Steps, outputs: Sequence[Output], positions: Sequence[Sequence[int]], mechanism: Mechanism
+) -> np.ndarray:
+    """`[len(outputs)]` exact log-probability of every output of one batch (PP Algorithm 1)."""
+    runs: dict[Hashable, float] = {}
+
+    def run(below: list[int], above: list[int]) -> float:
+        key = (tuple(sorted(below)), tuple(sorted(above)))
+        if key not in runs:
+            runs[key] = log_run_probability(
+                steps.distance[list(key[0])], steps.distance[list(key[1])], mechanism.theta, mechanism
+            )
+        return runs[key]
+
+    result = []
+    for output, places in zip(outputs, positions, strict=True):
+        total, below, above = 0.0, [], []
+        for (token, is_private), place in zip(output, places, strict=True):
+            total += (steps.private_log if is_private else steps.public_log)[place, token]
+            (above if is_private else below).append(place)
+            if is_private and mechanism.theta is not None and mechanism.refresh_threshold:
+                total += run(below, above)
+                below, above = [], []
+        if mechanism.theta is not None and (below or above):
+            total += run(below, above)
+        result.append(total)
+    return np.array(result)
+
+
+def stream(
+    logits_at: Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]],
+    mechanism: Mechanism,
+    *,
+    threshold_noise: np.ndarray,
+    distance_noise: np.ndarray,
+    token_words: np.ndarray,
+    released: np.ndarray,
+    public_top_k: int | None = None,
+) -> Output:
+    """PP Algorithm 1, lines 4 to 21, in plain Python from the draws of one batch.
+
+    Args:
+        logits_at: From the tokens of the current example to the contexts' logits
+            `[n, V]` and the public logits `[V]`.
+        mechanism: The settings; only `refresh_threshold` of the wrong ones is read.
+        threshold_noise: One value for each threshold.
+        distance_noise: One value for each token.
+        token_words: `[tokens, levels]` uint64.
+        released: `[V]` bool.
+        public_top_k: K, ties with the K-th stay in; Top-k+ for the difference aggregate.
+    """
+    output: list[tuple[int, bool]] = []
+    t, x = 0, ()
+    while t < mechanism.r and len(output) < mechanism.max_tokens:
+        contexts, public = logits_at(x)
+        allowed = released.copy()
+        if public_top_k is not None:
+            wider = mechanism.c if mechanism.aggregate == 'difference' else 0.0
+            allowed = top_k_plus(public, released, public_top_k, mechanism.s, wider)
+        is_private = True
+        if mechanism.theta is not None:
+            theta = mechanism.theta + threshold_noise[t if mechanism.refresh_threshold else 0]
+            is_private = distance(contexts, public, mechanism.s) + distance_noise[len(output)] >= theta
+        if is_private:
+            scores = mechanism.private_scores(contexts, public)
+        else:
+            scores = public / mechanism.tau_public
+        weights = np.where(allowed, np.exp(scores - scores[allowed].max()), 0.0)
+        token = sampling_tree(weights.astype(np.float32)).walk(token_words[len(output)])
+        output.append((token, bool(is_private)))
+        t += bool(is_private)
+        x = (*x, token)
+        if token in mechanism.stop or len(x) == mechanism.max_example_tokens:
+            x = ()
+    return tuple(output)
+
+
+def split(output: Output, stop: frozenset[int], max_example_tokens: int) -> list[tuple]:
+    """Examples of a released stream: (tokens without the stop token, private, public, truncated)."""
+    examples, current = [], []
+    for token, is_private in output:
+        current.append((token, is_private))
+        if token in stop or len(current) == max_example_tokens:
+            examples.append(current)
+            current = []
+    if current:
+        examples.append(current)
+    result = []
+    for example in examples:
+        stopped = example[-1][0] in stop
+        tokens = tuple(token for token, _ in example)
+        private = sum(flag for _, flag in example)
+        result.append((tokens[:-1] if stopped else tokens, private, len(example) - private, not stopped))
+    return result
