@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline.config import JobConfig
+from pipeline.config import JobConfig, setting_types
 
 EXIT_USAGE = 2
 Jax = Literal['cpu', 'cuda12', 'tpu']
@@ -308,7 +308,7 @@ def template_metadata() -> dict[str, Any]:
 
     Dataflow checks a request against it before anything is started.
     """
-    hints = typing.get_type_hints(JobConfig)
+    hints = setting_types(JobConfig)
     return {
         'name': 'dp-corpus',
         'description': 'Differentially private synthetic text from records that may not be shared.',

@@ -16,10 +16,9 @@ import argparse
 import dataclasses
 import sys
 import types
-import typing
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from pipeline.config import JobConfig
+from pipeline.config import JobConfig, setting_types
 
 # Flags of `dp-corpus generate` that are no field of the config.
 VALUE_FLAGS = frozenset({'config'})
@@ -91,7 +90,7 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 def _boolean_fields() -> set[str]:
-    hints = typing.get_type_hints(JobConfig)
+    hints = setting_types(JobConfig)
     return {name for name, hint in hints.items() if hint is bool or hint == bool | types.NoneType}
 
 

@@ -26,7 +26,7 @@ import typer
 
 from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
-from pipeline.config import JobConfig, read_config
+from pipeline.config import JobConfig, read_config, setting_types
 from pipeline.ledger.budget import BudgetExceeded
 
 EXIT_FAILED = 1  # a run started and did not finish, or its ledger could not be reached
@@ -52,7 +52,7 @@ app.add_typer(ledger_commands.app, name='ledger')
 
 def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command one flag for each field of `JobConfig`, grouped by meaning."""
-    hints = typing.get_type_hints(JobConfig)
+    hints = setting_types(JobConfig)
     signature = inspect.signature(command)
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     for field in dataclasses.fields(JobConfig):

@@ -27,7 +27,7 @@ DAG_ID = 'dp_corpus'
 LEDGER_CONNECTION = 'dp_corpus_ledger'
 EXIT_BUDGET = 3  # pipeline/main.py: the budget does not allow the run
 CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).parent / 'dp_corpus.toml'))
-# The fields of pipeline/config.py's JobConfig: keys of the TOML file, flags of the command
+# The fields of pipeline/config's JobConfig: keys of the TOML file, flags of the command
 # line, parameters of the Flex Template.
 PARAMETERS = (
     'input',

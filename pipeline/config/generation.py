@@ -1,0 +1,42 @@
+"""Settings of generation: prompts, public sampling, and lengths."""
+
+import dataclasses
+import functools
+
+from pipeline.config import panel
+
+_setting = functools.partial(panel.setting, 'Generation')
+
+# Names of `models.prompts.PRESETS`, which takes NumPy along: --help answers at once.
+PROMPT_PRESETS = (
+    'pretrained',
+    'pretrained-json',
+    'instruction',
+    'instruction-pairs',
+    'instruction-phrase',
+    'instruction-json',
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation(panel.Panel):
+    """What the model is asked for, and how long its answers may get."""
+
+    prompt: str = _setting(
+        f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example.',
+        'pretrained',
+    )
+    label_name: str = _setting("What prompts call the label, such as 'News Type'.", 'Label', names_path=False)
+    text_name: str = _setting("What prompts call a text, such as 'Question'.", 'Text', names_path=False)
+    schema: str | None = _setting('File with the text that stands for {schema} in a prompt.', None)
+    public_temperature: float = _setting('Temperature of public tokens.', 1.5)
+    public_top_k: int | None = _setting('Sample only from the K most probable public tokens.', None)
+    max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
+    max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
+    max_batch_tokens: int | None = _setting(
+        'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold.', None
+    )
+
+    def check(self) -> None:
+        # The mechanism checks its own settings (`MechanismParams`).
+        self._check_positive('max_prompt_tokens')

@@ -1,0 +1,64 @@
+"""Settings of the input: which files, which of their columns, and what is declared of them."""
+
+import dataclasses
+import functools
+
+from pipeline.config import panel
+
+_setting = functools.partial(panel.setting, 'Input')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Input(panel.Panel):
+    """What is read. `input` may be None for `plan`, which reads nothing."""
+
+    input: str | None = _setting(
+        'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.', None
+    )
+    text_field: str = _setting(
+        "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text', names_path=False
+    )
+    label_field: str | None = _setting('Column of the label.', None, names_path=False)
+    labels: tuple[str, ...] = _setting(
+        'Declared labels, comma-separated; VALUE=WORDS says what prompts call one. Others are rejected.',
+        (),
+        names_path=False,
+    )
+    unit_field: str | None = _setting('Column of the unit id (of the user, say).', None, names_path=False)
+    record_id_field: str | None = _setting(
+        "Column of the row's own id, which spreads duplicated texts over batches.", None, names_path=False
+    )
+    records: int | None = _setting(
+        'Declared number of records (users, under the user unit): public, never counted.', None
+    )
+    max_record_bytes: int = _setting('Longer records are rejected.', 100_000)
+    keep_rejected: bool = _setting(
+        'Keep rejected rows in the work directory, restricted to the curator.', False
+    )
+
+    def check(self) -> None:
+        if self.records is not None and self.records < 2:
+            raise ValueError(
+                f'Expected records >= 2, got records={self.records}. Declare the public size of the input.'
+            )
+        if bool(self.labels) != (self.label_field is not None):
+            raise ValueError(
+                f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
+                f'label_field={self.label_field!r}. Labels are declared, never read from the records.'
+            )
+        if len(set(self.label_values)) < len(self.label_values):
+            raise ValueError(
+                f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
+            )
+        self._check_positive('max_record_bytes')
+
+    @property
+    def label_values(self) -> tuple[str | None, ...]:
+        """Declared labels as they stand in the records; a single None without labels."""
+        return tuple(label.partition('=')[0] for label in self.labels) or (None,)
+
+    @property
+    def label_words(self) -> dict[str, str]:
+        """What prompts call each declared label."""
+        pairs = (label.partition('=') for label in self.labels)
+        return {value: words or value for value, _, words in pairs}

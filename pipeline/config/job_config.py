@@ -1,0 +1,141 @@
+"""All panels of settings as one config, and what follows from several of them."""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+import tomli_w
+
+from models.privacy import accounting
+from models.privacy.params import MechanismParams
+from pipeline.config.generation import Generation
+from pipeline.config.input import Input
+from pipeline.config.model import Model
+from pipeline.config.output import Output
+from pipeline.config.panel import setting_types
+from pipeline.config.privacy import Privacy
+from pipeline.config.runner import Runner
+
+DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
+# In the order of --help.
+PANELS = (Input, Privacy, Generation, Model, Output, Runner)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+# Fields come from the last base to the first.
+class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
+    """One run's settings: the fields of every panel, flat.
+
+    `input` and `output` may be None for `plan`, which reads and writes nothing.
+    """
+
+    def check(self) -> None:
+        for panel in PANELS:
+            panel.check(self)
+        if self.delta is None and self.records is None:
+            raise ValueError(
+                'Expected delta or a declared number of records, got delta=None, records=None. '
+                'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
+            )
+        if (self.unit == 'user') != (self.unit_field is not None):
+            raise ValueError(
+                f"Expected unit_field exactly with unit='user', got unit={self.unit!r}, "
+                f'unit_field={self.unit_field!r}. Name the column of the user ids and pass --unit user.'
+            )
+        self.params()  # validates the mechanism's settings
+
+    @property
+    def resolved_delta(self) -> float:
+        """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
+        if self.delta is not None:
+            return self.delta
+        assert self.records is not None  # `check`
+        exact = self.records**-1.1
+        unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
+        # Through text, so that the number that is printed is the number that is meant.
+        return float(f'{math.floor(exact / unit) * unit:.2e}')
+
+    @property
+    def resolved_micro_batch_size(self) -> int:
+        """Rows that go through the model together: equal parts, of at most 128, of a full batch.
+
+        Public, so that the shape of a program never tells a batch's size. Hashed
+        batches vary by about √s; a full one has s + 2√s contexts and the public prompt.
+        """
+        full = self.batch_size + 1 + 2 * math.isqrt(self.batch_size)
+        return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
+
+    def params(self) -> MechanismParams:
+        """The mechanism, with r solved for where epsilon was given.
+
+        Raises:
+            ValueError: A setting out of range, or a budget that buys no private token.
+        """
+        settings: dict[str, Any] = {
+            'batch_size': self.batch_size,
+            'clip_bound': self.resolved_clip_bound,
+            'temperature': self.temperature,
+            'threshold': self.threshold,
+            'threshold_noise_scale': self.threshold_noise_scale,
+            'public_temperature': self.public_temperature,
+            'public_top_k': self.public_top_k,
+            'max_example_tokens': self.max_example_tokens,
+            'unit': self.unit,
+            'examples_per_context': self.examples_per_context,
+            'aggregate': self.aggregate,
+        }
+        cap = self.max_private_tokens
+        if cap is None:
+            assert self.epsilon is not None  # `check`
+            cap = accounting.solve_max_private_tokens(
+                MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
+                epsilon=self.epsilon,
+                delta=self.resolved_delta,
+                other_rho=self.noisy_count_rho + self.centers_rho,
+            )
+            if self.max_batch_tokens is not None:
+                # No batch can have more: the rest is not paid for.
+                cap = min(cap, self.max_batch_tokens)
+        per_private_token = 1 if self.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
+        return MechanismParams(
+            **settings,
+            max_private_tokens=cap,
+            max_batch_tokens=self.max_batch_tokens or cap * per_private_token,
+        )
+
+    def to_toml(self) -> str:
+        """The config as TOML that `read_config` reads back to an equal one; panels are comments."""
+        lines: list[str] = []
+        panel = None
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.metadata['panel'] != panel:
+                panel = field.metadata['panel']
+                lines.append(f'{"" if not lines else chr(10)}# {panel}')
+            if value is None:
+                lines.append(f'# {field.name} is not set')
+            else:
+                plain = list(value) if isinstance(value, tuple) else value
+                lines.append(tomli_w.dumps({field.name: plain}).rstrip('\n'))
+        return '\n'.join(lines) + '\n'
+
+
+def path_settings() -> frozenset[str]:
+    """Names of the settings whose value may be a path: who sets one chooses what file is read or written.
+
+    Every setting that takes any text is one of them unless its metadata says that it names
+    something else, so that a schedule's form leaves a new one to whoever deploys it.
+    """
+    hints = setting_types(JobConfig)
+    return frozenset(
+        field.name
+        for field in dataclasses.fields(JobConfig)
+        if field.metadata['names_path'] and _takes_any_text(hints[field.name])
+    )
+
+
+def _takes_any_text(hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    return hint is str or any(_takes_any_text(option) for option in typing.get_args(hint))

@@ -1,0 +1,97 @@
+"""What every panel of settings is made of: fields that are documented by their help, and typed values."""
+
+import abc
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+PanelName = typing.Literal['Input', 'Privacy', 'Generation', 'Model', 'Output', 'Runner']
+
+
+def setting(
+    panel: PanelName,
+    help_text: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    choices: Iterable[str] | None = None,
+    names_path: bool = True,
+) -> Any:
+    """One setting: a field, a key and a flag.
+
+    Args:
+        panel: Where `--help` shows it.
+        help_text: Its documentation, one sentence or a few.
+        default: Its value where nobody gives one.
+        choices: The values that it may have, where a table says which: looked at when a config
+            is built, so that a later entry of the table is a value too.
+        names_path: Whether a text may name a file: one that takes any text does until it says
+            otherwise (`path_settings`).
+    """
+    metadata = {'panel': panel, 'help': help_text, 'choices': choices, 'names_path': names_path}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def setting_types(panel: type) -> dict[str, Any]:
+    """The type of each setting by name; a `Literal` of its choices where it has any."""
+    hints = typing.get_type_hints(panel)
+    found = {}
+    for field in dataclasses.fields(panel):
+        choices = field.metadata['choices']
+        found[field.name] = hints[field.name] if choices is None else typing.Literal[tuple(choices)]
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel(abc.ABC):
+    """Settings that `--help` shows together. Each field's help text is its documentation."""
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self.check()
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Refuses settings of this panel that are out of range or do not go together.
+
+        Raises:
+            ValueError: See above.
+        """
+
+    def _check_types(self) -> None:
+        """Checks each value against its type; whole numbers serve as floats."""
+        hints = setting_types(type(self))
+        for field in dataclasses.fields(self):
+            value, hint = getattr(self, field.name), hints[field.name]
+            options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            for option in options:
+                if option is float and isinstance(value, int) and not isinstance(value, bool):
+                    object.__setattr__(self, field.name, float(value))
+                    break
+                if _matches(value, option):
+                    break
+            else:
+                shown = ' or '.join(
+                    'nothing' if o is types.NoneType else getattr(o, '__name__', str(o)) for o in options
+                )
+                if typing.get_origin(options[0]) is typing.Literal:
+                    shown = ' or '.join(map(repr, typing.get_args(options[0])))
+                raise ValueError(
+                    f'Expected {shown} for {field.name}, got {field.name}={value!r}. {field.metadata["help"]}'
+                )
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f'Expected {name} >= 1, got {name}={value}. Give a positive whole number.')
+
+
+def _matches(value: Any, option: Any) -> bool:
+    origin = typing.get_origin(option)
+    if origin is typing.Literal:
+        return value in typing.get_args(option)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    return isinstance(value, option) and not (option is int and isinstance(value, bool))

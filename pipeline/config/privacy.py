@@ -1,0 +1,208 @@
+"""Settings of privacy: the unit, the budget, the mechanism, the clusters and the ledger."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import re
+import typing
+
+from models import bundled
+from pipeline.config import panel
+
+_setting = functools.partial(panel.setting, 'Privacy')
+
+# PP section 5 and CL appendix E.2; METHOD 4b says about a tenth of the mean's.
+DEFAULT_CLIP_BOUNDS = {'mean': 10.0, 'median': 6.0, 'difference': 1.0}
+DEFAULT_CLUSTERING_RHO = 0.005
+_PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Privacy(panel.Panel):
+    """What is promised, what it may cost, and who is told."""
+
+    unit: typing.Literal['example', 'user'] = _setting(
+        'Unit of privacy: one record, or all records that share a unit id.', 'example'
+    )
+    examples_per_context: int = _setting(
+        'k: records that may share one context. Without unit ids, k > 1 costs 4 times the rho.', 1
+    )
+    epsilon: float | None = _setting('Target epsilon; the run then solves for --max-private-tokens.', None)
+    delta: float | None = _setting('delta. Without it, records ** -1.1 of the declared --records.', None)
+    batch_size: int = _setting('s: expected contexts per batch, the public divisor of every vote.', 64)
+    clip_bound: float | None = _setting(
+        'c: votes are clipped to [-c, c]. Default: 10 for the mean, 6 for the median, 1 for the difference.',
+        None,
+    )
+    temperature: float = _setting('Temperature of private tokens.', 2.0)
+    threshold: float | None = _setting(
+        'Distance in [0, 2] above which a token is private; without it every token is.', None
+    )
+    threshold_noise_scale: float | None = _setting('Laplace scale of the threshold; needs --threshold.', None)
+    max_private_tokens: int | None = _setting(
+        'r: cap on private tokens of a batch. The guarantee is stated for it.', None
+    )
+    batches_per_label: int | None = _setting(
+        'Batches of each label. Without it they follow from a noisy count, charged to the budget.', None
+    )
+    count_rho: float = _setting('rho of the noisy count, where one is drawn without --clusters.', 0.005)
+    aggregate: str = _setting(
+        'How the votes of a batch are combined. The loss of a median is known afterwards only, and only to '
+        'the curator; the difference from the public prompt needs a far smaller c.',
+        'mean',
+        choices=('mean', 'median', 'difference'),
+    )
+    clusters: int | None = _setting(
+        'Group similar records: public centres kept for each label. Without it, labels alone make groups.',
+        None,
+    )
+    clustering_rho: float | None = _setting(
+        'rho of the two noisy counts of --clusters, half for each. Default: 0.005.', None
+    )
+    centers: str | None = _setting(
+        "Folder of public centres, as `dp-corpus centers` writes it. Default: the package's, for tfidf.",
+        None,
+    )
+    embedder: str | None = _setting(
+        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
+        'weights. Default: tfidf.',
+        None,
+    )
+    dataset: str | None = _setting(
+        "Name of the records in a ledger, which charges this run to the dataset's budget before its first "
+        'token. Needs --ledger.',
+        None,
+        names_path=False,
+    )
+    ledger: str | None = _setting(
+        'Ledger of all runs: a SQLite file, or a database URL (postgresql://user@host/name).', None
+    )
+
+    def check(self) -> None:
+        if self.aggregate == 'median' and self.epsilon is not None:
+            raise ValueError(
+                f"Expected no epsilon with aggregate='median', got epsilon={self.epsilon!r}. A median's loss "
+                'is a function of the records and the output, so no number of tokens can be solved for in '
+                'advance: give --max-private-tokens, and the curator learns the loss after the run.'
+            )
+        self._check_ledger()
+        if (self.epsilon is None) == (self.max_private_tokens is None):
+            raise ValueError(
+                f'Expected either epsilon or max_private_tokens, got epsilon={self.epsilon!r}, '
+                f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
+            )
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(
+                f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.'
+            )
+        if self.unit == 'user' and self.centers_source == 'dp-k-means':
+            raise ValueError(
+                f"Expected public centres with unit='user', got centers={self.centers!r} of DP k-means, "
+                "whose price is that of one record. Use public centres, or unit='example'."
+            )
+        if self.batches_per_label is None and not (self.count_rho > 0 and math.isfinite(self.count_rho)):
+            raise ValueError(
+                f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
+                'Or give --batches-per-label, which needs no count.'
+            )
+        self._check_clusters()
+        self._check_positive('batches_per_label', 'clusters')
+
+    def _check_ledger(self) -> None:
+        if (self.dataset is None) != (self.ledger is None):
+            raise ValueError(
+                f'Expected dataset and ledger together or not at all, got dataset={self.dataset!r}, '
+                f'ledger={"given" if self.ledger else None}. The ledger charges the run to the dataset.'
+            )
+        if self.ledger is None:
+            return
+        if _PASSWORD.search(self.ledger):
+            # Neither a process list nor a config file is a place for one.
+            raise ValueError(
+                'Expected a ledger URL without a password, got one with it. Leave it out and give '
+                'PGPASSWORD or PGPASSFILE in the environment.'
+            )
+        if self.aggregate == 'median':
+            raise ValueError(
+                f"Expected no dataset with aggregate='median', got dataset={self.dataset!r}. A median has no "
+                'price that could be charged before it runs. Use another aggregate, or leave the ledger out '
+                "and count the run against the records' budget yourself."
+            )
+        if self.centers_source == 'k-means':
+            raise ValueError(
+                f'Expected centres with a price with a dataset, got dataset={self.dataset!r}, '
+                f'centers={self.centers!r} of plain k-means, which void every guarantee. Use public centres.'
+            )
+
+    def _check_clusters(self) -> None:
+        if self.clusters is None:
+            for name in ('clustering_rho', 'centers', 'embedder'):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(
+                        f'Expected {name} with clusters only, got {name}={value!r}, clusters=None. '
+                        'Give --clusters too, or leave it out.'
+                    )
+        elif self.batches_per_label is not None:
+            raise ValueError(
+                f'Expected clusters or batches_per_label, got clusters={self.clusters!r}, '
+                f'batches_per_label={self.batches_per_label!r}. How many batches a cluster fills is counted, '
+                'with noise: leave batches_per_label out.'
+            )
+        elif not (self.resolved_clustering_rho > 0 and math.isfinite(self.resolved_clustering_rho)):
+            raise ValueError(
+                f'Expected clustering_rho > 0, got clustering_rho={self.clustering_rho}. '
+                'Counts without noise cannot be released.'
+            )
+        elif self.resolved_embedder != 'tfidf' and self.centers is None:
+            raise ValueError(
+                f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
+                'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
+            )
+
+    @property
+    def resolved_clip_bound(self) -> float:
+        """c as given, or what the papers use for the aggregate."""
+        return DEFAULT_CLIP_BOUNDS[self.aggregate] if self.clip_bound is None else self.clip_bound
+
+    @property
+    def resolved_clustering_rho(self) -> float:
+        """rho of both noisy counts of a clustered run, as given or METHOD 3's default."""
+        return DEFAULT_CLUSTERING_RHO if self.clustering_rho is None else self.clustering_rho
+
+    @property
+    def resolved_embedder(self) -> str:
+        """The embedder as given, or the default that needs no weights."""
+        return self.embedder or 'tfidf'
+
+    @property
+    def centers_path(self) -> pathlib.Path:
+        """Where the public centres are."""
+        return pathlib.Path(self.centers) if self.centers else bundled.FOLDER / 'centers'
+
+    @functools.cached_property
+    def centers_source(self) -> str | None:
+        """Source of the centres: 'public', or 'k-means' and 'dp-k-means' for comparisons; None without."""
+        return None if self.clusters is None else self._centers_facts[0]
+
+    @functools.cached_property
+    def centers_rho(self) -> float:
+        """rho that the centres themselves cost: 0 for public ones."""
+        return 0.0 if self.clusters is None else self._centers_facts[1]
+
+    @functools.cached_property
+    def _centers_facts(self) -> tuple[str, float]:
+        """Source and rho; reads the artefact's small file, and only one that was named."""
+        if self.centers is None:
+            return 'public', 0.0
+        from models.clustering.centers import Centers
+
+        centers = Centers.read(self.centers)
+        return centers.source, centers.rho
+
+    @property
+    def noisy_count_rho(self) -> float:
+        """rho that the run spends on noisy counts: 0 where the batches are given."""
+        if self.clusters is not None:
+            return self.resolved_clustering_rho
+        return self.count_rho if self.batches_per_label is None else 0.0

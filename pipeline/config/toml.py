@@ -1,0 +1,46 @@
+"""A config from its TOML file and the flags on top. `JobConfig.to_toml` is the way back."""
+
+import dataclasses
+import difflib
+import pathlib
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.config.job_config import JobConfig
+
+
+def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
+    """Builds the config from a TOML file and flags; flags win.
+
+    Args:
+        path: The TOML file, or None.
+        flags: Values by field name; None means that the flag was not given.
+
+    Raises:
+        ValueError: An unknown key, a value of another type, or settings that do not fit.
+        FileNotFoundError: There is no such file.
+    """
+    entries: dict[str, Any] = {}
+    if path is not None:
+        file = pathlib.Path(path)
+        if not file.is_file():
+            raise FileNotFoundError(f'Expected a TOML file, got config={path!r}, which is not there.')
+        try:
+            entries = tomllib.loads(file.read_text(encoding='utf-8'))
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f'Expected TOML in config={path!r}, got: {error}.') from error
+    names = [field.name for field in dataclasses.fields(JobConfig)]
+    for key in entries:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
+            raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
+    if isinstance(entries.get('labels'), list):
+        entries['labels'] = tuple(entries['labels'])
+    if flags.get('epsilon') is not None and flags.get('max_private_tokens') is None:
+        entries.pop('max_private_tokens', None)  # a flag replaces its counterpart in the file
+    if flags.get('max_private_tokens') is not None and flags.get('epsilon') is None:
+        entries.pop('epsilon', None)
+    entries |= {name: value for name, value in flags.items() if value is not None}
+    return JobConfig(**entries)
