@@ -188,11 +188,11 @@ def test_the_solvers_end_soon(monkeypatch: pytest.MonkeyPatch, rho: float, delta
     """No root is stepped up to by single ulps: at most 500 evaluations, however small the price."""
     evaluate, calls = accounting.delta_from_rho, itertools.count(1)
 
-    def counted(rho: float, epsilon: float) -> float:
+    def counted(rho: float, epsilon: float, *, largest_order: float = math.inf) -> float:
         assert next(calls) <= 500, 'the solver does not end'
-        return evaluate(rho, epsilon)
+        return evaluate(rho, epsilon, largest_order=largest_order)
 
-    monkeypatch.setattr(accounting, 'delta_from_rho', counted)
+    monkeypatch.setattr(accounting.conversion, 'delta_from_rho', counted)
     epsilon = accounting.epsilon_from_rho(rho, delta)
     if epsilon > 0:
         assert accounting.rho_from_epsilon(epsilon, delta) == pytest.approx(rho, rel=1e-6)

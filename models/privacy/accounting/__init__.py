@@ -1,0 +1,73 @@
+"""The currency of privacy: what a run costs, how costs compose, and how they become (epsilon, delta).
+
+One file for each question:
+
+* `events`: what was released, as data that documents its mathematics.
+* `run_cost`: a run's stages and their events, under one neighbouring relation; its JSON.
+* `zcdp`: the price of private prediction (PP Theorem 1).
+* `conversion`: a Rényi curve to (epsilon, delta) and back.
+* `calibration`: which settings fit into a target.
+* `library`: the same events as the dp-accounting library's own.
+
+Sources: PP = Amin et al. 2024, Theorem 1 and Lemmas 2-5; CKS = Canonne, Kamath and Steinke 2020,
+"The Discrete Gaussian for Differential Privacy", Corollary 13; BS = Bun and Steinke 2016;
+BDRS = Bun, Dwork, Rothblum and Steinke 2018, "Composable and versatile privacy via truncated CDP";
+MTZ = Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sampled Gaussian mechanism".
+All logarithms are natural.
+"""
+
+from models.privacy.accounting.calibration import solve_max_private_tokens
+from models.privacy.accounting.conversion import (
+    RenyiCurve,
+    delta_from_rho,
+    epsilon_at_order,
+    epsilon_closed_form,
+    epsilon_from_rho,
+    optimal_order,
+    rho_from_epsilon,
+)
+from models.privacy.accounting.events import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    TruncatedZCDpEvent,
+    ZCDpEvent,
+)
+from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, curve_of
+from models.privacy.accounting.zcdp import (
+    aggregate_rho,
+    generation_rho,
+    rho_per_private_token,
+    sparse_vector_pure_cost,
+    sparse_vector_rho,
+    to_dp_event,
+)
+
+__all__ = [
+    'ComposedDpEvent',
+    'DpEvent',
+    'GaussianDpEvent',
+    'NeighboringRelation',
+    'PoissonSampledDpEvent',
+    'RenyiCurve',
+    'RunCost',
+    'SelfComposedDpEvent',
+    'TruncatedZCDpEvent',
+    'ZCDpEvent',
+    'aggregate_rho',
+    'curve_of',
+    'delta_from_rho',
+    'epsilon_at_order',
+    'epsilon_closed_form',
+    'epsilon_from_rho',
+    'generation_rho',
+    'optimal_order',
+    'rho_from_epsilon',
+    'rho_per_private_token',
+    'solve_max_private_tokens',
+    'sparse_vector_pure_cost',
+    'sparse_vector_rho',
+    'to_dp_event',
+]

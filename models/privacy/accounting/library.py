@@ -1,0 +1,73 @@
+"""Our events as those of the dp-accounting library, for its accountants.
+
+Imported inside functions only: the library takes a second to import.
+"""
+
+import typing
+
+import attr
+import dp_accounting
+
+from models.privacy.accounting import events
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class TruncatedZCDpEvent(dp_accounting.DpEvent):
+    """Represents an application of a mechanism satisfying (rho, omega)-truncated zCDP.
+
+    Specifically, this event satisfies (alpha, rho * alpha)-RDP for all 1 < alpha <= omega, in both
+    directions. The library's own accountants do not know it, and refuse it.
+
+    Attributes:
+        rho: The multiplicative constant in the RDP bound.
+        omega: The largest order at which the bound holds.
+    """
+
+    rho: float
+    omega: float
+
+
+def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
+    """An event as the library's own, by the same name and with the same fields."""
+    match event:
+        case events.ZCDpEvent(rho=rho):
+            return dp_accounting.ZCDpEvent(rho=rho)
+        case events.TruncatedZCDpEvent(rho=rho, omega=omega):
+            return TruncatedZCDpEvent(rho=rho, omega=omega)
+        case events.GaussianDpEvent(noise_multiplier=z):
+            return dp_accounting.GaussianDpEvent(z)
+        case events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
+            return dp_accounting.PoissonSampledDpEvent(q, to_library(gaussian))
+        case events.SelfComposedDpEvent(event=one, count=count):
+            return dp_accounting.SelfComposedDpEvent(to_library(one), count)
+        case events.ComposedDpEvent(events=parts):
+            return dp_accounting.ComposedDpEvent([to_library(part) for part in parts])
+    raise ValueError(
+        f'Expected an event of models.privacy.accounting.events, got event={event!r}. Add its translation.'
+    )
+
+
+def from_library(event: dp_accounting.DpEvent) -> events.DpEvent:
+    """One of the library's events as ours, such as one that a DP-SGD library states of itself.
+
+    Raises:
+        ValueError: We have no such event, or it is not of the form that we can account for.
+    """
+    match event:
+        case dp_accounting.ZCDpEvent(rho=rho, xi=0.0):
+            return events.ZCDpEvent(rho=rho)
+        case TruncatedZCDpEvent(rho=rho, omega=omega):
+            return events.TruncatedZCDpEvent(rho=rho, omega=omega)
+        case dp_accounting.GaussianDpEvent(noise_multiplier=z):
+            return events.GaussianDpEvent(noise_multiplier=z)
+        case dp_accounting.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
+            inner = typing.cast(events.GaussianDpEvent, from_library(gaussian))
+            return events.PoissonSampledDpEvent(sampling_probability=q, event=inner)
+        case dp_accounting.SelfComposedDpEvent(event=one, count=count):
+            return events.SelfComposedDpEvent(event=from_library(one), count=count)
+        case dp_accounting.ComposedDpEvent(events=parts):
+            return events.ComposedDpEvent(events=tuple(map(from_library, parts)))
+    raise ValueError(
+        f'Expected an event that models.privacy.accounting.events has a twin of, got event={event!r}. Its '
+        'cost is not known here.'
+    )
