@@ -17,8 +17,8 @@ AIRFLOW := .airflow
 
 demo: $(READY)
 	rm -rf demo
-	$(BIN)/python -m launch.demo_records --output demo/records.jsonl --records 8000
-	$(BIN)/dp-corpus generate --config launch/demo.toml
+	$(BIN)/python -m launch.demo.records --output demo/records.jsonl --records 8000
+	$(BIN)/dp-corpus generate --config launch/demo/demo.toml
 	@echo
 	@echo "Open demo/corpus/privacy_report.html; the corpus lies in demo/corpus/data."
 

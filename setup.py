@@ -73,6 +73,7 @@ setuptools.setup(
             if path.is_file() and path.suffix not in ('.py', '.pyc')
         ],
         'pipeline.pages': ['*.jinja'],
+        'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,
     extras_require={'gcp': GCP, 'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},

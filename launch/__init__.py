@@ -1,1 +1,1 @@
-"""Ways to start a run, and the data of the demo."""
+"""Ways to start a run, a folder for each engine; image/ is what all workers are."""

@@ -6,7 +6,7 @@ another corpus of the same records, so the ledger decides whether it may: a run 
 pass the budget is skipped, and the log of its first task says so.
 
 This file imports Airflow alone. dp-corpus lives in an environment of its own, and the
-Airflow variable dp_corpus_command says where (launch/airflow.md).
+Airflow variable dp_corpus_command says where (launch/airflow/README.md).
 """
 
 import datetime
@@ -79,7 +79,7 @@ PARAMETERS = (
     'runner',
     'accelerator',
 )
-# What every job on Dataflow needs (launch/dataflow.py): one owner of one accelerator, workers that
+# What every job on Dataflow needs (launch/dataflow/profiles.py): one owner of one accelerator, workers that
 # find everything in their image, and no samples of elements, which are records here.
 EXPERIMENTS = ('no_use_multiple_sdk_containers', 'disable_always_on_exception_sampling')
 OPTIONS = ('sdk_location=container', 'no_save_main_session=true', 'number_of_worker_harness_threads=1')

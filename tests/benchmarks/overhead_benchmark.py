@@ -24,7 +24,7 @@ import tempfile
 import time
 from typing import Any
 
-from launch.demo_records import demo_records
+from launch.demo.records import demo_records
 from pipeline.config import JobConfig, read_config
 
 KEY = 'run.key'

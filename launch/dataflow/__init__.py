@@ -1,0 +1,1 @@
+"""Runs on Dataflow: profiles, commands and the Flex Template; see README.md."""

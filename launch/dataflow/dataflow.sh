@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Everything around a run on Dataflow; launch/dataflow/README.md tells what must be there before.
+#
+#   launch/dataflow/dataflow.sh image IMAGE JAX [WEIGHTS]    build and push the worker image: cpu, cuda12 or tpu
+#   launch/dataflow/dataflow.sh template IMAGE TEMPLATE      write the Flex Template, gs://BUCKET/NAME.json
+#   launch/dataflow/dataflow.sh PROFILE ... -- FLAGS         start a run from here and wait for it
+#   launch/dataflow/dataflow.sh run-template PROFILE ... -- FLAGS    start one from the template
+#   launch/dataflow/dataflow.sh requirements                 pin anew what the image holds (needs uv)
+#   launch/dataflow/dataflow.sh metadata                     write launch/dataflow/template_metadata.json anew
+#
+# --dry-run after PROFILE shows a run's command and stops; DRY_RUN=1 does so for all others.
+# PYTHON names the Python that dp-corpus is installed in.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PYTHON=${PYTHON:-python}
+PROFILES='nvidia-l4 nvidia-a100 tpu-v5e'
+
+fail() {
+  echo "Error: $*" >&2
+  exit 2
+}
+
+show_or_run() {
+  if [[ ${DRY_RUN:-} == 1 ]]; then
+    printf '%q ' "$@"
+    echo
+  else
+    "$@"
+  fi
+}
+
+need() {
+  command -v "$1" > /dev/null || fail "Expected $1 on the PATH, got none. Install it: $2"
+}
+
+image() {
+  [[ $# -eq 2 || $# -eq 3 ]] || fail "Expected IMAGE JAX [WEIGHTS], got $# arguments."
+  local image=$1 jax=$2 weights=${3:-}
+  case $jax in
+    cpu | cuda12 | tpu) ;;
+    *) fail "Expected JAX to be cpu, cuda12 or tpu, got JAX=$jax." ;;
+  esac
+  local build=(docker build --platform linux/amd64 --file launch/image/Dockerfile --build-arg "JAX=$jax" --tag "$image")
+  if [[ -n $weights ]]; then
+    [[ -d $weights ]] || fail "Expected a folder of weights, got WEIGHTS=$weights, which is none."
+    build+=(--build-context "weights=$weights")
+  fi
+  [[ ${DRY_RUN:-} == 1 ]] || need docker 'https://docs.docker.com/engine/install'
+  # BuildKit reads launch/image/Dockerfile.dockerignore and knows build contexts; the older builder does not.
+  export DOCKER_BUILDKIT=1
+  show_or_run "${build[@]}" .
+  show_or_run docker push "$image"
+}
+
+template() {
+  [[ $# -eq 2 ]] || fail "Expected IMAGE TEMPLATE, got $# arguments."
+  [[ $2 == gs://*.json ]] || fail "Expected TEMPLATE to be gs://BUCKET/NAME.json, got TEMPLATE=$2."
+  [[ ${DRY_RUN:-} == 1 ]] || need gcloud 'https://cloud.google.com/sdk/docs/install'
+  show_or_run gcloud dataflow flex-template build "$2" --image="$1" --sdk-language=PYTHON \
+    --metadata-file=launch/dataflow/template_metadata.json
+}
+
+requirements() {
+  [[ $# -eq 0 ]] || fail "Expected no arguments, got $#."
+  need uv "$PYTHON -m pip install uv"
+  # Wheels for the image's Debian: JAX's library for TPUs needs a newer C library than most.
+  local pin=(uv pip compile --quiet --no-annotate --no-emit-index-url --no-emit-find-links
+    --python-version 3.12 --python-platform x86_64-manylinux_2_31)
+  export UV_CUSTOM_COMPILE_COMMAND='launch/dataflow/dataflow.sh requirements'
+  "${pin[@]}" --extra gcp setup.py --output-file launch/image/requirements.txt
+  local jax
+  jax=$(grep '^jax==' launch/image/requirements.txt)
+  for variant in cuda12 tpu; do
+    "${pin[@]}" --constraints launch/image/requirements.txt --output-file "launch/image/requirements-$variant.txt" - \
+      <<< "jax[$variant]${jax#jax}"
+  done
+}
+
+metadata() {
+  [[ $# -eq 0 ]] || fail "Expected no arguments, got $#."
+  local made
+  made=$("$PYTHON" -m launch.dataflow.main metadata)
+  printf '%s\n' "$made" > launch/dataflow/template_metadata.json
+}
+
+usage() {
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+[[ $# -ge 1 ]] || usage
+command=$1
+shift
+case $command in
+  image | template | requirements | metadata) "$command" "$@" ;;
+  run-template)
+    [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
+    exec "$PYTHON" -m launch.dataflow.main run-template "$@"
+    ;;
+  *)
+    [[ " $PROFILES " == *" $command "* ]] || usage
+    [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
+    exec "$PYTHON" -m launch.dataflow.main run "$command" "$@"
+    ;;
+esac

@@ -1,0 +1,137 @@
+"""Runs on Dataflow: the command line behind `launch/dataflow/dataflow.sh`.
+
+README.md tells what must be there before.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from launch.dataflow.commands import generate_command, template_command
+from launch.dataflow.profiles import PROFILES, Place, Profile
+from launch.dataflow.template import template_metadata
+
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    help='Runs on Dataflow: see launch/dataflow/README.md.', no_args_is_help=True, add_completion=False
+)
+ProfileName = Annotated[str, typer.Argument(metavar='PROFILE', help=f'{", ".join(PROFILES)}.')]
+Flags = Annotated[
+    list[str] | None, typer.Argument(metavar='-- FLAGS', help='Flags of dp-corpus generate, after a bare --.')
+]
+ProjectFlag = Annotated[str, typer.Option('--project', help="The project's id.")]
+RegionFlag = Annotated[str, typer.Option('--region', help="Dataflow's region.")]
+ImageFlag = Annotated[str, typer.Option('--image', help='The worker image, with a tag or a digest.')]
+TempFlag = Annotated[str, typer.Option('--temp-location', help="gs:// folder for Dataflow's staged files.")]
+ZoneFlag = Annotated[str | None, typer.Option('--zone', help='Zone of the workers.')]
+WorkersFlag = Annotated[int | None, typer.Option('--max-num-workers', help='Most workers at once.')]
+AccountFlag = Annotated[str | None, typer.Option('--service-account', help="E-mail of the workers' account.")]
+SubnetworkFlag = Annotated[
+    str | None, typer.Option('--subnetwork', help='URL; with it workers have no public address.')
+]
+GbekFlag = Annotated[
+    str | None, typer.Option('--gbek', help="Secret that encrypts what is shuffled: Beam's --gbek.")
+]
+DryRunFlag = Annotated[bool, typer.Option('--dry-run', help='Show the command and stop.')]
+
+
+@app.command()
+def run(
+    profile: ProfileName,
+    project: ProjectFlag,
+    region: RegionFlag,
+    image: ImageFlag,
+    temp_location: TempFlag,
+    flags: Flags = None,
+    zone: ZoneFlag = None,
+    max_num_workers: WorkersFlag = None,
+    service_account: AccountFlag = None,
+    subnetwork: SubnetworkFlag = None,
+    gbek: GbekFlag = None,
+    dry_run: DryRunFlag = False,
+) -> None:
+    """Start a run from this machine and wait for its end."""
+    place = Place(
+        project=project,
+        region=region,
+        image=image,
+        temp_location=temp_location,
+        zone=zone,
+        max_num_workers=max_num_workers,
+        service_account=service_account,
+        subnetwork=subnetwork,
+        gbek=gbek,
+    )
+    _show_or_run(generate_command(_profile(profile), place, flags or ()), dry_run=dry_run)
+
+
+@app.command()
+def run_template(
+    profile: ProfileName,
+    template: Annotated[str, typer.Option('--template', help="The template's file, gs://...")],
+    job_name: Annotated[str, typer.Option('--job-name', help="Dataflow's name for the job.")],
+    project: ProjectFlag,
+    region: RegionFlag,
+    image: ImageFlag,
+    temp_location: TempFlag,
+    flags: Flags = None,
+    zone: ZoneFlag = None,
+    max_num_workers: WorkersFlag = None,
+    service_account: AccountFlag = None,
+    subnetwork: SubnetworkFlag = None,
+    gbek: GbekFlag = None,
+    dry_run: DryRunFlag = False,
+) -> None:
+    """Start a run from a Flex Template; returns once Dataflow has taken it."""
+    place = Place(
+        project=project,
+        region=region,
+        image=image,
+        temp_location=temp_location,
+        zone=zone,
+        max_num_workers=max_num_workers,
+        service_account=service_account,
+        subnetwork=subnetwork,
+        gbek=gbek,
+    )
+    command = template_command(_profile(profile), place, template, job_name, flags or ())
+    _show_or_run(command, dry_run=dry_run)
+
+
+@app.command()
+def metadata() -> None:
+    """Print the Flex Template's metadata, for launch/dataflow/template_metadata.json."""
+    print(json.dumps(template_metadata(), indent=2, ensure_ascii=False))
+
+
+def _profile(name: str) -> Profile:
+    if name not in PROFILES:
+        raise ValueError(f'Expected a profile among {", ".join(PROFILES)}, got profile={name!r}. Choose one.')
+    return PROFILES[name]
+
+
+def _show_or_run(command: Sequence[str], *, dry_run: bool) -> None:
+    if dry_run:
+        print(shlex.join(command))
+        return
+    print(shlex.join(command), file=sys.stderr)
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+def main() -> None:
+    """Runs the command line; errors of the request print one line and exit with 2."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError) as error:
+        print(f'Error: {error}', file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,157 @@
+"""What a worker is and where it stands, as Beam's options.
+
+A profile says what kind of worker decodes, and nothing that touches the guarantee.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Jax = Literal['cpu', 'cuda12', 'tpu']
+_IMAGE = re.compile(r'[a-z0-9][a-z0-9./_-]*(?::[0-9]+/[a-z0-9./_-]+)?(?::[\w.-]+|@sha256:[0-9a-f]{64})')
+FOLDER = re.compile(r'gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s,]*)?')
+# One process and one thread: two would share one accelerator, and a TPU has one owner only.
+# And no sample of an element whose step failed: elements are records here.
+EXPERIMENTS = ('no_use_multiple_sdk_containers', 'disable_always_on_exception_sampling')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One kind of accelerator, and how Dataflow is asked for it.
+
+    Dataflow has two ways, never both in one job. Right fitting puts a hint on the step that
+    decodes, so that reading, grouping and writing run on a pool without accelerators. The
+    service option gives every worker one; it is the only way to TPUs, and to GPUs that come
+    with their machine type.
+
+    Attributes:
+        jax: The image's variant (`JAX` of the Dockerfile) whose JAX drives the accelerator.
+        accelerator: The hint, in Dataflow's words.
+        worker_accelerator: The service option's value, in the same words.
+        machine_type: Of all workers; None lets Dataflow choose one that fits the hint.
+        needs_zone: Whether the accelerator exists in some zones only, so that the user names one.
+        disk_size_gb: Of each worker: the image, and weights in it, twice while it is unpacked.
+    """
+
+    jax: Jax
+    accelerator: str | None = None
+    worker_accelerator: str | None = None
+    machine_type: str | None = None
+    needs_zone: bool = False
+    disk_size_gb: int = 100
+
+    def __post_init__(self) -> None:
+        if (self.accelerator is None) == (self.worker_accelerator is None):
+            raise ValueError(
+                'Expected either accelerator or worker_accelerator, got '
+                f'accelerator={self.accelerator!r}, worker_accelerator={self.worker_accelerator!r}. '
+                'Dataflow takes a hint on one step or a service option for all workers.'
+            )
+        if self.worker_accelerator is not None and self.machine_type is None:
+            raise ValueError(
+                f'Expected a machine_type with worker_accelerator={self.worker_accelerator!r}, got None. '
+                'Name the type that carries it.'
+            )
+
+
+# JAX for CUDA 12 needs a driver of 525 or newer: 5xx asks for one.
+PROFILES: Mapping[str, Profile] = types.MappingProxyType({
+    'nvidia-l4': Profile(jax='cuda12', accelerator='type:nvidia-l4;count:1;install-nvidia-driver:5xx'),
+    'nvidia-a100': Profile(
+        jax='cuda12',
+        worker_accelerator='type:nvidia-tesla-a100;count:1;install-nvidia-driver:5xx',
+        machine_type='a2-highgpu-1g',
+    ),
+    'tpu-v5e': Profile(
+        jax='tpu',
+        worker_accelerator='type:tpu-v5-lite-podslice;topology:1x1',
+        machine_type='ct5lp-hightpu-1t',
+        needs_zone=True,
+    ),
+})  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run's workers are, and who pays for them.
+
+    Attributes:
+        project: The project's id.
+        region: Dataflow's region, such as us-central1.
+        image: The worker image, with a tag or a digest.
+        temp_location: A gs:// folder for Dataflow's staged files.
+        zone: Of the workers, for accelerators that few zones have.
+        max_num_workers: Most workers at once; None leaves it to Dataflow.
+        service_account: E-mail of the workers' account; None for the project's default.
+        subnetwork: URL of the workers' subnetwork. With it they have no public address.
+        gbek: Secret that encrypts what is shuffled, as Beam's --gbek takes it:
+            `type:gcpsecret;version_name:projects/PROJECT/secrets/NAME/versions/1`.
+    """
+
+    project: str
+    region: str
+    image: str
+    temp_location: str
+    zone: str | None = None
+    max_num_workers: int | None = None
+    service_account: str | None = None
+    subnetwork: str | None = None
+    gbek: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ('project', 'region'):
+            if not getattr(self, name):
+                raise ValueError(f'Expected a {name}, got {name}={getattr(self, name)!r}. Give --{name}.')
+        if not _IMAGE.fullmatch(self.image):
+            raise ValueError(
+                f'Expected an image with a tag or a digest, got image={self.image!r}. Give '
+                'REPOSITORY/dp-corpus:TAG, as `launch/dataflow/dataflow.sh image` pushed it.'
+            )
+        if not FOLDER.fullmatch(self.temp_location):
+            raise ValueError(
+                f'Expected a gs:// folder, got temp_location={self.temp_location!r}. '
+                'Give --temp-location gs://BUCKET/tmp.'
+            )
+        if self.max_num_workers is not None and self.max_num_workers < 1:
+            raise ValueError(
+                f'Expected max_num_workers >= 1, got max_num_workers={self.max_num_workers}. '
+                'Give a positive whole number, or leave it out.'
+            )
+
+
+def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool | tuple[str, ...]]:
+    """Beam's options of a run: name -> value, True for a switch.
+
+    Raises:
+        ValueError: The profile needs a zone and the place names none.
+    """
+    if profile.needs_zone and place.zone is None:
+        raise ValueError(
+            f'Expected a zone for {profile.worker_accelerator!r}, got zone=None. '
+            'Give --zone, one that has the accelerator and lies in the region.'
+        )
+    options: dict[str, Any] = {
+        'project': place.project,
+        'region': place.region,
+        'worker_zone': place.zone,
+        'temp_location': place.temp_location,
+        'staging_location': place.temp_location,
+        'service_account_email': place.service_account,
+        'subnetwork': place.subnetwork,
+        'no_use_public_ips': place.subnetwork is not None,
+        'max_num_workers': place.max_num_workers,
+        'machine_type': profile.machine_type,
+        'disk_size_gb': profile.disk_size_gb,
+        'sdk_container_image': place.image,
+        # The image holds Beam and this project: nothing is staged, and nothing installed at a start.
+        'sdk_location': 'container',
+        'no_save_main_session': True,
+        'number_of_worker_harness_threads': 1,
+        'experiments': EXPERIMENTS,
+        'gbek': place.gbek,
+    }
+    if profile.worker_accelerator is not None:
+        options['dataflow_service_options'] = (f'worker_accelerator={profile.worker_accelerator}',)
+    return {name: value for name, value in options.items() if value is not None and value is not False}

@@ -1,0 +1,1 @@
+"""The data of the demo and its settings."""

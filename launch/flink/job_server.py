@@ -1,0 +1,111 @@
+"""Beam's job server, which turns a pipeline into a Flink job, from Maven.
+
+As Beam publishes it, or, where Maven's repository does not hold that, put together from Beam's
+modules: pom.xml says which.
+"""
+
+import importlib.metadata
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+import zipfile
+
+from launch.flink.distribution import FLINK_MINOR
+
+POM = pathlib.Path(__file__).with_name('pom.xml')
+_LOG_SETTINGS = POM.with_name('simplelogger.properties')
+_MODULES = xml.etree.ElementTree.parse(POM).findtext('{*}properties/{*}beam.version')
+JOB_SERVER = f'beam-runners-flink-{FLINK_MINOR}-job-server'
+ASSEMBLED = f'{JOB_SERVER}-{_MODULES}-assembled.jar'
+_MAVEN_COPY = 'org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy'
+# Their versions are the pom's.
+_MAVEN_JAR = 'org.apache.maven.plugins:maven-jar-plugin:jar'
+_MAVEN_SHADE = 'org.apache.maven.plugins:maven-shade-plugin:shade'
+# -U: what was missing yesterday may be there today.
+_MAVEN_OPTIONS = ('-B', '-q', '-U', '-Dstyle.color=never')
+
+
+def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
+    """Beam's job server for this Flink, downloaded where it is not there yet.
+
+    The published jar of the Beam that is installed, or, where Maven's repository does not
+    hold that, one of the modules of pom.xml, whose name ends in -assembled. Maven checks
+    what it downloads against its repository's checksums; the file appears whole or not at all.
+
+    Args:
+        cache: Folder of downloads. An assembled jar that it holds is used again.
+
+    Raises:
+        FileNotFoundError: There is no Maven.
+        RuntimeError: Maven cannot download it.
+    """
+    version = importlib.metadata.version('apache-beam')
+    published, assembled = cache / f'{JOB_SERVER}-{version}.jar', cache / ASSEMBLED
+    for jar in (published, assembled):
+        if jar.is_file():
+            return jar
+    maven = _find_maven()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
+        folder = pathlib.Path(temporary)
+        artifact = f'org.apache.beam:{JOB_SERVER}:{version}'
+        answer = _run_maven(
+            maven, folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=published.name
+        )
+        if answer is None:
+            (folder / published.name).rename(published)
+            return published
+        # Of a repository that is not reached, Maven says 'Could not transfer artifact'.
+        if f'Could not find artifact org.apache.beam:{JOB_SERVER}:' not in answer:
+            raise _maven_failed(artifact, answer)
+        print(
+            f"Maven's repository does not hold {artifact}: putting a job server together from Beam's "
+            f'modules of {_MODULES} instead.',
+            file=sys.stderr,
+        )
+        # Of what `mvn package` does there, the two goals that are needed: the others would fetch plugins.
+        classes = folder / 'target' / 'classes'
+        classes.mkdir(parents=True)
+        shutil.copyfile(POM, folder / POM.name)
+        shutil.copyfile(_LOG_SETTINGS, classes / _LOG_SETTINGS.name)
+        answer = _run_maven(maven, folder, _MAVEN_JAR, _MAVEN_SHADE, made='target/job-server.jar')
+        if answer is not None:
+            raise _maven_failed(f'org.apache.beam:beam-runners-flink-{FLINK_MINOR}:{_MODULES}', answer)
+        (folder / 'target' / 'job-server.jar').rename(assembled)
+    return assembled
+
+
+def describe(jar: pathlib.Path) -> str:
+    """Which of the two kinds a fetched job server is, in words."""
+    assembled = jar.name == ASSEMBLED
+    return f'put together from modules of Beam {_MODULES}' if assembled else 'as Beam publishes it'
+
+
+def _find_maven() -> str:
+    maven = shutil.which('mvn')
+    if maven is None:
+        raise FileNotFoundError(
+            "Expected Maven, which downloads Beam's job server, got no command mvn. Install it "
+            '(Debian: apt-get install maven), or give the jar with --job-server-jar.'
+        )
+    return maven
+
+
+def _run_maven(maven: str, folder: pathlib.Path, *arguments: str, made: str) -> str | None:
+    """Runs Maven in a folder; None where it made that file, else its answer."""
+    result = subprocess.run([maven, *_MAVEN_OPTIONS, *arguments], capture_output=True, text=True, cwd=folder)
+    return None if result.returncode == 0 and zipfile.is_zipfile(folder / made) else result.stdout
+
+
+def _maven_failed(artifact: str, answer: str) -> RuntimeError:
+    return RuntimeError(
+        f'Expected Maven to download {artifact}, got: {_first_error(answer)} Check the network and '
+        "Maven's settings, or give the jar with --job-server-jar."
+    )
+
+
+def _first_error(text: str) -> str:
+    return next((line for line in text.split('\n') if 'ERROR' in line), text.strip()[-300:])

@@ -1,0 +1,140 @@
+"""Clusters and runs that the tests of this folder start, and what they ask of them."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from launch.demo.records import demo_records
+from launch.flink import supervisor
+from pipeline.config import BUNDLED
+
+ROOT = pathlib.Path(__file__).parents[3]
+SCRIPT = (str(ROOT / 'launch' / 'flink' / 'flink.sh'),)
+needs_model = pytest.mark.skipif(
+    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
+)
+# Small, with what moves most data between steps: users, clusters and two noisy counts.
+SETTINGS = {
+    'text-field': 'text',
+    'label-field': 'label',
+    'labels': 'Billing,Delivery',
+    'unit': 'user',
+    'unit-field': 'customer',
+    'record-id-field': 'id',
+    'records': '150',
+    'delta': '0.001',
+    'max-private-tokens': '64',
+    'max-batch-tokens': '64',
+    'batch-size': '16',
+    'aggregate': 'difference',
+    'clusters': '2',
+    'temperature': '1.0',
+    'public-top-k': '256',
+    'max-prompt-tokens': '96',
+    'max-example-tokens': '24',
+    'shards': '2',
+}
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f'{what} took longer than {seconds} seconds'
+        time.sleep(0.1)
+
+
+def free_port() -> int:
+    with socket.socket() as connection:
+        connection.bind(('localhost', 0))
+        return connection.getsockname()[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run that a local runner has finished: its corpus, and what every engine has to repeat."""
+
+    texts: tuple[str, ...]
+    folder: pathlib.Path
+    flags: tuple[str, ...]
+    output: pathlib.Path
+    work_dir: pathlib.Path
+    corpus: dict[str, bytes]
+    batches: int
+
+    @property
+    def relative_flags(self) -> tuple[str, ...]:
+        """The same flags for who works in the run's folder."""
+        return tuple(flag.removeprefix(f'{self.folder}/') for flag in self.flags)
+
+    def written(self) -> dict[str, int]:
+        """When each finished batch was, in nanoseconds."""
+        return {path.name: path.stat().st_mtime_ns for path in (self.work_dir / 'batches').glob('*.json')}
+
+    def corpus_now(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (self.output / 'data').glob('*.parquet')}
+
+    def finished(self) -> int:
+        return len(self.written())
+
+    def wait_for_batches(self, number: int, job: subprocess.Popen[bytes]) -> None:
+        wait_for(lambda: self.finished() >= number or job.poll() is not None, 240, 'decoding')
+
+    def forget(self) -> None:
+        """Back to where the run knew its key and its plan, and had not decoded anything."""
+        shutil.rmtree(self.output)
+        for path in (self.work_dir / 'batches').iterdir():
+            path.unlink()
+
+
+def generate(flags: Sequence[str]) -> list[str]:
+    return [sys.executable, '-m', 'pipeline.main', 'generate', '--quiet', *flags]
+
+
+def run_locally(folder: pathlib.Path) -> Run:
+    rows = list(demo_records(600))
+    records = folder / 'records.jsonl'
+    records.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    output = folder / 'corpus'
+    pairs = {**SETTINGS, 'input': str(records), 'output': str(output)}
+    flags = tuple(part for name, value in pairs.items() for part in (f'--{name}', value))
+    subprocess.run(generate(flags), cwd=ROOT, check=True, timeout=300)
+    run = Run(
+        texts=tuple(row['text'] for row in rows),
+        folder=folder,
+        flags=flags,
+        output=output,
+        work_dir=folder / 'corpus.curator',
+        corpus={path.name: path.read_bytes() for path in (output / 'data').glob('*.parquet')},
+        batches=len(list((folder / 'corpus.curator' / 'batches').glob('*.json'))),
+    )
+    assert len(run.corpus) == 2 and run.batches >= 6
+    return run
+
+
+def script_environment() -> dict[str, str]:
+    return {**os.environ, 'PYTHON': sys.executable}
+
+
+def kill(folder: pathlib.Path, name: str) -> None:
+    """SIGKILL to a service and all that it started, as when a container is lost."""
+    os.killpg(supervisor.read_processes(folder)[name].pid, signal.SIGKILL)
+
+
+def starts(folder: pathlib.Path, name: str) -> int:
+    process = supervisor.read_processes(folder).get(name)
+    return 0 if process is None else process.starts
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(('localhost', port)) == 0

@@ -1,0 +1,44 @@
+"""The commands, without a cluster."""
+
+import pathlib
+import subprocess
+from typing import Any
+
+import pytest
+
+from launch.flink import distribution, main
+from tests.launch.flink.local_cluster import SCRIPT, script_environment
+
+
+def test_flags_of_generate_and_of_beam_keep_their_sides(tmp_path: pathlib.Path) -> None:
+    jar = tmp_path / 'job server.jar'
+    jar.touch()
+    settings: dict[str, Any] = {'port': 1, 'pool_port': 2, 'parallelism': 3, 'jar': jar}
+    command = main.generate_command(['--config', 'c.toml', '--', '--job_name=n'], **settings)
+    own, beam = command[: command.index('--')], command[command.index('--') + 1 :]
+    assert own[-4:] == ['--config', 'c.toml', '--runner', 'FlinkRunner']
+    assert beam == [
+        '--flink_master=localhost:1',
+        f'--flink_version={distribution.FLINK_MINOR}',
+        f'--flink_job_server_jar={jar}',
+        '--environment_type=EXTERNAL',
+        '--environment_config=localhost:2',
+        '--environment_cache_millis=3000',
+        '--parallelism=3',
+        '--job_name=n',
+    ]
+    with pytest.raises(ValueError, match='Expected no runner'):
+        main.generate_command(['--runner=FnApiRunner'], **settings)
+    with pytest.raises(FileNotFoundError, match='Expected the job server'):
+        main.generate_command([], **{**settings, 'jar': tmp_path / 'no.jar'})
+
+
+@pytest.mark.parametrize('command', ['run', 'status', 'cancel'])
+def test_commands_without_a_cluster_say_how_to_start_one(command: str, tmp_path: pathlib.Path) -> None:
+    result = subprocess.run(
+        [*SCRIPT, command, f'--folder={tmp_path}'], env=script_environment(), capture_output=True, text=True
+    )
+    assert result.returncode == main.EXIT_USAGE
+    assert 'Expected a running cluster' in result.stderr
+    assert 'launch/flink/flink.sh start' in result.stderr
+    assert 'Traceback' not in result.stderr

@@ -1,0 +1,172 @@
+"""A Flink cluster on this machine, and the job on it, killed for real.
+
+Needs Java and what PyPI and Maven hold; where one is missing, these tests are skipped and say what.
+"""
+
+import http.client
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from launch.flink import cluster as flink
+from launch.flink import distribution, main, supervisor
+from launch.flink.job_server import fetch_job_server
+from tests.launch.flink.local_cluster import (
+    SCRIPT,
+    Run,
+    free_port,
+    kill,
+    needs_model,
+    script_environment,
+    starts,
+    wait_for,
+)
+
+
+@pytest.fixture(scope='module')
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+    """A cluster of two task managers, in a folder with a space in its name."""
+    folder = tmp_path_factory.mktemp('flink cluster')
+    try:
+        distribution.check_java()
+        distribution.fetch_flink(main.DEFAULT_CACHE)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f'Flink cannot be had here: {error}')
+    ports = [f'--{name}={free_port()}' for name in ('port', 'rpc-port', 'pool-port')]
+    try:
+        subprocess.run([*SCRIPT, 'start', f'--folder={folder}', *ports], env=script_environment(), check=True)
+        yield folder
+    finally:
+        subprocess.run([*SCRIPT, 'stop', f'--folder={folder}'], env=script_environment(), check=True)
+
+
+@pytest.fixture(scope='module')
+def job_server() -> pathlib.Path:
+    """Beam's job server; FLINK_JOB_SERVER_JAR names one where Maven has none."""
+    if named := os.environ.get('FLINK_JOB_SERVER_JAR'):
+        return pathlib.Path(named)
+    try:
+        return fetch_job_server(main.DEFAULT_CACHE)
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f'the job on Flink is NOT tested here: {error} Or set FLINK_JOB_SERVER_JAR.')
+
+
+def task_managers(folder: pathlib.Path) -> set[str]:
+    port = json.loads((folder / supervisor.CLUSTER).read_text())['port']
+    return {entry['id'] for entry in flink.rest(port, '/taskmanagers')['taskmanagers']}
+
+
+def told_by_flink(folder: pathlib.Path) -> str:
+    """All that the REST interface says of jobs, and all that the processes logged."""
+    port = json.loads((folder / supervisor.CLUSTER).read_text())['port']
+    told = [path.read_text(errors='replace') for path in (folder / supervisor.LOGS).iterdir()]
+    for job in flink.rest(port, '/jobs')['jobs']:
+        for view in ('', '/config', '/plan', '/exceptions', '/accumulators'):
+            told.append(json.dumps(flink.rest(port, f'/jobs/{job["id"]}{view}'), ensure_ascii=False))
+    return '\n'.join(told)
+
+
+# The cluster
+
+
+def test_start_waits_until_every_slot_is_there(cluster: pathlib.Path) -> None:
+    settings = flink.read_cluster(cluster)
+    overview = flink.rest(settings['port'], '/overview')
+    assert (overview['taskmanagers'], overview['slots-total']) == (2, 2)
+    assert overview['flink-version'] == distribution.FLINK
+    assert set(supervisor.read_processes(cluster)) == {
+        'jobmanager', 'pool', 'supervisor', 'taskmanager-0', 'taskmanager-1',
+    }  # fmt: skip
+
+
+def test_flink_restarts_jobs_by_the_written_strategy(cluster: pathlib.Path) -> None:
+    entries = flink.rest(flink.read_cluster(cluster)['port'], '/jobmanager/config')
+    config = {entry['key']: entry['value'] for entry in entries}
+    assert config['restart-strategy.type'] == 'fixed-delay'
+    assert config['restart-strategy.fixed-delay.delay'] == '6 s'  # longer than workers are kept idle
+    assert config['heartbeat.timeout'] == '20000'  # milliseconds
+
+
+def test_only_this_machine_reaches_the_cluster(cluster: pathlib.Path) -> None:
+    processes = [process.pid for process in supervisor.read_processes(cluster).values()]
+    listening = {
+        connection.laddr.ip
+        for pid in processes
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+        for connection in process.net_connections('inet')
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert listening <= {'127.0.0.1', '::1', '::ffff:127.0.0.1'}
+
+
+def test_flinks_rest_interface_takes_no_uploaded_code(cluster: pathlib.Path) -> None:
+    connection = http.client.HTTPConnection('localhost', flink.read_cluster(cluster)['port'], timeout=10)
+    connection.request('POST', '/jars/upload', body=b'')
+    assert connection.getresponse().status == 404
+
+
+def test_a_killed_task_manager_is_back_within_a_minute(cluster: pathlib.Path) -> None:
+    before, started = task_managers(cluster), starts(cluster, 'taskmanager-0')
+    kill(cluster, 'taskmanager-0')
+    wait_for(
+        lambda: len(now := task_managers(cluster)) == 2 and len(now & before) == 1,
+        60,
+        'replacing a task manager',
+    )
+    assert starts(cluster, 'taskmanager-0') == started + 1
+    assert starts(cluster, 'taskmanager-1') == 1
+
+
+def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> None:
+    result = subprocess.run(
+        [*SCRIPT, 'start', f'--folder={cluster}'], env=script_environment(), capture_output=True, text=True
+    )
+    assert result.returncode == main.EXIT_USAGE
+    assert 'Expected no running cluster' in result.stderr
+
+
+# The job on Flink
+
+
+@needs_model
+@pytest.mark.parametrize('service', ['taskmanager-0', 'pool'])
+def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
+    service: str, cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
+) -> None:
+    local_run.forget()
+    command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
+    before, screen = starts(cluster, service), local_run.folder / 'screen.txt'
+    with (
+        open(screen, 'wb') as shown,
+        subprocess.Popen(
+            # Workers have another working directory than who gives these paths.
+            [*command, *local_run.relative_flags],
+            env=script_environment(),
+            stdout=shown,
+            stderr=subprocess.STDOUT,
+            cwd=local_run.folder,
+            start_new_session=True,
+        ) as job,
+    ):
+        try:
+            local_run.wait_for_batches(1, job)
+            kill(cluster, service)
+            kept = local_run.written()
+            assert 0 < len(kept) < local_run.batches, 'it was not killed while decoding'
+            assert job.wait(timeout=240) == 0, screen.read_text(errors='replace')  # by itself
+        finally:
+            supervisor.end_group(job.pid)  # the job server too
+    assert starts(cluster, service) == before + 1
+    assert local_run.corpus_now() == local_run.corpus
+    assert kept.items() <= local_run.written().items()  # read back, not decoded
+
+    told = told_by_flink(cluster) + screen.read_text(errors='replace')
+    assert 'BeamApp' in told and 'SdkHarness' in told  # what was searched tells of jobs and of workers
+    assert [text for text in local_run.texts if text in told] == []
+    assert (local_run.work_dir / 'run.key').read_bytes().hex() not in told
