@@ -1,13 +1,9 @@
 """Puts a `BatchGenerator` together on a worker, from public settings."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
-from models.decoders import decoder
-from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.tokenizer import Tokenizer
+from models.decoders import decoder, family
 from models.generate import BatchGenerator
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
@@ -26,9 +22,9 @@ class GeneratorSettings:
     Attributes:
         run_id: The public name of the run.
         params: The mechanism.
-        architecture: The numbers of the model.
+        model: The model's name, which leads to its family.
         checkpoint: Folder of the weights.
-        tokenizer: SentencePiece file.
+        tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16'.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
@@ -42,7 +38,7 @@ class GeneratorSettings:
 
     run_id: str
     params: MechanismParams
-    architecture: architectures.Architecture
+    model: str
     checkpoint: str
     tokenizer: str
     dtype: str
@@ -58,7 +54,7 @@ class GeneratorSettings:
         """The prompts; needs the tokenizer, not the model."""
         return PromptWriter(
             template=self.template,
-            tokenizer=Tokenizer(pathlib.Path(self.tokenizer), self.architecture.generation),
+            tokenizer=family.family_of(self.model).load_tokenizer(self.model, self.tokenizer),
             max_prompt_tokens=self.max_prompt_tokens,
             label_words=dict(self.label_words),
             label_name=self.label_name,
@@ -78,7 +74,7 @@ class GeneratorSettings:
         for label in labels:
             writer.public_prompt(label)
             writer.private_prompts(label, [stand_in])
-        writer.released_tokens(self.architecture.num_embed)
+        writer.released_tokens(family.sizes_of(self.model).num_embed)
 
     def build(self) -> BatchGenerator:
         """Loads the weights and places them on the worker's devices."""
@@ -90,11 +86,10 @@ class GeneratorSettings:
             max_example_tokens=self.params.max_example_tokens,
             micro_batch_size=-(-self.micro_batch_size // multiple) * multiple,
         )
-        parameters = checkpoints.load_parameters(
-            self.architecture, pathlib.Path(self.checkpoint), dtype=self.dtype
-        )
         return BatchGenerator(
-            decoder=gemma.GemmaDecoder(self.architecture, parameters, shapes=shapes, dtype=self.dtype),
+            decoder=family.family_of(self.model).load_decoder(
+                self.model, self.checkpoint, shapes=shapes, dtype=self.dtype
+            ),
             writer=self.writer(),
             params=self.params,
             run_id=self.run_id,

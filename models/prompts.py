@@ -18,14 +18,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.decoders.gemma.tokenizer import Tokenizer
+from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.records import Context
 
 _PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
-_TURN_MARKER = re.compile(r'(<start_of_turn>|<end_of_turn>)')
 # A line ends after its newline and, so that no marker is left out with it, at a turn marker.
 _LINE_BREAK = re.compile(
-    r'(?<=\n)|(?=<start_of_turn>)|(?<=<start_of_turn>)|(?=<end_of_turn>)|(?<=<end_of_turn>)'
+    '|'.join(['(?<=\n)', *(f'(?={turn})|(?<={turn})' for turn in (START_OF_TURN, END_OF_TURN))])
 )
 _PUBLIC = frozenset({'label', 'label_name', 'text_name', 'schema'})
 
@@ -76,9 +75,9 @@ class PromptTemplate:
 
 # The forms follow the papers, in our words where theirs are not needed: PP figures 4
 # to 6, 9 and 10 (instruction), 7 and 8 (instruction-phrase), 11 and 12 (json); CL
-# appendix E.4 (pretrained, instruction-pairs). Gemma's turn markers stand where the
+# appendix E.4 (pretrained, instruction-pairs). Turn markers stand where the
 # papers write [User] and [Assistant].
-_USER, _MODEL = '<start_of_turn>user\n', '<end_of_turn>\n<start_of_turn>model\n'
+_USER, _MODEL = f'{START_OF_TURN}user\n', f'{END_OF_TURN}\n{START_OF_TURN}model\n'
 PRESETS = {
     'pretrained': PromptTemplate(
         private='{examples}\n{label}\n```\n',
@@ -226,7 +225,7 @@ class PromptWriter:
             'text_name': self.text_name,
             'schema': self.schema or '',
         }
-        parts = _TURN_MARKER.split(form)
+        parts = self._turn_marker.split(form)
         parts[::2] = [_PLACEHOLDER.sub(lambda match: known[match[1]], text) for text in parts[::2]]
         return parts
 
@@ -263,7 +262,7 @@ class PromptWriter:
     def _assemble(self, label: str | None, texts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """One private prompt from its texts, each tokenized with and without a space before it."""
         pieces, spaced = self._encoded_pieces(label, len(texts))
-        room = self.max_prompt_tokens - 1 - sum(map(len, pieces))
+        room = self.max_prompt_tokens - len(self._start) - sum(map(len, pieces))
         share = room // max(1, len(texts))
         parts = [self._start, pieces[0]]
         for piece, (with_space, without), space in zip(pieces[1:], texts, spaced, strict=True):
@@ -288,7 +287,7 @@ class PromptWriter:
             piece[-1] = piece[-1].removesuffix(' ')
         pieces[-1][-1] += template.response_prefix
         ids = self._encode(pieces)
-        if self.max_prompt_tokens - 1 - sum(map(len, ids)) < texts:
+        if self.max_prompt_tokens - len(self._start) - sum(map(len, ids)) < texts:
             raise ValueError(
                 'Expected the template to leave room for the texts of a context, got '
                 f'max_prompt_tokens={self.max_prompt_tokens}. '
@@ -298,13 +297,17 @@ class PromptWriter:
 
     def _encode(self, forms: list[list[str]]) -> list[np.ndarray]:
         """Filled forms as ids. Turn markers become control tokens here, and nowhere else."""
-        special = self.tokenizer.special_tokens
-        markers = {'<start_of_turn>': special.start_of_turn, '<end_of_turn>': special.end_of_turn}
+        markers = self.tokenizer.turn_markers
+        if unknown := {part for parts in forms for part in parts[1::2]} - markers.keys():
+            raise ValueError(
+                f'Expected no turns in the prompt of a model that knows none, got markers={sorted(unknown)}. '
+                "Choose the 'pretrained' preset, or a template without turn markers."
+            )
         texts = iter(self.tokenizer.encode_batch([text for parts in forms for text in parts[::2]]))
         return [
             np.concatenate(
                 [
-                    np.array([markers[part]], np.int32) if index % 2 else next(texts)
+                    np.array(markers[part], np.int32) if index % 2 else next(texts)
                     for index, part in enumerate(parts)
                 ]
             )
@@ -312,15 +315,20 @@ class PromptWriter:
         ]
 
     @functools.cached_property
+    def _turn_marker(self) -> re.Pattern[str]:
+        """Finds the markers of turns in a template, a longer one before a shorter."""
+        words = {START_OF_TURN, END_OF_TURN, *self.tokenizer.turn_markers}
+        return re.compile(f'({"|".join(map(re.escape, sorted(words, key=len, reverse=True)))})')
+
+    @functools.cached_property
     def _start(self) -> np.ndarray:
-        return np.array([self.tokenizer.special_tokens.bos], np.int32)
+        return np.array(self.tokenizer.start_tokens, np.int32)
 
     @functools.cached_property
     def stop_tokens(self) -> frozenset[int]:
         """Ids that end an example: end of sequence, end of turn, and the template's markers."""
-        special = self.tokenizer.special_tokens
         markers = {self.tokenizer.single_token_id(marker) for marker in self.template.stop}
-        return frozenset({special.eos, special.end_of_turn} | markers)
+        return self.tokenizer.stop_tokens | markers
 
     def released_tokens(self, vocab_size: int) -> np.ndarray:
         """`[vocab_size]` bool: ids that may be sampled; a model's ids past the tokenizer's may not."""

@@ -13,9 +13,8 @@ import numpy as np
 from models.bundled import fit_centers
 from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
-from models.decoders.gemma import architectures
+from models.decoders import family
 from models.records import Record
-from pipeline import config
 from transforms import read
 
 _TEXTS_AT_ONCE = 4096
@@ -45,13 +44,13 @@ def embedder_settings(
     """
     centers_folder = folder or str(centers.SHIPPED)
     if embedder == 'decoder':
-        config.check_model(model, checkpoint, tokenizer)
+        files = family.files_of(model, checkpoint, tokenizer)
         return ClusterSettings(
             centers=centers_folder,
             embedder=embedder,
-            architecture=architectures.ARCHITECTURES[model],
-            checkpoint=checkpoint or str(config.BUNDLED / 'checkpoint'),
-            tokenizer=tokenizer or str(config.BUNDLED / 'tokenizer.model'),
+            model=model,
+            checkpoint=files.checkpoint,
+            tokenizer=files.tokenizer,
             dtype=dtype,
         )
     if (model, checkpoint, tokenizer, dtype) != ('bundled', None, None, 'float32'):

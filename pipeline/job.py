@@ -24,6 +24,7 @@ from apache_beam.runners.runner import PipelineResult
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.clustering.centers import Centers, ClusterSettings
+from models.decoders import family
 from models.privacy import counts, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
@@ -363,10 +364,11 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
     for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
             raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
+    family.family_of(config.model).check_files(config.model, config.model_files)
     settings = GeneratorSettings(
         run_id=config.resolved_run_id,
         params=config.params(),
-        architecture=config.architecture,
+        model=config.model,
         checkpoint=str(config.checkpoint_path),
         tokenizer=str(config.tokenizer_path),
         dtype=config.dtype,
@@ -386,7 +388,7 @@ def cluster_settings(config: JobConfig) -> ClusterSettings:
     model: dict[str, Any] = {}
     if config.resolved_embedder == 'decoder':
         model = {
-            'architecture': config.architecture,
+            'model': config.model,
             'checkpoint': str(config.checkpoint_path),
             'tokenizer': str(config.tokenizer_path),
             'dtype': config.dtype,

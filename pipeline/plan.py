@@ -104,12 +104,12 @@ def expected_batches(config: JobConfig) -> int | None:
 
 def seconds_per_step(config: JobConfig) -> float:
     """Estimated seconds of one decoding step of one batch on two CPU cores."""
-    architecture = config.architecture
+    sizes = config.model_sizes
     rows = config.batch_size + 1
     length = config.max_prompt_tokens + config.max_example_tokens
-    arithmetic = 2 * architecture.num_parameters * rows / CPU_FLOPS_PER_SECOND
-    cache = rows * length * architecture.cache_bytes_per_token(4) / CPU_BYTES_PER_SECOND
-    return arithmetic + cache + rows * architecture.num_embed * CPU_SECONDS_PER_LOGIT
+    arithmetic = 2 * sizes.num_parameters * rows / CPU_FLOPS_PER_SECOND
+    cache = rows * length * sizes.cache_bytes_per_token(4) / CPU_BYTES_PER_SECOND
+    return arithmetic + cache + rows * sizes.num_embed * CPU_SECONDS_PER_LOGIT
 
 
 def guarantee_of(config: JobConfig) -> Guarantee:

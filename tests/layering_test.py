@@ -1,7 +1,8 @@
 """Imports run one way, launch -> pipeline -> transforms -> models -> models/privacy.
 
-Only models/decoders/gemma/decoder.py imports gemma, and inside functions. Read from the syntax
-trees, so that no module has to be imported, and an import inside a function counts as well.
+Only models/decoders/gemma/decoder.py imports gemma, and inside functions. What is Gemma's is
+imported by its own room, by the table of families, and by the scripts of the bundled model. Read from
+the syntax trees, so that no module has to be imported, and an import inside a function counts as well.
 """
 
 import ast
@@ -83,6 +84,8 @@ def faults_of(path: pathlib.PurePath, source: str) -> list[str]:
             faults.append(f'line {found.line}: {LAYERS[place]} imports {found.module}, above it')
         elif root == 'tests':
             faults.append(f'line {found.line}: imports {found.module}')
+        elif found.module.startswith('models.decoders.gemma') and not _may_know_gemma(path):
+            faults.append(f'line {found.line}: a family is reached through models.decoders.family')
         elif root == 'apache_beam' and place <= LAYERS.index('models'):
             faults.append(f'line {found.line}: models knows nothing of Beam')
         elif root == 'gemma' and path.parts != ('models', 'decoders', 'gemma', 'decoder.py'):
@@ -90,6 +93,13 @@ def faults_of(path: pathlib.PurePath, source: str) -> list[str]:
         elif root == 'gemma' and not found.lazy:
             faults.append(f'line {found.line}: gemma is imported inside functions, it costs seconds')
     return faults
+
+
+def _may_know_gemma(path: pathlib.PurePath) -> bool:
+    """The family itself, the table that it is registered in, and the scripts that made the bundled Gemma."""
+    return path == pathlib.PurePath('models/decoders/__init__.py') or (
+        path.parts[:3] == ('models', 'decoders', 'gemma') or path.parts[:2] == ('models', 'bundled')
+    )
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -115,6 +125,8 @@ def test_the_layers_are_where_the_test_looks() -> None:
         ('models/generate.py', 'import importlib\nimportlib.import_module(name)', 'in full'),
         ('models/generate.py', 'from . import decoder', 'in full'),
         ('models/generate.py', 'from tests import oracles', 'imports tests'),
+        ('models/prompts.py', 'from models.decoders.gemma import tokenizer', 'models.decoders.family'),
+        ('pipeline/job.py', 'def f():\n    import models.decoders.gemma', 'models.decoders.family'),
         ('models/records.py', 'import apache_beam as beam', 'nothing of Beam'),
         (
             'models/decoders/decoder.py',
@@ -137,6 +149,8 @@ def test_a_wrong_import_is_found(path: str, source: str, fault: str) -> None:
         ('models/decoders/gemma/decoder.py', 'def f():\n    from gemma import gm'),
         ('models/decoders/gemma/decoder.py', 'if TYPE_CHECKING:\n    from gemma import gm'),
         ('models/decoders/gemma/checkpoints.py', 'from models.decoders.gemma import decoder'),
+        ('models/decoders/__init__.py', 'from models.decoders.gemma.family import GemmaFamily'),
+        ('models/bundled/train.py', 'from models.decoders.gemma import architectures'),
         ('models/generate.py', 'from models.privacy import mechanism'),
         ('transforms/predict.py', 'import apache_beam as beam\nfrom models import generate'),
         ('launch/local.py', 'from pipeline import main'),

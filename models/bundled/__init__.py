@@ -2,6 +2,8 @@
 
 import pathlib
 
+# What `--model` calls it.
+MODEL = 'bundled'
 FOLDER = pathlib.Path(__file__).parent
 CHECKPOINT = FOLDER / 'checkpoint'
 TOKENIZER = FOLDER / 'tokenizer.model'

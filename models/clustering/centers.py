@@ -27,7 +27,6 @@ from safetensors import numpy as safetensors_numpy
 from models import bundled
 from models.clustering import embedder as embedder_lib
 from models.clustering.embedder import Embedder
-from models.decoders.gemma import architectures
 
 SHIPPED = bundled.CENTERS
 SCHEMA = 'dp-corpus centers 1'
@@ -330,9 +329,9 @@ class ClusterSettings:
         embedder: 'tfidf': the one in the folder of centres, or the shipped one where the
             folder has none; 'minilm': the installed package; 'decoder': the run's model;
             else a folder of MiniLM weights.
-        architecture: The numbers of the model, for 'decoder'.
+        model: The model's name, for 'decoder'.
         checkpoint: Folder of its weights.
-        tokenizer: SentencePiece file.
+        tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16'.
 
     Raises:
@@ -341,7 +340,7 @@ class ClusterSettings:
 
     centers: str = str(SHIPPED)
     embedder: str = 'tfidf'
-    architecture: architectures.Architecture | None = None
+    model: str | None = None
     checkpoint: str | None = None
     tokenizer: str | None = None
     dtype: str | None = None
@@ -350,13 +349,13 @@ class ClusterSettings:
         given = sum(value is not None for value in self._decoder_settings())
         if given != (4 if self.embedder == 'decoder' else 0):
             raise ValueError(
-                "Expected architecture, checkpoint, tokenizer and dtype for embedder='decoder' and for no "
+                "Expected model, checkpoint, tokenizer and dtype for embedder='decoder' and for no "
                 f'other, got embedder={self.embedder!r} with {given} of them. '
                 'Give all four, or none.'
             )
 
     def _decoder_settings(self) -> tuple[Any, Any, Any, Any]:
-        return self.architecture, self.checkpoint, self.tokenizer, self.dtype
+        return self.model, self.checkpoint, self.tokenizer, self.dtype
 
     def load_embedder(self) -> Embedder:
         """Loads the embedder alone.
@@ -370,9 +369,9 @@ class ClusterSettings:
             own = any((folder / name).exists() for name in embedder_lib.TFIDF_FILES)
             return embedder_lib.TfidfEmbedder.read(folder if own else SHIPPED)
         if self.embedder == 'decoder':
-            architecture, checkpoint, tokenizer, dtype = self._decoder_settings()
+            model, checkpoint, tokenizer, dtype = self._decoder_settings()
             return embedder_lib.DecoderEmbedder(
-                architecture, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+                model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
             )
         from models.clustering import minilm
 

@@ -24,7 +24,7 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
-from models.decoders.gemma import architectures
+from models.decoders import family
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -263,7 +263,7 @@ class DecoderEmbedder(Embedder):
 
     def __init__(
         self,
-        architecture: architectures.Architecture,
+        model: str,
         *,
         checkpoint: str | os.PathLike[str],
         tokenizer: str | os.PathLike[str],
@@ -272,28 +272,24 @@ class DecoderEmbedder(Embedder):
         """Loads the weights.
 
         Args:
-            architecture: The numbers of the model.
+            model: The model's name.
             checkpoint: Folder of the weights.
-            tokenizer: SentencePiece file.
+            tokenizer: The tokenizer's file.
             dtype: 'float32' or 'bfloat16'.
 
         Raises:
             FileNotFoundError: There is no such checkpoint.
-            ValueError: The checkpoint is of another architecture.
+            ValueError: The checkpoint is another model's.
         """
         import jax
 
-        from models.decoders.gemma import checkpoints
-        from models.decoders.gemma import decoder as gemma
-        from models.decoders.gemma.tokenizer import Tokenizer
-
-        self.dimensions = architecture.embed_dim
-        self._weights = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
-        self._tokenizer = Tokenizer(tokenizer, architecture.generation)
-        self._pool = gemma.make_pooled_states(architecture, dtype=dtype)
-        named = jax.tree_util.tree_leaves_with_path(self._weights)
+        sizes, own = family.sizes_of(model), family.family_of(model)
+        self.dimensions = sizes.embed_dim
+        self._pooling = own.load_pooling(model, checkpoint, dtype=dtype)
+        self._tokenizer = own.load_tokenizer(model, tokenizer)
+        named = jax.tree_util.tree_leaves_with_path(self._pooling.weights)
         settings = {
-            'architecture': dataclasses.asdict(architecture),
+            'architecture': dataclasses.asdict(sizes),
             'dtype': dtype,
             'lengths': TOKEN_LENGTHS,
             'tokenizer': hashlib.sha256(epath.Path(tokenizer).read_bytes()).hexdigest(),
@@ -303,12 +299,13 @@ class DecoderEmbedder(Embedder):
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """See `Embedder.embed`; a text counts up to its 255th token."""
-        bos = np.array([self._tokenizer.special_tokens.bos], np.int32)
+        start = np.array(self._tokenizer.start_tokens, np.int32)
         rows = [
-            np.concatenate([bos, ids[: TOKEN_LENGTHS[-1] - 1]]) for ids in self._tokenizer.encode_batch(texts)
+            np.concatenate([start, ids[: TOKEN_LENGTHS[-1] - len(start)]])
+            for ids in self._tokenizer.encode_batch(texts)
         ]
         return pool_in_blocks(
             rows,
-            lambda tokens, lengths: self._pool(self._weights, tokens, lengths),
+            lambda tokens, lengths: self._pooling.pool(self._pooling.weights, tokens, lengths),
             dimensions=self.dimensions,
         )

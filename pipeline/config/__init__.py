@@ -8,7 +8,6 @@ same name. All of them are public; the run key is not among them.
 from models import bundled
 from pipeline.config.generation import PROMPT_PRESETS
 from pipeline.config.job_config import JobConfig, path_settings
-from pipeline.config.model import check_model
 from pipeline.config.panel import setting_types
 from pipeline.config.toml import read_config
 
@@ -18,7 +17,6 @@ __all__ = [
     'BUNDLED',
     'PROMPT_PRESETS',
     'JobConfig',
-    'check_model',
     'path_settings',
     'read_config',
     'setting_types',

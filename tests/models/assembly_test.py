@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from models import assembly, prompts, records
-from models.decoders.gemma import architectures
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 
@@ -24,7 +23,7 @@ PARAMS = MechanismParams(
 SETTINGS = assembly.GeneratorSettings(
     run_id='run-1',
     params=PARAMS,
-    architecture=architectures.ARCHITECTURES['bundled'],
+    model='bundled',
     checkpoint=str(BUNDLED / 'checkpoint'),
     tokenizer=str(BUNDLED / 'tokenizer.model'),
     dtype='float32',

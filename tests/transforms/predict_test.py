@@ -14,7 +14,6 @@ from apache_beam.testing import util
 
 from models import prompts
 from models.assembly import GeneratorSettings
-from models.decoders.gemma import architectures
 from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -28,7 +27,7 @@ NO_MODEL = GeneratorSettings(
     params=MechanismParams(
         batch_size=8, clip_bound=10.0, temperature=2.0, max_private_tokens=8, max_batch_tokens=8
     ),
-    architecture=architectures.ARCHITECTURES['bundled'],
+    model='bundled',
     checkpoint='no-such-checkpoint',
     tokenizer='no-such-tokenizer',
     dtype='float32',

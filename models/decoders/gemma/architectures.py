@@ -9,6 +9,8 @@ table 1.
 import dataclasses
 from typing import Literal
 
+from models.decoders import family
+
 AttentionType = Literal['local', 'global']
 QueryScale = Literal['by_one_over_sqrt_head_dim', 'by_one_over_sqrt_embed_dim_div_num_heads']
 
@@ -50,7 +52,7 @@ SPECIAL_TOKENS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(family.Sizes):
     """The numbers that define one Gemma decoder.
 
     Attributes:
@@ -79,8 +81,6 @@ class Architecture:
         ValueError: The numbers contradict one another.
     """
 
-    num_embed: int
-    embed_dim: int
     hidden_dim: int
     num_heads: int
     head_dim: int

@@ -88,11 +88,7 @@ def load_parameters(
         ValueError: The checkpoint is not of this architecture; lists what differs.
     """
     directory = epath.Path(path)
-    if not directory.is_dir():
-        raise FileNotFoundError(
-            f'Expected a checkpoint folder, got path={str(path)!r}. '
-            'Give the folder that holds the *.safetensors files or the Orbax _METADATA.'
-        )
+    _check_folder(directory)
     if not any(directory.glob('*.safetensors')):
         return gemma.load_orbax(architecture, path, dtype=dtype)
     if '://' in str(path):
@@ -100,6 +96,31 @@ def load_parameters(
             f'Expected safetensors on a local file system, got path={str(path)!r}. Copy the folder first.'
         )
     return _load_safetensors(architecture, pathlib.Path(path), dtype=dtype)
+
+
+def check_files(architecture: architectures.Architecture, path: str | os.PathLike[str]) -> None:
+    """Refuses a local checkpoint that is not of this architecture, without reading its weights.
+
+    Safetensors tell names, shapes and types in their headers; of Orbax, only that the
+    folder is there.
+
+    Raises:
+        FileNotFoundError: There is no such folder, or a file that its index names is missing.
+        ValueError: The checkpoint is not of this architecture; lists what differs.
+    """
+    directory = pathlib.Path(path)
+    _check_folder(directory)
+    if any(directory.glob('*.safetensors')):
+        with contextlib.ExitStack() as stack:
+            _match(architecture, directory, stack)
+
+
+def _check_folder(directory: epath.PathLike) -> None:
+    if not epath.Path(directory).is_dir():
+        raise FileNotFoundError(
+            f'Expected a checkpoint folder, got path={str(directory)!r}. '
+            'Give the folder that holds the *.safetensors files or the Orbax _METADATA.'
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,28 +218,49 @@ def _expected_rows(architecture: architectures.Architecture, rows: int) -> int:
     return rows if rows == hub_rows else architecture.num_embed
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Match:
+    """A folder in Hugging Face's layout that fits an architecture, its files open.
+
+    Attributes:
+        tensors: The open file of each tensor by the tensor's name.
+        weights: How each parameter is made.
+        prefix: What stands before the text part's names.
+    """
+
+    tensors: Mapping[str, Any]
+    weights: list[_Weight]
+    prefix: str
+
+
+def _match(
+    architecture: architectures.Architecture, directory: pathlib.Path, stack: contextlib.ExitStack
+) -> _Match:
+    """Holds names, shapes and types of the files against the architecture; reads no weight."""
+    _check_config(architecture, directory / 'config.json')
+    tensors = _open_tensors(_tensor_files(directory), stack)
+    prefix = _text_prefix(tensors)
+    embedding = f'{prefix}embed_tokens.weight'
+    rows = _expected_rows(architecture, tensors[embedding].get_slice(embedding).get_shape()[0])
+    weights = list(_weights(architecture, rows))
+    _check_tensors(
+        tensors, {prefix + name: shape for weight in weights for name, shape in weight.sources.items()}
+    )
+    return _Match(tensors=tensors, weights=weights, prefix=prefix)
+
+
 def _load_safetensors(
     architecture: architectures.Architecture, directory: pathlib.Path, *, dtype: 'jax.typing.DTypeLike'
 ) -> gemma.Parameters:
     """Reads a folder in Hugging Face's layout."""
     import jax.numpy as jnp
 
-    _check_config(architecture, directory / 'config.json')
     with contextlib.ExitStack() as stack:
-        tensors = _open_tensors(_tensor_files(directory), stack)
-        prefix = _text_prefix(tensors)
-        embedding = tensors[f'{prefix}embed_tokens.weight']
-        rows = _expected_rows(
-            architecture, embedding.get_slice(f'{prefix}embed_tokens.weight').get_shape()[0]
-        )
-        weights = list(_weights(architecture, rows))
-        _check_tensors(
-            tensors,
-            {prefix + name: shape for weight in weights for name, shape in weight.sources.items()},
-        )
+        match = _match(architecture, directory, stack)
+        tensors, prefix = match.tensors, match.prefix
         _check_output_is_tied(tensors, f'{prefix}embed_tokens.weight')
         params: gemma.Parameters = {}
-        for weight in weights:
+        for weight in match.weights:
             arrays = [tensors[prefix + name].get_tensor(prefix + name) for name in weight.sources]
             *parents, leaf = weight.target.split('/')
             node = params

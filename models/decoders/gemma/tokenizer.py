@@ -13,12 +13,13 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from etils import epath
 
+from models.decoders import tokenizer as tokenizer_lib
 from models.decoders.gemma import architectures
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ _CONTROL_PIECE = re.compile(
 )
 
 
+@final
 @dataclasses.dataclass(frozen=True)
-class Tokenizer:
+class GemmaTokenizer(tokenizer_lib.Tokenizer):
     """A SentencePiece vocabulary with Gemma's special ids.
 
     The file is read when first needed, and pickling carries its path alone.
@@ -54,7 +56,7 @@ class Tokenizer:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.model_path, self.generation)
+        return GemmaTokenizer, (self.model_path, self.generation)
 
     @property
     def special_tokens(self) -> architectures.SpecialTokens:
@@ -63,21 +65,30 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces. A model's embedding may have more rows; no text has their ids."""
+        """See `Tokenizer.vocab_size`."""
         return len(self._model.pieces)
 
+    @property
+    def start_tokens(self) -> tuple[int, ...]:
+        """See `Tokenizer.start_tokens`."""
+        return (self.special_tokens.bos,)
+
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """See `Tokenizer.stop_tokens`."""
+        return frozenset(self.special_tokens.stop)
+
+    @property
+    def turn_markers(self) -> Mapping[str, tuple[int, ...]]:
+        """See `Tokenizer.turn_markers`; the templates' words are Gemma's own."""
+        special = self.special_tokens
+        return {
+            tokenizer_lib.START_OF_TURN: (special.start_of_turn,),
+            tokenizer_lib.END_OF_TURN: (special.end_of_turn,),
+        }
+
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text, without start or end of text.
-
-        Total on any `str` (a lone surrogate counts as a question mark), and never
-        a control id, whatever a text spells.
-
-        Args:
-            texts: Any texts; they are encoded in one call.
-
-        Returns:
-            One int32 array of shape `[length]` for each text.
-        """
+        """See `Tokenizer.encode_batch`."""
         import tensorflow as tf
 
         if not texts:
@@ -87,17 +98,7 @@ class Tokenizer:
         return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 
     def decode_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
-        """The text of each list of ids.
-
-        Control tokens give no text. Byte pieces that do not add up to UTF-8 give
-        replacement characters, so that every output is valid Unicode.
-
-        Args:
-            ids: Lists or arrays of ids in `[0, vocab_size)`.
-
-        Raises:
-            ValueError: An id is outside the vocabulary.
-        """
+        """See `Tokenizer.decode_batch`."""
         import tensorflow as tf
 
         if not ids:
@@ -113,34 +114,11 @@ class Tokenizer:
         ragged = tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
         return [text.decode('utf-8', errors='replace') for text in self._processor.detokenize(ragged).numpy()]
 
-    def single_token_id(self, text: str) -> int:
-        """The id of a text that is one ordinary token; `text` is public, a setting.
-
-        Raises:
-            ValueError: The text is not exactly one token.
-        """
-        ids = self.encode_batch([text])[0]
-        if len(ids) != 1:
-            raise ValueError(
-                f'Expected a text of exactly one token, got {len(ids)} for text={text!r}. '
-                'Choose another text, or take a control token from special_tokens.'
-            )
-        return int(ids[0])
-
     def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
-        """Which tokens may be sampled: ordinary text, bytes, and the two stop tokens.
+        """See `Tokenizer.released_token_mask`.
 
         Leaves out padding, start of text, unknown, mask, unused, start of turn, and
-        image and audio pieces. A function of the vocabulary alone, so it costs nothing.
-
-        Args:
-            num_embed: Rows of the model's embedding; further ids are left out as well.
-
-        Returns:
-            bool array of shape `[num_embed]`, by default `[vocab_size]`.
-
-        Raises:
-            ValueError: The model has fewer rows than the vocabulary has pieces.
+        image and audio pieces.
         """
         size = self.vocab_size if num_embed is None else num_embed
         if size < self.vocab_size:

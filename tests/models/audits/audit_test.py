@@ -36,7 +36,7 @@ OTHERS = ('shares', 'a bank', 'profits')
 
 @pytest.fixture(scope='module')
 def generator() -> generate.BatchGenerator:
-    vocabulary = tokenizer.Tokenizer(bundled.TOKENIZER, 3)
+    vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
     writer = prompts.PromptWriter(
         template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
     )

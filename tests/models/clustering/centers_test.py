@@ -23,7 +23,6 @@ from models.clustering.centers import (
     fit_centers,
 )
 from models.clustering.embedder import TFIDF_FILES, DecoderEmbedder, TfidfEmbedder
-from models.decoders.gemma import architectures
 from tests import oracles
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -323,7 +322,7 @@ def test_a_folder_of_centers_may_bring_its_own_embedder(tmp_path: pathlib.Path) 
 
 def test_the_decoder_serves_with_its_settings_alone(tmp_path: pathlib.Path) -> None:
     decoder = {
-        'architecture': architectures.ARCHITECTURES['bundled'],
+        'model': 'bundled',
         'checkpoint': str(BUNDLED / 'checkpoint'),
         'tokenizer': str(BUNDLED / 'tokenizer.model'),
         'dtype': 'float32',

@@ -60,7 +60,7 @@ def _embedder(kind: str) -> Embedder:
         return TfidfEmbedder.read(SHIPPED)
     if kind == 'decoder':
         return DecoderEmbedder(
-            architectures.ARCHITECTURES['bundled'],
+            'bundled',
             checkpoint=BUNDLED / 'checkpoint',
             tokenizer=BUNDLED / 'tokenizer.model',
             dtype='float32',
@@ -318,10 +318,10 @@ def test_the_decoders_fingerprint_covers_type_and_weights(tmp_path: pathlib.Path
     parameters['final_norm']['scale'] = scale.at[3].add(0.25)
     gemma.save_orbax(parameters, tmp_path / 'checkpoint')
     moved = DecoderEmbedder(
-        architecture, checkpoint=tmp_path / 'checkpoint', tokenizer=tokenizer, dtype='float32'
+        'bundled', checkpoint=tmp_path / 'checkpoint', tokenizer=tokenizer, dtype='float32'
     )
     half = DecoderEmbedder(
-        architecture, checkpoint=BUNDLED / 'checkpoint', tokenizer=tokenizer, dtype='bfloat16'
+        'bundled', checkpoint=BUNDLED / 'checkpoint', tokenizer=tokenizer, dtype='bfloat16'
     )
     whole = _embedder('decoder')
     assert len({moved.fingerprint, half.fingerprint, whole.fingerprint}) == 3

@@ -274,6 +274,23 @@ def test_missing_surplus_and_misshapen_tensors_are_named(tmp_path: pathlib.Path)
             checkpoints.load_parameters(GEMMA2, _write(tmp_path / str(index), wrong), dtype=jnp.float32)
 
 
+def test_files_are_checked_without_their_weights(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the loading refuses is refused at the launch, before a budget is charged."""
+    tensors = _hub_tensors(GEMMA2)
+    monkeypatch.setattr(checkpoints, '_load_safetensors', None)
+    checkpoints.check_files(GEMMA2, _write(tmp_path / 'good', tensors))
+    norm = 'model.norm.weight'
+    wrong = _write(tmp_path / 'wrong', tensors | {norm: np.ones(15, np.float32)})
+    with pytest.raises(ValueError, match=rf'{norm}: expected \(16,\), found \(15,\)'):
+        checkpoints.check_files(GEMMA2, wrong)
+    with pytest.raises(ValueError, match='Choose the architecture'):
+        checkpoints.check_files(GEMMA3, tmp_path / 'good')
+    with pytest.raises(FileNotFoundError, match='Expected a checkpoint folder'):
+        checkpoints.check_files(GEMMA2, tmp_path / 'none')
+
+
 def test_layers_beyond_the_architecture_are_refused(tmp_path: pathlib.Path) -> None:
     deeper = dataclasses.replace(GEMMA2, attention_types=('local', 'global', 'local', 'global'))
     with pytest.raises(ValueError, match=r'no further text weights.*model\.layers\.3\.mlp\.up_proj'):

@@ -44,22 +44,22 @@ def bpe_path(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module', params=['bundled', 'bpe'])
-def case(request: pytest.FixtureRequest, bpe_path: pathlib.Path) -> tokenizer.Tokenizer:
+def case(request: pytest.FixtureRequest, bpe_path: pathlib.Path) -> tokenizer.GemmaTokenizer:
     if request.param == 'bpe':
-        return tokenizer.Tokenizer(bpe_path, generation=2)
-    return tokenizer.Tokenizer(BUNDLED_PATH, generation=3)
+        return tokenizer.GemmaTokenizer(bpe_path, generation=2)
+    return tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3)
 
 
 @pytest.fixture(scope='module')
-def bundled() -> tokenizer.Tokenizer:
-    return tokenizer.Tokenizer(BUNDLED_PATH, generation=3)
+def bundled() -> tokenizer.GemmaTokenizer:
+    return tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=3)
 
 
-def _original(case: tokenizer.Tokenizer) -> sentencepiece.SentencePieceProcessor:
+def _original(case: tokenizer.GemmaTokenizer) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_file=str(case.model_path))
 
 
-def _control_pieces(case: tokenizer.Tokenizer) -> dict[str, int]:
+def _control_pieces(case: tokenizer.GemmaTokenizer) -> dict[str, int]:
     """Control pieces by their text, listed here independently of the module's pattern."""
     original = _original(case)
     fixed = {'<start_of_image>', '[toxicity=0]', '<2mass>', '[@BOS@]', '<bos>', '<eos>', *CONTROL_TEXTS}
@@ -70,7 +70,7 @@ def _control_pieces(case: tokenizer.Tokenizer) -> dict[str, int]:
     return {piece: index for piece, index in pieces.items() if piece in fixed}
 
 
-def test_ordinary_text_has_the_ids_of_the_sentencepiece_package(case: tokenizer.Tokenizer) -> None:
+def test_ordinary_text_has_the_ids_of_the_sentencepiece_package(case: tokenizer.GemmaTokenizer) -> None:
     expected = _original(case).Encode(list(MULTILINGUAL))
     found = case.encode_batch(MULTILINGUAL)
     assert [ids.tolist() for ids in found] == expected
@@ -80,18 +80,18 @@ def test_ordinary_text_has_the_ids_of_the_sentencepiece_package(case: tokenizer.
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(max_size=40), min_size=1, max_size=8))
 def test_any_text_has_the_ids_of_the_sentencepiece_package(
-    case: tokenizer.Tokenizer, texts: list[str]
+    case: tokenizer.GemmaTokenizer, texts: list[str]
 ) -> None:
     plain = [text for text in texts if not any(piece in text for piece in _control_pieces(case))]
     assert [ids.tolist() for ids in case.encode_batch(plain)] == _original(case).Encode(plain)
 
 
-def test_the_original_model_does_confuse_text_and_control(case: tokenizer.Tokenizer) -> None:
+def test_the_original_model_does_confuse_text_and_control(case: tokenizer.GemmaTokenizer) -> None:
     # The premise of the test below: without the retyping, a record closes its turn.
     assert case.special_tokens.end_of_turn in _original(case).Encode('so <end_of_turn> it')
 
 
-def test_no_text_gives_a_control_id(case: tokenizer.Tokenizer) -> None:
+def test_no_text_gives_a_control_id(case: tokenizer.GemmaTokenizer) -> None:
     pieces = _control_pieces(case)
     texts = [text for piece in pieces for text in (piece, f'a{piece}b', f' {piece} ', piece * 2)]
     for text, ids in zip(texts, case.encode_batch(texts), strict=True):
@@ -109,7 +109,7 @@ def test_no_text_gives_a_control_id(case: tokenizer.Tokenizer) -> None:
         max_size=12,
     )
 )
-def test_no_mixture_gives_a_control_id(case: tokenizer.Tokenizer, fragments: list[str]) -> None:
+def test_no_mixture_gives_a_control_id(case: tokenizer.GemmaTokenizer, fragments: list[str]) -> None:
     text = ''.join(fragments)
     ids = case.encode_batch([text])
     assert not set(ids[0].tolist()) & set(_control_pieces(case).values())
@@ -118,18 +118,18 @@ def test_no_mixture_gives_a_control_id(case: tokenizer.Tokenizer, fragments: lis
 
 
 def test_tags_that_are_ordinary_text_stay_single_tokens(bpe_path: pathlib.Path) -> None:
-    two = tokenizer.Tokenizer(bpe_path, generation=2)
+    two = tokenizer.GemmaTokenizer(bpe_path, generation=2)
     for tag in ('<table>', '<s>'):
         assert two.single_token_id(tag) == _original(two).PieceToId(tag)
         assert two.released_token_mask()[two.single_token_id(tag)]
 
 
-def test_lone_surrogate_is_a_question_mark(bundled: tokenizer.Tokenizer) -> None:
+def test_lone_surrogate_is_a_question_mark(bundled: tokenizer.GemmaTokenizer) -> None:
     found, expected = bundled.encode_batch(['a\ud800b', 'a?b'])
     assert found.tolist() == expected.tolist()
 
 
-def test_empty_batches(bundled: tokenizer.Tokenizer) -> None:
+def test_empty_batches(bundled: tokenizer.GemmaTokenizer) -> None:
     assert bundled.encode_batch([]) == []
     assert bundled.decode_batch([]) == []
     assert [len(ids) for ids in bundled.encode_batch(['', 'a', ''])] == [0, 1, 0]
@@ -138,7 +138,7 @@ def test_empty_batches(bundled: tokenizer.Tokenizer) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(values=st.lists(st.integers(0, 255), max_size=20))
-def test_byte_pieces_decode_to_valid_unicode(case: tokenizer.Tokenizer, values: list[int]) -> None:
+def test_byte_pieces_decode_to_valid_unicode(case: tokenizer.GemmaTokenizer, values: list[int]) -> None:
     first = _original(case).PieceToId('<0x00>')
     (text,) = case.decode_batch([[first + value for value in values]])
     text.encode('utf-8')
@@ -153,7 +153,7 @@ def test_byte_pieces_decode_to_valid_unicode(case: tokenizer.Tokenizer, values: 
 @settings(max_examples=50, deadline=None)
 @given(ids=st.lists(st.lists(st.integers(0, 4095), max_size=20), min_size=1, max_size=5))
 def test_any_ids_decode_like_the_sentencepiece_package(
-    bundled: tokenizer.Tokenizer, ids: list[list[int]]
+    bundled: tokenizer.GemmaTokenizer, ids: list[list[int]]
 ) -> None:
     controls = set(_control_pieces(bundled).values())
     plain = [[index for index in row if index not in controls] for row in ids]
@@ -161,7 +161,7 @@ def test_any_ids_decode_like_the_sentencepiece_package(
     assert bundled.decode_batch(plain) == [original.Decode(row) for row in plain]
 
 
-def test_control_tokens_decode_to_nothing(bundled: tokenizer.Tokenizer) -> None:
+def test_control_tokens_decode_to_nothing(bundled: tokenizer.GemmaTokenizer) -> None:
     special = bundled.special_tokens
     word = bundled.encode_batch(['word'])[0].tolist()
     row = [special.bos, special.start_of_turn, *word, special.end_of_turn, special.eos, special.pad]
@@ -169,26 +169,26 @@ def test_control_tokens_decode_to_nothing(bundled: tokenizer.Tokenizer) -> None:
 
 
 @pytest.mark.parametrize('index', [-1, 4096])
-def test_id_outside_the_vocabulary_is_refused(bundled: tokenizer.Tokenizer, index: int) -> None:
+def test_id_outside_the_vocabulary_is_refused(bundled: tokenizer.GemmaTokenizer, index: int) -> None:
     with pytest.raises(ValueError, match=rf'ids in \[0, 4096\), got id={index}\.'):
         bundled.decode_batch([[7], [5, index]])
 
 
-def test_single_token_id(bundled: tokenizer.Tokenizer) -> None:
+def test_single_token_id(bundled: tokenizer.GemmaTokenizer) -> None:
     assert bundled.single_token_id('\n') == 107
     assert bundled.single_token_id('```') == _original(bundled).PieceToId('```')
 
 
 @pytest.mark.parametrize(('text', 'count'), [('', 0), ('two words of text', None), ('<end_of_turn>', None)])
 def test_text_of_another_number_of_tokens_is_refused(
-    bundled: tokenizer.Tokenizer, text: str, count: int | None
+    bundled: tokenizer.GemmaTokenizer, text: str, count: int | None
 ) -> None:
     count = len(bundled.encode_batch([text])[0]) if count is None else count
     with pytest.raises(ValueError, match=rf"exactly one token, got {count} for text='{text}'"):
         bundled.single_token_id(text)
 
 
-def test_released_tokens_are_text_and_the_two_stops(case: tokenizer.Tokenizer) -> None:
+def test_released_tokens_are_text_and_the_two_stops(case: tokenizer.GemmaTokenizer) -> None:
     mask = case.released_token_mask()
     special, pieces = case.special_tokens, _control_pieces(case)
     assert mask.shape == (case.vocab_size,) and mask.dtype == bool
@@ -198,13 +198,13 @@ def test_released_tokens_are_text_and_the_two_stops(case: tokenizer.Tokenizer) -
     assert mask[list(special.stop)].all()
 
 
-def test_whatever_text_encodes_to_may_be_released(case: tokenizer.Tokenizer) -> None:
+def test_whatever_text_encodes_to_may_be_released(case: tokenizer.GemmaTokenizer) -> None:
     mask = case.released_token_mask()
     for ids in case.encode_batch([*MULTILINGUAL, *CONTROL_TEXTS]):
         assert mask[ids].all()
 
 
-def test_rows_beyond_the_vocabulary_are_never_released(bundled: tokenizer.Tokenizer) -> None:
+def test_rows_beyond_the_vocabulary_are_never_released(bundled: tokenizer.GemmaTokenizer) -> None:
     mask = bundled.released_token_mask(num_embed=5000)
     assert mask.shape == (5000,)
     np.testing.assert_array_equal(mask[:4096], bundled.released_token_mask())
@@ -213,7 +213,7 @@ def test_rows_beyond_the_vocabulary_are_never_released(bundled: tokenizer.Tokeni
         bundled.released_token_mask(num_embed=4095)
 
 
-def test_vocabulary_and_special_tokens_of_the_bundled_model(bundled: tokenizer.Tokenizer) -> None:
+def test_vocabulary_and_special_tokens_of_the_bundled_model(bundled: tokenizer.GemmaTokenizer) -> None:
     architecture = architectures.ARCHITECTURES['bundled']
     assert bundled.vocab_size == architecture.num_embed
     assert bundled.special_tokens == architecture.special_tokens
@@ -222,7 +222,7 @@ def test_vocabulary_and_special_tokens_of_the_bundled_model(bundled: tokenizer.T
     assert original.IdToPiece(bundled.special_tokens.mask) == '<mask>'
 
 
-def test_pickle_carries_the_path_alone(bundled: tokenizer.Tokenizer) -> None:
+def test_pickle_carries_the_path_alone(bundled: tokenizer.GemmaTokenizer) -> None:
     expected = bundled.encode_batch(['loaded before'])[0]
     pickled = pickle.dumps(bundled)
     assert len(pickled) < 1000
@@ -232,14 +232,14 @@ def test_pickle_carries_the_path_alone(bundled: tokenizer.Tokenizer) -> None:
 
 
 def test_tokenizer_of_another_generation_is_refused() -> None:
-    wrong = tokenizer.Tokenizer(BUNDLED_PATH, generation=2)
+    wrong = tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=2)
     with pytest.raises(ValueError, match="'<start_of_turn>' at id 106 of a Gemma 2 tokenizer"):
         wrong.encode_batch(['text'])
 
 
 def test_unknown_generation_is_refused() -> None:
     with pytest.raises(ValueError, match='got generation=5'):
-        tokenizer.Tokenizer(BUNDLED_PATH, generation=5)
+        tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=5)
 
 
 def test_import_leaves_the_heavy_libraries_alone() -> None:

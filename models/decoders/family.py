@@ -1,0 +1,199 @@
+"""Families of decoders, and the one table of them: a model's name leads to everything that is its family's.
+
+A family is a folder beside this file with sizes, weights, tokenizer and decoder, behind
+`Decoder` and `Tokenizer`, and one line in `models/decoders/__init__.py`. It must pass the
+contract of tests/contracts/decoder_contract.py: above all, that rows are independent, on
+which the guarantee rests.
+
+The command line lists the models for its help, so importing this, and every `Family`, takes
+no JAX and no model library: what needs them is imported when a model is loaded.
+"""
+
+import abc
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+
+    from models.decoders.decoder import Decoder, Shapes
+    from models.decoders.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes(abc.ABC):
+    """What is known of a model before it is loaded. A family adds the numbers that define its models.
+
+    Attributes:
+        num_embed: Vocabulary size V of the model, at least the tokenizer's.
+        embed_dim: Width D of the residual stream, the length of a hidden state.
+    """
+
+    num_embed: int
+    embed_dim: int
+
+    @property
+    @abc.abstractmethod
+    def num_parameters(self) -> int:
+        """Exact number of weights."""
+
+    @abc.abstractmethod
+    def cache_bytes_per_token(self, dtype_bytes: int) -> int:
+        """Bytes that one slot of one row takes in the decoder's cache, over all layers.
+
+        Args:
+            dtype_bytes: Size of a number: 2 in bfloat16, 4 in float32.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFiles:
+    """Where a model lies.
+
+    Attributes:
+        checkpoint: Folder of the weights.
+        tokenizer: The tokenizer's file.
+    """
+
+    checkpoint: str
+    tokenizer: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pooling:
+    """A loaded model as an encoder of texts, for embeddings.
+
+    Attributes:
+        weights: The model's parameters, an argument of `pool`.
+        pool: A function of the parameters, tokens `[m L]` int32 that each begin with the
+            tokenizer's start tokens, and lengths `[m]` that count those; gives the mean
+            hidden state of each text's own tokens, `[m D]` float32. Every row is computed
+            on its own.
+    """
+
+    weights: Any
+    pool: 'Callable[[Any, jax.typing.ArrayLike, jax.typing.ArrayLike], jax.Array]'
+
+
+class Family(abc.ABC):
+    """One kind of decoder. Stateless; models are loaded by name from files.
+
+    Attributes:
+        name: The family's name.
+    """
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def models(self) -> Mapping[str, Sizes]:
+        """Models by the name that `--model` takes; no two families share one."""
+
+    @abc.abstractmethod
+    def shipped_files(self, model: str) -> ModelFiles | None:
+        """Where this package has the model's files; None for a model that users bring."""
+
+    @abc.abstractmethod
+    def check_files(self, model: str, files: ModelFiles) -> None:
+        """Refuses files that are not this model's, as far as can be told without loading it.
+
+        Files on a remote file system are left to the loading.
+
+        Raises:
+            FileNotFoundError: A file is not there.
+            ValueError: The checkpoint is another model's.
+        """
+
+    @abc.abstractmethod
+    def load_decoder(
+        self, model: str, checkpoint: str | os.PathLike[str], *, shapes: 'Shapes', dtype: str
+    ) -> 'Decoder':
+        """Loads the weights and places them on the local devices.
+
+        Args:
+            model: One of `models`.
+            checkpoint: Folder of the weights.
+            shapes: The public shapes.
+            dtype: 'float32' or 'bfloat16'.
+
+        Raises:
+            FileNotFoundError: There is no such checkpoint.
+            ValueError: The checkpoint is another model's.
+        """
+
+    @abc.abstractmethod
+    def load_tokenizer(self, model: str, path: str | os.PathLike[str]) -> 'Tokenizer':
+        """The model's tokenizer. The file may be read later, when first needed."""
+
+    @abc.abstractmethod
+    def load_pooling(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> Pooling:
+        """Loads the weights for embedding texts; arguments and errors as of `load_decoder`."""
+
+
+FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> Family:
+    """Adds a family to the table; the single registration that a family needs.
+
+    Raises:
+        ValueError: The family's name, or the name of one of its models, is taken.
+    """
+    taken = sorted(family.models.keys() & set(model_names()))
+    if family.name in FAMILIES or taken:
+        raise ValueError(
+            f'Expected new names of a family and its models, got name={family.name!r}, models={taken}. '
+            'Give the family, and each of its models, a name of its own.'
+        )
+    FAMILIES[family.name] = family
+    return family
+
+
+def model_names() -> tuple[str, ...]:
+    """All models of all families, in the order of their registration."""
+    return tuple(name for family in FAMILIES.values() for name in family.models)
+
+
+def family_of(model: str) -> Family:
+    """The family of a model.
+
+    Raises:
+        ValueError: No family has a model of this name.
+    """
+    for family in FAMILIES.values():
+        if model in family.models:
+            return family
+    names = model_names()
+    near = difflib.get_close_matches(model, names, 1)
+    hint = f' Did you mean {near[0]}?' if near else ''
+    raise ValueError(f'Expected a model among {", ".join(names)}, got model={model!r}.{hint}')
+
+
+def sizes_of(model: str) -> Sizes:
+    """The sizes of a model by its name.
+
+    Raises:
+        ValueError: No family has a model of this name.
+    """
+    return family_of(model).models[model]
+
+
+def files_of(model: str, checkpoint: str | None = None, tokenizer: str | None = None) -> ModelFiles:
+    """A model's files: those given, else those that this package has.
+
+    Raises:
+        ValueError: No family has a model of this name, or its files must be given.
+    """
+    shipped = family_of(model).shipped_files(model)
+    if shipped is None and (checkpoint is None or tokenizer is None):
+        raise ValueError(
+            f'Expected a checkpoint and a tokenizer for model={model!r}, got '
+            f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}. '
+            'Give local paths with --checkpoint and --tokenizer, or use --model bundled.'
+        )
+    if shipped is None:
+        return ModelFiles(checkpoint=str(checkpoint), tokenizer=str(tokenizer))
+    return ModelFiles(checkpoint=checkpoint or shipped.checkpoint, tokenizer=tokenizer or shipped.tokenizer)
