@@ -10,6 +10,8 @@ records are counted: adding one changes one cell by 1.
 import math
 from collections.abc import Sequence
 
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+
 SENSITIVITY = 1.0
 
 
@@ -102,3 +104,31 @@ def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
         )
     # A stable sort: of equal counts the smaller index comes first.
     return tuple(sorted(sorted(range(len(noisy_counts)), key=lambda cell: -noisy_counts[cell])[:number]))
+
+
+def facts(rho: float, *, stage: str, cells: str, use: str, variable: str, meaning: str) -> Facts:
+    """What a released histogram tells a report.
+
+    Args:
+        rho: Its zCDP cost.
+        stage: Its name as a stage of the budget.
+        cells: What there is one count for: 'label', 'label and centre'.
+        use: What follows from it.
+        variable: Its cost's name in Python.
+        meaning: What that cost is of, in words.
+    """
+    return Facts(
+        stages=(
+            RhoStage(
+                name=stage,
+                rho=rho,
+                explanation=f'One count per {cells} with discrete Gaussian noise, {use}.',
+                formula='1/(2·noise²)',
+                numbers=f'1/(2·{gaussian_scale(rho):.6g}²)',
+            ),
+        ),
+        sensitivities=(
+            Sensitivity(quantity=f'The vector of counts by {cells} (L2)', value=SENSITIVITY, formula='1'),
+        ),
+        reproduction=Reproduction(steps=(f'{variable} = {rho!r}  # rho of {meaning}',), cost=variable),
+    )

@@ -95,7 +95,7 @@ def render_card(
         ],
     }
     corpus, together = privacy_report.corpus, privacy_report.covered_together
-    unit = 'user' if privacy_report.mechanism['unit'] == 'user' else 'record'
+    unit = privacy_report.unit_noun
     parts = [
         '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
         f'# {_escape(title)}',

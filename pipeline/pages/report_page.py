@@ -8,6 +8,7 @@ import typing
 from collections.abc import Sequence
 
 from models.privacy import accounting, report
+from models.privacy.report import groups, prediction
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -26,13 +27,15 @@ _RANKS = 160
 
 def render_html(privacy_report: report.PrivacyReport) -> str:
     """One HTML page with all of the report, but for the noisy counts per centre, which it draws."""
-    epsilon = privacy_report.epsilon
+    epsilon, clusters = privacy_report.epsilon, privacy_report.clusters
+    parts = prediction.facts_of(privacy_report.mechanism).parts
+    cluster_parts = () if clusters is None else groups.cluster_facts(clusters)
     sizes = (
         [sizes_plot(privacy_report)]
         if _has_noisy_counts(privacy_report) and len(privacy_report.plan) > 1
         else []
     )
-    centers = [] if privacy_report.clusters is None else [centers_plot(privacy_report.clusters)]
+    centers = [] if clusters is None else [centers_plot(clusters)]
     # A tall picture comes second of three, where two columns have room for it.
     if epsilon is None:
         plots = [batches_plot(privacy_report), *centers, *sizes]
@@ -45,9 +48,14 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         report=privacy_report,
         labels=report.totals_by_label(privacy_report.plan),
         shown_rows=_MAX_ROWS,
-        cluster_facts=_cluster_facts(privacy_report.clusters),
+        cluster_facts=_cluster_facts(clusters),
+        # The symbols of the last stages stand first: those of decoding are the ones that runs differ in.
+        symbols=[symbol for part in reversed(parts) for symbol in part.symbols],
+        why_no_sensitivity=[part.why_no_sensitivity for part in parts if part.why_no_sensitivity],
+        # A set that keeps its order: two parts may share a paper.
+        sources=dict.fromkeys(source for part in (*cluster_parts, *parts) for source in part.sources),
         noisy=_has_noisy_counts(privacy_report),
-        unit='user' if privacy_report.mechanism['unit'] == 'user' else 'record',
+        unit=privacy_report.unit_noun,
         delta=report.format_exact(privacy_report.delta),
         ledger_delta=(
             None if privacy_report.ledger is None else report.format_exact(privacy_report.ledger.delta)

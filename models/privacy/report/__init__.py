@@ -5,32 +5,32 @@ true count cannot slip from one into the other (METHOD 8). `PrivacyReport` answe
 checklist of METHOD 9 (PP appendix C, after Ponomareva et al. 2023, section 5.3.3; PP =
 Amin et al. 2024).
 
-released.py and restricted.py hold the types, build.py makes a report, words.py its
-sentences, numbers.py its figures, codec.py reads and writes the JSON.
+released.py and restricted.py hold the types, with groups.py and ledger.py for what a
+report says of the plan and of other runs. build.py makes a report from the facts that
+each part of the mechanism brings (models/privacy/facts.py) and the sentences of words.py
+that belong to no part; codec.py reads and writes the JSON.
 """
 
+from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
+from models.privacy.numbers import format_down, format_exact, format_up
 from models.privacy.report.build import build_privacy_report
 from models.privacy.report.codec import SCHEMA_VERSION
-from models.privacy.report.numbers import format_down, format_exact, format_up
-from models.privacy.report.released import (
-    BUDGET_SLACK,
-    PRIVACY_REPORT_SCHEMA,
-    RELEASABLE,
-    RESEARCH_ONLY,
+from models.privacy.report.groups import (
     CenterCounts,
     CentersSource,
     Clusters,
-    CorpusTotals,
     CountSource,
     GroupPlan,
     LabelTotals,
-    LedgerEntry,
-    PrivacyReport,
-    RhoStage,
-    Sensitivity,
-    Setting,
-    Statement,
     totals_by_label,
+)
+from models.privacy.report.ledger import BUDGET_SLACK, LedgerEntry
+from models.privacy.report.released import (
+    PRIVACY_REPORT_SCHEMA,
+    RELEASABLE,
+    RESEARCH_ONLY,
+    CorpusTotals,
+    PrivacyReport,
 )
 from models.privacy.report.restricted import (
     RESTRICTED,

@@ -4,20 +4,14 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from models.privacy import accounting
+from models.privacy import accounting, facts
+from models.privacy.facts import Setting
 from models.privacy.params import MechanismParams
-from models.privacy.report import words
-from models.privacy.report.numbers import format_exact
-from models.privacy.report.released import (
-    Clusters,
-    CorpusTotals,
-    CountSource,
-    GroupPlan,
-    LedgerEntry,
-    PrivacyReport,
-    Setting,
-    statement_of,
-)
+from models.privacy.report import groups, prediction, words
+from models.privacy.report.groups import Clusters, CountSource, GroupPlan
+from models.privacy.report.ledger import LedgerEntry
+from models.privacy.report.ledger import facts as ledger_facts
+from models.privacy.report.released import CorpusTotals, PrivacyReport
 from models.privacy.report.restricted import BatchEpsilon, ExPostLosses, GroupContexts, RestrictedReport
 
 
@@ -78,63 +72,84 @@ def build_privacy_report(
             'Expected one group for each centre that a label keeps, in their order, or no cluster at all, '
             f'got groups={len(plan)}, kept centres={len(kept)}. Pass the plan and its clustering.'
         )
-    mechanism = dataclasses.asdict(params)
-    _check_settings(settings, mechanism)
+    method = prediction.facts(params)
+    _check_settings(settings, method.settings)
 
-    statement = statement_of(params.is_ex_post, clusters)
-    stages = words.stages(params, noisy_counts_rho, clusters)
+    of_groups = groups.facts(noisy_counts_rho, clusters)
+    together = (*method.parts, method.decoding)
+    weakest = facts.weakest((*of_groups, *together))
+    is_priced = weakest.statement == 'differential privacy'
+    stages = tuple(stage for part in (*of_groups, *together) for stage in part.stages)
     costs = [stage.rho for stage in stages if stage.rho is not None]
-    is_priced = statement == 'differential privacy'
     rho_total = math.fsum(costs) if is_priced else None
     epsilon = None if rho_total is None else accounting.epsilon_from_rho(rho_total, delta)
+    has_figure = is_priced or (bool(costs) and weakest.statement != 'none')
+    costs_in_python = [method.reproduction, *(part.reproduction for part in of_groups)]
     units = declared_units
     source: CountSource | None = None if declared_units is None else 'declared'
     if units is None and all(counted):
         units, source = sum(group.noisy_count or 0 for group in plan), 'noisy'
-    one, many = words.unit_nouns(params)
+    declared = () if declared_units is None else (words.declared_units(method.unit_nouns[1]),)
+    one, many = method.unit_nouns
+    words_of_statement = weakest.statement_words
     return PrivacyReport(
         run_id=run_id,
-        statement=statement,
-        guarantee=words.guarantee(statement, epsilon, delta, math.fsum(costs), one),
-        unit_of_privacy=words.unit_of_privacy(params),
+        statement=weakest.statement,
+        guarantee=words.guarantee(weakest, epsilon, delta, math.fsum(costs), one),
+        unit_of_privacy=method.unit_of_privacy,
         epsilon=epsilon,
         delta=delta,
         epsilon_closed_form=None if rho_total is None else accounting.epsilon_closed_form(rho_total, delta),
         rho_total=rho_total,
-        rho_per_private_token=accounting.rho_per_private_token(params) if is_priced else None,
+        rho_per_private_token=method.rho_per_private_token if is_priced else None,
         delta_relation=(
-            words.delta_relation(delta, units, source, many)
-            if is_priced or (costs and statement == 'ex-post')
-            else f'δ = {format_exact(delta)} was set by the curator. No figure of this report goes with it.'
+            words.delta_relation(delta, units, source, many) if has_figure else words.no_figure(delta)
         ),
         units=units,
         units_source=source,
-        dp_setting=words.dp_setting(statement),
-        data_accesses=words.data_accesses(statement, ledger, one),
-        mechanism_output=(
-            'All tokens of all batches, in order, with where each example ends and how many of its tokens '
-            'are private and public'
-            + (
-                '; and the noisy counts, from which the plan of batches follows.'
-                if noisy_counts_rho or clusters
-                else '.'
-            )
+        dp_setting=words.dp_setting(weakest.statement),
+        data_accesses=words.data_accesses(weakest.statement, ledger, one),
+        mechanism_output=method.mechanism_output
+        + (
+            '; and the noisy counts, from which the plan of batches follows.'
+            if noisy_counts_rho or clusters
+            else '.'
         ),
         adjacency=f'Two datasets are neighbours if one is the other with one {one} added or removed.',
-        accounting=words.accounting_in_words(params, statement),
+        accounting=method.accounting if words_of_statement is None else words_of_statement.accounting,
         stages=stages,
-        sensitivities=words.sensitivities(params, noisy_counts_rho, clusters),
-        assumptions_enforced=words.assumptions_enforced(params, noisy_counts_rho, clusters),
-        assumptions_of_curator=words.assumptions_of_curator(params, declared_units, clusters, ledger),
-        limits=words.limits(params, statement),
+        sensitivities=tuple(row for part in (*together, *of_groups) for row in part.sensitivities),
+        assumptions_enforced=tuple(
+            row
+            for part in (method.contexts, *of_groups, *together, words.DURING_THE_RUN)
+            for row in part.assumptions_enforced
+        ),
+        assumptions_of_curator=tuple(
+            row
+            for part in (
+                words.BEFORE_THE_RUN,
+                *of_groups,
+                *declared,
+                method.contexts,
+                *together,
+                words.DURING_THE_RUN,
+                ledger_facts(ledger),
+            )
+            for row in part.assumptions_of_curator
+        ),
+        limits=words.limits(weakest, (method.contexts, *of_groups, *together), one),
         plan=plan,
         clusters=clusters,
         ledger=ledger,
         corpus=corpus,
-        mechanism=mechanism,
+        mechanism=method.settings,
         settings=dict(settings),
         versions=dict(versions),
-        reproduction=words.reproduction(params, statement, delta, noisy_counts_rho, clusters),
+        reproduction=(
+            words.reproduction([cost for cost in costs_in_python if cost is not None], delta)
+            if weakest.statement != 'none'
+            else ''
+        ),
     )
 
 

@@ -10,200 +10,17 @@ Sources: PP = Amin et al. 2024; CKS = Canonne, Kamath and Steinke 2020.
 
 import dataclasses
 import math
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
 
 from models.privacy import accounting
-from models.privacy.report import codec
+from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
+from models.privacy.report import codec, ledger, prediction
+from models.privacy.report.groups import Clusters, CountSource, GroupPlan
+from models.privacy.report.ledger import LedgerEntry
 
-Setting = str | int | float | bool | None
-CountSource = Literal['declared', 'noisy']
-CentersSource = Literal['public', 'k-means', 'dp-k-means']
-Statement = Literal['differential privacy', 'ex-post', 'none']
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RELEASABLE = 'Anyone may read this report.'
 RESEARCH_ONLY = 'Research only: never publish it or its corpus.'
-TOGETHER = 'Covered together: '
-# Relative slack of a budget: decimal numbers are not exact in binary.
-BUDGET_SLACK = 1e-12
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RhoStage:
-    """One paid release of the run.
-
-    Attributes:
-        name: Short name of the stage.
-        rho: Its zCDP cost; None where no bound holds in advance, or none at all.
-        explanation: What is paid for, in plain words.
-        formula: The cost in symbols.
-        numbers: The same formula with the run's numbers put in; empty where it has none.
-    """
-
-    name: str
-    rho: float | None
-    explanation: str
-    formula: str
-    numbers: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sensitivity:
-    """The most that one unit of privacy moves a quantity."""
-
-    quantity: str
-    value: float
-    formula: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GroupPlan:
-    """The public plan of one group: a label, or a label and a cluster.
-
-    Attributes:
-        label: The declared label; None where the run declares none.
-        cluster: Index of a centre that the label keeps; None without clusters.
-        batches: Planned batches; every one of them emits.
-        noisy_count: Released noisy count of the group's contexts (of its records, where
-            records share contexts without unit ids); None where the settings gave
-            `batches`.
-    """
-
-    label: str | None
-    cluster: int | None = None
-    batches: int
-    noisy_count: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CenterCounts:
-    """The released first histogram of one label (METHOD 3, steps 2 and 3).
-
-    Attributes:
-        label: The declared label; None where the run declares none.
-        kept: Ascending indices of the centres that the label keeps.
-        counts: Noisy count of the label's contexts nearest to each centre, all K of them.
-    """
-
-    label: str | None
-    kept: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Clusters:
-    """Where the clusters of a run come from, and what they cost. All of it is public.
-
-    Attributes:
-        source: 'public': k-means on a public corpus, free. 'dp-k-means': centres of the
-            private records, for `centers_rho`. 'k-means': centres of the private
-            records without noise, so that the run has no guarantee.
-        centers_rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
-        counts_rho: zCDP cost of `center_counts`.
-        embedder: Name of what embeds the texts.
-        embedder_fingerprint: SHA-256 of everything that determines its output.
-        centers_fingerprint: SHA-256 of the centres.
-        corpus_fingerprint: SHA-256 of the public texts that the centres were fitted on;
-            None for a private corpus.
-        corpus_texts: Number of those texts; None for a private corpus.
-        center_counts: One entry per declared label.
-    """
-
-    source: CentersSource
-    centers_rho: float
-    counts_rho: float
-    embedder: str
-    embedder_fingerprint: str
-    centers_fingerprint: str
-    corpus_fingerprint: str | None
-    corpus_texts: int | None
-    center_counts: tuple[CenterCounts, ...]
-
-    def __post_init__(self) -> None:
-        if (self.centers_rho > 0) != (self.source == 'dp-k-means') or not self.counts_rho > 0:
-            raise ValueError(
-                "Expected counts_rho > 0, and centers_rho > 0 for 'dp-k-means' alone, got "
-                f'source={self.source!r}, centers_rho={self.centers_rho!r}, counts_rho={self.counts_rho!r}. '
-                'Pass the costs that the accountant charged.'
-            )
-        public = self.source == 'public'
-        if (self.corpus_fingerprint is not None) != public or (self.corpus_texts is not None) != public:
-            raise ValueError(
-                'Expected the fingerprint and the number of texts of a public corpus, and of no other, got '
-                f'source={self.source!r}. Both are facts about the corpus: leave them out for a private one.'
-            )
-        if not self.center_counts or len({len(cells.counts) for cells in self.center_counts}) > 1:
-            raise ValueError(
-                f'Expected as many noisy counts for each label, got labels={len(self.center_counts)}. '
-                'Pass the clustering of the plan.'
-            )
-        for cells in self.center_counts:
-            if list(cells.kept) != sorted(set(cells.kept) & set(range(len(cells.counts)))):
-                raise ValueError(
-                    f'Expected kept to be ascending indices below {len(cells.counts)}, got '
-                    f'kept={cells.kept!r}. Pass the clustering of the plan.'
-                )
-
-    @property
-    def centers(self) -> int:
-        """Number K of centres."""
-        return len(self.center_counts[0].counts)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LedgerEntry:
-    """What the ledger says of a run: the runs on the dataset up to this one, and their sum.
-
-    A function of what was charged up to this run alone, so it stays the same whatever
-    is charged later, and a resumed run gives the same report. All of it is public.
-
-    Attributes:
-        dataset: Name under which the ledger keeps the records' budget.
-        run_number: Place of this run among those charged to the dataset, from 1.
-        rho_before: zCDP cost of all runs before it.
-        rho: That of this run.
-        rho_after: Their sum, which holds for all these runs together.
-        epsilon_after: The same at `delta`, by the optimal-α bound.
-        delta: The dataset's, which need not be that of the run.
-        rho_budget: What the dataset's runs might cost when this one was charged.
-        epsilon_budget: The budget as it was given, where it was given so; None otherwise.
-    """
-
-    dataset: str
-    run_number: int
-    rho_before: float
-    rho: float
-    rho_after: float
-    epsilon_after: float
-    delta: float
-    rho_budget: float
-    epsilon_budget: float | None
-
-    def __post_init__(self) -> None:
-        if self.run_number < 1 or (self.rho_before > 0) != (self.run_number > 1) or not self.rho > 0:
-            raise ValueError(
-                'Expected a first run with nothing before it, or a later one with a cost before it, got '
-                f'run_number={self.run_number!r}, rho_before={self.rho_before!r}, rho={self.rho!r}. '
-                'Take the entry from the ledger and do not edit it.'
-            )
-        epsilon = accounting.epsilon_from_rho(self.rho_after, self.delta)
-        if not (
-            math.isclose(self.rho_before + self.rho, self.rho_after, rel_tol=1e-9)
-            and math.isclose(epsilon, self.epsilon_after, rel_tol=1e-6)
-        ):
-            raise ValueError(
-                'Expected rho_after to be the sum and epsilon_after to follow from it, got '
-                f'rho_after={self.rho_after!r}, sum={self.rho_before + self.rho!r}, '
-                f'epsilon_after={self.epsilon_after!r}, computed={epsilon!r}. '
-                'Take the entry from the ledger and do not edit it.'
-            )
-        # Twice the slack: the sum is rounded here, and exact where the ledger decides.
-        if not self.rho_after <= self.rho_budget * (1 + 2 * BUDGET_SLACK):
-            raise ValueError(
-                f'Expected runs within their budget, got rho_after={self.rho_after!r}, '
-                f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,7 +63,8 @@ class PrivacyReport:
         units_source: Whether `units` was declared or is the sum of the noisy counts;
             the true number is never used.
         dp_setting: Who is trusted.
-        data_accesses: What the guarantee covers and what it does not.
+        data_accesses: What the guarantee covers and what it does not: first this run, then with
+            a ledger all runs together, then what is not covered.
         mechanism_output: What counts as the output.
         adjacency: The neighbouring relation.
         accounting: How costs add up.
@@ -483,7 +301,7 @@ class PrivacyReport:
 
     def __post_init__(self) -> None:
         costs = [stage.rho for stage in self.stages]
-        expected = statement_of(self.mechanism.get('aggregate') == 'median', self.clusters)
+        expected = self._expected_statement()
         totals = (self.epsilon, self.epsilon_closed_form, self.rho_total, self.rho_per_private_token)
         is_priced = expected == 'differential privacy'
         if (
@@ -525,15 +343,27 @@ class PrivacyReport:
         return RESEARCH_ONLY if self.statement == 'none' else RELEASABLE
 
     @property
+    def unit_noun(self) -> str:
+        """The unit of privacy as a noun: 'user' or 'record'."""
+        return prediction.unit_nouns(self.mechanism['unit'])[0]
+
+    @property
     def covered_together(self) -> str | None:
         """What holds of all runs on the same records up to this one; None without a ledger."""
-        found = [access for access in self.data_accesses if access.startswith(TOGETHER)]
-        return found[0][len(TOGETHER)].upper() + found[0][len(TOGETHER) + 1 :] if found else None
+        if self.ledger is None:
+            return None
+        sentence = ledger.guarantee_of_all_runs(self.ledger, self.unit_noun)
+        return sentence[0].upper() + sentence[1:]
 
     @property
     def not_covered(self) -> tuple[str, ...]:
         """The accesses of `data_accesses` that no figure of this report speaks of."""
-        return tuple(access for access in self.data_accesses if access.startswith('Not covered'))
+        return self.data_accesses[1 if self.ledger is None else 2 :]
+
+    def _expected_statement(self) -> Statement:
+        if self.clusters is not None and not self.clusters.has_guarantee:
+            return 'none'
+        return 'differential privacy' if prediction.has_price_in_advance(self.mechanism) else 'ex-post'
 
     def to_json(self) -> str:
         """The report as JSON text, keys in the order of the fields, newline at the end."""
@@ -549,44 +379,3 @@ class PrivacyReport:
                 one another.
         """
         return codec.from_json(cls, text, PRIVACY_REPORT_SCHEMA)
-
-
-class LabelTotals(typing.NamedTuple):
-    """The plan of one label, its clusters taken together.
-
-    Attributes:
-        label: The declared label; None where the run declares none.
-        groups: Its groups: 1, or its clusters.
-        batches: Their planned batches.
-        noisy_count: Sum of their noisy counts; None where the settings gave the batches.
-    """
-
-    label: str | None
-    groups: int
-    batches: int
-    noisy_count: int | None
-
-
-def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
-    """The plan summed over clusters, in the order of the labels."""
-    groups: dict[str | None, list[GroupPlan]] = {}
-    for group in plan:
-        groups.setdefault(group.label, []).append(group)
-    return tuple(
-        LabelTotals(
-            label,
-            len(members),
-            sum(group.batches for group in members),
-            None
-            if any(group.noisy_count is None for group in members)
-            else sum(group.noisy_count or 0 for group in members),
-        )
-        for label, members in groups.items()
-    )
-
-
-def statement_of(is_ex_post: bool, clusters: Clusters | None) -> Statement:
-    """Which of the three kinds of statement a run makes."""
-    if clusters is not None and clusters.source == 'k-means':
-        return 'none'
-    return 'ex-post' if is_ex_post else 'differential privacy'

@@ -5,8 +5,7 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.privacy import report
-from models.privacy.report import numbers
+from models.privacy import numbers, report
 
 
 def test_docstring_examples() -> None:

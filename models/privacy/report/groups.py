@@ -1,0 +1,257 @@
+"""The public groups of a run, by label and cluster: as types, and what they tell a report."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from models.privacy import counts
+from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords
+
+CountSource = Literal['declared', 'noisy']
+CentersSource = Literal['public', 'k-means', 'dp-k-means']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """The public plan of one group: a label, or a label and a cluster.
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        cluster: Index of a centre that the label keeps; None without clusters.
+        batches: Planned batches; every one of them emits.
+        noisy_count: Released noisy count of the group's contexts (of its records, where
+            records share contexts without unit ids); None where the settings gave
+            `batches`.
+    """
+
+    label: str | None
+    cluster: int | None = None
+    batches: int
+    noisy_count: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CenterCounts:
+    """The released first histogram of one label (METHOD 3, steps 2 and 3).
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        kept: Ascending indices of the centres that the label keeps.
+        counts: Noisy count of the label's contexts nearest to each centre, all K of them.
+    """
+
+    label: str | None
+    kept: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Where the clusters of a run come from, and what they cost. All of it is public.
+
+    Attributes:
+        source: 'public': k-means on a public corpus, free. 'dp-k-means': centres of the
+            private records, for `centers_rho`. 'k-means': centres of the private
+            records without noise, so that the run has no guarantee.
+        centers_rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
+        counts_rho: zCDP cost of `center_counts`.
+        embedder: Name of what embeds the texts.
+        embedder_fingerprint: SHA-256 of everything that determines its output.
+        centers_fingerprint: SHA-256 of the centres.
+        corpus_fingerprint: SHA-256 of the public texts that the centres were fitted on;
+            None for a private corpus.
+        corpus_texts: Number of those texts; None for a private corpus.
+        center_counts: One entry per declared label.
+    """
+
+    source: CentersSource
+    centers_rho: float
+    counts_rho: float
+    embedder: str
+    embedder_fingerprint: str
+    centers_fingerprint: str
+    corpus_fingerprint: str | None
+    corpus_texts: int | None
+    center_counts: tuple[CenterCounts, ...]
+
+    def __post_init__(self) -> None:
+        if (self.centers_rho > 0) != (self.source == 'dp-k-means') or not self.counts_rho > 0:
+            raise ValueError(
+                "Expected counts_rho > 0, and centers_rho > 0 for 'dp-k-means' alone, got "
+                f'source={self.source!r}, centers_rho={self.centers_rho!r}, counts_rho={self.counts_rho!r}. '
+                'Pass the costs that the accountant charged.'
+            )
+        public = self.source == 'public'
+        if (self.corpus_fingerprint is not None) != public or (self.corpus_texts is not None) != public:
+            raise ValueError(
+                'Expected the fingerprint and the number of texts of a public corpus, and of no other, got '
+                f'source={self.source!r}. Both are facts about the corpus: leave them out for a private one.'
+            )
+        if not self.center_counts or len({len(cells.counts) for cells in self.center_counts}) > 1:
+            raise ValueError(
+                f'Expected as many noisy counts for each label, got labels={len(self.center_counts)}. '
+                'Pass the clustering of the plan.'
+            )
+        for cells in self.center_counts:
+            if list(cells.kept) != sorted(set(cells.kept) & set(range(len(cells.counts)))):
+                raise ValueError(
+                    f'Expected kept to be ascending indices below {len(cells.counts)}, got '
+                    f'kept={cells.kept!r}. Pass the clustering of the plan.'
+                )
+
+    @property
+    def centers(self) -> int:
+        """Number K of centres."""
+        return len(self.center_counts[0].counts)
+
+    @property
+    def has_guarantee(self) -> bool:
+        """Whether anything bounds what the centres tell about the records."""
+        return self.source != 'k-means'
+
+
+class LabelTotals(typing.NamedTuple):
+    """The plan of one label, its clusters taken together.
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        groups: Its groups: 1, or its clusters.
+        batches: Their planned batches.
+        noisy_count: Sum of their noisy counts; None where the settings gave the batches.
+    """
+
+    label: str | None
+    groups: int
+    batches: int
+    noisy_count: int | None
+
+
+def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
+    """The plan summed over clusters, in the order of the labels."""
+    groups: dict[str | None, list[GroupPlan]] = {}
+    for group in plan:
+        groups.setdefault(group.label, []).append(group)
+    return tuple(
+        LabelTotals(
+            label,
+            len(members),
+            sum(group.batches for group in members),
+            None
+            if any(group.noisy_count is None for group in members)
+            else sum(group.noisy_count or 0 for group in members),
+        )
+        for label, members in groups.items()
+    )
+
+
+def facts(noisy_counts_rho: float, clusters: Clusters | None) -> tuple[Facts, ...]:
+    """What the groups tell, in the order of payment.
+
+    Args:
+        noisy_counts_rho: zCDP cost of the noisy counts that the batches follow from; 0
+            where the settings gave the batches.
+        clusters: Where the clusters come from; None without clusters.
+    """
+    parts = () if clusters is None else cluster_facts(clusters)
+    group = 'label' if clusters is None else 'cluster'
+    if not noisy_counts_rho:
+        plan = f'The number of batches of a {group} comes from the settings. {_EVERY_BATCH}'
+        return (*parts, Facts(assumptions_enforced=(plan,)))
+    counted = counts.facts(
+        noisy_counts_rho,
+        stage='Noisy counts',
+        cells='label' if clusters is None else 'label and cluster',
+        use='from which the plan of batches follows',
+        variable='noisy_counts',
+        meaning='the noisy counts',
+    )
+    plan = f'The number of batches of a {group} comes from its noisy count. {_EVERY_BATCH}'
+    return (*parts, dataclasses.replace(counted, assumptions_enforced=(plan,)))
+
+
+def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
+    """What the clusters tell, in the order of payment: their centres, and the counts per centre."""
+    centers = dataclasses.replace(
+        _SOURCES[clusters.source](clusters), assumptions_enforced=(_NEAREST,), sources=(_PAPER,)
+    )
+    return centers, counts.facts(
+        clusters.counts_rho,
+        stage='Noisy counts per centre',
+        cells='label and centre',
+        use='from which the centres that a label keeps follow',
+        variable='center_counts',
+        meaning='the noisy counts per centre',
+    )
+
+
+_PAPER = 'CL: Clustering improves differentially private inference, sections 4 and 5.'
+_EVERY_BATCH = 'Every planned batch emits, an empty one too.'
+_NEAREST = (
+    'The cluster of a record is the kept centre nearest to its embedding, a function of its own text '
+    'and of the centres; centres made with another embedder are refused.'
+)
+
+
+def _public_centers(_: Clusters) -> Facts:
+    return Facts(
+        assumptions_of_curator=(
+            'The corpus that the cluster centres were fitted on is public and was chosen without looking at '
+            'the records.',
+        )
+    )
+
+
+def _private_centers(clusters: Clusters) -> Facts:
+    return Facts(
+        stages=(
+            RhoStage(
+                name='Cluster centres',
+                rho=clusters.centers_rho,
+                explanation='k-means on the private records with Gaussian noise on its counts and sums.',
+                formula='set in advance',
+                numbers=f'{clusters.centers_rho:.6g}',
+            ),
+        ),
+        assumptions_of_curator=(
+            'The centres were fitted on these records once, on one embedding for each unit of privacy.',
+        ),
+        reproduction=Reproduction(
+            steps=(f'centers = {clusters.centers_rho!r}  # rho of the cluster centres',), cost='centers'
+        ),
+    )
+
+
+def _centers_without_noise(_: Clusters) -> Facts:
+    return Facts(
+        statement='none',
+        statement_words=StatementWords(
+            guarantee=(
+                'RESEARCH ONLY: no guarantee. The cluster centres were fitted on the private records without '
+                'noise, so ε is infinite: nothing bounds what the corpus or this report tells about one '
+                '{one}.'
+            ),
+            accounting=(
+                'None: the cost of the centres is infinite, and no sum with it bounds anything. The other '
+                'stages are listed with what they would cost by themselves, under given centres.'
+            ),
+            limits=('It protects no {one}: the centres of the clusters may reveal any of them.',),
+        ),
+        stages=(
+            RhoStage(
+                name='Cluster centres',
+                rho=None,
+                explanation='k-means on the private records without noise: no bound.',
+                formula='infinite',
+                numbers='',
+            ),
+        ),
+        assumptions_of_curator=('Nothing of this run is published: its centres show the private records.',),
+    )
+
+
+_SOURCES: dict[CentersSource, Callable[[Clusters], Facts]] = {
+    'public': _public_centers,
+    'dp-k-means': _private_centers,
+    'k-means': _centers_without_noise,
+}

@@ -1,0 +1,110 @@
+"""What the ledger says of a run: the runs on the same records so far, and what holds of them together."""
+
+import dataclasses
+import math
+
+from models.privacy import accounting
+from models.privacy.facts import Facts
+from models.privacy.numbers import format_exact, format_up
+
+# Relative slack of a budget: decimal numbers are not exact in binary.
+BUDGET_SLACK = 1e-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LedgerEntry:
+    """What the ledger says of a run: the runs on the dataset up to this one, and their sum.
+
+    A function of what was charged up to this run alone, so it stays the same whatever
+    is charged later, and a resumed run gives the same report. All of it is public.
+
+    Attributes:
+        dataset: Name under which the ledger keeps the records' budget.
+        run_number: Place of this run among those charged to the dataset, from 1.
+        rho_before: zCDP cost of all runs before it.
+        rho: That of this run.
+        rho_after: Their sum, which holds for all these runs together.
+        epsilon_after: The same at `delta`, by the optimal-α bound.
+        delta: The dataset's, which need not be that of the run.
+        rho_budget: What the dataset's runs might cost when this one was charged.
+        epsilon_budget: The budget as it was given, where it was given so; None otherwise.
+    """
+
+    dataset: str
+    run_number: int
+    rho_before: float
+    rho: float
+    rho_after: float
+    epsilon_after: float
+    delta: float
+    rho_budget: float
+    epsilon_budget: float | None
+
+    def __post_init__(self) -> None:
+        if self.run_number < 1 or (self.rho_before > 0) != (self.run_number > 1) or not self.rho > 0:
+            raise ValueError(
+                'Expected a first run with nothing before it, or a later one with a cost before it, got '
+                f'run_number={self.run_number!r}, rho_before={self.rho_before!r}, rho={self.rho!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        epsilon = accounting.epsilon_from_rho(self.rho_after, self.delta)
+        if not (
+            math.isclose(self.rho_before + self.rho, self.rho_after, rel_tol=1e-9)
+            and math.isclose(epsilon, self.epsilon_after, rel_tol=1e-6)
+        ):
+            raise ValueError(
+                'Expected rho_after to be the sum and epsilon_after to follow from it, got '
+                f'rho_after={self.rho_after!r}, sum={self.rho_before + self.rho!r}, '
+                f'epsilon_after={self.epsilon_after!r}, computed={epsilon!r}. '
+                'Take the entry from the ledger and do not edit it.'
+            )
+        # Twice the slack: the sum is rounded here, and exact where the ledger decides.
+        if not self.rho_after <= self.rho_budget * (1 + 2 * BUDGET_SLACK):
+            raise ValueError(
+                f'Expected runs within their budget, got rho_after={self.rho_after!r}, '
+                f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
+            )
+
+
+def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
+    """What holds of all runs on the dataset up to this one, in words; numbers rounded upwards.
+
+    Args:
+        ledger: The run's entry.
+        one: The unit of privacy, as a noun.
+    """
+    delta = format_exact(ledger.delta)
+    given = ledger.epsilon_budget
+    if given is None:
+        shown = format_up(accounting.epsilon_from_rho(ledger.rho_budget, ledger.delta))
+    else:
+        shown = format_exact(given)
+    budget = f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+    figures = (
+        f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence (ε = {format_up(ledger.epsilon_after)}, '
+        f'δ = {delta})-differentially private, under adding or removing any one {one}'
+    )
+    if ledger.run_number == 1:
+        return (
+            f"the first run on dataset '{ledger.dataset}' that the ledger has charged is this one, and is "
+            f'{figures}. The ledger starts no run past its budget of {budget}.'
+        )
+    # A sum that depends on outputs bounds nothing by itself; a budget set in advance does (README, 7).
+    return (
+        f"all {ledger.run_number:,} runs on dataset '{ledger.dataset}' that the ledger has charged up to and "
+        f'including this one are together {figures}, for all their outputs taken as one. Where the cost of a '
+        'run, or whether to start it, was decided by outputs of earlier ones, the budget bounds all of them '
+        f'in place of the sum: {budget}. The ledger starts no run past it.'
+    )
+
+
+def facts(ledger: LedgerEntry | None) -> Facts:
+    """What it takes that a run was charged to a ledger, or to none."""
+    return Facts(
+        assumptions_of_curator=(
+            'Runs on the same records share a budget that the curator keeps.'
+            if ledger is None
+            else 'Every run on these records is charged to the same ledger under the same name, '
+            f"'{ledger.dataset}'.",
+        )
+    )
