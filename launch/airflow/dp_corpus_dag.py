@@ -83,8 +83,58 @@ PARAMETERS = (
 # find everything in their image, and no samples of elements, which are records here.
 EXPERIMENTS = ('no_use_multiple_sdk_containers', 'disable_always_on_exception_sampling')
 OPTIONS = ('sdk_location=container', 'no_save_main_session=true', 'number_of_worker_harness_threads=1')
-# Whoever may trigger a run may choose what it generates, not whose records or which budget.
-FIXED = ('input', 'unit', 'unit_field', 'dataset', 'ledger', 'output', 'work_dir')
+# What the trigger form may change; every other setting is the TOML file's, and so is one that is new.
+# Whoever may trigger a run may choose what it generates, not whose records, which budget or which
+# files: a file of records that stood in the public prompt would be written out for free.
+FREE = (
+    'text_field',
+    'label_field',
+    'labels',
+    'record_id_field',
+    'records',
+    'max_record_bytes',
+    'keep_rejected',
+    'examples_per_context',
+    'epsilon',
+    'delta',
+    'batch_size',
+    'clip_bound',
+    'temperature',
+    'threshold',
+    'threshold_noise_scale',
+    'max_private_tokens',
+    'batches_per_label',
+    'count_rho',
+    'aggregate',
+    'clusters',
+    'clustering_rho',
+    'label_name',
+    'text_name',
+    'public_temperature',
+    'public_top_k',
+    'max_prompt_tokens',
+    'max_example_tokens',
+    'max_batch_tokens',
+    'dtype',
+    'micro_batch_size',
+    'run_id',
+    'shards',
+)
+# Settings that take a name or a path: the form offers the names alone. A path that stands in the TOML
+# file stays.
+CHOICES = {
+    'prompt': (
+        'pretrained',
+        'pretrained-json',
+        'instruction',
+        'instruction-pairs',
+        'instruction-phrase',
+        'instruction-json',
+    ),
+    'embedder': (None, 'tfidf', 'minilm', 'decoder'),  # None: none without clusters, tfidf with them
+}
+# Where the TOML file leaves a choice open.
+DEFAULTS = {'prompt': 'pretrained'}
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
@@ -115,13 +165,22 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
             f'Expected labels without commas, got labels={split} in config={str(path)!r}. '
             'Flags and templates separate labels by commas: call them something else.'
         )
-    return {name: entries.get(name) for name in PARAMETERS}
+    return {name: entries.get(name, DEFAULTS.get(name)) for name in PARAMETERS}
+
+
+def may_be(name: str, value: Any) -> bool:
+    """Whether the trigger form may give a setting this value."""
+    if name in CHOICES:
+        return SETTINGS[name] in CHOICES[name] and value in CHOICES[name]
+    return name in FREE
 
 
 def form_field(name: str, value: Any) -> Param:
     """The parameter of one setting in the trigger form."""
-    if name in FIXED:
+    if not may_be(name, value):
         return Param(value, const=value)
+    if name in CHOICES:
+        return Param(value, enum=list(CHOICES[name]))
     kinds = {bool: 'boolean', int: 'number', float: 'number', list: 'array'}
     return Param(value, type=['null', kinds.get(type(value), 'string')])
 
@@ -135,7 +194,9 @@ def run_name(params: Mapping[str, Any], dag_run: Any) -> str:
 def settings(params: Mapping[str, Any], dag_run: Any) -> dict[str, Any]:
     """What one run is given: the parameters, with names and folders of its own."""
     run_id = run_name(params, dag_run)
-    given = {name: params[name] for name in PARAMETERS if params[name] not in (None, '', [])}
+    # The form refuses another value already; here it would have no effect either.
+    chosen = {name: params[name] if may_be(name, params[name]) else SETTINGS[name] for name in PARAMETERS}
+    given = {name: value for name, value in chosen.items() if value not in (None, '', [])}
     given |= {name: f'{given[name].rstrip("/")}/{run_id}' for name in ('output', 'work_dir') if name in given}
     return given | {'run_id': run_id}
 
@@ -212,6 +273,7 @@ with DAG(
         'beam_options': beam_options,
         'run_name': run_name,
         'quoted': shlex.quote,
+        'fixed': SETTINGS,
     },
     tags=['differential privacy'],
 ):
@@ -240,8 +302,8 @@ with DAG(
     # The template's launcher does not wait for the job, so nothing has settled it yet.
     settle = BashOperator(
         task_id='settle',
-        bash_command='{{ var.value.dp_corpus_command }} ledger settle {{ quoted(params.dataset) }} '
-        '{{ quoted(run_name(params, dag_run)) }} --ledger={{ quoted(params.ledger) }}',
+        bash_command='{{ var.value.dp_corpus_command }} ledger settle {{ quoted(fixed.dataset) }} '
+        '{{ quoted(run_name(params, dag_run)) }} --ledger={{ quoted(fixed.ledger) }}',
         env=LEDGER_ENVIRONMENT,
         append_env=True,
         do_xcom_push=False,

@@ -18,7 +18,7 @@ from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from pipeline import job
 from pipeline import main as command_line
-from pipeline.config import JobConfig, read_config
+from pipeline.config import PROMPT_PRESETS, JobConfig, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -82,7 +82,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return ask_airflow(tmp_path_factory.mktemp('home'), FOLDER, 'dataflow', NIGHT)
 
 
-def tuple_of(name: str) -> tuple[str, ...]:
+def constant_of(name: str) -> Any:
     """A constant of the DAG's module, from its syntax tree: Airflow is not of this environment."""
     tree = ast.parse((FOLDER / 'dp_corpus_dag.py').read_text())
     (value,) = [
@@ -104,11 +104,32 @@ def given_to(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 def test_every_setting_is_forwarded() -> None:
-    assert tuple_of('PARAMETERS') == tuple(field.name for field in dataclasses.fields(JobConfig))
+    assert constant_of('PARAMETERS') == tuple(field.name for field in dataclasses.fields(JobConfig))
+
+
+def fixed() -> set[str]:
+    """The settings that are the TOML file's alone."""
+    return set(constant_of('PARAMETERS')) - set(constant_of('FREE')) - set(constant_of('CHOICES'))
 
 
 def test_what_decides_the_records_and_the_budget_is_fixed() -> None:
-    assert set(tuple_of('FIXED')) >= {'input', 'dataset', 'ledger', 'unit', 'output', 'work_dir'}
+    assert fixed() >= {'input', 'dataset', 'ledger', 'unit', 'unit_field', 'output', 'work_dir'}
+
+
+@pytest.mark.parametrize('name', sorted(path_settings()))
+def test_a_setting_that_may_name_a_path_is_fixed_or_one_of_known_names(name: str) -> None:
+    assert name not in constant_of('FREE')
+    choices = constant_of('CHOICES').get(name, ())
+    assert not any(choice and re.search(r'[/.]', choice) for choice in choices)
+
+
+def test_the_known_names_are_those_of_the_job() -> None:
+    choices = constant_of('CHOICES')
+    assert set(choices) == {'prompt', 'embedder'}
+    assert choices['prompt'] == PROMPT_PRESETS
+    assert choices['embedder'] == (None, *job.EMBEDDERS)
+    defaults = {field.name: field.default for field in dataclasses.fields(JobConfig)}
+    assert constant_of('DEFAULTS') == {'prompt': defaults['prompt']}
 
 
 def test_the_dag_knows_the_exit_code_of_a_spent_budget() -> None:
@@ -123,8 +144,8 @@ def test_dataflow_gets_the_options_of_the_profiles() -> None:
         temp_location='gs://hospital/tmp',
     )
     options = profiles.beam_options(profiles.PROFILES['nvidia-l4'], place)
-    assert tuple_of('EXPERIMENTS') == options['experiments']
-    for option in tuple_of('OPTIONS'):
+    assert constant_of('EXPERIMENTS') == options['experiments']
+    for option in constant_of('OPTIONS'):
         name, _, value = option.partition('=')
         assert str(options[name]).lower() == value
 
@@ -132,7 +153,7 @@ def test_dataflow_gets_the_options_of_the_profiles() -> None:
 def test_the_example_settings_are_accepted() -> None:
     config = read_config(str(FOLDER / 'dp_corpus.toml'), {})
     assert config.dataset is not None
-    assert set(tomllib.loads((FOLDER / 'dp_corpus.toml').read_text())) <= set(tuple_of('PARAMETERS'))
+    assert set(tomllib.loads((FOLDER / 'dp_corpus.toml').read_text())) <= set(constant_of('PARAMETERS'))
 
 
 @needs_airflow
@@ -154,9 +175,30 @@ def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:
 
 @needs_airflow
 def test_the_trigger_form_cannot_change_records_or_budget(night: dict[str, Any]) -> None:
-    assert set(night['params']) == {'engine', *tuple_of('PARAMETERS')}
-    assert all(night['refused'][name] for name in ('engine', *tuple_of('FIXED')))
+    assert set(night['params']) == {'engine', *constant_of('PARAMETERS')}
+    assert all(night['refused'][name] for name in ('engine', *fixed()))
     assert not night['refused']['label_name']
+
+
+@needs_airflow
+def test_the_trigger_form_takes_no_path(night: dict[str, Any]) -> None:
+    """Over all settings: a new one that takes any text is refused until somebody says otherwise."""
+    assert path_settings() - set(night['refused_paths']) == set()
+    assert tuple(night['choices']['prompt']) == PROMPT_PRESETS
+    forced, _ = given_to(night['forced'])
+    assert {name for name, value in forced.items() if 'visits/2026.jsonl' in value} & path_settings() == set()
+    assert forced['ledger'] == night['params']['ledger'] and forced['prompt'] == 'pretrained'
+
+
+@needs_airflow
+def test_a_prompt_file_of_the_deployer_stays(tmp_path: pathlib.Path) -> None:
+    folder = dag_folder(tmp_path, epsilon=1.0)
+    with open(folder / 'dp_corpus.toml', 'a') as file:
+        file.write('prompt = "/prompts/visits.toml"\n')
+    answer = ask_airflow(tmp_path, folder, 'flink', NIGHT)
+    assert answer['choices']['prompt'] is None and 'prompt' in answer['refused_paths']
+    asked, _ = given_to(answer['tasks']['ask_budget']['rendered']['bash_command'])
+    assert asked['prompt'] == '/prompts/visits.toml'
 
 
 @needs_airflow
@@ -178,7 +220,7 @@ def test_the_template_takes_what_it_is_given(night: dict[str, Any]) -> None:
         assert all(re.fullmatch(regex, value) for regex in known[name].get('regexes', ()))
     assert {name for name, entry in known.items() if not entry['isOptional']} <= set(body['parameters'])
     experiments = body['environment']['additionalExperiments']
-    assert experiments == [*tuple_of('EXPERIMENTS'), 'upload_graph']
+    assert experiments == [*constant_of('EXPERIMENTS'), 'upload_graph']
     assert body['environment']['tempLocation'] == 'gs://hospital/tmp'
     assert re.fullmatch(r'[a-z]([-a-z0-9]*[a-z0-9])?', body['jobName'])
 

@@ -19,6 +19,8 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.definitions.param import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor, VariableAccessor
 
+# What nobody may bring into a run through the trigger form.
+PATH = 'gs://hospital-notes/visits/2026.jsonl'
 RUN_AFTER = datetime.datetime(2026, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
 
 
@@ -81,6 +83,12 @@ def main(folder: str, engine: str, logical_date: str, task_id: str | None = None
         'max_active_runs': dag.max_active_runs,
         'params': dag.params.dump(),
         'refused': {name: refuses(dag, name, 'another') for name in dag.params},
+        'refused_paths': [name for name in dag.params if refuses(dag, name, PATH)],
+        'choices': {name: dag.params.get_param(name).schema.get('enum') for name in dag.params},
+        # As if the form had let everything through.
+        'forced': dag.user_defined_macros['flags'](
+            dict.fromkeys(dag.params, PATH) | {'run_id': None}, context['dag_run']
+        ),
         'choice': dag.get_task('choose_engine').python_callable(context['params']),
         'tasks': tasks,
     }
