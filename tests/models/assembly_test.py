@@ -13,6 +13,7 @@ import pytest
 from models import assembly, prompts, records
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
+from tests.samples import batch
 
 ROOT = pathlib.Path(__file__).parents[2]
 BUNDLED = ROOT / 'models' / 'bundled'
@@ -34,17 +35,10 @@ SETTINGS = assembly.GeneratorSettings(
 )
 
 
-def _batch(*texts: tuple[str, ...]) -> records.Batch:
-    return records.Batch(
-        batch_id=records.BatchId(group=0, index=3),
-        label='sports',
-        contexts=tuple(
-            records.Context(context_hash=bytes([number]) * 16, texts=two) for number, two in enumerate(texts)
-        ),
-    )
-
-
-BATCH = _batch(('The team won the cup.', 'A late goal decided it.'), ('She ran 10 km.',), ('They lost.',))
+BATCH = batch(
+    [('The team won the cup.', 'A late goal decided it.'), ('She ran 10 km.',), ('They lost.',)], index=3
+)
+EMPTY = batch([], index=3)
 
 
 def test_settings_survive_pickling_without_weights_or_tokenizer() -> None:
@@ -117,7 +111,7 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     )
     assert {(e.batch_id, e.label) for e in examples} == {('0000-000003', 'sports')}
     assert [e.index_in_batch for e in examples] == list(range(len(examples)))
-    assert [e.text for e in generator.generate(_batch(), key).examples] != [e.text for e in examples]
+    assert [e.text for e in generator.generate(EMPTY, key).examples] != [e.text for e in examples]
     # A generator keeps nothing of the batch.
     assert not any(isinstance(value, records.Context | records.Batch) for value in vars(generator).values())
 

@@ -16,19 +16,11 @@ from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
 from tests import oracles
+from tests.samples import CLUSTERED, PLAN, SECRET, in_clusters
 
-SECRET = bytes(range(32))
 KEY = RunKey(SECRET)
 MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 3), ('user', 1), ('user', 2)]
 SLOTS = 4
-PLAN = BatchPlan(labels=('a', 'b'), batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
-CLUSTERED = BatchPlan(
-    labels=('a', 'b'),
-    batches_per_group=(3, 2, 1, 4),
-    noisy_counts=(30, 20, -1, 40),
-    contexts_rho=0.0025,
-    clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
-)
 PLANS = pytest.mark.parametrize('plan', [PLAN, CLUSTERED], ids=['labels', 'clusters'])
 
 # Few values, so that duplicates, shared units and shared texts are common.
@@ -42,19 +34,6 @@ RECORDS = st.lists(
     ),
     max_size=25,
 )
-
-
-def in_clusters(records: list[Record], plan: BatchPlan) -> list[Record]:
-    """The records in kept clusters of their labels, chosen by their texts alone as `Recluster` does."""
-    if plan.clustering is None:
-        return records
-    kept = dict(zip(plan.labels, plan.clustering.kept, strict=True))
-    return [
-        dataclasses.replace(record, cluster=kept[record.label][sum(map(ord, record.text)) % 2])
-        if record.label in kept
-        else record
-        for record in records
-    ]
 
 
 def assign(records: list[Record], plan: BatchPlan, unit: Unit, k: int) -> list[Batch]:

@@ -2,8 +2,8 @@
 
 import collections
 import dataclasses
+import functools
 import html.parser
-import io
 import json
 import math
 import os
@@ -14,11 +14,11 @@ import typing
 
 import numpy as np
 import pytest
-import rich.console
 
 from models.clustering.centers import Centers
 from models.privacy import accounting, report
 from pipeline import clusters
+from tests.samples import on_terminal
 
 DELTA = 1e-6
 TOPICS = 6
@@ -253,9 +253,7 @@ def test_the_picture_has_a_step_for_each_cluster(comparison: clusters.ClusterCom
 
 
 def test_the_terminal_says_first_that_it_is_restricted(comparison: clusters.ClusterComparison) -> None:
-    written = io.StringIO()
-    clusters.render_terminal(comparison, rich.console.Console(file=written, width=100))
-    text = written.getvalue()
+    text = on_terminal(functools.partial(clusters.render_terminal, comparison), 100)
     assert text.startswith(report.RESTRICTED)
     for row in comparison.rows:
         line = next(line for line in text.splitlines() if line.strip().startswith(row.method + '  '))

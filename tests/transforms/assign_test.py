@@ -21,21 +21,11 @@ from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
 from tests import oracles
+from tests.samples import CLUSTERED, LABELS, MODES, PLAN, SECRET, in_clusters, keep_batch, pipeline
 from transforms import assign, durable, read
 
-SECRET = bytes(range(32))
-LABELS = ('a', 'b')
-PLAN = BatchPlan(labels=LABELS, batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
 CENTERS = 3
-CLUSTERED = BatchPlan(
-    labels=LABELS,
-    batches_per_group=(3, 2, 1, 4),
-    noisy_counts=(30, 20, -1, 40),
-    contexts_rho=0.0025,
-    clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
-)
 SLOTS = 4
-MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
 
 
 @pytest.fixture
@@ -58,29 +48,6 @@ def some_records(number: int = 60) -> list[Record]:
     ]
 
 
-def in_clusters(records: list[Record]) -> list[Record]:
-    """The records in kept clusters of their labels, chosen by their texts alone as `Recluster` does."""
-    kept = dict(zip(LABELS, CLUSTERED.clustering.kept, strict=True))
-    return [
-        dataclasses.replace(record, cluster=kept[record.label][sum(map(ord, record.text)) % 2])
-        if record.label in kept
-        else record
-        for record in records
-    ]
-
-
-def pipeline(*flags: str) -> beam.Pipeline:
-    return beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner', *flags]))
-
-
-def keep(batch: Batch, folder: pathlib.Path) -> None:
-    """Writes a batch down; fails when a repeated bundle holds another batch of that name."""
-    path = folder / str(batch.batch_id)
-    data = pickle.dumps(batch)
-    assert not path.exists() or path.read_bytes() == data
-    path.write_bytes(data)
-
-
 def run(
     records: list[Record], work_dir: str, unit: Unit, k: int, *,
     plan: BatchPlan = PLAN, text_limit: int | None = None, flags: tuple[str, ...] = (),
@@ -95,7 +62,7 @@ def run(
             | assign.AssignBatches(plan, work_dir, SLOTS, unit, k, text_limit)
         )
         assert batches.element_type is Batch
-        batches | beam.Map(keep, folder)
+        batches | beam.Map(keep_batch, str(folder))
         names = batches | beam.Map(lambda batch: batch.batch_id)
         util.assert_that(names, util.equal_to(list(plan.batch_ids())))
     return [pickle.loads(path.read_bytes()) for path in sorted(folder.iterdir())]
@@ -119,7 +86,7 @@ def test_batches_equal_the_slow_twin_whatever_the_order(work_dir: str, unit: Uni
 def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
     work_dir: str, unit: Unit, k: int
 ) -> None:
-    records = in_clusters(some_records())
+    records = in_clusters(some_records(), CLUSTERED)
     expected = oracles.batches(records, CLUSTERED, SECRET, unit=unit, k=k, slots=SLOTS)
     assert sum(len(batch.contexts) > 0 for batch in expected) > 5
     assert run(records, work_dir, unit, k, plan=CLUSTERED) == expected
@@ -213,7 +180,7 @@ def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int
         with pipeline() as p:
             read_records, _ = p | read.ReadRecords(f'{folder}/*.jsonl', rules)
             batches = read_records | assign.AssignBatches(PLAN, work_dir, SLOTS, unit, k)
-            batches | beam.Map(keep, out)
+            batches | beam.Map(keep_batch, out)
         found.append([path.read_bytes() for path in sorted(out.iterdir())])
     assert found[0] == found[1]
     expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
@@ -298,7 +265,7 @@ def test_contexts_are_counted_per_label(work_dir: str, unit: Unit, number: int) 
 @pytest.mark.parametrize('unit', ['example', 'user'])
 @pytest.mark.parametrize('number', [0, 60])
 def test_contexts_are_counted_per_label_and_cluster(work_dir: str, unit: Unit, number: int) -> None:
-    records = in_clusters(some_records(number)) if number else []
+    records = in_clusters(some_records(number), CLUSTERED) if number else []
     expected = oracles.histogram(records, LABELS, range(CENTERS), SECRET, unit=unit)
     with pipeline() as p:
         true_counts = p | beam.Create(records) | assign.CountContexts(LABELS, work_dir, unit, CENTERS)
@@ -340,7 +307,7 @@ def test_any_unit_more_moves_one_cell_by_one(unit: Unit, centers: int | None) ->
         for joining in pairs if unit == 'user' else [[record] for record in possible]:
             joined = [*held, *(dataclasses.replace(record, unit='new') for record in joining)]
             if centers:
-                held, joined = in_clusters(held), in_clusters(joined)
+                held, joined = in_clusters(held, CLUSTERED), in_clusters(joined, CLUSTERED)
             before, after = count_cells(held, unit, centers), count_cells(joined, unit, centers)
             assert after == oracles.histogram(joined, LABELS, clusters, SECRET, unit=unit)
             moved = [new - old for old, new in zip(before, after, strict=True) if new != old]

@@ -16,7 +16,6 @@ import hypothesis
 import numpy as np
 import pytest
 from apache_beam import coders
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 from hypothesis import strategies as st
 
@@ -28,15 +27,13 @@ from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
 from tests import oracles
+from tests.samples import LABELS, MODES, SECRET, keep_batch, pipeline
 from transforms import assign, cluster, read
 from transforms.durable import ERRORS_FOLDER
 
-SECRET = bytes(range(32))
-LABELS = ('a', 'b')
 LETTERS = 'pqrst'
 SLOTS = 4
 KEPT = 2
-MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
 FLAGS = {
     'one worker': ('--runner=FnApiRunner',),
     'two workers': (
@@ -156,10 +153,6 @@ def slow_clusters(records: list[Record], kept: dict[str, Sequence[int]]) -> list
     ]
 
 
-def pipeline(*flags: str) -> beam.Pipeline:
-    return beam.Pipeline(options=PipelineOptions(list(flags or FLAGS['one worker'])))
-
-
 # --- Functions -------------------------------------------------------------------
 
 
@@ -232,13 +225,6 @@ def test_a_record_shows_neither_embedding_nor_cluster() -> None:
 # --- The whole stage -------------------------------------------------------------
 
 
-def keep(batch: Batch, folder: str) -> None:
-    """Writes a batch down; fails when a repeated bundle holds another batch of that name."""
-    path, data = pathlib.Path(folder, str(batch.batch_id)), pickle.dumps(batch)
-    assert not path.exists() or path.read_bytes() == data
-    path.write_bytes(data)
-
-
 def run(
     records: list[Record], work_dir: str, unit: Unit, k: int, *, rho: float, flags: tuple[str, ...] = ()
 ) -> tuple[Clustering, BatchPlan, list[Batch]]:
@@ -261,7 +247,7 @@ def run(
             | assign.DrawPlan(plan_path, LABELS, rho, SLOTS, unit, k, clustering)
         )
         batches = clustered | assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
-        batches | beam.Map(keep, out)
+        batches | beam.Map(keep_batch, out)
     found = [pickle.loads(path.read_bytes()) for path in sorted(pathlib.Path(out).iterdir())]
     return cluster.read_clustering(clustering_path), assign.read_plan(plan_path), found
 

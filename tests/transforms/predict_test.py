@@ -9,7 +9,6 @@ from concurrent import futures
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 
 from models import prompts
@@ -18,6 +17,7 @@ from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, SyntheticExample
+from tests.samples import pipeline
 from transforms import predict
 from transforms.durable import ERRORS_FOLDER
 
@@ -50,10 +50,6 @@ def work_dir(tmp_path: pathlib.Path) -> str:
         (tmp_path / folder).mkdir()
     RunKey(bytes(32)).write(tmp_path / 'run.key')
     return str(tmp_path)
-
-
-def pipeline(*flags: str) -> beam.Pipeline:
-    return beam.Pipeline(options=PipelineOptions([*flags] or ['--runner=FnApiRunner']))
 
 
 # --- Files -----------------------------------------------------------------------

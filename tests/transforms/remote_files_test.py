@@ -27,7 +27,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
 from pipeline import job
-from pipeline.config import BUNDLED, JobConfig
+from pipeline.config import JobConfig
+from tests.samples import needs_model
 from transforms import durable
 
 pytest.importorskip(
@@ -215,11 +216,6 @@ def records() -> bytes:
         for index in range(24)
     ]
     return b''.join(json.dumps(row).encode() + b'\n' for row in rows)
-
-
-needs_model = pytest.mark.skipif(
-    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
-)
 
 
 @pytest.fixture(scope='module')

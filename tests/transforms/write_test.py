@@ -11,13 +11,13 @@ import datasets
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 
 from models.batching import BatchPlan
 from models.privacy.ex_post import BatchLoss
 from models.privacy.report import CorpusTotals
 from models.records import Batch, BatchId, Context, SyntheticExample
+from tests.samples import pipeline
 from transforms import write
 from transforms.read import Reason, Rejection
 
@@ -39,10 +39,6 @@ def some_examples() -> list[SyntheticExample]:
         for batch_id in PLAN.batch_ids()
         for index in range(2)
     ]
-
-
-def pipeline() -> beam.Pipeline:
-    return beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
 
 
 # --- One shard -------------------------------------------------------------------

@@ -4,8 +4,6 @@ Nothing is sent anywhere: the job is written to a local file, as for a classic t
 """
 
 import base64
-import bz2
-import contextlib
 import dataclasses
 import json
 import os
@@ -28,6 +26,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from launch.dataflow import commands, profiles
 from pipeline import job, main
 from pipeline.config import BUNDLED, JobConfig
+from tests.samples import unpacked, write_rows
 from transforms.durable import RUN_KEY
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -77,28 +76,12 @@ class Built:
         return pool
 
 
-def unpacked(data: bytes) -> bytes:
-    """The bytes, and those that Beam packed into them: base64 of compressed pickles."""
-    parts = [data]
-    for found in re.findall(rb'[A-Za-z0-9+/]{40,}={0,2}', data):
-        for cut in range(4):
-            with contextlib.suppress(ValueError):
-                raw = base64.b64decode(found[cut:] + b'=' * (-len(found[cut:]) % 4))
-                parts.append(raw)
-                for decompress in (bz2.decompress, zlib.decompress):
-                    with contextlib.suppress(OSError, ValueError, zlib.error):
-                        parts.append(decompress(raw))
-    return b'\0'.join(parts)
-
-
 def records(folder: pathlib.Path) -> str:
     rows = [
         {'id': f'{CANARY}-{index}', 'text': f'{CANARY} writes {index}.', 'label': 'Billing'}
         for index in range(8)
     ]
-    path = folder / 'in.jsonl'
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-    return str(path)
+    return write_rows(folder / 'in.jsonl', rows)
 
 
 def flags(folder: pathlib.Path, **more: str) -> list[str]:

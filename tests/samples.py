@@ -1,0 +1,159 @@
+"""What tests of several rooms are made of: plans, batches, pipelines, processes and screens.
+
+Heavy libraries are imported where they are used, so that a test of plain functions stays quick.
+"""
+
+import base64
+import bz2
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import typing
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pytest
+
+from models.batching import BatchPlan, Clustering
+from models.privacy.params import Unit
+from models.records import Batch, BatchId, Context, Record
+
+if typing.TYPE_CHECKING:
+    import apache_beam as beam
+    import rich.console
+
+    from models.privacy.params import MechanismParams
+    from models.privacy.randomness import BatchDraws
+
+ROOT = pathlib.Path(__file__).parents[1]
+needs_model = pytest.mark.skipif(
+    not (ROOT / 'models' / 'bundled' / 'checkpoint').exists(),
+    reason='the bundled model has no checkpoint: train it first',
+)
+
+# --- Records, plans and batches --------------------------------------------------
+
+SECRET = bytes(range(32))  # of a run key
+LABELS = ('a', 'b')
+PLAN = BatchPlan(labels=LABELS, batches_per_group=(3, 2), noisy_counts=None, contexts_rho=0.0)
+CLUSTERED = BatchPlan(
+    labels=LABELS,
+    batches_per_group=(3, 2, 1, 4),
+    noisy_counts=(30, 20, -1, 40),
+    contexts_rho=0.0025,
+    clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
+)
+# Units of privacy, with the examples of a context.
+MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
+
+
+def in_clusters(records: list[Record], plan: BatchPlan) -> list[Record]:
+    """The records in kept clusters of their labels, chosen by their texts alone as `Recluster` does."""
+    if plan.clustering is None:
+        return records
+    kept = dict(zip(plan.labels, plan.clustering.kept, strict=True))
+    return [
+        dataclasses.replace(record, cluster=kept[record.label][sum(map(ord, record.text)) % 2])
+        if record.label in kept
+        else record
+        for record in records
+    ]
+
+
+def contexts(texts: Sequence[str | tuple[str, ...]]) -> tuple[Context, ...]:
+    """One context for each text, or for each tuple of texts."""
+    return tuple(
+        Context(context_hash=bytes([number]) * 16, texts=(text,) if isinstance(text, str) else text)
+        for number, text in enumerate(texts)
+    )
+
+
+def batch(texts: Sequence[str | tuple[str, ...]], *, label: str | None = 'sports', index: int = 0) -> Batch:
+    return Batch(batch_id=BatchId(group=0, index=index), label=label, contexts=contexts(texts))
+
+
+def batch_draws(
+    params: 'MechanismParams', levels: int, *, run_id: str = 'run', batch_id: str = '0000-000000'
+) -> 'BatchDraws':
+    """A batch's randomness under the key of `SECRET`."""
+    from models.privacy import randomness
+
+    return randomness.batch_draws(
+        randomness.RunKey(SECRET),
+        run_id,
+        batch_id,
+        max_private_tokens=params.max_private_tokens,
+        max_batch_tokens=params.max_batch_tokens,
+        threshold_noise_scale=params.threshold_noise_scale,
+        levels=levels,
+    )
+
+
+def write_rows(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> str:
+    """Writes JSON lines; the file's path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+    return str(path)
+
+
+# --- Pipelines -------------------------------------------------------------------
+
+
+def pipeline(*flags: str) -> 'beam.Pipeline':
+    """A pipeline with these flags; on Beam's portable in-process runner where they name none."""
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    runner = () if any(flag.startswith('--runner=') for flag in flags) else ('--runner=FnApiRunner',)
+    return beam.Pipeline(options=PipelineOptions([*runner, *flags]))
+
+
+def keep_batch(batch: Batch, folder: str) -> None:
+    """Writes a batch down; fails when a repeated bundle holds another batch of that name."""
+    path, data = pathlib.Path(folder, str(batch.batch_id)), pickle.dumps(batch)
+    assert not path.exists() or path.read_bytes() == data
+    path.write_bytes(data)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The bytes, and those that Beam packed into them: base64 of compressed pickles."""
+    parts = [data]
+    for found in re.findall(rb'[A-Za-z0-9+/]{40,}={0,2}', data):
+        for cut in range(4):
+            with contextlib.suppress(ValueError):
+                raw = base64.b64decode(found[cut:] + b'=' * (-len(found[cut:]) % 4))
+                parts.append(raw)
+                for decompress in (bz2.decompress, zlib.decompress):
+                    with contextlib.suppress(OSError, ValueError, zlib.error):
+                        parts.append(decompress(raw))
+    return b'\0'.join(parts)
+
+
+# --- Processes and screens -------------------------------------------------------
+
+
+def dp_corpus(*arguments: str, python: tuple[str, ...] = ()) -> 'subprocess.CompletedProcess[str]':
+    """The command line in a process of its own; `python` are flags of the interpreter."""
+    command = [sys.executable, *python, '-m', 'pipeline.main', *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+def assert_import_leaves(module: str, *heavy: str) -> None:
+    """Fails if importing the module, in a process of its own, imports one of the heavy ones."""
+    code = f'import sys, {module}; found = {set(heavy)!r} & sys.modules.keys(); assert not found, found'
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=120, cwd=ROOT)
+
+
+def on_terminal(render: Callable[['rich.console.Console'], object], width: int) -> str:
+    """What a function writes to a terminal that is no terminal: the text without control characters."""
+    import rich.console
+
+    screen = io.StringIO()
+    render(rich.console.Console(file=screen, width=width, force_terminal=False))
+    return screen.getvalue()
