@@ -165,11 +165,11 @@ def leave_one_out(
         ValueError: No input, a missing column, or a prompt that does not fit.
         FileNotFoundError: No input file.
     """
-    from pipeline import job
+    from pipeline.run.settings import generator_settings
 
     if config.input is None:
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
-    settings = job.generator_settings(config)
+    settings = generator_settings(config)
     params = settings.params
     cap = min(params.max_private_tokens, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(
@@ -227,8 +227,8 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
 
     The same functions as in a run decide where a record goes; only Beam is left out.
     """
-    from pipeline import job
-    from transforms import assign, cluster
+    from pipeline.run import settings
+    from transforms import assign, cluster, run_files
 
     records = list(_records(config))
     labels, params = config.label_values, config.params()
@@ -236,14 +236,14 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
     with tempfile.TemporaryDirectory() as folder:
         if config.clusters is not None:
             centers_rho, rho = counts.split_rho(config.resolved_clustering_rho)
-            clusterer = job.cluster_settings(config).build()
+            clusterer = settings.cluster_settings(config).build()
             centers = clusterer.centers.count
             records = cluster.embed_records(
-                records, clusterer.embedder.embed, clusterer.centers, job.text_limit(config)
+                records, clusterer.embedder.embed, clusterer.centers, settings.text_limit(config)
             )
             clustering = cluster.draw_clustering(
                 _true_counts(audit.placements(records, labels, params, key), labels, centers),
-                os.path.join(folder, job.CLUSTERING),
+                os.path.join(folder, run_files.CLUSTERING),
                 labels=labels,
                 centers=centers,
                 kept=config.clusters,
@@ -252,12 +252,12 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
             records = cluster.recluster(records, clusterer.centers, labels, clustering)
         placed = audit.placements(records, labels, params, key)
         if config.batches_per_label is not None:
-            plan = job.configured_plan(config)
+            plan = settings.configured_plan(config)
         else:
             records_per_count = params.examples_per_context if params.unit == 'example' else 1
             plan = assign.draw_plan(
                 _true_counts(placed, labels, centers),
-                os.path.join(folder, job.PLAN),
+                os.path.join(folder, run_files.PLAN),
                 labels=labels,
                 rho=rho,
                 contexts_per_batch=params.batch_size * records_per_count,
@@ -268,10 +268,10 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
 
 def _records(config: JobConfig) -> Iterator[Record]:
     """The records of all input files; rows that are none are left out."""
-    from pipeline import job
+    from pipeline.run.settings import record_rules
     from transforms import read
 
-    rules = job.record_rules(config)
+    rules = record_rules(config)
     for path in read.check_input(str(config.input), rules.fields):
         for piece in read.split_file(path):
             yield from (found for found in read.read_piece(piece, rules) if isinstance(found, Record))
@@ -310,11 +310,11 @@ def reconstruction(
     Raises:
         ValueError: `keys` is out of range, or the prompt does not fit.
     """
-    from pipeline import job
+    from pipeline.run.settings import generator_settings
 
     sets = audit.draw_keys(keys, seed)
     run_key = RunKey(hashlib.sha256(f'reconstruction audit, seed {seed}'.encode()).digest())
-    settings = job.generator_settings(config)
+    settings = generator_settings(config)
     params = settings.params
     cap = min(params.max_private_tokens, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(

@@ -147,13 +147,14 @@ def generate(
     )
     _silence_libraries()
     with _without_chatter():
-        from pipeline import job, progress
+        from pipeline import progress
+        from pipeline.run import folders, settings, start
 
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        job.generator_settings(job_config).check_prompts(job_config.label_values)
+        settings.generator_settings(job_config).check_prompts(job_config.label_values)
     with progress.watch(job_config.resolved_work_dir, console):
-        job.run(job_config, context.args)
-    if not job.is_finished(job_config):
+        start.run(job_config, context.args)
+    if not folders.is_finished(job_config):
         # A template's launcher only submits.
         console.print(f'Submitted. The report will be in {job_config.output}.', soft_wrap=True)
         return
@@ -531,13 +532,13 @@ def _silence_libraries() -> None:
     root.setLevel(logging.WARNING)
     # Beam says so of a library for BigQuery, which no run uses.
     root.addFilter(lambda record: not str(record.msg).startswith('apitools not found'))
-    # A portable job's messages quote the errors of its steps, whose details `job.run` keeps.
+    # A portable job's messages quote the errors of its steps, whose details `start.run` keeps.
     root.addFilter(lambda record: record.module != 'portable_runner')
     # It announces each service that it starts and ends.
     logging.getLogger('apache_beam.utils.subprocess_server').setLevel(logging.ERROR)
-    # `job.beam_options` refuses what this one only warns of.
+    # `beam_options` refuses what this one only warns of.
     logging.getLogger('apache_beam.options.pipeline_options').setLevel(logging.ERROR)
-    # They print the traceback of a failed step, once for every layer. `job.run` keeps it
+    # They print the traceback of a failed step, once for every layer. `start.run` keeps it
     # in the work directory, where a text that quotes data belongs.
     for name in ('common', 'worker', 'direct', 'portability.fn_api_runner'):
         logging.getLogger(f'apache_beam.runners.{name}').setLevel(logging.CRITICAL)
@@ -612,7 +613,7 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
     """Prints an error with its causes and ends; `shown` where the screen has it already."""
     causes, cause = [str(error)], error.__cause__
     while cause is not None:
-        # Stated causes only: `job.run` states none for what a step raised over its data.
+        # Stated causes only: `start.run` states none for what a step raised over its data.
         if str(cause) not in causes[-1]:
             causes.append(f'{type(cause).__name__}: {cause}')
         cause = cause.__cause__

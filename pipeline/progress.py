@@ -15,7 +15,7 @@ import rich.progress
 from apache_beam.io.filesystems import FileSystems
 
 from transforms.durable import is_local, list_files, read_file
-from transforms.predict import BATCHES_FOLDER
+from transforms.run_files import BATCHES_FOLDER, PLAN
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 # Of a bucket each look is a request, which takes time and is charged.
@@ -71,7 +71,7 @@ def _look(
                 if path not in tokens:
                     rows = json.loads(read_file(path))
                     tokens[path] = sum(row['private_tokens'] + row['public_tokens'] for row in rows)
-            planned = planned or _planned(FileSystems.join(work_dir, 'plan.json'))
+            planned = planned or _planned(FileSystems.join(work_dir, PLAN))
         so_far = sum(tokens.values())
         if earlier is None:
             earlier = so_far  # of a run that is resumed

@@ -19,9 +19,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
+from transforms.run_files import ERRORS_FOLDER, RUN_KEY
 
-RUN_KEY = 'run.key'
-ERRORS_FOLDER = 'errors'
 # What a writer that was killed leaves beside the file that it did not finish.
 TEMPORARY_SUFFIX = '.tmp'
 # A file's name tells nothing of a codec here: bytes go out and come back as they are.

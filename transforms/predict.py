@@ -19,9 +19,7 @@ from models.generate import BatchGenerator, GeneratedBatch
 from models.privacy.ex_post import BatchLoss
 from models.records import Batch, SyntheticExample
 from transforms.durable import guarded, read_file, read_key, write_file
-
-BATCHES_FOLDER = 'batches'
-LOSSES_FOLDER = 'losses'
+from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER
 
 
 def batch_path(work_dir: str, batch_id: str) -> str:

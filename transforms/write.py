@@ -16,6 +16,7 @@ from models.privacy.report import CorpusTotals
 from models.records import Batch, BatchId, SyntheticExample
 from transforms.durable import remove_temporaries, write_file
 from transforms.read import Rejection
+from transforms.run_files import DATA_FOLDER, REJECTED
 
 SCHEMA = pa.schema([
     pa.field('text', pa.string(), nullable=False),
@@ -43,10 +44,6 @@ def shard_of(batch_id: str, plan: BatchPlan, shards: int) -> int:
     group, index = (int(part) for part in batch_id.split('-'))
     place = sum(plan.batches_per_group[:group]) + index
     return place * shards // sum(plan.batches_per_group)
-
-
-# Shards lie in a folder of their own: readers of Parquet folders take every file there.
-DATA_FOLDER = 'data'
 
 
 def encode_shard(examples: Iterable[SyntheticExample]) -> bytes:
@@ -244,7 +241,7 @@ class KeepRejected(beam.PTransform):
 
 
 def _write_rejected(_: None, rejected: Iterable[Rejection], work_dir: str) -> None:
-    write_file(FileSystems.join(work_dir, 'rejected.jsonl'), b''.join(_rejected_lines(rejected)))
+    write_file(FileSystems.join(work_dir, REJECTED), b''.join(_rejected_lines(rejected)))
 
 
 def _rejected_lines(rejected: Iterable[Rejection]) -> Iterator[bytes]:

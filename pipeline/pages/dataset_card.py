@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from models.privacy import report
+from transforms.run_files import DATA_FOLDER
 
 CARD_NAME = 'README.md'
-DATA_FOLDER = 'data'
 DATA_FILES = f'{DATA_FOLDER}/train-*.parquet'
 
 COLUMNS = {

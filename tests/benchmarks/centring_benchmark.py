@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.records import Context
-from pipeline import job
 from pipeline.config import JobConfig
+from pipeline.run import settings as run_settings
 from tests import oracles
 
 RECORDS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'agnews' / 'train_head.csv'
@@ -49,7 +49,7 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
         max_example_tokens=steps,
         public_top_k=PUBLIC_TOP_K,
     )
-    generator = job.generator_settings(config).build()
+    generator = run_settings.generator_settings(config).build()
     decoder, writer = generator.decoder, generator.writer
     step = jax.jit(decoder.step)
     with open(RECORDS, newline='', encoding='utf-8') as file:

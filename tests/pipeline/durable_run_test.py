@@ -30,10 +30,10 @@ import pytest
 import sqlalchemy as sa
 
 from models.batching import BatchPlan
-from pipeline import job
 from pipeline.config import BUNDLED, JobConfig, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.plan import rho_by_stage
+from pipeline.run import folders, identity, start
 from tests.object_store import object_store
 from transforms import durable, predict, write
 
@@ -70,7 +70,7 @@ TINY: dict[str, Any] = {
 def warm_launchers() -> None:
     """No backend of JAX starts at import, so a fork is safe."""
     LAUNCHERS.set_forkserver_preload([
-        'pipeline.main', 'pipeline.job', 'pipeline.progress', 'apache_beam.runners.portability.fn_api_runner',
+        'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'apache_beam.runners.portability.fn_api_runner',
         'sklearn.feature_extraction.text', 'jinja2', 'pydantic', 'pytest',
         # What the gemma library loads when a model is built.
         'tensorflow_text', 'sentencepiece', 'flax.linen', 'orbax.checkpoint', 'kauldron.kd',
@@ -552,14 +552,14 @@ def prepare_beside_another(config: JobConfig) -> None:
         seen += 1
         if seen == turn:
             other = 'begun'
-            job.prepare(of_turn)
+            folders.prepare(of_turn)
             other = durable.read_key(of_turn.resolved_work_dir).commitment('run')
 
     sys.addaudithook(interrupt)
     for turn in itertools.count(1):
         seen, other = 0, ''
         of_turn = dataclasses.replace(config, output=f'{config.output}{turn}')
-        job.prepare(of_turn)
+        folders.prepare(of_turn)
         if not other:
             return
         assert other == durable.read_key(of_turn.resolved_work_dir).commitment('run'), turn
@@ -583,7 +583,7 @@ def test_two_launchers_prepare_a_run_whichever_is_interrupted_where(tmp_path: pa
 
 def start_together(starts: Any, delay: float, fatal: bool) -> None:
     """Launchers look at their folders, and later reserve, at the same time but for a delay."""
-    real = job.fingerprint
+    real = identity.fingerprint
 
     def fingerprint(config: JobConfig) -> dict[str, str]:
         found = real(config)
@@ -591,7 +591,7 @@ def start_together(starts: Any, delay: float, fatal: bool) -> None:
         time.sleep(delay)
         return found
 
-    job.fingerprint = fingerprint
+    identity.fingerprint = fingerprint
     if fatal:
         die_in_ledger('reserve', 'after')
 
@@ -714,10 +714,10 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
     local, expected = median_run
     remote = dataclasses.replace(local.config, output='gs://bucket/out')
     with object_store() as objects:
-        job.prepare(remote)
+        folders.prepare(remote)
         generation, _ = objects['bucket/out.curator/run.key']
         objects['bucket/out.curator/run.key'] = generation, (local.work_dir / 'run.key').read_bytes()
-        job.run(remote, [])
+        start.run(remote, [])
 
         def same_as_local() -> bool:
             places = ('out/data/', 'out.curator/batches/', 'out.curator/losses/', 'out.curator/restricted')
@@ -731,7 +731,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
         for name in lost:
             del objects[name]
         kept = dict(objects)
-        job.run(remote, [])
+        start.run(remote, [])
         assert same_as_local() and set(lost) < set(objects)
         assert {name: objects[name] for name in kept} == kept, 'a finished object is written again'
 
@@ -782,11 +782,14 @@ def test_a_run_of_other_code_is_refused(tmp_path: pathlib.Path) -> None:
         shutil.copytree(ROOT / package, code / package, ignore=shutil.ignore_patterns('__pycache__'))
     code_of_launcher, _ = run.start(Stop('open', r'/plan\.json')).end()
     assert code_of_launcher == -signal.SIGKILL
-    program = 'import sys; from pipeline import config, job; job.prepare(config.read_config(sys.argv[1], {}))'
+    program = (
+        'import sys; from pipeline import config; from pipeline.run import folders; '
+        'folders.prepare(config.read_config(sys.argv[1], {}))'
+    )
     command = [sys.executable, '-c', program, str(run.work_dir / 'config.toml')]
     copied = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
     assert copied.returncode == 0, copied.stderr
-    source = code / 'transforms' / 'generate.py'
+    source = code / 'transforms' / 'predict.py'
     source.write_text(source.read_text() + '\n# As good as before.\n')
     changed = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
     assert changed.returncode == 1 and "changed=['code']" in changed.stderr

@@ -44,7 +44,10 @@ from pipeline import job
 from pipeline.config import BUNDLED, JobConfig
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import BudgetExceeded
-from transforms import read
+from pipeline.run import charge, folders, identity, start
+from pipeline.run import settings as run_settings
+from pipeline.run.beam_options import beam_options
+from transforms import read, run_files
 from transforms.durable import RUN_KEY
 from transforms.predict import read_loss
 
@@ -113,7 +116,7 @@ def work_dir(run: JobConfig) -> pathlib.Path:
 
 def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
     """Gives a run another one's secret before it starts; in the field no two runs share one."""
-    job.prepare(run)
+    folders.prepare(run)
     shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / RUN_KEY)
 
 
@@ -129,7 +132,7 @@ def batches(run: JobConfig) -> dict[str, bytes]:
 
 
 def report_of(run: JobConfig) -> PrivacyReport:
-    return PrivacyReport.from_json(pathlib.Path(str(run.output), job.REPORT).read_text())
+    return PrivacyReport.from_json(pathlib.Path(str(run.output), run_files.REPORT).read_text())
 
 
 def restricted_of(run: JobConfig) -> RestrictedReport:
@@ -167,7 +170,7 @@ GIVEN_PARAMS = config(pathlib.Path('unused'), input='unused').params()
 def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
     """One finished run that most tests look at or compare with."""
     run = config(tmp_path_factory.mktemp('first'))
-    job.run(run, [])
+    start.run(run, [])
     return run
 
 
@@ -203,7 +206,7 @@ def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) 
 
 def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
-    job.run(run, [])
+    start.run(run, [])
     assert batches(run).keys() == batches(first).keys()
     assert {row['batch_id'] for row in rows_of(run)} == set(batches(first))
     assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
@@ -234,7 +237,7 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
 
 def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     record = Record(text=row['text'], label=row['label'], record_id=row['id'])
-    placed = batching.place(key, record, job.configured_plan(run))
+    placed = batching.place(key, record, run_settings.configured_plan(run))
     assert placed is not None
     return str(placed[0])
 
@@ -253,7 +256,7 @@ def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, f
         write_rows(tmp_path / 'in' / f'{part}.jsonl', rows[part::3])
     run = config(tmp_path, input=str(tmp_path / 'in' / '*.jsonl'))
     prepare_with_key_of(run, first)
-    job.run(run, [])
+    start.run(run, [])
     assert corpus(run) == corpus(first)
 
 
@@ -270,7 +273,7 @@ def test_runners_that_repeat_bundles_write_the_same(
 ) -> None:
     run = config(tmp_path, **settings)
     prepare_with_key_of(run, first)
-    job.run(run, options)
+    start.run(run, options)
     assert corpus(run) == corpus(first)
 
 
@@ -278,7 +281,7 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
     gone, *rest = some_rows()
     run = config(tmp_path, rows=rest)
     prepare_with_key_of(run, first)
-    job.run(run, [])
+    start.run(run, [])
     its_batch = batch_of(RunKey.read(work_dir(first) / RUN_KEY), gone, first)
     before, after = batches(first), batches(run)
     assert before.keys() == after.keys()
@@ -305,16 +308,16 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
 
     monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
     with pytest.raises(RuntimeError, match='got error=MemoryError'):
-        job.run(run, [])
+        start.run(run, [])
     assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
-    assert not (pathlib.Path(str(run.output)) / job.REPORT).exists()
+    assert not (pathlib.Path(str(run.output)) / run_files.REPORT).exists()
 
     def the_rest(generator: BatchGenerator, batch: Batch, key: RunKey) -> Any:
         assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
         return real(generator, batch, key)
 
     monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
-    job.run(run, [])
+    start.run(run, [])
     assert batches(run) == batches(first)
     assert corpus(run) == corpus(first)
 
@@ -327,7 +330,7 @@ def test_a_finished_run_whose_output_is_lost_is_written_again(
     shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
     shutil.rmtree(str(run.output))
     monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
-    job.run(run, [])
+    start.run(run, [])
     assert corpus(run) == corpus(first)
 
 
@@ -337,7 +340,7 @@ def _no_model(_: GeneratorSettings) -> BatchGenerator:
 
 def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path)
-    job.run(run, [])
+    start.run(run, [])
     assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
     assert corpus(run) != corpus(first)
@@ -346,7 +349,7 @@ def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConf
 def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, run_id='another')
     prepare_with_key_of(run, first)
-    job.run(run, [])
+    start.run(run, [])
     assert corpus(run) != corpus(first)
 
 
@@ -373,11 +376,11 @@ def test_a_run_is_charged_in_full_before_its_first_step(
 
     monkeypatch.setattr(job, 'build', fail)
     with pytest.raises(OSError, match='the machine is gone'):
-        job.run(run, [])
+        start.run(run, [])
     monkeypatch.undo()
     # Charged until it is resumed, which is free: and then it is the run that it would have been.
     spent = ledger.Ledger.open(str(run.ledger)).account('visits').rho_spent
-    job.run(run, [])
+    start.run(run, [])
     account = ledger.Ledger.open(str(run.ledger)).account('visits')
     assert account.rho_spent == spent
     assert [one.state for one in account.runs] == ['settled']
@@ -395,10 +398,10 @@ def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
         opened = ledger.Ledger.create(str(tmp_path / name))
         opened.add_dataset('visits', unit='example', delta=1e-3, epsilon=100.0)
         run = config(tmp_path, dataset='visits', ledger=str(tmp_path / name))
-        job.prepare(run)
-        text = json.dumps(job.fingerprint(run), sort_keys=True)
+        folders.prepare(run)
+        text = json.dumps(identity.fingerprint(run), sort_keys=True)
         plain.add(hashlib.sha256(text.encode()).hexdigest())
-        job.reserve(opened, run)
+        charge.reserve(opened, run)
         found.add(opened.account('visits').runs[0].identity)
         shutil.rmtree(run.resolved_work_dir)
         shutil.rmtree(str(run.output))
@@ -406,32 +409,32 @@ def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
 
 
 def test_workers_import_no_database() -> None:
-    # They unpickle functions of `pipeline.job`, in threads that load the model meanwhile.
-    code = "import sys, pipeline.job; sys.exit('sqlalchemy' in sys.modules)"
+    # They unpickle functions of `pipeline.run.render`, in threads that load the model meanwhile.
+    code = "import sys, pipeline.job, pipeline.run.render; sys.exit('sqlalchemy' in sys.modules)"
     root = pathlib.Path(job.__file__).parents[1]
     assert subprocess.run([sys.executable, '-c', code], cwd=root).returncode == 0
 
 
 def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     first_run = charged_config(tmp_path, 100.0)
-    job.run(first_run, [])
+    start.run(first_run, [])
     second = dataclasses.replace(first_run, output=str(tmp_path / 'second'), run_id='second')
-    job.run(second, [])
+    start.run(second, [])
     entry = report_of(second).ledger
     assert entry is not None and entry.run_number == 2
     assert entry.rho_after == 2 * accounting.generation_rho(first_run.params())
     assert entry.epsilon_after == accounting.epsilon_from_rho(entry.rho_after, 1e-3)
     # A later run changes nothing about what an earlier one says when it is resumed.
-    before = (pathlib.Path(str(first_run.output)) / job.REPORT).read_bytes()
+    before = (pathlib.Path(str(first_run.output)) / run_files.REPORT).read_bytes()
     shutil.rmtree(str(first_run.output))
-    job.run(first_run, [])
-    assert (pathlib.Path(str(first_run.output)) / job.REPORT).read_bytes() == before
+    start.run(first_run, [])
+    assert (pathlib.Path(str(first_run.output)) / run_files.REPORT).read_bytes() == before
 
 
 def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 0.1)
     with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
-        job.run(run, [])
+        start.run(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
     assert ledger.Ledger.open(str(run.ledger)).account('visits').runs == ()
 
@@ -440,17 +443,17 @@ def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) ->
     run = charged_config(tmp_path, 100.0)
     pathlib.Path(str(run.ledger)).unlink()
     with pytest.raises(ConnectionError, match='Expected a ledger'):
-        job.run(run, [])
+        start.run(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
 
 
 def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
-    job.run(run, [])
+    start.run(run, [])
     shutil.rmtree(run.resolved_work_dir)
     shutil.rmtree(str(run.output))
     with pytest.raises(ValueError, match='two corpora would be released for one price'):
-        job.run(run, [])
+        start.run(run, [])
     assert not list(pathlib.Path(str(run.output), 'data').iterdir())
 
 
@@ -460,16 +463,16 @@ def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> N
 def test_a_changed_config_is_refused(first: JobConfig) -> None:
     changed = dataclasses.replace(first, max_private_tokens=PRIVATE_TOKENS + 1)
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
-        job.run(changed, [])
+        start.run(changed, [])
 
 
 def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
-    job.prepare(run)
-    job.prepare(run)  # unchanged: accepted
+    folders.prepare(run)
+    folders.prepare(run)  # unchanged: accepted
     write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        job.prepare(run)
+        folders.prepare(run)
 
 
 def test_local_paths_are_absolute_before_they_travel_to_workers(
@@ -478,22 +481,22 @@ def test_local_paths_are_absolute_before_they_travel_to_workers(
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / 'in.jsonl', some_rows())
     run = config(tmp_path, input='in.jsonl, more-*.jsonl, gs://bucket/*.csv', output='out', run_id=None)
-    found = job.with_absolute_paths(run)
+    found = run_settings.with_absolute_paths(run)
     assert found.input == f'{tmp_path}/in.jsonl,{tmp_path}/more-*.jsonl,gs://bucket/*.csv'
     assert (found.output, found.work_dir) == (f'{tmp_path}/out', f'{tmp_path}/out.curator')
     assert (found.run_id, found.prompt, found.checkpoint) == ('out', run.prompt, None)
-    assert job.with_absolute_paths(found) == found
+    assert run_settings.with_absolute_paths(found) == found
     # Told from another folder by other words, it is the same run.
-    job.prepare(config(tmp_path, input='in.jsonl', output='out', run_id=None))
+    folders.prepare(config(tmp_path, input='in.jsonl', output='out', run_id=None))
     (tmp_path / 'elsewhere').mkdir()
     monkeypatch.chdir(tmp_path / 'elsewhere')
-    job.prepare(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'))
+    folders.prepare(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'))
 
 
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
     with pytest.raises(FileExistsError, match="this run's, got output="):
-        job.run(run, [])
+        start.run(run, [])
     assert not (tmp_path / 'work').exists()
 
 
@@ -502,7 +505,7 @@ def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) ->
     work_dir(run).mkdir()
     (work_dir(run) / 'thesis.txt').write_text('mine')
     with pytest.raises(FileExistsError, match="this run's, got work_dir="):
-        job.run(run, [])
+        start.run(run, [])
     assert os.listdir(work_dir(run)) == ['thesis.txt']
 
 
@@ -523,12 +526,12 @@ def test_beam_options_are_checked_before_a_folder_is_made(
 ) -> None:
     run = config(tmp_path)
     with pytest.raises(ValueError, match=match):
-        job.run(run, options)
+        start.run(run, options)
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
 
 
 def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
-    options = job.beam_options(
+    options = beam_options(
         config(tmp_path), ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
     )
     assert options.get_all_options()['temp_location'] == 'gs://bucket/tmp'
@@ -537,29 +540,29 @@ def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
 def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, runner='NoSuchRunner')
     with pytest.raises(ValueError, match='NoSuchRunner'):
-        job.run(run, [])
+        start.run(run, [])
     assert not work_dir(run).exists()
 
 
 def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(FileNotFoundError, match='checkpoint='):
-        job.run(config(tmp_path, checkpoint=str(tmp_path / 'none')), [])
+        start.run(config(tmp_path, checkpoint=str(tmp_path / 'none')), [])
     with pytest.raises(ValueError, match="'body'") as caught:
-        job.run(config(tmp_path, text_field='body'), [])
+        start.run(config(tmp_path, text_field='body'), [])
     assert CANARY not in str(caught.value)
 
 
-@pytest.mark.parametrize('name', [RUN_KEY, job.PLAN])
+@pytest.mark.parametrize('name', [RUN_KEY, run_files.PLAN])
 def test_finished_batches_without_their_key_or_plan_are_refused(
     tmp_path: pathlib.Path, first: JobConfig, name: str
 ) -> None:
     run = config(tmp_path)
-    job.prepare(run)
+    folders.prepare(run)
     shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
-    job.prepare(run)  # whole: accepted
+    folders.prepare(run)  # whole: accepted
     (work_dir(run) / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
-        job.run(run, [])
+        start.run(run, [])
     assert not (work_dir(run) / name).exists()
 
 
@@ -627,7 +630,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     run = config(
         tmp_path, input=f'{path},{cut}', max_record_bytes=1_000, keep_rejected=True, **per_unit
     )  # fmt: skip
-    result = job.run(run, [])
+    result = start.run(run, [])
 
     counted = dict(restricted_of(run).rejected_by_reason)
     assert counted.keys() == bad.keys() | {'unreadable_rest'}
@@ -665,7 +668,7 @@ def test_a_failure_keeps_its_details_with_the_curator(
     monkeypatch.setattr(BatchGenerator, 'generate', fail)
     run = config(tmp_path)
     with pytest.raises(RuntimeError) as caught:
-        job.run(run, [])
+        start.run(run, [])
     assert "step='Generate/Decode'" in str(caught.value)
     assert re.search(r'Expected batch \d{4}-\d{6} to decode, got error=KeyError\.', str(caught.value))
     shown = ''.join(traceback.format_exception(caught.value))
@@ -688,7 +691,7 @@ def test_a_failure_of_another_step_is_not_quoted_either(
     monkeypatch.setattr(batching, 'place', fail)
     run = config(tmp_path)
     with pytest.raises(RuntimeError, match="step='Assign/KeyByBatch'") as caught:
-        job.run(run, [])
+        start.run(run, [])
     assert 'may quote records' in str(caught.value)
     assert CANARY not in ''.join(traceback.format_exception(caught.value))
     assert len(leaks(work_dir(run) / 'errors')) == 1
@@ -714,9 +717,9 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 ) -> None:
     """Runners show a pipeline's options and stage its functions."""
     run = config(tmp_path, **settings)
-    settings = job.generator_settings(run)
-    job.prepare(run)
-    options = job.beam_options(run, [])
+    settings = run_settings.generator_settings(run)
+    folders.prepare(run)
+    options = beam_options(run, [])
     root = beam.Pipeline(options=options)
     job.build(root, run, settings)
     proto = embedded_in(root.to_runner_api().SerializeToString())
@@ -734,8 +737,8 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 
 def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, batches_per_label=None, count_rho=0.5)
-    job.run(run, [])
-    plan = json.loads((work_dir(run) / job.PLAN).read_text())
+    start.run(run, [])
+    plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
     found = report_of(run)
     assert plan['contexts_rho'] == 0.5 and len(plan['noisy_counts']) == 2
     assert [group.noisy_count for group in found.plan] == plan['noisy_counts']
@@ -745,14 +748,14 @@ def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None
     # A resumed run reads the plan that it wrote, and writes what it wrote.
     before = corpus(run)
     shutil.rmtree(str(run.output))
-    job.run(run, [])
-    assert json.loads((work_dir(run) / job.PLAN).read_text()) == plan
+    start.run(run, [])
+    assert json.loads((work_dir(run) / run_files.PLAN).read_text()) == plan
     assert corpus(run) == before
 
 
 def test_user_unit(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
-    job.run(run, [])
+    start.run(run, [])
     found = restricted_of(run)
     assert sum(found.contexts_per_batch.values()) == 13, 'one context for each customer'
     assert found.records_read == 40
@@ -762,7 +765,7 @@ def test_user_unit(tmp_path: pathlib.Path) -> None:
 
 def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
-    job.run(run, [])
+    start.run(run, [])
     assert report_of(run).rho_per_private_token == pytest.approx(4 * 0.5 * (10 / (8 * 2)) ** 2)
     sizes = restricted_of(run).contexts_per_batch
     assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
@@ -770,7 +773,7 @@ def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) ->
 
 def test_without_labels(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
-    job.run(run, [])
+    start.run(run, [])
     assert set(batches(run)) == {f'0000-00000{index}' for index in range(3)}
     assert {row['label'] for row in rows_of(run)} == {None}
     assert sum(restricted_of(run).contexts_per_batch.values()) == 40
@@ -779,7 +782,7 @@ def test_without_labels(tmp_path: pathlib.Path) -> None:
 def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     # A threshold that no distance passes: every token is public, up to the cap on all tokens.
     run = config(tmp_path, threshold=50.0, threshold_noise_scale=0.1, max_batch_tokens=12)
-    job.run(run, [])
+    start.run(run, [])
     found = report_of(run)
     assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
     per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
@@ -788,7 +791,7 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
 
 def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, aggregate='difference', public_top_k=64)
-    job.run(run, [])
+    start.run(run, [])
     found = report_of(run)
     assert found.mechanism['clip_bound'] == 1.0
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / (8 * 2)) ** 2)
@@ -803,9 +806,9 @@ CLUSTERED: dict[str, Any] = {
 
 def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
-    job.run(run, [])
-    plan = json.loads((work_dir(run) / job.PLAN).read_text())
-    clustering = json.loads((work_dir(run) / job.CLUSTERING).read_text())
+    start.run(run, [])
+    plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
+    clustering = json.loads((work_dir(run) / run_files.CLUSTERING).read_text())
     assert plan['clustering'] == clustering and plan['contexts_rho'] == clustering['rho'] == 25.0
     found = report_of(run)
     assert found.clusters is not None and found.clusters.source == 'public'
@@ -825,8 +828,8 @@ def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> No
     # A resumed run reads what it drew, and writes what it wrote.
     before = corpus(run)
     shutil.rmtree(str(run.output))
-    job.run(run, [])
-    assert json.loads((work_dir(run) / job.CLUSTERING).read_text()) == clustering
+    start.run(run, [])
+    assert json.loads((work_dir(run) / run_files.CLUSTERING).read_text()) == clustering
     assert corpus(run) == before
 
 
@@ -835,8 +838,8 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     run = config(tmp_path, unit='user', unit_field='customer', **CLUSTERED)
-    job.run(run, [])
-    embedder = job.cluster_settings(run).load_embedder()
+    start.run(run, [])
+    embedder = run_settings.cluster_settings(run).load_embedder()
     vectors = embedder.embed([row['text'] for row in some_rows()])
     assert vectors.any(), 'the embedder knows none of the words'
     said = messages(caplog) + ''.join(capfd.readouterr())
@@ -849,16 +852,16 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
 
 def test_a_lost_clustering_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
-    job.run(run, [])
-    (work_dir(run) / job.CLUSTERING).unlink()
-    with pytest.raises(FileNotFoundError, match=job.CLUSTERING):
-        job.run(run, [])
+    start.run(run, [])
+    (work_dir(run) / run_files.CLUSTERING).unlink()
+    with pytest.raises(FileNotFoundError, match=run_files.CLUSTERING):
+        start.run(run, [])
 
 
 def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED, centers=str(BUNDLED / 'centers'), embedder='decoder')
     with pytest.raises(ValueError, match='embedder of the centres'):
-        job.run(run, [])
+        start.run(run, [])
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
 
 
@@ -873,7 +876,7 @@ def test_centres_of_private_records_are_marked_and_charged(
     )
     kept = min(2, centers.Centers.read(folder).count)
     run = config(tmp_path, **(CLUSTERED | {'centers': str(folder), 'clusters': kept}))
-    job.run(run, [])
+    start.run(run, [])
     found = report_of(run)
     assert found.clusters is not None and found.clusters.source == source
     if source == 'k-means':
@@ -891,7 +894,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
 ) -> None:
     tested = {} if threshold is None else {'threshold': threshold, 'threshold_noise_scale': 0.3}
     run = config(tmp_path, aggregate='median', **tested)
-    job.run(run, [])
+    start.run(run, [])
     params = run.params()
     losses = [read_loss(str(work_dir(run)), batch_id) for batch_id in batches(run)]
     found = restricted_of(run).losses
@@ -917,5 +920,5 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     before = corpus(run), restricted_of(run)
     shutil.rmtree(str(run.output))
     (work_dir(run) / 'restricted_report.json').unlink()
-    job.run(run, [])
+    start.run(run, [])
     assert (corpus(run), restricted_of(run)) == before

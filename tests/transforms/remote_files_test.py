@@ -26,8 +26,8 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
-from pipeline import job
 from pipeline.config import JobConfig
+from pipeline.run import folders, start
 from tests.samples import needs_model
 from transforms import durable
 
@@ -223,7 +223,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, by
     """A run on local files: its key, and its corpus and finished batches."""
     place = tmp_path_factory.mktemp('local')
     (place / 'in.jsonl').write_bytes(records())
-    job.run(config(str(place)), [])
+    start.run(config(str(place)), [])
     key = (place / 'work' / durable.RUN_KEY).read_bytes()
     files = [*(place / 'out' / 'data').iterdir(), *(place / 'work' / 'batches').iterdir()]
     return key, {str(path.relative_to(place)): path.read_bytes() for path in files}
@@ -237,7 +237,7 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
     key, expected = local
     run = config(folder)
     durable.write_file(f'{folder}/in.jsonl', records())
-    job.prepare(run)
+    folders.prepare(run)
     # In the field no two runs share a key; here the same key shows the same corpus.
     delete(f'{folder}/work/{durable.RUN_KEY}')
     durable.write_key(f'{folder}/work', RunKey(key))
@@ -246,7 +246,7 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
         durable.write_file(f'{folder}/{name}', expected[name])
         shard = sorted(name for name in expected if name.startswith('out/data'))[0]
         durable.write_file(f'{folder}/{shard}', expected[shard])
-    job.run(run, [])
+    start.run(run, [])
     found = everything(folder)
     assert {name: found[name] for name in found if name.startswith(('out/data', 'work/batches'))} == expected
     assert {'out/README.md', 'out/privacy_report.json', 'work/rejected.jsonl'} <= set(found)
@@ -259,13 +259,13 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
 @needs_model
 def test_another_run_is_refused_on_gs_too(folder: str) -> None:
     durable.write_file(f'{folder}/in.jsonl', records())
-    job.prepare(config(folder))
+    folders.prepare(config(folder))
     with pytest.raises(FileExistsError, match='config'):
-        job.prepare(config(folder, temperature=1.5))
+        folders.prepare(config(folder, temperature=1.5))
     with pytest.raises(FileExistsError, match="this run's, got output="):
         durable.write_file(f'{folder}/other/x', b'something else')
-        job.prepare(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'))
+        folders.prepare(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'))
     with pytest.raises(FileExistsError, match='input'):
         delete(f'{folder}/in.jsonl')
         durable.write_file(f'{folder}/in.jsonl', records() + records())
-        job.prepare(config(folder))
+        folders.prepare(config(folder))

@@ -16,10 +16,10 @@ import pytest
 
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
-from pipeline import job
 from pipeline import main as command_line
 from pipeline.config import PROMPT_PRESETS, JobConfig, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.run.beam_options import beam_options
 
 ROOT = pathlib.Path(__file__).parents[3]
 FOLDER = ROOT / 'launch' / 'airflow'
@@ -242,7 +242,7 @@ def test_flink_gets_options_that_beam_knows(tmp_path: pathlib.Path) -> None:
     flags, options = given_to(by_hand['tasks']['run_on_flink']['rendered']['bash_command'])
     assert flags['runner'] == 'FlinkRunner'
     assert flags['run_id'] == 'visits-20260506T070809'
-    known = job.beam_options(JobConfig(delta=1e-6, epsilon=1, runner='FlinkRunner'), options)
+    known = beam_options(JobConfig(delta=1e-6, epsilon=1, runner='FlinkRunner'), options)
     assert known.get_all_options()['flink_submit_uber_jar'] is True
 
 

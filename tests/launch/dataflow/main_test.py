@@ -26,7 +26,11 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from launch.dataflow import commands, profiles
 from pipeline import job, main
 from pipeline.config import BUNDLED, JobConfig
+from pipeline.run import folders
+from pipeline.run import settings as run_settings
+from pipeline.run.beam_options import beam_options
 from tests.samples import unpacked, write_rows
+from transforms import run_files
 from transforms.durable import RUN_KEY
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -109,7 +113,7 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
     config = config_of(command[2:cut])
     local = folder / 'job'
     local.mkdir()
-    options = job.beam_options(
+    options = beam_options(
         config,
         [
             *command[cut + 1 :],
@@ -122,7 +126,7 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
         ],
     )
     root = beam.Pipeline(options=options)
-    job.build(root, config, job.generator_settings(config))
+    job.build(root, config, run_settings.generator_settings(config))
     root.run()
     data, graph = (local / 'job.json').read_bytes(), b''
     for path in local.rglob('pipeline.pb'):
@@ -221,7 +225,7 @@ def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
     labels = json.loads((tmp_path / 'job_object').read_text())['labels']
     assert labels == {'team': 'x'}
-    assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / job.REPORT).exists()
+    assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / run_files.REPORT).exists()
 
 
 # --- What must not be in it ------------------------------------------------------
@@ -241,7 +245,7 @@ def test_no_key(tmp_path: pathlib.Path) -> None:
     """With a work directory whose key exists while the graph is built."""
     local = {'output': str(tmp_path / 'out'), 'work-dir': str(tmp_path / 'work')}
     command = commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, flags(tmp_path, **local))
-    job.prepare(config_of(command[2 : command.index('--')]))
+    folders.prepare(config_of(command[2 : command.index('--')]))
     secret = (tmp_path / 'work' / RUN_KEY).read_bytes()
     found = build(tmp_path, command)
     for form in (secret, secret.hex().encode(), base64.b64encode(secret), base64.urlsafe_b64encode(secret)):

@@ -12,9 +12,9 @@ from launch.flink.distribution import FLINK as FLINK_VERSION
 from launch.flink.distribution import FLINK_MINOR
 from launch.flink.job_server import JOB_SERVER
 from models.privacy.randomness import RunKey
-from pipeline import job
 from pipeline import main as command_line
 from pipeline.config import JobConfig, read_config
+from pipeline.run.beam_options import beam_options
 from transforms import durable
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_the_launcher_runs_a_config_that_the_job_accepts() -> None:
 
 
 def test_beam_knows_its_options() -> None:
-    options = job.beam_options(config(), submitted()[1]).get_all_options()
+    options = beam_options(config(), submitted()[1]).get_all_options()
     assert options['flink_submit_uber_jar'] is True
     assert options['environment_type'] == 'EXTERNAL'
 

@@ -1,0 +1,1 @@
+"""One run of the job: its settings, folders, identity, price, options, start and reports."""

@@ -1,0 +1,42 @@
+"""Beam's options of a run, and those that no run may have."""
+
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+
+from pipeline.config import JobConfig
+
+# Beam's experiments that show elements, which are records here, in a runner's UI.
+_SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
+
+
+def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
+    """Beam's options from the runner and what followed after `--`.
+
+    Raises:
+        ValueError: Beam does not know an option and would drop it with a warning, or an
+            option shows records in the runner's UI.
+    """
+    # Beam drops without a word what belongs to no option.
+    strays = [
+        argument
+        for before, argument in zip(['', *arguments], arguments)
+        if not argument.startswith('--') and ('=' in before or not before.startswith('--'))
+    ]
+    if strays:
+        raise ValueError(
+            f"Expected only Beam's options, --name=value, after --, got arguments={strays}. "
+            'Check their spelling.'
+        )
+    options = PipelineOptions([f'--runner={config.runner}', *arguments])
+    known = options.get_all_options(retain_unknown_options=False)
+    if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):
+        raise ValueError(
+            f"Expected only Beam's options after --, got options={unknown}. Check their spelling."
+        )
+    if shown := sorted(_SHOWS_ELEMENTS & set(options.view_as(DebugOptions).experiments or ())):
+        raise ValueError(
+            f'Expected no experiment that samples elements, got experiments={shown}. '
+            'They would show records to everyone who sees the job: leave them out.'
+        )
+    return options

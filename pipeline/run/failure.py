@@ -1,0 +1,37 @@
+"""A failed run's error: its details for the curator, and what anyone may read of it."""
+
+import re
+import traceback
+import uuid
+from collections.abc import Collection
+
+from apache_beam.io.filesystems import FileSystems
+
+from pipeline.config import JobConfig
+from transforms.durable import write_file
+from transforms.run_files import ERRORS_FOLDER
+
+# How Beam ends the error of a step: the error's last line, then the step.
+_FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
+# Its errors are of the model or without data (`transforms.predict`), so they may be shown.
+_OPEN_STEP = 'Generate/Decode'
+
+
+def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -> str:
+    """Writes a failed run's error into the work directory; returns what anyone may read of it."""
+    work_dir = config.resolved_work_dir
+    name = f'run.{uuid.uuid4().hex}.txt'
+    details = ''.join(traceback.format_exception(error)).encode(errors='replace')
+    write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
+    found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
+    cause, step = found[-1] if found else ('', None)
+    if step is not None and step.startswith(f'{_OPEN_STEP}/'):
+        # Beam names a step of several outputs by what it runs as well.
+        step = _OPEN_STEP
+    if step != _OPEN_STEP:
+        cause = 'an error whose text may quote records.'
+    return (
+        f'Expected every step to finish, got step={step!r}, which ended with: {cause} '
+        f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory. '
+        'Remove the cause and repeat the command: the run goes on where it stopped.'
+    )

@@ -1,0 +1,78 @@
+"""The two folders of a run: made, or checked to be this run's."""
+
+import json
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.privacy.randomness import RunKey
+from pipeline.config import JobConfig
+from pipeline.run import identity
+from pipeline.run.settings import configured_plan
+from transforms.durable import (
+    TEMPORARY_SUFFIX,
+    is_empty,
+    make_folder,
+    read_file,
+    write_file,
+    write_key,
+)
+from transforms.run_files import (
+    BATCHES_FOLDER,
+    CLUSTERING,
+    CONFIG,
+    DATA_FOLDER,
+    PLAN,
+    REPORT,
+    RUN,
+    RUN_KEY,
+    WORK_FOLDERS,
+)
+
+
+def prepare(config: JobConfig) -> None:
+    """Makes the run's folders, key and records of itself, or checks that they are this run's.
+
+    Raises:
+        FileExistsError: A folder holds something else, or a run of other settings, input,
+            model or code: which of them, the error says.
+        FileNotFoundError: Finished batches without the key or the plan that they follow.
+    """
+    work_dir, output = config.resolved_work_dir, str(config.output)
+    digests = identity.fingerprint(config)
+    known = FileSystems.join(work_dir, RUN)
+    for place, option in ((work_dir, 'work_dir'), (output, 'output')):
+        # Looked at in this order: another launcher of this run may have begun in between.
+        if not is_empty(place, besides=(f'{RUN}*',)) and not FileSystems.exists(known):
+            raise FileExistsError(
+                f"Expected an empty folder or this run's, got {option}={place!r}, which holds other files. "
+                f'Choose another --{option.replace("_", "-")}.'
+            )
+    make_folder(work_dir, private=True)
+    write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
+    begun = json.loads(read_file(known))
+    if changed := sorted(name for name, digest in digests.items() if begun.get(name) != digest):
+        raise FileExistsError(
+            f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
+            f'{" ".join(identity.CHANGES[name] for name in changed)} Repeat that run exactly to resume it, '
+            'or start another with another --output (and --work-dir), which pays its own price.'
+        )
+    for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
+        make_folder(folder)
+    if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
+        for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
+            if not FileSystems.exists(FileSystems.join(work_dir, name)):
+                # Another key or plan would deal the records out anew: some would vote twice.
+                raise FileNotFoundError(
+                    f'Expected the key and the plan beside finished batches, got no {name} in {work_dir!r}. '
+                    'Restore it, or start a new run, which spends its budget anew.'
+                )
+    write_key(work_dir, RunKey.new())
+    write_file(FileSystems.join(work_dir, CONFIG), config.to_toml().encode())
+    if config.batches_per_label is not None:
+        # For the curator and the progress display; the graph takes it from the config.
+        write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
+
+
+def is_finished(config: JobConfig) -> bool:
+    """Whether the run's report is there, which is written last."""
+    return FileSystems.exists(FileSystems.join(str(config.output), REPORT))

@@ -1,0 +1,112 @@
+"""What each part of the graph is built from, as the config says it."""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.assembly import GeneratorSettings
+from models.batching import BatchPlan
+from models.clustering.centers import ClusterSettings
+from models.decoders import family
+from models.prompts import PRESETS, read_template
+from pipeline.config import JobConfig
+from transforms.durable import is_local
+from transforms.read import RecordFields, RecordRules, split_patterns
+
+# Other embedders are folders of weights.
+EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+# A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
+_CHARACTERS_PER_TOKEN = 32
+
+
+def with_absolute_paths(config: JobConfig) -> JobConfig:
+    """The config with its local paths made absolute: workers have another working directory."""
+
+    def absolute(path: str) -> str:
+        return os.path.abspath(path) if is_local(path) else path
+
+    changed: dict[str, Any] = {
+        'run_id': config.resolved_run_id,
+        'work_dir': absolute(config.resolved_work_dir),
+    }
+    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'centers'):
+        if (path := getattr(config, name)) is not None:
+            changed[name] = absolute(path)
+    if config.input is not None:
+        changed['input'] = ','.join(absolute(pattern) for pattern in split_patterns(config.input))
+    if config.prompt not in PRESETS:
+        changed['prompt'] = absolute(config.prompt)
+    if config.embedder is not None and config.embedder not in EMBEDDERS:
+        changed['embedder'] = absolute(config.embedder)
+    return dataclasses.replace(config, **changed)
+
+
+def record_rules(config: JobConfig) -> RecordRules:
+    """What makes a row of the input a record."""
+    fields = RecordFields(
+        text=config.text_field,
+        label=config.label_field,
+        unit=config.unit_field,
+        record_id=config.record_id_field,
+    )
+    labels = tuple(label for label in config.label_values if label is not None)
+    return RecordRules(
+        fields=fields, labels=labels or None, unit=config.unit, max_record_bytes=config.max_record_bytes
+    )
+
+
+def text_limit(config: JobConfig) -> int:
+    """Characters of a text that any prompt could use."""
+    return config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
+
+
+def configured_plan(config: JobConfig) -> BatchPlan:
+    """The plan where the config gives the batches: public, and free."""
+    assert config.batches_per_label is not None
+    labels = config.label_values
+    return BatchPlan(
+        labels=labels,
+        batches_per_group=(config.batches_per_label,) * len(labels),
+        noisy_counts=None,
+        contexts_rho=0.0,
+    )
+
+
+def generator_settings(config: JobConfig) -> GeneratorSettings:
+    """What workers build their generator from; checks that the prompts fit."""
+    for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
+        if not FileSystems.exists(str(path)) and not path.exists():
+            raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
+    family.family_of(config.model).check_files(config.model, config.model_files)
+    settings = GeneratorSettings(
+        run_id=config.resolved_run_id,
+        params=config.params(),
+        model=config.model,
+        checkpoint=str(config.checkpoint_path),
+        tokenizer=str(config.tokenizer_path),
+        dtype=config.dtype,
+        micro_batch_size=config.resolved_micro_batch_size,
+        max_prompt_tokens=config.max_prompt_tokens,
+        template=read_template(config.prompt),
+        label_words=tuple(config.label_words.items()),
+        label_name=config.label_name,
+        text_name=config.text_name,
+        schema=pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None,
+    )
+    return settings
+
+
+def cluster_settings(config: JobConfig) -> ClusterSettings:
+    """What workers build their clusterer from."""
+    model: dict[str, Any] = {}
+    if config.resolved_embedder == 'decoder':
+        model = {
+            'model': config.model,
+            'checkpoint': str(config.checkpoint_path),
+            'tokenizer': str(config.tokenizer_path),
+            'dtype': config.dtype,
+        }
+    return ClusterSettings(centers=str(config.centers_path), embedder=config.resolved_embedder, **model)

@@ -1,0 +1,61 @@
+"""A run from its start to its end."""
+
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineResult
+
+from pipeline import job
+from pipeline.config import JobConfig
+from pipeline.run import charge
+from pipeline.run.beam_options import beam_options
+from pipeline.run.failure import keep_failure
+from pipeline.run.folders import is_finished, prepare
+from pipeline.run.settings import cluster_settings, generator_settings, with_absolute_paths
+
+
+def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
+    """Prepares the folders, charges the ledger and runs the job to its end.
+
+    The ledger has the whole price before the first step starts, and a run that is resumed
+    pays nothing again (METHOD 7).
+
+    Returns:
+        Beam's result. This project adds no metrics to it.
+
+    Raises:
+        BudgetExceeded: The dataset's budget does not allow the run; no step has started.
+        ConnectionError: The ledger cannot be reached; no step has started.
+        FileExistsError: The output or the work directory is another run's.
+        FileNotFoundError: No input file.
+        ValueError: The input lacks a column, the prompt does not fit, or Beam does not
+            know one of its options.
+        RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
+            neither the text nor a cause holds anything private.
+    """
+    config = with_absolute_paths(config)
+    settings = generator_settings(config)
+    settings.check_prompts(config.label_values)
+    if config.clusters is not None:
+        cluster_settings(config).check()
+    root = beam.Pipeline(options=beam_options(config, beam_arguments))
+    ledger = None if config.ledger is None else charge.open_ledger(config.ledger)
+    if ledger is not None:
+        # Before any folder is made for a run that may not start; the binding answer comes below.
+        charge.check(ledger, config)
+    prepare(config)
+    entry = None if ledger is None else charge.reserve(ledger, config)
+    job.build(root, config, settings, entry)
+    # What cannot be pickled fails here, before anything is read: such causes may be shown.
+    root.to_runner_api()
+    try:
+        with root:
+            pass  # Leaving the block runs the graph and waits.
+    except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
+        failure = keep_failure(config, error, root.applied_labels)
+    else:
+        # A template's launcher only submits: its job is not over.
+        if ledger is not None and is_finished(config):
+            charge.settle(ledger, config)
+        return root.result
+    raise RuntimeError(failure)

@@ -1,0 +1,39 @@
+"""Names of what a run keeps in its two folders, for whoever writes or reads them.
+
+The output is published:
+
+    data/train-*.parquet, README.md, privacy_report.html, privacy_report.json
+
+The work directory is the curator's own:
+
+    run.key          the secret that all noise is drawn from
+    run.json         digests of what may not change until the run is finished
+    config.toml      its settings, for the curator
+    plan.json        batches of each group, with the noisy counts that they follow from
+    clustering.json  the kept centres, with theirs
+    batches/         finished batches
+    losses/          what the batches of a median run lost
+    errors/          texts of errors, which may quote records
+    rejected.jsonl   rows that are no records, where the curator asked for them
+    restricted_report.json, restricted_report.html
+"""
+
+RUN_KEY = 'run.key'
+RUN = 'run.json'
+CONFIG = 'config.toml'
+PLAN = 'plan.json'
+CLUSTERING = 'clustering.json'
+BATCHES_FOLDER = 'batches'
+LOSSES_FOLDER = 'losses'
+ERRORS_FOLDER = 'errors'
+WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, ERRORS_FOLDER)
+REJECTED = 'rejected.jsonl'
+RESTRICTED_REPORT = 'restricted_report.json'
+RESTRICTED_PAGE = 'restricted_report.html'
+
+# Shards lie in a folder of their own: readers of Parquet folders take every file there.
+DATA_FOLDER = 'data'
+CARD = 'README.md'
+REPORT_PAGE = 'privacy_report.html'
+# Written last: where it is, the run is finished.
+REPORT = 'privacy_report.json'
