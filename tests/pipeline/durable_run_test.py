@@ -70,7 +70,8 @@ TINY: dict[str, Any] = {
 def warm_launchers() -> None:
     """No backend of JAX starts at import, so a fork is safe."""
     LAUNCHERS.set_forkserver_preload([
-        'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'apache_beam.runners.portability.fn_api_runner',
+        'pipeline.main', 'pipeline.run.start', 'pipeline.progress',
+        'apache_beam.runners.portability.fn_api_runner',
         'sklearn.feature_extraction.text', 'jinja2', 'pydantic', 'pytest',
         # What the gemma library loads when a model is built.
         'tensorflow_text', 'sentencepiece', 'flax.linen', 'orbax.checkpoint', 'kauldron.kd',
