@@ -9,12 +9,14 @@ from models import bundled
 from pipeline.config.generation import PROMPT_PRESETS
 from pipeline.config.job_config import JobConfig, path_settings
 from pipeline.config.panel import setting_types
+from pipeline.config.privacy import EMBEDDERS
 from pipeline.config.toml import read_config
 
 BUNDLED = bundled.FOLDER
 
 __all__ = [
     'BUNDLED',
+    'EMBEDDERS',
     'PROMPT_PRESETS',
     'JobConfig',
     'path_settings',

@@ -15,6 +15,8 @@ _setting = functools.partial(panel.setting, 'Privacy')
 # PP section 5 and CL appendix E.2; METHOD 4b says about a tenth of the mean's.
 DEFAULT_CLIP_BOUNDS = {'mean': 10.0, 'median': 6.0, 'difference': 1.0}
 DEFAULT_CLUSTERING_RHO = 0.005
+# Other embedders are folders of weights.
+EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
 
 

@@ -12,10 +12,9 @@ from models.privacy.ex_post import BatchLoss
 from models.privacy.params import MechanismParams
 from models.prompts import PRESETS
 from models.records import BatchId
-from pipeline.config import JobConfig
+from pipeline.config import EMBEDDERS, JobConfig
 from pipeline.pages import dataset_card, report_page, restricted_page
 from pipeline.run.identity import MAY_CHANGE
-from pipeline.run.settings import EMBEDDERS
 from transforms.run_files import CARD, REPORT, REPORT_PAGE, RESTRICTED_PAGE, RESTRICTED_REPORT
 from transforms.write import Files
 

@@ -12,12 +12,10 @@ from models.batching import BatchPlan
 from models.clustering.centers import ClusterSettings
 from models.decoders import family
 from models.prompts import PRESETS, read_template
-from pipeline.config import JobConfig
+from pipeline.config import EMBEDDERS, JobConfig
 from transforms.durable import is_local
 from transforms.read import RecordFields, RecordRules, split_patterns
 
-# Other embedders are folders of weights.
-EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
 

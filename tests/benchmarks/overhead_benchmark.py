@@ -49,9 +49,9 @@ def write_config(folder: pathlib.Path, *, batches: int, contexts: int, tokens: i
 def decode(folder: pathlib.Path) -> None:
     """The bare side: decodes the batches, and writes down when each was finished."""
     from models.privacy.randomness import RunKey
-    from pipeline import job
+    from pipeline.run.settings import generator_settings
 
-    settings = job.generator_settings(read_config(str(folder / 'config.toml'), {}))
+    settings = generator_settings(read_config(str(folder / 'config.toml'), {}))
     batches = pickle.loads((folder / 'batches.pickle').read_bytes())
     key = RunKey.read(folder / KEY)
     generator = settings.build()

@@ -17,7 +17,7 @@ import pytest
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from pipeline import main as command_line
-from pipeline.config import PROMPT_PRESETS, JobConfig, path_settings, read_config
+from pipeline.config import EMBEDDERS, PROMPT_PRESETS, JobConfig, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run.beam_options import beam_options
 
@@ -127,7 +127,7 @@ def test_the_known_names_are_those_of_the_job() -> None:
     choices = constant_of('CHOICES')
     assert set(choices) == {'prompt', 'embedder'}
     assert choices['prompt'] == PROMPT_PRESETS
-    assert choices['embedder'] == (None, *job.EMBEDDERS)
+    assert choices['embedder'] == (None, *EMBEDDERS)
     defaults = {field.name: field.default for field in dataclasses.fields(JobConfig)}
     assert constant_of('DEFAULTS') == {'prompt': defaults['prompt']}
 
