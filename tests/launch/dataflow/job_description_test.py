@@ -1,0 +1,258 @@
+"""Dataflow without a cloud: the whole job description and graph, built by Beam's own client.
+
+Nothing is sent anywhere: the job is written to a local file, as for a classic template.
+"""
+
+import base64
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import typer
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+
+from launch.dataflow import commands, profiles
+from pipeline import job, main
+from pipeline.config import BUNDLED, JobConfig
+from pipeline.run import folders
+from pipeline.run import settings as run_settings
+from pipeline.run.beam_options import beam_options
+from tests.samples import unpacked, write_rows
+from transforms import run_files
+from transforms.durable import RUN_KEY
+
+ROOT = pathlib.Path(__file__).parents[3]
+CANARY = 'Zyxquortle'
+IMAGE = 'images.example.org/a-project/dp-corpus:1'
+PLACE = profiles.Place(
+    project='a-project', region='us-central1', image=IMAGE, temp_location='gs://a-bucket/tmp'
+)
+ACCELERATOR = common_urns.resource_hints.ACCELERATOR.urn
+
+
+def need_the_client() -> None:
+    """Skips, loudly, where no job can be described."""
+    if not (BUNDLED / 'checkpoint').exists():
+        pytest.skip('the bundled model has no checkpoint: train it first')
+    pytest.importorskip(
+        'google.cloud.dataflow', reason="apache-beam[gcp] is not installed: pip install -e '.[gcp]'"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps Beam from looking for a user's credentials."""
+    from apache_beam.internal.gcp import auth
+
+    monkeypatch.setattr(auth._Credentials, '_credentials_init', True)
+    monkeypatch.setattr(auth._Credentials, '_credentials', None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """What would go to Dataflow.
+
+    Attributes:
+        description: The job's JSON.
+        graph: The pipeline.
+        text: Both as bytes, with what functions hold unpacked.
+    """
+
+    description: dict[str, Any]
+    graph: beam_runner_api_pb2.Pipeline
+    text: bytes
+
+    @property
+    def pool(self) -> dict[str, Any]:
+        (pool,) = self.description['environment']['workerPools']
+        return pool
+
+
+def records(folder: pathlib.Path) -> str:
+    rows = [
+        {'id': f'{CANARY}-{index}', 'text': f'{CANARY} writes {index}.', 'label': 'Billing'}
+        for index in range(8)
+    ]
+    return write_rows(folder / 'in.jsonl', rows)
+
+
+def flags(folder: pathlib.Path, **more: str) -> list[str]:
+    given = {
+        'input': records(folder), 'output': 'gs://a-bucket/runs/one', 'work-dir': 'gs://a-bucket/one.curator',
+        'label-field': 'label', 'labels': 'Billing', 'record-id-field': 'id', 'batch-size': '8',
+        'max-private-tokens': '8', 'delta': '1e-3', 'records': '1000',
+    }  # fmt: skip
+    return [f'--{name}={value}' for name, value in (given | more).items()]
+
+
+def config_of(arguments: Sequence[str]) -> JobConfig:
+    """The config as the command line would build it."""
+    command = typer.main.get_command(main.app).commands['generate']  # type: ignore[attr-defined]
+    with command.make_context('generate', list(arguments)) as context:
+        given = {name: value for name, value in context.params.items() if name not in ('as_json', 'quiet')}
+    return main._config(given.pop('config'), given)
+
+
+def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
+    """Carries the command out up to the moment where a job would be submitted."""
+    need_the_client()
+    assert list(command[:2]) == ['dp-corpus', 'generate']
+    cut = command.index('--')
+    config = config_of(command[2:cut])
+    local = folder / 'job'
+    local.mkdir()
+    options = beam_options(
+        config,
+        [
+            *command[cut + 1 :],
+            '--no_auth',
+            '--dataflow_endpoint=http://localhost:1',
+            f'--temp_location={local}',
+            f'--staging_location={local}',
+            f'--template_location={local / "job.json"}',
+            '--job_name=one',
+        ],
+    )
+    root = beam.Pipeline(options=options)
+    job.build(root, config, run_settings.generator_settings(config))
+    root.run()
+    data, graph = (local / 'job.json').read_bytes(), b''
+    for path in local.rglob('pipeline.pb'):
+        graph = path.read_bytes()
+    return Built(
+        json.loads(data), beam_runner_api_pb2.Pipeline.FromString(graph), unpacked(data) + unpacked(graph)
+    )
+
+
+def hinted(graph: beam_runner_api_pb2.Pipeline) -> dict[str, bytes]:
+    """Unique name -> accelerator hint, of the steps that carry one."""
+    environments = graph.components.environments
+    return {
+        step.unique_name: environments[step.environment_id].resource_hints[ACCELERATOR]
+        for step in graph.components.transforms.values()
+        if step.environment_id and ACCELERATOR in environments[step.environment_id].resource_hints
+    }
+
+
+# --- The job description ---------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def right_fitted(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp('l4')
+    command = commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, flags(folder))
+    return build(folder, command)
+
+
+def test_the_accelerator_hint_is_on_the_decoding_step_and_nowhere_else(right_fitted: Built) -> None:
+    found = hinted(right_fitted.graph)
+    assert {name.split('/ParDo')[0] for name in found} == {'Generate/Decode'}
+    assert set(found.values()) == {b'type:nvidia-l4;count:1;install-nvidia-driver:5xx'}
+    others = {step.unique_name for step in right_fitted.graph.components.transforms.values()} - set(found)
+    assert {name.split('/')[0] for name in others} >= {'Read', 'Assign', 'Generate', 'Corpus', 'Report'}
+
+
+def test_a_right_fitted_job_has_no_service_option(right_fitted: Built) -> None:
+    assert 'worker_accelerator' not in json.dumps(right_fitted.description['environment'])
+    assert right_fitted.pool.get('machineType') in (None, '')
+
+
+@pytest.mark.parametrize('name', ['nvidia-a100', 'tpu-v5e'])
+def test_the_other_profiles_ask_for_every_worker(name: str, tmp_path: pathlib.Path) -> None:
+    profile = profiles.PROFILES[name]
+    place = dataclasses.replace(PLACE, zone='us-central1-a', max_num_workers=3)
+    found = build(tmp_path, commands.generate_command(profile, place, flags(tmp_path)))
+    assert hinted(found.graph) == {}
+    assert found.pool['machineType'] == profile.machine_type
+    assert found.pool['autoscalingSettings']['maxNumWorkers'] == 3
+    environment = found.description['environment']
+    assert environment['serviceOptions'] == [f'worker_accelerator={profile.worker_accelerator}']
+    assert environment['workerZone'] == 'us-central1-a'
+
+
+def test_workers(right_fitted: Built) -> None:
+    pool, environment = right_fitted.pool, right_fitted.description['environment']
+    assert pool['numThreadsPerWorker'] == 1 and pool['diskSizeGb'] == 100
+    assert {image['containerImage'] for image in pool['sdkHarnessContainerImages']} == {IMAGE}
+    assert set(profiles.EXPERIMENTS) <= set(environment['experiments'])
+    assert 'use_multiple_sdk_containers' not in environment['experiments']
+    options = environment['sdkPipelineOptions']['options']
+    assert options['region'] == 'us-central1' and options['project'] == 'a-project'
+    assert options['sdk_location'] == 'container' and options['save_main_session'] is False
+    assert 'element_processing_timeout_minutes' not in options
+    # No code is staged, which the image holds: only Beam's note of the launcher's packages.
+    staged = {package['name'] for package in pool.get('packages', [])}
+    assert staged <= {'submission_environment_dependencies.txt'}
+
+
+def test_the_two_ways_to_an_accelerator_exclude_each_other() -> None:
+    both = {'accelerator': 'type:nvidia-l4;count:1', 'worker_accelerator': 'type:nvidia-l4;count:1'}
+    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
+        profiles.Profile(jax='cuda12', machine_type='g2-standard-8', **both)
+    with pytest.raises(ValueError, match='either accelerator or worker_accelerator'):
+        profiles.Profile(jax='cuda12')
+    with pytest.raises(ValueError, match='machine_type'):
+        profiles.Profile(jax='cuda12', worker_accelerator='type:nvidia-l4;count:1')
+
+
+def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
+    """A Flex Template's launcher must not wait, and is done although no report is there yet."""
+    need_the_client()
+    arguments = flags(tmp_path, output=str(tmp_path / 'out'), **{'work-dir': str(tmp_path / 'work')})
+    done = subprocess.run(
+        [
+            sys.executable, str(ROOT / 'launch' / 'engine_main.py'), *arguments, '--runner=DataflowRunner',
+            '--project=a-project', '--region=us-central1', '--job_name=one', '--no_save_main_session=true',
+            '--sdk_location=container', f'--sdk_container_image={IMAGE}', '--labels={"team": "x"}',
+            f'--temp_location={tmp_path}', f'--staging_location={tmp_path}', '--no_auth',
+            f'--template_location={tmp_path / "job_object"}', '--dataflow_endpoint=http://localhost:1',
+        ],
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+        env=os.environ | {'PYTHONPATH': str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    labels = json.loads((tmp_path / 'job_object').read_text())['labels']
+    assert labels == {'team': 'x'}
+    assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / run_files.REPORT).exists()
+
+
+# --- What must not be in it ------------------------------------------------------
+
+
+def test_the_search_sees_into_functions(right_fitted: Built) -> None:
+    assert b'max_prompt_tokens' in right_fitted.text and b'gs://a-bucket/one.curator' in right_fitted.text
+    assert CANARY.encode() in unpacked(base64.b64encode(zlib.compress(bytes(range(256)) + CANARY.encode())))
+
+
+def test_no_record_and_no_place_of_the_key(right_fitted: Built) -> None:
+    assert CANARY.encode() not in right_fitted.text
+    assert RUN_KEY.encode() not in right_fitted.text
+
+
+def test_no_key(tmp_path: pathlib.Path) -> None:
+    """With a work directory whose key exists while the graph is built."""
+    local = {'output': str(tmp_path / 'out'), 'work-dir': str(tmp_path / 'work')}
+    command = commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, flags(tmp_path, **local))
+    folders.prepare(config_of(command[2 : command.index('--')]))
+    secret = (tmp_path / 'work' / RUN_KEY).read_bytes()
+    found = build(tmp_path, command)
+    for form in (secret, secret.hex().encode(), base64.b64encode(secret), base64.urlsafe_b64encode(secret)):
+        assert form not in found.text
+    assert RUN_KEY.encode() not in found.text and CANARY.encode() not in found.text
+
+
+def test_the_ledger_is_not_in_it(tmp_path: pathlib.Path) -> None:
+    """Workers have no business with the ledger, and its URL names a host and a user."""
+    ledger = 'postgresql://curator@ledger.internal/budgets'
+    given = flags(tmp_path, dataset='tickets', ledger=ledger)
+    found = build(tmp_path, commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, given))
+    assert b'ledger.internal' not in found.text
