@@ -30,6 +30,8 @@ from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
 from models.privacy import mechanism, randomness
 from models.privacy.params import MechanismParams
+from tests.contracts import decoder_contract
+from tests.contracts.decoder_contract import EXAMPLES, PADDING, SHAPES, DecoderCase, decoded
 
 ROOT = pathlib.Path(__file__).parents[4]
 GEMMA2 = architectures.Architecture(
@@ -46,9 +48,7 @@ GEMMA3 = architectures.Architecture(
 )  # fmt: skip
 BUNDLED = architectures.ARCHITECTURES['bundled']
 CASES = {'gemma2': GEMMA2, 'gemma3': GEMMA3, 'bundled': BUNDLED}
-SHAPES = decoder.Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4)
 TOLERANCE = {'float32': 1e-4, 'bfloat16': 5e-2}
-PADDING = np.array([1], np.int32)
 
 
 @functools.cache
@@ -66,11 +66,6 @@ def _parameters(name: str) -> gemma.Parameters:
 @functools.cache
 def _decoder(name: str, shapes: decoder.Shapes = SHAPES, dtype: str = 'float32') -> gemma.GemmaDecoder:
     return gemma.GemmaDecoder(CASES[name], _parameters(name), shapes=shapes, dtype=dtype)
-
-
-@functools.cache
-def _step(model: gemma.GemmaDecoder) -> Callable:
-    return jax.jit(model.step)
 
 
 @functools.cache
@@ -103,41 +98,24 @@ def _recomputed(
     return np.asarray(logits[len(prompt) - 1 : len(prompt) + len(example)], np.float32)
 
 
-def _prompts(
-    name: str, count: int, seed: int = 0, longest: int = SHAPES.max_prompt_tokens
-) -> list[np.ndarray]:
-    """Prompts of all lengths from 1 to the longest, in no order; no padding id among their tokens."""
-    rng = np.random.default_rng(seed)
-    lengths = [1, longest, *rng.integers(1, longest + 1, max(0, count - 2))][:count]
-    return [rng.integers(1, CASES[name].num_embed, length).astype(np.int32) for length in lengths]
+def _prompts(name: str, count: int, seed: int = 0) -> list[np.ndarray]:
+    return decoder_contract.prompts(CASES[name].num_embed, count, seed)
 
 
-def _decoded(
-    model: gemma.GemmaDecoder, prompts: Sequence[np.ndarray], examples: Sequence[Sequence[int]]
-) -> list[np.ndarray]:
-    """Logits `[1 + len(example), rows, V]` of each example in turn, from one prefill; padding rows too."""
-    count = model.shapes.micro_batches(len(prompts)) * model.shapes.micro_batch_size
-    first, cache = model.prefill([*prompts, *[PADDING] * (count - len(prompts))])
-    results = []
-    for example in examples:
-        rows = [np.concatenate([np.asarray(part, np.float32) for part in first])]
-        for offset, token in enumerate(example):
-            logits, cache = _step(model)(model.weights, cache, jnp.int32(token), jnp.int32(offset))
-            rows.append(np.concatenate([np.asarray(part, np.float32) for part in logits]))
-        results.append(np.stack(rows))
-    return results
-
-
-EXAMPLES = ((5, 9, 30, 2), (7, 7, 1, 60, 33, 21), (80,), (5, 9, 30, 2))
+@pytest.mark.parametrize('check', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', ['gemma2', 'gemma3'])
+def test_contract(name: str, check: Callable[[DecoderCase], None]) -> None:
+    """The bundled model keeps it in tests/contracts."""
+    check(DecoderCase(load=functools.partial(_decoder, name)))
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_cached_steps_equal_a_full_recomputation(name: str) -> None:
     """Rows of 1 to 14 tokens in two micro-batches; four examples, the second as long as the cache allows."""
     model, prompts = _decoder(name), _prompts(name, 7)
-    decoded = _decoded(model, prompts, EXAMPLES)
+    found = decoded(model, prompts, EXAMPLES)
     assert SHAPES.max_example_tokens == max(map(len, EXAMPLES))
-    for example, logits in zip(EXAMPLES, decoded, strict=True):
+    for example, logits in zip(EXAMPLES, found, strict=True):
         for row, prompt in enumerate(prompts):
             expected = _recomputed(model, name, prompt, example)
             assert np.ptp(expected) > 1  # a model that says something
@@ -147,44 +125,13 @@ def test_cached_steps_equal_a_full_recomputation(name: str) -> None:
 @pytest.mark.parametrize('name', CASES)
 def test_cached_steps_equal_a_full_recomputation_in_bfloat16(name: str) -> None:
     model, prompts = _decoder(name, dtype='bfloat16'), _prompts(name, 7)
-    decoded = _decoded(model, prompts, EXAMPLES)
+    found = decoded(model, prompts, EXAMPLES)
     assert {leaf.dtype for leaf in jax.tree.leaves(model.weights)} == {jnp.dtype('bfloat16')}
-    for example, logits in zip(EXAMPLES, decoded, strict=True):
+    for example, logits in zip(EXAMPLES, found, strict=True):
         for row, prompt in enumerate(prompts):
             expected = _recomputed(model, name, prompt, example)
             scale = max(1.0, float(np.abs(expected).max()) / 4)
             np.testing.assert_allclose(logits[:, row], expected, rtol=0, atol=scale * TOLERANCE['bfloat16'])
-
-
-@pytest.mark.parametrize('name', CASES)
-def test_every_example_starts_from_the_prompts_end(name: str) -> None:
-    """Prefilled once or once more for each example, the full-length one before it or not: the same bits."""
-    model, prompts = _decoder(name), _prompts(name, 4, seed=1)
-    for example, logits in zip(EXAMPLES, _decoded(model, prompts, EXAMPLES), strict=True):
-        (fresh,) = _decoded(model, prompts, [example])
-        np.testing.assert_array_equal(logits, fresh)
-
-
-@pytest.mark.parametrize('name', CASES)
-def test_a_row_does_not_move_with_the_other_rows(name: str) -> None:
-    """Other contents, other lengths, padding instead, rows before it gone or more behind it: 0 bits."""
-    model, example = _decoder(name), EXAMPLES[1]
-    prompts = _prompts(name, 6, seed=2)
-    mine = prompts[2]
-    (logits,) = _decoded(model, prompts, [example])
-    expected = logits[:, 2]
-    others = _prompts(name, 9, seed=3)
-    for rows, index in (
-        ([others[0], others[1], mine, others[2]], 2),
-        ([mine], 0),
-        ([mine, *prompts], 0),
-        (prompts[1:], 1),
-        ([*others, mine], 9),
-        ([PADDING, PADDING, mine, PADDING, PADDING], 2),
-        ([mine] * 4, 3),
-    ):
-        (logits,) = _decoded(model, rows, [example])
-        np.testing.assert_array_equal(logits[:, index], expected)
 
 
 @pytest.mark.parametrize(('size', 'moves'), [(24, 0.0), (20, TOLERANCE['float32'])])
@@ -197,27 +144,12 @@ def test_a_row_does_not_move_with_its_slot(size: int, moves: float) -> None:
     """
     model = _decoder('bundled', dataclasses.replace(SHAPES, micro_batch_size=size))
     prompts, others = _prompts('bundled', size, seed=7), _prompts('bundled', size, seed=8)
-    (logits,) = _decoded(model, prompts, [EXAMPLES[0]])
-    (shifted,) = _decoded(model, prompts[1:], [EXAMPLES[0]])
+    (logits,) = decoded(model, prompts, [EXAMPLES[0]])
+    (shifted,) = decoded(model, prompts[1:], [EXAMPLES[0]])
     np.testing.assert_allclose(shifted[:, : size - 1], logits[:, 1:size], rtol=0, atol=moves)
     for row in (0, size // 2, size - 1):
-        (changed,) = _decoded(
-            model, [*others[:row], prompts[row], *others[row + 1 :], *others], [EXAMPLES[0]]
-        )
+        (changed,) = decoded(model, [*others[:row], prompts[row], *others[row + 1 :], *others], [EXAMPLES[0]])
         np.testing.assert_array_equal(changed[:, row], logits[:, row])
-
-
-@pytest.mark.parametrize('name', CASES)
-def test_micro_batches_equal_the_whole(name: str) -> None:
-    """One size is one program, so sizes agree only to rounding; a run has one size, a public setting."""
-    prompts = _prompts(name, 8, seed=4)
-    (whole,) = _decoded(
-        _decoder(name, dataclasses.replace(SHAPES, micro_batch_size=8)), prompts, [EXAMPLES[0]]
-    )
-    for size in (1, 3, 4):
-        model = _decoder(name, dataclasses.replace(SHAPES, micro_batch_size=size))
-        (parts,) = _decoded(model, prompts, [EXAMPLES[0]])
-        np.testing.assert_allclose(parts[:, :8], whole, rtol=0, atol=TOLERANCE['float32'])
 
 
 # -------------------------------------------------------------------- refusals
@@ -364,7 +296,7 @@ def test_pooled_states_equal_each_text_alone(name: str) -> None:
 def save_outputs(path: str) -> None:
     """Logits and one stream of the devices at hand, for a comparison across processes."""
     model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
-    logits = _decoded(model, rows, EXAMPLES[:2])
+    logits = decoded(model, rows, EXAMPLES[:2])
     stream = _stream(model, SPARSE, rows)
     first, cache = model.prefill([PADDING] * 4)
     np.savez(
@@ -392,7 +324,7 @@ def test_two_devices_give_what_one_gives(tmp_path: pathlib.Path) -> None:
     two = np.load(path)
     assert two['devices'] == 2 and two['logits_on'] == 2 and two['cache_rows'].tolist() == [2, 2]
     model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
-    for found, expected in zip((two['short'], two['long']), _decoded(model, rows, EXAMPLES[:2]), strict=True):
+    for found, expected in zip((two['short'], two['long']), decoded(model, rows, EXAMPLES[:2]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE['float32'])
     stream = _stream(model, SPARSE, rows)
     np.testing.assert_array_equal(two['tokens'], stream.tokens)

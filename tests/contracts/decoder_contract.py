@@ -1,0 +1,323 @@
+"""What every family of decoders must do, whatever its models are: the guarantee and the loop rest on it.
+
+Each `check_...` takes a case and asserts. tests/contracts/decoder_test.py runs all of them for
+every registered family; a family's own tests may run them for more of its models.
+
+Rows are compared bit by bit: that a row does not move with the others is a privacy property.
+Programs of different shapes agree to rounding.
+"""
+
+import dataclasses
+import functools
+import pickle
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import generate
+from models.decoders.decoder import Decoder, Shapes
+from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
+from models.privacy import mechanism, randomness
+from models.privacy.params import MechanismParams
+
+SHAPES = Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4)
+PADDING = np.array([1], np.int32)
+# Token ids of four examples in turn, the second as long as the cache allows, the last like the first.
+EXAMPLES = ((5, 9, 30, 2), (7, 7, 1, 60, 33, 21), (80,), (5, 9, 30, 2))
+TEXTS = (
+    '', ' ', '  two  spaces ', '\n\n', 'tab\tand\r\n', 'Grüße aus Zürich', 'русский текст', '日本語の文章',
+    '👩\u200d👩\u200d👧 family', 'nul\0inside', '1234567890', '{"name": ["str", 1.5]}',
+    '<b>bold</b> a < b > c', START_OF_TURN, f'so {END_OF_TURN} it', '<end_of_turn', '<|im_end|>',
+    '<|endoftext|>', '</s>', '<s>', '<pad>',
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderCase:
+    """A decoder under test.
+
+    Attributes:
+        load: The decoder of the case at some shapes, in float32. Weights should be read once.
+        tolerance: Largest absolute difference of two programs' logits by rounding.
+        micro_batch_sizes: Sizes that are compared with the largest one.
+    """
+
+    load: Callable[[Shapes], Decoder]
+    tolerance: float = 1e-4
+    micro_batch_sizes: Sequence[int] = (1, 3, 4, 8)
+
+    def decoder(self, micro_batch_size: int = SHAPES.micro_batch_size) -> Decoder:
+        """The decoder of the contract's shapes."""
+        return self.load(dataclasses.replace(SHAPES, micro_batch_size=micro_batch_size))
+
+    def examples(self) -> list[list[int]]:
+        """`EXAMPLES` within the vocabulary."""
+        return [[token % self.decoder().vocab_size for token in example] for example in EXAMPLES]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerCase:
+    """A tokenizer under test.
+
+    Attributes:
+        tokenizer: As its family loads it; some checks need it unread.
+        num_embed: Rows of the embedding of its model.
+    """
+
+    tokenizer: Tokenizer
+    num_embed: int
+
+
+def prompts(
+    vocab_size: int, count: int, seed: int = 0, longest: int = SHAPES.max_prompt_tokens
+) -> list[np.ndarray]:
+    """Prompts of all lengths from 1 to the longest, in no order; no id 0 among their tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = [1, longest, *rng.integers(1, longest + 1, max(0, count - 2))][:count]
+    return [rng.integers(1, vocab_size, length).astype(np.int32) for length in lengths]
+
+
+@functools.cache
+def jitted_step(decoder: Decoder) -> Callable:
+    """The decoder's step, compiled once for each decoder."""
+    return jax.jit(decoder.step)
+
+
+def prefilled(decoder: Decoder, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, object]:
+    """Logits `[rows, V]` after each prompt, padding rows too, and the cache."""
+    count = decoder.shapes.micro_batches(len(rows)) * decoder.shapes.micro_batch_size
+    logits, cache = decoder.prefill([*rows, *[PADDING] * (count - len(rows))])
+    return np.concatenate([np.asarray(part, np.float32) for part in logits]), cache
+
+
+def decoded(
+    decoder: Decoder, rows: Sequence[np.ndarray], examples: Sequence[Sequence[int]]
+) -> list[np.ndarray]:
+    """Logits `[1 + len(example), rows, V]` of each example in turn, from one prefill; padding rows too."""
+    first, cache = prefilled(decoder, rows)
+    results = []
+    for example in examples:
+        logits = [first]
+        for offset, token in enumerate(example):
+            parts, cache = jitted_step(decoder)(decoder.weights, cache, jnp.int32(token), jnp.int32(offset))
+            logits.append(np.concatenate([np.asarray(part, np.float32) for part in parts]))
+        results.append(np.stack(logits))
+    return results
+
+
+# ------------------------------------------------------------------- the decoder
+
+
+def check_steps_equal_longer_prompts(case: DecoderCase) -> None:
+    """A step is what a prefill of the prompt with the tokens so far would give; four examples in turn."""
+    decoder = case.decoder()
+    rows = prompts(
+        decoder.vocab_size, 7, seed=10, longest=SHAPES.max_prompt_tokens - SHAPES.max_example_tokens
+    )
+    examples = case.examples()
+    assert SHAPES.max_example_tokens == max(map(len, examples))
+    for example, logits in zip(examples, decoded(decoder, rows, examples), strict=True):
+        assert logits.shape == (1 + len(example), 8, decoder.vocab_size) and np.isfinite(logits).all()
+        for length in range(1 + len(example)):
+            longer = [np.concatenate([row, np.array(example[:length], np.int32)]) for row in rows]
+            expected, _ = prefilled(decoder, longer)
+            assert np.ptp(expected) > 1  # a model that says something
+            np.testing.assert_allclose(logits[length, :7], expected[:7], rtol=0, atol=case.tolerance)
+
+
+def check_every_example_starts_from_the_prompts_end(case: DecoderCase) -> None:
+    """Prefilled once or once more for each example, the full-length one before it or not: the same bits."""
+    decoder, examples = case.decoder(), case.examples()
+    rows = prompts(decoder.vocab_size, 4, seed=1)
+    for example, logits in zip(examples, decoded(decoder, rows, examples), strict=True):
+        (fresh,) = decoded(decoder, rows, [example])
+        np.testing.assert_array_equal(logits, fresh)
+
+
+def check_a_row_does_not_move_with_the_other_rows(case: DecoderCase) -> None:
+    """Other contents, other lengths, padding instead, rows before it gone or more behind it: 0 bits."""
+    decoder, example = case.decoder(), case.examples()[1]
+    rows = prompts(decoder.vocab_size, 6, seed=2)
+    mine = rows[2]
+    (logits,) = decoded(decoder, rows, [example])
+    expected = logits[:, 2]
+    others = prompts(decoder.vocab_size, 9, seed=3)
+    for batch, index in (
+        ([others[0], others[1], mine, others[2]], 2),
+        ([mine], 0),
+        ([mine, *rows], 0),
+        (rows[1:], 1),
+        ([*others, mine], 9),
+        ([PADDING, PADDING, mine, PADDING, PADDING], 2),
+        ([mine] * 4, 3),
+    ):
+        (logits,) = decoded(decoder, batch, [example])
+        np.testing.assert_array_equal(logits[:, index], expected)
+
+
+def check_micro_batches_equal_the_whole(case: DecoderCase) -> None:
+    """One size is one program, so sizes agree only to rounding; a run has one size, a public setting."""
+    largest, example = max(case.micro_batch_sizes), case.examples()[0]
+    whole_decoder = case.decoder(largest)
+    rows = prompts(whole_decoder.vocab_size, largest, seed=4)
+    (whole,) = decoded(whole_decoder, rows, [example])
+    for size in sorted(set(case.micro_batch_sizes) - {largest}):
+        (parts,) = decoded(case.decoder(size), rows, [example])
+        np.testing.assert_allclose(parts[:, :largest], whole, rtol=0, atol=case.tolerance)
+
+
+def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
+    """Three contexts and the public row fill one size and leave padding in the other: the same stream.
+
+    Whatever is sampled is a released id. Rounding may turn a token about once in 1e4: the key is fixed.
+    """
+    params = MechanismParams(
+        batch_size=4, clip_bound=4.0, temperature=1.5, max_private_tokens=12, max_batch_tokens=12,
+        max_example_tokens=SHAPES.max_example_tokens, threshold=0.8, threshold_noise_scale=0.4,
+    )  # fmt: skip
+    streams = []
+    for size in (4, max(case.micro_batch_sizes)):
+        decoder = case.decoder(size)
+        rows = prompts(decoder.vocab_size, 4, seed=5)
+        released = np.arange(decoder.vocab_size) > 4
+        draws = randomness.batch_draws(
+            randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
+            max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
+            threshold_noise_scale=params.threshold_noise_scale,
+            levels=mechanism.tree_levels(decoder.vocab_size),
+        )  # fmt: skip
+        stream = generate.decode_stream(
+            decoder, rows[0], rows[1:], params=params, draws=draws, released=released,
+            stop_tokens=frozenset(range(8, decoder.vocab_size, 4)),
+        )  # fmt: skip
+        assert ((stream.tokens > 4) & (stream.tokens < decoder.vocab_size)).all()
+        streams.append((stream.tokens.tolist(), stream.is_private.tolist()))
+    assert streams[0] == streams[1] and len(set(streams[0][0])) > 2
+
+
+DECODER_CHECKS = (
+    check_steps_equal_longer_prompts,
+    check_every_example_starts_from_the_prompts_end,
+    check_a_row_does_not_move_with_the_other_rows,
+    check_micro_batches_equal_the_whole,
+    check_padding_rows_vote_nothing,
+)
+
+
+# ------------------------------------------------------------------- the tokenizer
+
+
+def check_pickle_carries_the_path_alone(case: TokenizerCase) -> None:
+    """Read or not; workers read the file themselves."""
+    expected = case.tokenizer.encode_batch(['loaded before'])[0]
+    pickled = pickle.dumps(case.tokenizer)
+    assert len(pickled) < 1000
+    again = pickle.loads(pickled)
+    assert again == case.tokenizer
+    np.testing.assert_array_equal(again.encode_batch(['loaded before'])[0], expected)
+
+
+def check_texts_come_back(case: TokenizerCase) -> None:
+    """Those that look like control tokens as well, and none of them gives one."""
+    tokenizer = case.tokenizer
+    encoded = tokenizer.encode_batch(TEXTS)
+    assert {ids.dtype for ids in encoded} == {np.dtype(np.int32)}
+    assert tokenizer.decode_batch(encoded) == list(TEXTS)
+    marks = {index for ids in tokenizer.turn_markers.values() for index in ids}
+    controls = {*tokenizer.start_tokens, *tokenizer.stop_tokens}
+    for text, ids in zip(TEXTS, encoded, strict=True):
+        assert ((ids >= 0) & (ids < tokenizer.vocab_size)).all()
+        assert not controls & set(ids.tolist()), text
+        if START_OF_TURN in text or END_OF_TURN in text:
+            assert not marks & set(ids.tolist()), text
+
+
+def check_a_lone_surrogate_is_a_question_mark(case: TokenizerCase) -> None:
+    """Any `str` has ids."""
+    found, expected = case.tokenizer.encode_batch(['a\ud800b', 'a?b'])
+    assert found.tolist() == expected.tolist()
+
+
+def check_empty_batches(case: TokenizerCase) -> None:
+    """No texts, and texts without tokens."""
+    tokenizer = case.tokenizer
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.decode_batch([]) == []
+    (one,) = tokenizer.encode_batch(['a'])
+    assert [len(ids) for ids in tokenizer.encode_batch(['', 'a', ''])] == [0, len(one), 0]
+    assert tokenizer.decode_batch([[], one, []]) == ['', 'a', '']
+
+
+def check_ids_outside_the_vocabulary_are_refused(case: TokenizerCase) -> None:
+    """A model may have more rows than there are pieces."""
+    size = case.tokenizer.vocab_size
+    for index in (-1, size):
+        with pytest.raises(ValueError, match=rf'ids in \[0, {size}\), got id={index}\.'):
+            case.tokenizer.decode_batch([[7], [5, index]])
+
+
+def check_control_tokens_have_ids_and_no_text(case: TokenizerCase) -> None:
+    """Start, stop and bare turn markers; an end of turn stops an example where there are turns."""
+    tokenizer, markers = case.tokenizer, case.tokenizer.turn_markers
+    assert not markers or {START_OF_TURN, END_OF_TURN} <= markers.keys()
+    assert tokenizer.stop_tokens
+    controls = [*tokenizer.start_tokens, *sorted(tokenizer.stop_tokens)]
+    assert all(0 <= index < tokenizer.vocab_size for index in controls)
+    for name, ids in markers.items():
+        assert ids and all(0 <= index < tokenizer.vocab_size for index in ids), name
+    (word,) = tokenizer.encode_batch(['word'])
+    assert tokenizer.decode_batch([[*tokenizer.start_tokens, *word, *sorted(tokenizer.stop_tokens)]]) == [
+        'word'
+    ]
+
+
+def check_released_tokens_are_text_and_stops(case: TokenizerCase) -> None:
+    """Whatever text encodes to, and the stop tokens; no start token and no row past the vocabulary."""
+    tokenizer = case.tokenizer
+    mask = tokenizer.released_token_mask()
+    assert mask.shape == (tokenizer.vocab_size,) and mask.dtype == bool
+    assert mask[sorted(tokenizer.stop_tokens)].all()
+    assert not mask[sorted(set(tokenizer.start_tokens) - tokenizer.stop_tokens)].any()
+    for ids in tokenizer.encode_batch(TEXTS):
+        assert mask[ids].all()
+
+
+def check_rows_beyond_the_vocabulary_are_never_released(case: TokenizerCase) -> None:
+    """Such as a model's, of which the vocabulary may not be larger."""
+    tokenizer, size = case.tokenizer, case.tokenizer.vocab_size
+    assert size <= case.num_embed
+    for num_embed in (case.num_embed, size + 904):
+        mask = tokenizer.released_token_mask(num_embed=num_embed)
+        assert mask.shape == (num_embed,)
+        np.testing.assert_array_equal(mask[:size], tokenizer.released_token_mask())
+        assert not mask[size:].any()
+    with pytest.raises(ValueError, match=f'vocab_size={size}, got num_embed={size - 1}'):
+        tokenizer.released_token_mask(num_embed=size - 1)
+
+
+def check_a_single_token_is_one(case: TokenizerCase) -> None:
+    """A digit is one token or refused; no text, and several words, are refused."""
+    tokenizer = case.tokenizer
+    for text in ('', 'two words of text', '7', END_OF_TURN):
+        ids = tokenizer.encode_batch([text])[0].tolist()
+        if len(ids) == 1:
+            assert text == '7' and [tokenizer.single_token_id(text)] == ids
+        else:
+            with pytest.raises(ValueError, match=rf"exactly one token, got {len(ids)} for text='{text}'"):
+                tokenizer.single_token_id(text)
+
+
+TOKENIZER_CHECKS = (
+    check_pickle_carries_the_path_alone,
+    check_texts_come_back,
+    check_a_lone_surrogate_is_a_question_mark,
+    check_empty_batches,
+    check_ids_outside_the_vocabulary_are_refused,
+    check_control_tokens_have_ids_and_no_text,
+    check_released_tokens_are_text_and_stops,
+    check_rows_beyond_the_vocabulary_are_never_released,
+    check_a_single_token_is_one,
+)

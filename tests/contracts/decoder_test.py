@@ -1,0 +1,107 @@
+"""Every registered family keeps the contract, by the model that ships with it; so does a table of logits."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.decoders import family
+from models.decoders.decoder import Cache, Decoder, Shapes
+from tests.contracts import decoder_contract
+from tests.contracts.decoder_contract import DecoderCase, TokenizerCase
+
+STATES, VOCAB = 97, 96
+
+
+class TableDecoder(Decoder):
+    """The smallest language model: a text is a state, a number of 97, and a state has logits.
+
+    Args:
+        shapes: The public shapes.
+        wrong: What it does against the contract: rows that move with the others ('rows'), or
+            an example that goes on from the one before ('start').
+    """
+
+    def __init__(self, shapes: Shapes, wrong: str = '') -> None:
+        self.shapes, self.vocab_size, self._wrong = shapes, VOCAB, wrong
+        self.weights = jnp.asarray(np.random.default_rng(0).normal(0, 2, (STATES, VOCAB)), jnp.float32)
+
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], Cache]:
+        ends = np.zeros(len(prompts), np.int32)
+        for row, prompt in enumerate(prompts):
+            for token in prompt:
+                ends[row] = _next(ends[row], token)
+        if self._wrong == 'rows':
+            ends = (ends + ends.sum()) % STATES
+        parts = tuple(jnp.asarray(part) for part in ends.reshape(-1, self.shapes.micro_batch_size))
+        return tuple(self.weights[part] for part in parts), {
+            'ends': parts,
+            'states': tuple(map(jnp.copy, parts)),
+        }
+
+    def step(
+        self, weights: jax.Array, cache: Cache, token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], Cache]:
+        again = offset == 0 if self._wrong != 'start' else jnp.bool_(False)
+        states = tuple(
+            _next(jnp.where(again, end, state), token)
+            for end, state in zip(cache['ends'], cache['states'], strict=True)
+        )
+        return tuple(weights[state] for state in states), {'ends': cache['ends'], 'states': states}
+
+
+def _next(state, token):  # type: ignore[no-untyped-def] # NumPy or JAX
+    return (5 * state + 3 * token + 1) % STATES
+
+
+def _shipped_model(of: family.Family) -> str:
+    for model in of.models:
+        if of.shipped_files(model) is not None:
+            return model
+    raise ValueError(f'Expected a family that ships a small model, got none of family={of.name!r}. Add one.')
+
+
+@functools.cache
+def _decoder(name: str, shapes: Shapes) -> Decoder:
+    if name == 'table':
+        return TableDecoder(shapes)
+    model = _shipped_model(family.FAMILIES[name])
+    files = family.files_of(model)
+    return family.FAMILIES[name].load_decoder(model, files.checkpoint, shapes=shapes, dtype='float32')
+
+
+@functools.cache
+def _tokenizer(name: str) -> TokenizerCase:
+    model = _shipped_model(family.FAMILIES[name])
+    tokenizer = family.FAMILIES[name].load_tokenizer(model, family.files_of(model).tokenizer)
+    return TokenizerCase(tokenizer=tokenizer, num_embed=family.sizes_of(model).num_embed)
+
+
+@pytest.mark.parametrize('assert_kept', decoder_contract.DECODER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', ['table', *family.FAMILIES])
+def test_decoder(name: str, assert_kept: Callable[[DecoderCase], None]) -> None:
+    assert_kept(DecoderCase(load=functools.partial(_decoder, name)))
+
+
+@pytest.mark.parametrize('assert_kept', decoder_contract.TOKENIZER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', family.FAMILIES)
+def test_tokenizer(name: str, assert_kept: Callable[[TokenizerCase], None]) -> None:
+    assert_kept(_tokenizer(name))
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'check'),
+    [
+        ('rows', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
+        ('rows', decoder_contract.check_steps_equal_longer_prompts),
+        ('start', decoder_contract.check_every_example_starts_from_the_prompts_end),
+    ],
+)
+def test_a_decoder_that_breaks_the_contract_is_found(
+    wrong: str, check: Callable[[DecoderCase], None]
+) -> None:
+    with pytest.raises(AssertionError):
+        check(DecoderCase(load=functools.partial(TableDecoder, wrong=wrong)))
