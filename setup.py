@@ -73,6 +73,7 @@ setuptools.setup(
             if path.is_file() and path.suffix not in ('.py', '.pyc')
         ],
         'pipeline.pages': ['*.jinja'],
+        'pipeline.schemas': ['*.schema.json'],
         'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,

@@ -26,6 +26,7 @@ import typer
 
 from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
+from pipeline.commands import schema as schema_command
 from pipeline.config import JobConfig, read_config, setting_types
 from pipeline.ledger.budget import BudgetExceeded
 
@@ -48,6 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(ledger_commands.app, name='ledger')
+app.command()(schema_command.schema)
 
 
 def _with_config_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,345 @@
+"""The JSON Schema (draft 2020-12) of every JSON that dp-corpus writes for users, made from the types.
+
+The types are those that write the JSON, so a field that is added, renamed or dropped there
+changes the schema here; a test compares the files of this folder with what is made. Write
+them anew with `python -m pipeline.schemas.documents`.
+
+No schema can tell NaN from a number: NaN is not JSON at all, and nothing here writes it.
+"""
+
+import dataclasses
+import importlib.resources
+import json
+import pathlib
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+DIALECT = 'https://json-schema.org/draft/2020-12/schema'
+SUFFIX = '.schema.json'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """One kind of JSON document.
+
+    Attributes:
+        where: Which file or which command's output it is, as a sentence.
+        type_of: Makes the type of its root, a dataclass or a TypedDict; imports what that takes.
+        header: Keys before those of the root: name -> type.
+        extra: Keys after them that are worked out when the document is written.
+    """
+
+    where: str
+    type_of: Callable[[], Any]
+    header: Callable[[], Mapping[str, Any]] = dict
+    extra: Callable[[], Mapping[str, Any]] = dict
+
+
+def names() -> list[str]:
+    """The names of all documents, sorted."""
+    return sorted(DOCUMENTS)
+
+
+def committed(name: str) -> str:
+    """The schema of a document as text, from the package's files.
+
+    Raises:
+        ValueError: There is no document of this name.
+    """
+    if name not in DOCUMENTS:
+        raise ValueError(
+            f'Expected the name of a document, got name={name!r}. Choose from: {", ".join(names())}.'
+        )
+    return importlib.resources.files('pipeline.schemas').joinpath(f'{name}{SUFFIX}').read_text('utf-8')
+
+
+def generate(name: str) -> str:
+    """The schema of a document as text, made from its type."""
+    document = DOCUMENTS[name]
+    root = document.type_of()
+    made = _schema_of(_with_keys(root, document.header(), document.extra()))
+    described = {**_described(root)['properties'], **_DESCRIPTIONS}
+    for key, value in made['properties'].items():
+        if key in described:
+            value['description'] = described[key]
+    about = _described(root)['description']
+    found = {
+        '$schema': DIALECT,
+        'title': f'dp-corpus {name}',
+        'description': f'{document.where} {about}'.strip(),
+        **{key: value for key, value in made.items() if key not in ('title', 'description')},
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
+
+
+def _with_keys(root: Any, header: Mapping[str, Any], extra: Mapping[str, Any]) -> Any:
+    """A TypedDict of the header, the root's fields and what is worked out beside them."""
+    # Named in a variable: type checkers take no computed TypedDict.
+    make: Any = typing.TypedDict
+    return make(root.__name__, {**header, **typing.get_type_hints(root), **extra})
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    """pydantic's schema of what a type is written as, closed to other keys, with the docstrings' words."""
+    import pydantic
+
+    found = pydantic.TypeAdapter(kind).json_schema(mode='serialization')
+    classes = {cls.__name__: cls for cls in _classes(kind)}
+    for name, definition in found.get('$defs', {}).items():
+        described = _described(classes[name])
+        definition['description'] = described['description']
+        for key, value in definition['properties'].items():
+            if key in described['properties']:
+                value['description'] = described['properties'][key]
+    return _closed(found)
+
+
+def _closed(node: Any) -> Any:
+    """Without the titles that repeat the keys, and with objects of known keys closed to others."""
+    if isinstance(node, list):
+        return [_closed(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: value for key, value in node.items() if key != 'title' or not isinstance(value, str)}
+    for group in ('properties', '$defs'):
+        if group in plain:
+            plain[group] = {key: _closed(value) for key, value in plain[group].items()}
+    found = {key: value if key in ('properties', '$defs') else _closed(value) for key, value in plain.items()}
+    if 'properties' not in found:
+        return found
+    for value in found['properties'].values():
+        value.pop('default', None)
+    # A key is written whether or not a constructor has a default for it.
+    return found | {'required': list(found['properties']), 'additionalProperties': False}
+
+
+def _classes(kind: Any) -> set[Any]:
+    """All dataclasses and TypedDicts that a type mentions, at any depth."""
+    if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
+        found = {kind}
+        for hint in typing.get_type_hints(kind).values():
+            found |= _classes(hint)
+        return found
+    return {cls for argument in typing.get_args(kind) for cls in _classes(argument)}
+
+
+def _described(cls: Any) -> dict[str, Any]:
+    """What a docstring says of a class and of its attributes."""
+    text = re.sub(r'\n {4}', '\n', cls.__doc__ or '')
+    about, _, rest = text.partition('\n\nAttributes:\n')
+    # What follows the attributes, a sample, is not indented.
+    attributes = re.split(r'\n(?=\S)', rest)[0]
+    found = re.findall(r'^ {4}(\w+): (.*(?:\n {8}.*|\n(?= {8}))*)', attributes, re.MULTILINE)
+    about = about.split('\n\nSample')[0]
+    return {
+        'description': ' '.join(about.split()),
+        'properties': {name: ' '.join(words.split()) for name, words in found},
+    }
+
+
+_DESCRIPTIONS = {
+    'schema': 'What kind of document this is.',
+    'schema_version': 'Changes with every change that a reader has to know of.',
+    'audience': 'Who may read it.',
+    'ok': 'Whether nothing was found that should not be there.',
+}
+
+
+def _const(*values: object) -> Any:
+    # By its name: type checkers take no computed literal.
+    return vars(typing)['Literal'][values]
+
+
+def _header(schema: str, version: int, *audiences: str) -> dict[str, Any]:
+    return {'schema': _const(schema), 'schema_version': _const(version), 'audience': _const(*audiences)}
+
+
+def _privacy_report() -> Any:
+    from models.privacy import report
+
+    return report.PrivacyReport
+
+
+def _privacy_report_header() -> dict[str, Any]:
+    from models.privacy import report
+
+    return _header(
+        report.PRIVACY_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RELEASABLE, report.RESEARCH_ONLY
+    )
+
+
+def _restricted_report() -> Any:
+    from models.privacy import report
+
+    return report.RestrictedReport
+
+
+def _restricted_report_header() -> dict[str, Any]:
+    from models.privacy import report
+
+    return _header(report.RESTRICTED_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RESTRICTED)
+
+
+def _cluster_comparison() -> Any:
+    from pipeline import clusters
+
+    return clusters.ClusterComparison
+
+
+def _cluster_comparison_header() -> dict[str, Any]:
+    from models.privacy import report
+    from pipeline import clusters
+
+    return _header(clusters.SCHEMA, clusters.SCHEMA_VERSION, report.RESTRICTED)
+
+
+def _leave_one_out() -> Any:
+    from models.audits.audit import LeaveOneOut
+    from pipeline.audit import LeaveOneOutAudit
+
+    batch = _with_keys(LeaveOneOut, {}, {'empirical_epsilon': float, 'ratio': float, 'ok': bool})
+    return _described_as(LeaveOneOutAudit, {'batches': tuple[_described_as(LeaveOneOut, {}, batch), ...]})
+
+
+def _leave_one_out_header() -> dict[str, Any]:
+    from models.privacy import report
+    from pipeline import audit
+
+    return _header(audit.LEAVE_ONE_OUT_SCHEMA, audit.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool}
+
+
+def _reconstruction() -> Any:
+    from models.audits.audit import Reconstruction
+    from pipeline.audit import ReconstructionAudit
+
+    interval = tuple[float, float]
+    worked_out = {
+        'source_rate_95': interval,
+        'holdout_rate_95': interval,
+        'p_value': float,
+        'conclusive': bool,
+        'alarm_below': float,
+    }
+    result = _described_as(Reconstruction, {}, _with_keys(Reconstruction, {}, worked_out))
+    return _described_as(ReconstructionAudit, {'result': result})
+
+
+def _reconstruction_header() -> dict[str, Any]:
+    from pipeline import audit
+
+    return _header(audit.RECONSTRUCTION_SCHEMA, audit.SCHEMA_VERSION, audit.MADE_UP) | {'ok': bool}
+
+
+def _described_as(cls: Any, changed: Mapping[str, Any], kind: Any = None) -> Any:
+    """A TypedDict with the docstring of a class and some keys of other types."""
+    made = _with_keys(cls if kind is None else kind, {}, changed)
+    made.__doc__ = cls.__doc__
+    return made
+
+
+def _run_plan() -> Any:
+    from pipeline.plan import RunPlan
+
+    return RunPlan
+
+
+def _batch_plan() -> Any:
+    from models.batching import BatchPlan
+
+    return BatchPlan
+
+
+def _clustering() -> Any:
+    from models.batching import Clustering
+
+    return Clustering
+
+
+def _centers() -> Any:
+    from models.clustering.centers import Centers
+
+    hints = typing.get_type_hints(Centers)
+    make: Any = typing.TypedDict
+    kept = {name: hint for name, hint in hints.items() if name != 'vectors'}
+    made = make('Centers', kept | {'versions': Mapping[str, str]})
+    made.__doc__ = Centers.__doc__
+    return made
+
+
+def _centers_header() -> dict[str, Any]:
+    from models.clustering import centers
+
+    return {'schema': _const(centers.SCHEMA), 'count': int, 'dimensions': int}
+
+
+class RunIdentity(typing.TypedDict):
+    """What may not change between a run and its resumption, as digests, but for the run's public name.
+
+    Attributes:
+        run_id: Public name of the run.
+        config: Of the settings that decide the output.
+        input: Of the input's files.
+        model: Of the model's files.
+        code: Of this package and of the software that decides the output.
+    """
+
+    run_id: str
+    config: str
+    input: str
+    model: str
+    code: str
+
+
+class Failure(typing.TypedDict):
+    """Why a command did not do what it was asked to.
+
+    Attributes:
+        error: The error and its causes, for people.
+        exit_code: What the command exits with.
+    """
+
+    error: str
+    exit_code: int
+
+
+DOCUMENTS: dict[str, Document] = {
+    'privacy-report': Document(
+        where='privacy_report.json in the corpus folder.',
+        type_of=_privacy_report,
+        header=_privacy_report_header,
+    ),
+    'restricted-report': Document(
+        where='restricted_report.json in the work directory.',
+        type_of=_restricted_report,
+        header=_restricted_report_header,
+    ),
+    'leave-one-out-audit': Document(
+        where='What `dp-corpus audit` writes.', type_of=_leave_one_out, header=_leave_one_out_header
+    ),
+    'reconstruction-audit': Document(
+        where='What `dp-corpus audit` writes of made-up keys.',
+        type_of=_reconstruction,
+        header=_reconstruction_header,
+    ),
+    'cluster-comparison': Document(
+        where='What `dp-corpus clusters` writes.',
+        type_of=_cluster_comparison,
+        header=_cluster_comparison_header,
+    ),
+    'run-plan': Document(where='What `dp-corpus plan --json` prints.', type_of=_run_plan),
+    'batch-plan': Document(where='plan.json in the work directory.', type_of=_batch_plan),
+    'clustering': Document(where='clustering.json in the work directory.', type_of=_clustering),
+    'centers': Document(
+        where='centers.json in a folder of centres.', type_of=_centers, header=_centers_header
+    ),
+    'run': Document(where='run.json in the work directory.', type_of=lambda: RunIdentity),
+    'failure': Document(where='What any command prints with --json when it fails.', type_of=lambda: Failure),
+}
+"""All documents, by name."""
+
+
+if __name__ == '__main__':
+    for each in names():
+        pathlib.Path(__file__).with_name(f'{each}{SUFFIX}').write_text(generate(each), encoding='utf-8')

@@ -1,0 +1,247 @@
+"""Every JSON that users meet is what its published schema says, and nothing else is."""
+
+import copy
+import dataclasses
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+import typing
+from collections.abc import Iterator
+
+import jsonschema
+import numpy as np
+import pytest
+
+from models.audits.audit import LeaveOneOut, Reconstruction
+from models.batching import BatchPlan, Clustering
+from models.clustering.centers import Centers
+from models.privacy import report
+from pipeline import audit, clusters, plan
+from pipeline.config import JobConfig
+from pipeline.schemas import documents
+from tests.documents import check_document
+from tests.models.privacy.report import golden_test
+
+REPORTS = [
+    'mean sparse record batches no-ledger',
+    'mean sparse user noisy later',
+    'mean sparse record public first',
+    'median sparse slots dp-k-means no-ledger',
+    'difference plain record k-means no-ledger',
+]
+
+
+def comparison() -> clusters.ClusterComparison:
+    row = clusters.ClusteringRow(
+        method='k-means', rho=None, epsilon=None, clusters=2, large_clusters=0, v_measure=1.0, adjusted=1.0,
+        sizes=(3, 2),
+    )  # fmt: skip
+    paid = dataclasses.replace(row, method='DP k-means', rho=0.01, epsilon=0.7)
+    return clusters.ClusterComparison(
+        count=500, centers=1000, kept=60, delta=1e-6, seed=7, records=5, rows=(row, paid)
+    )
+
+
+def leave_one_out() -> audit.LeaveOneOutAudit:
+    batch = LeaveOneOut(
+        batch_id='0000-000000', label=None, bound=1.41, contexts=2, private_tokens=60, public_tokens=0,
+        removed=(0.2, -0.47), added=(0.1,), replaced=(),
+    )  # fmt: skip
+    return audit.LeaveOneOutAudit(
+        aggregate='mean', sabotage='none', bound_kind='the pure bound', delta=1e-6, epsilon=3.0,
+        batches=(batch, dataclasses.replace(batch, label='1')),
+    )  # fmt: skip
+
+
+def reconstruction() -> audit.ReconstructionAudit:
+    found = Reconstruction(
+        keys=1000, synthetic=40, source_hits=3, holdout_hits=2, distinct=30, distinct_source_hits=2,
+        distinct_holdout_hits=2, examples=50,
+    )  # fmt: skip
+    return audit.ReconstructionAudit(
+        aggregate='mean', sabotage='none', seed=3, delta=1e-6, epsilon=None, result=found
+    )
+
+
+def batch_plans() -> Iterator[BatchPlan]:
+    yield BatchPlan(labels=(None,), batches_per_group=(4,), noisy_counts=None, contexts_rho=0.0)
+    yield BatchPlan(
+        labels=('a', 'b'), batches_per_group=(2, 1, 3), noisy_counts=(500, -3, 700), contexts_rho=0.01,
+        clustering=CLUSTERING,
+    )  # fmt: skip
+
+
+CLUSTERING = Clustering(kept=((0, 2), (1,)), noisy_counts=((300, -2, 41), (7, 650, 12)), rho=0.0025)
+
+
+def config(**settings: typing.Any) -> JobConfig:
+    return JobConfig(**({'delta': 1e-6, 'max_private_tokens': 100, 'batch_size': 128} | settings))
+
+
+def centers_json(folder: pathlib.Path, source: typing.Literal['public', 'dp-k-means']) -> str:
+    is_public = source == 'public'
+    Centers(
+        vectors=np.eye(3, dtype=np.float32), embedder='tfidf', embedder_fingerprint='ab' * 32,
+        corpus_fingerprint='cd' * 32 if is_public else None, corpus_texts=5 if is_public else None, seed=0,
+        source=source, rho=0.0 if is_public else 0.5, versions=(('numpy', '2.4.6'),),
+    ).write(folder)  # fmt: skip
+    return (folder / 'centers.json').read_text()
+
+
+@pytest.fixture(scope='module')
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Documents as the code writes them, by name."""
+    folder = tmp_path_factory.mktemp('centers')
+    restricted = golden_test.restricted_of(True)
+    return {
+        'privacy-report': [golden_test.made_of(key) for key in REPORTS],
+        'restricted-report': [
+            restricted.to_json(),
+            dataclasses.replace(restricted, losses=None).to_json(),
+        ],
+        'leave-one-out-audit': [leave_one_out().to_json()],
+        'reconstruction-audit': [reconstruction().to_json()],
+        'cluster-comparison': [comparison().to_json()],
+        'run-plan': [
+            plan.plan_run(config(**settings)).to_json()
+            for settings in ({}, {'batches_per_label': 4}, {'aggregate': 'median'}, {'records': 10**6})
+        ],
+        'batch-plan': [each.to_json() for each in batch_plans()],
+        'clustering': [CLUSTERING.to_json()],
+        'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
+    }
+
+
+NAMES = documents.names()
+# Written by a whole command only; their tests validate them.
+BY_COMMANDS = {'run', 'failure'}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_committed_schema_is_the_one_that_the_types_give(name: str) -> None:
+    assert documents.committed(name) == documents.generate(name), (
+        'run python -m pipeline.schemas.documents, and raise the schema_version if readers have to know'
+    )
+
+
+def test_no_schema_is_left_of_a_document_that_is_gone() -> None:
+    folder = pathlib.Path(documents.__file__).parent
+    assert {path.name for path in folder.glob('*.json')} == {f'{name}.schema.json' for name in NAMES}
+
+
+def test_every_document_is_tried(written: dict[str, list[str]]) -> None:
+    assert set(written) | BY_COMMANDS == set(NAMES)
+
+
+@pytest.mark.parametrize('name', sorted(set(NAMES) - BY_COMMANDS))
+def test_what_is_written_is_valid(name: str, written: dict[str, list[str]]) -> None:
+    for text in written[name]:
+        check_document(name, text)
+
+
+def places(node: typing.Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every place in a parsed document; of a list the first and the last element."""
+    yield path
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from places(value, (*path, key))
+    elif isinstance(node, list):
+        for index in sorted({0, len(node) - 1} & set(range(len(node)))):
+            yield from places(node[index], (*path, index))
+
+
+def edited(document: typing.Any, path: tuple[str | int, ...], change: typing.Any) -> typing.Any:
+    """A copy with `change` called on the container of the place and its key there."""
+    found = copy.deepcopy(document)
+    parent = found
+    for part in path[:-1]:
+        parent = parent[part]
+    change(parent, path[-1])
+    return found
+
+
+def put(value: typing.Any, container: typing.Any, key: typing.Any) -> None:
+    container[key] = value
+
+
+# Objects whose keys are the run's own: any name will do there.
+OPEN = {
+    'settings',
+    'mechanism',
+    'versions',
+    'rejected_by_reason',
+    'contexts_per_batch',
+    'loss_by_batch',
+    'rho_by_stage',
+}
+
+
+@pytest.mark.parametrize('name', sorted(set(NAMES) - BY_COMMANDS))
+def test_what_is_edited_is_not(name: str, written: dict[str, list[str]]) -> None:
+    tried = 0
+    for text in written[name]:
+        document = json.loads(text)
+        for path in places(document):
+            here = document
+            for part in path:
+                here = here[part]
+            wrong: list[typing.Any] = []
+            if path:
+                # No leaf is a list within a list, and no container an empty text.
+                other: typing.Any = '' if isinstance(here, dict | list) else [[]]
+                wrong.append(edited(document, path, functools.partial(put, other)))
+            if path and isinstance(path[-1], str) and not OPEN & set(path[:-1][-1:]):
+                wrong.append(edited(document, path, dict.pop))
+            if isinstance(here, dict) and not OPEN & set(path[-1:]):
+                wrong.append(edited(document, (*path, 'surprise'), functools.partial(put, 1)))
+            for each in wrong:
+                tried += 1
+                with pytest.raises(jsonschema.ValidationError):
+                    check_document(name, json.dumps(each))
+                    pytest.fail(f'accepted with another {path}')
+    assert tried > 5
+
+
+@pytest.mark.parametrize('name', sorted(set(NAMES) - BY_COMMANDS))
+def test_nan_is_no_json(name: str, written: dict[str, list[str]]) -> None:
+    document = json.loads(written[name][0])
+    number = next(path for path in places(document) if type(value_at(document, path)) in (int, float))
+    spoilt = edited(document, number, functools.partial(put, float('nan')))
+    with pytest.raises(ValueError, match='NaN'):
+        check_document(name, json.dumps(spoilt))
+
+
+def value_at(document: typing.Any, path: tuple[str | int, ...]) -> typing.Any:
+    for part in path:
+        document = document[part]
+    return document
+
+
+def test_every_key_of_the_reports_is_explained() -> None:
+    for name in ('privacy-report', 'restricted-report'):
+        schema = json.loads(documents.committed(name))
+        assert all('description' in value for value in schema['properties'].values())
+
+
+def test_reports_are_read_by_version_and_the_schema_says_which() -> None:
+    schema = json.loads(documents.committed('privacy-report'))
+    assert schema['properties']['schema_version']['const'] == report.SCHEMA_VERSION
+    assert schema['additionalProperties'] is False
+
+
+def test_an_unknown_name_says_which_there_are() -> None:
+    with pytest.raises(ValueError, match='Choose from: batch-plan'):
+        documents.committed('repot')
+
+
+def test_a_schema_is_printed_at_once() -> None:
+    # Neither pydantic nor anything that runs a job is imported for it.
+    code = (
+        "import sys; from pipeline.commands import schema; schema.schema('centers'); "
+        "heavy = {'pydantic', 'jax', 'apache_beam', 'numpy', 'scipy'}; "
+        'print(sorted(heavy & set(sys.modules)), file=sys.stderr)'
+    )
+    found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert found.stdout == documents.committed('centers') and found.stderr == '[]\n'
