@@ -12,6 +12,7 @@ import importlib.resources
 import json
 import pathlib
 import re
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -199,8 +200,8 @@ def _leave_one_out() -> Any:
     from models.audits.audit import LeaveOneOut
     from pipeline.audit import LeaveOneOutAudit
 
-    batch = _with_keys(LeaveOneOut, {}, {'empirical_epsilon': float, 'ratio': float, 'ok': bool})
-    return _described_as(LeaveOneOutAudit, {'batches': tuple[_described_as(LeaveOneOut, {}, batch), ...]})
+    batch = _described_as(LeaveOneOut, {'empirical_epsilon': float, 'ratio': float, 'ok': bool})
+    return _described_as(LeaveOneOutAudit, {'batches': types.GenericAlias(tuple, (batch, ...))})
 
 
 def _leave_one_out_header() -> dict[str, Any]:
@@ -222,8 +223,7 @@ def _reconstruction() -> Any:
         'conclusive': bool,
         'alarm_below': float,
     }
-    result = _described_as(Reconstruction, {}, _with_keys(Reconstruction, {}, worked_out))
-    return _described_as(ReconstructionAudit, {'result': result})
+    return _described_as(ReconstructionAudit, {'result': _described_as(Reconstruction, worked_out)})
 
 
 def _reconstruction_header() -> dict[str, Any]:
@@ -232,9 +232,9 @@ def _reconstruction_header() -> dict[str, Any]:
     return _header(audit.RECONSTRUCTION_SCHEMA, audit.SCHEMA_VERSION, audit.MADE_UP) | {'ok': bool}
 
 
-def _described_as(cls: Any, changed: Mapping[str, Any], kind: Any = None) -> Any:
-    """A TypedDict with the docstring of a class and some keys of other types."""
-    made = _with_keys(cls if kind is None else kind, {}, changed)
+def _described_as(cls: Any, changed: Mapping[str, Any]) -> Any:
+    """A TypedDict with the docstring and the fields of a class, and some keys more or of other types."""
+    made = _with_keys(cls, {}, changed)
     made.__doc__ = cls.__doc__
     return made
 
