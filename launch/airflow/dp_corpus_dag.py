@@ -79,9 +79,9 @@ PARAMETERS = (
     'runner',
     'accelerator',
 )
-# What every job on Dataflow needs (launch/dataflow/profiles.py): one owner of one accelerator, workers that
-# find everything in their image, and no samples of elements, which are records here.
-EXPERIMENTS = ('no_use_multiple_sdk_containers', 'disable_always_on_exception_sampling')
+# What every job on Dataflow needs (launch/dataflow/profiles.py): one owner of one accelerator, and workers
+# that find everything in their image.
+EXPERIMENTS = ('no_use_multiple_sdk_containers',)
 OPTIONS = ('sdk_location=container', 'no_save_main_session=true', 'number_of_worker_harness_threads=1')
 # What the trigger form may change; every other setting is the TOML file's, and so is one that is new.
 # Whoever may trigger a run may choose what it generates, not whose records, which budget or which

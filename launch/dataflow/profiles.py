@@ -13,8 +13,8 @@ Jax = Literal['cpu', 'cuda12', 'tpu']
 _IMAGE = re.compile(r'[a-z0-9][a-z0-9./_-]*(?::[0-9]+/[a-z0-9./_-]+)?(?::[\w.-]+|@sha256:[0-9a-f]{64})')
 FOLDER = re.compile(r'gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s,]*)?')
 # One process and one thread: two would share one accelerator, and a TPU has one owner only.
-# And no sample of an element whose step failed: elements are records here.
-EXPERIMENTS = ('no_use_multiple_sdk_containers', 'disable_always_on_exception_sampling')
+# What keeps elements out of sight is in every job already, whatever starts it: pipeline/run/beam_options.py.
+EXPERIMENTS = ('no_use_multiple_sdk_containers',)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,14 @@ from pipeline.config import JobConfig
 
 # Beam's experiments that show elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
+# Dataflow adds the second of them to every job by itself; workers obey this one first.
+_SHOWS_NOTHING = 'disable_always_on_exception_sampling'
 
 
 def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
     """Beam's options from the runner and what followed after `--`.
+
+    Samples of elements whose step failed are off, whatever started the run.
 
     Raises:
         ValueError: Beam does not know an option and would drop it with a warning, or an
@@ -39,4 +43,5 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
             f'Expected no experiment that samples elements, got experiments={shown}. '
             'They would show records to everyone who sees the job: leave them out.'
         )
+    options.view_as(DebugOptions).add_experiment(_SHOWS_NOTHING)
     return options

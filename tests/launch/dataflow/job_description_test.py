@@ -32,6 +32,8 @@ from transforms.durable import RUN_KEY
 
 ROOT = pathlib.Path(__file__).parents[3]
 CANARY = 'Zyxquortle'
+# Else Dataflow keeps elements whose step failed, which are records, where the job is shown.
+NO_SAMPLES = 'disable_always_on_exception_sampling'
 IMAGE = 'images.example.org/a-project/dp-corpus:1'
 PLACE = profiles.Place(
     project='a-project', region='us-central1', image=IMAGE, temp_location='gs://a-bucket/tmp'
@@ -183,7 +185,7 @@ def test_workers(right_fitted: Built) -> None:
     pool, environment = right_fitted.pool, right_fitted.description['environment']
     assert pool['numThreadsPerWorker'] == 1 and pool['diskSizeGb'] == 100
     assert {image['containerImage'] for image in pool['sdkHarnessContainerImages']} == {IMAGE}
-    assert set(profiles.EXPERIMENTS) <= set(environment['experiments'])
+    assert {*profiles.EXPERIMENTS, NO_SAMPLES} <= set(environment['experiments'])
     assert 'use_multiple_sdk_containers' not in environment['experiments']
     options = environment['sdkPipelineOptions']['options']
     assert options['region'] == 'us-central1' and options['project'] == 'a-project'
@@ -220,9 +222,17 @@ def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
         env=os.environ | {'PYTHONPATH': str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    labels = json.loads((tmp_path / 'job_object').read_text())['labels']
-    assert labels == {'team': 'x'}
+    description = json.loads((tmp_path / 'job_object').read_text())
+    assert description['labels'] == {'team': 'x'}
+    assert NO_SAMPLES in description['environment']['experiments']  # though nobody told the launcher
     assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / run_files.REPORT).exists()
+
+
+def test_a_command_that_no_launcher_made_shows_no_failed_element(tmp_path: pathlib.Path) -> None:
+    place = ['--project=a-project', '--region=us-central1', f'--sdk_container_image={IMAGE}']
+    place += ['--sdk_location=container', '--no_save_main_session']
+    command = ['dp-corpus', 'generate', *flags(tmp_path), '--runner=DataflowRunner', '--', *place]
+    assert NO_SAMPLES in build(tmp_path, command).description['environment']['experiments']
 
 
 # --- What must not be in it ------------------------------------------------------
