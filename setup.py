@@ -20,6 +20,7 @@ REQUIREMENTS = [
     'numpy==2.4.6',
     'opendp==0.16.0',
     'orbax-checkpoint==0.12.8',
+    'packaging>=24',
     'psutil>=6',
     'psycopg[binary]==3.3.9',
     'pyarrow==25.0.1',

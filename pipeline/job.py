@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -29,6 +30,7 @@ def build(
     config: JobConfig,
     settings: GeneratorSettings,
     charge: report.LedgerEntry | None = None,
+    files: Sequence[str] | None = None,
 ) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report."""
     work_dir, output = config.resolved_work_dir, str(config.output)
@@ -37,7 +39,7 @@ def build(
     config = dataclasses.replace(config, dataset=None, ledger=None)
 
     # records: Record, rejected: Rejection
-    records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config))
+    records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
     centers = Centers.read(config.centers_path) if config.clusters is not None else None
     grouped, plan = _plan_batches(records, config, params, centers)

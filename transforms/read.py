@@ -29,7 +29,7 @@ import math
 import posixpath
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO
 
@@ -541,10 +541,16 @@ def split_patterns(pattern: str) -> list[str]:
 
 
 def list_files(pattern: str) -> list[str]:
-    """The files that a comma-separated list of paths and globs names, each once, sorted.
+    """Paths of `list_metadata`."""
+    return [metadata.path for metadata in list_metadata(pattern)]
+
+
+def list_metadata(pattern: str) -> list[filesystem.FileMetadata]:
+    """The files that a comma-separated list of paths and globs names, each once, by path.
 
     Each once, since a file that is read twice would count its units twice. A comma inside
-    a file name cannot be spelt: use a `?` for it.
+    a file name cannot be spelt: use a `?` for it. What is found are paths and no patterns:
+    a name may hold `[`, and matched again it would name another file or none.
 
     Raises:
         ValueError: The list is empty.
@@ -555,7 +561,7 @@ def list_files(pattern: str) -> list[str]:
         raise ValueError(
             f'Expected paths or globs of input files, got pattern={pattern!r}. Name at least one file.'
         )
-    paths: set[str] = set()
+    found: dict[str, filesystem.FileMetadata] = {}
     for part in patterns:
         # One at a time: Beam takes the filesystem of the first for all.
         (match,) = FileSystems.match([part])
@@ -564,8 +570,8 @@ def list_files(pattern: str) -> list[str]:
                 f'Expected files for each pattern, got none for pattern={part!r}. '
                 'Check the path, and that this machine may list it.'
             )
-        paths.update(metadata.path for metadata in match.metadata_list)
-    return sorted(paths)
+        found |= {metadata.path: metadata for metadata in match.metadata_list}
+    return [found[path] for path in sorted(found)]
 
 
 def check_input(pattern: str, fields: RecordFields) -> list[str]:
@@ -591,6 +597,20 @@ def check_input(pattern: str, fields: RecordFields) -> list[str]:
         # `list` so that the first error, by file name, is raised here.
         list(threads.map(lambda path: _check_file(path, fields), paths))
     return paths
+
+
+def check_same(known: Sequence[str], found: Sequence[str]) -> None:
+    """Refuses to read other files than those that a run's digest of its input is of.
+
+    Raises:
+        ValueError: Files came or went in between.
+    """
+    came, went = sorted(set(found) - set(known)), sorted(set(known) - set(found))
+    if came or went:
+        raise ValueError(
+            f'Expected the same input files from start to end of the preparations, got new={came}, '
+            f'missing={went}. Repeat the command once nobody writes there.'
+        )
 
 
 def _check_file(path: str, fields: RecordFields) -> None:
@@ -763,10 +783,12 @@ class ReadRecords(beam.PTransform):
     Attributes:
         pattern: Comma-separated paths and globs.
         rules: What makes a row a record.
+        known: The files that the run's digest of its input is of. None where a run keeps none.
     """
 
     pattern: str
     rules: RecordRules
+    known: Sequence[str] | None = None
 
     # Beam has no type hint for two outputs, and warns about annotations of them.
     @beam.typehints.no_annotations
@@ -774,6 +796,8 @@ class ReadRecords(beam.PTransform):
         self, pbegin: beam.pvalue.PBegin
     ) -> tuple[beam.PCollection[Record], beam.PCollection[Rejection]]:
         paths = check_input(self.pattern, self.rules.fields)
+        if self.known is not None:
+            check_same(self.known, paths)
         found = (
             pbegin
             | 'Files' >> beam.Create(paths, reshuffle=False)

@@ -31,6 +31,13 @@ class Output(panel.Panel):
                 f'Expected a run id of letters, digits and "._-", got run_id={self.run_id!r}. '
                 'It names folders and is published.'
             )
+        for name in ('output', 'work_dir'):
+            folder = getattr(self, name)
+            if folder and '://' in folder and set(folder) & set('*?[]'):
+                # Beam lists a bucket by patterns only, and would look elsewhere for what lies there.
+                raise ValueError(
+                    f'Expected a URL without *, ?, [ and ], got {name}={folder!r}. Choose another folder.'
+                )
         if self.output and self.work_dir and _inside(self.work_dir, self.output):
             raise ValueError(
                 f'Expected the work directory outside the output, got work_dir={self.work_dir!r}, '

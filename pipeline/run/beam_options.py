@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 
 from pipeline.config import JobConfig
 
-# Beam's experiments that show elements, which are records here, in a runner's UI.
+# What shows elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
 # Dataflow adds the second of them to every job by itself; workers obey this one first.
 _SHOWS_NOTHING = 'disable_always_on_exception_sampling'
@@ -38,10 +38,16 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
         raise ValueError(
             f"Expected only Beam's options after --, got options={unknown}. Check their spelling."
         )
-    if shown := sorted(_SHOWS_ELEMENTS & set(options.view_as(DebugOptions).experiments or ())):
+    debug, cloud = options.view_as(DebugOptions), options.view_as(GoogleCloudOptions)
+    asked = (*(debug.experiments or ()), *(cloud.dataflow_service_options or ()))
+    if shown := sorted({option for option in asked if option.partition('=')[0].strip() in _SHOWS_ELEMENTS}):
         raise ValueError(
             f'Expected no experiment that samples elements, got experiments={shown}. '
             'They would show records to everyone who sees the job: leave them out.'
         )
-    options.view_as(DebugOptions).add_experiment(_SHOWS_NOTHING)
+    if cloud.enable_hot_key_logging:
+        raise ValueError(
+            'Expected keys of the data in no log, got enable_hot_key_logging=True. Leave the option out.'
+        )
+    debug.add_experiment(_SHOWS_NOTHING)
     return options

@@ -29,8 +29,11 @@ from transforms.run_files import (
 )
 
 
-def prepare(config: JobConfig) -> None:
+def prepare(config: JobConfig) -> list[str]:
     """Makes the run's folders, key and records of itself, or checks that they are this run's.
+
+    Returns:
+        The input files that the run's digest is of.
 
     Raises:
         FileExistsError: A folder holds something else, or a run of other settings, input,
@@ -38,7 +41,8 @@ def prepare(config: JobConfig) -> None:
         FileNotFoundError: Finished batches without the key or the plan that they follow.
     """
     work_dir, output = config.resolved_work_dir, str(config.output)
-    digests = identity.fingerprint(config)
+    files = identity.input_files(config)
+    digests = identity.fingerprint(config, files)
     known = FileSystems.join(work_dir, RUN)
     for place, option in ((work_dir, 'work_dir'), (output, 'output')):
         # Looked at in this order: another launcher of this run may have begun in between.
@@ -71,6 +75,7 @@ def prepare(config: JobConfig) -> None:
     if config.batches_per_label is not None:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
+    return files
 
 
 def is_finished(config: JobConfig) -> bool:

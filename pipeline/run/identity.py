@@ -7,19 +7,24 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from models.prompts import PRESETS
 from pipeline.config import JobConfig
 from pipeline.run.settings import record_rules, with_absolute_paths
 from transforms.durable import is_local, read_file
-from transforms.read import check_input
+from transforms.read import check_input, check_same, list_metadata
 
 # Where a run is carried out changes nothing of what it writes.
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
+PACKAGE = 'dp-corpus'
+# Its extras that a run may use, in setup.py's words; others train, test and compare.
+RUN_EXTRAS = ('gcp', 'minilm')
 # What an error says of each part that differs.
 CHANGES = {
     'run_id': 'It has another run id.',
@@ -32,14 +37,22 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _HASHED_BYTES = 64 * 2**20
 
 
-def fingerprint(config: JobConfig) -> dict[str, str]:
+def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[str, str]:
     """What may not change between a run and its resumption, as digests: config, input, model, code.
 
     Settings that change nothing about the output, `MAY_CHANGE`, are left out. Files of up to 64
     MiB are known by content, larger ones by name, size and time: reading them all would take as
     long as the run's first stage.
+
+    Args:
+        config: The run.
+        files: Its `input_files`; looked up where they are not given.
+
+    Raises:
+        ValueError: The input names other files now.
     """
     config = with_absolute_paths(config)
+    files = input_files(config) if files is None else files
     settings = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
@@ -48,21 +61,32 @@ def fingerprint(config: JobConfig) -> dict[str, str]:
     return {
         'run_id': config.resolved_run_id,
         'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
-        'input': _input_digest(config),
+        'input': input_digest(str(config.input), files),
         'model': _digest_of_files(_model_files(config)),
         'code': _code_digest(),
     }
 
 
-def _input_digest(config: JobConfig) -> str:
-    files = check_input(str(config.input), record_rules(config).fields)
-    listing = sorted(
-        (metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
-        for match in FileSystems.match(files)
-        for metadata in match.metadata_list
-    )
+def input_files(config: JobConfig) -> list[str]:
+    """The files of a run's input, after a look at each."""
+    return check_input(str(with_absolute_paths(config).input), record_rules(config).fields)
+
+
+def input_digest(pattern: str, files: Sequence[str]) -> str:
+    """Digest of the names and contents of all files that are read, and of no other.
+
+    Args:
+        pattern: Comma-separated paths and globs.
+        files: What they named when the files were looked at.
+
+    Raises:
+        ValueError: They name others now.
+    """
+    listing = list_metadata(pattern)
+    check_same(files, [metadata.path for metadata in listing])
     parts: list[Any] = []
-    for path, size, updated in listing:
+    for metadata in listing:
+        path, size, updated = metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds
         if is_local(path) and size <= _HASHED_BYTES:
             parts.append((path, hashlib.sha256(read_file(path)).hexdigest()))
         else:
@@ -85,14 +109,15 @@ def _digest_of_files(paths: Iterable[pathlib.Path]) -> str:
 
 @functools.cache  # of what this process began with
 def _code_digest() -> str:
-    """Digest of this package's source and of the versions that compute with it."""
+    """Digest of this package's source and of all that is installed for it."""
     sources = (
         path
         for package in ('models', 'transforms', 'pipeline')
         for path in (_ROOT / package).rglob('*')
         if path.suffix in ('.py', '.jinja')
     )
-    parts = _digest_of_files(sources), json.dumps(software_versions(), sort_keys=True)
+    versions = {'python': platform.python_version(), **installed_versions()}
+    parts = _digest_of_files(sources), json.dumps(versions, sort_keys=True)
     return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
 
 
@@ -106,6 +131,33 @@ def _model_files(config: JobConfig) -> list[pathlib.Path]:
             folders.append(pathlib.Path(config.resolved_embedder))
     contents = (path for folder in folders for path in folder.rglob('*') if path.is_file())
     return [config.tokenizer_path, *texts, *contents]
+
+
+def installed_versions() -> Mapping[str, str]:
+    """Versions of every installed distribution that this package needs, directly or not.
+
+    What a distribution needs only with an extra that nobody asked for is left out, and so is
+    what is not installed.
+    """
+    found: dict[str, str] = {}
+    # A distribution that is met again with another extra needs more.
+    seen: set[tuple[str, str]] = set()
+    waiting = [(PACKAGE, extra) for extra in ('', *RUN_EXTRAS)]
+    while waiting:
+        name, extra = waiting.pop()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found[name] = distribution.version
+        for requirement in map(Requirement, distribution.requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({'extra': extra}):
+                wanted = canonicalize_name(requirement.name)
+                waiting += [(wanted, chosen) for chosen in ('', *requirement.extras)]
+    return found
 
 
 def software_versions() -> dict[str, str]:

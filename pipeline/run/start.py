@@ -43,9 +43,9 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     if ledger is not None:
         # Before any folder is made for a run that may not start; the binding answer comes below.
         charge.check(ledger, config)
-    prepare(config)
+    files = prepare(config)
     entry = None if ledger is None else charge.reserve(ledger, config)
-    job.build(root, config, settings, entry)
+    job.build(root, config, settings, entry, files)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:

@@ -586,8 +586,8 @@ def start_together(starts: Any, delay: float, fatal: bool) -> None:
     """Launchers look at their folders, and later reserve, at the same time but for a delay."""
     real = identity.fingerprint
 
-    def fingerprint(config: JobConfig) -> dict[str, str]:
-        found = real(config)
+    def fingerprint(config: JobConfig, *files: Any) -> dict[str, str]:
+        found = real(config, *files)
         starts.wait(timeout=120)
         time.sleep(delay)
         return found

@@ -31,6 +31,7 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order() -> None:
         (Generation, {'max_prompt_tokens': 0}, 'max_prompt_tokens >= 1'),
         (Model, {'model': 'gema3-1b'}, 'Expected a model among'),
         (Output, {'run_id': 'a b'}, 'letters, digits'),
+        (Output, {'output': 'gs://bucket/runs[1]'}, r"without .* got output='gs://bucket/runs\[1\]'"),
         (Runner, {'accelerator': 'nvidia-l4'}, 'type:nvidia-l4;count:1'),
     ],
 )

@@ -23,7 +23,21 @@ def test_experiments_that_were_given_stay() -> None:
     assert experiments == ['a', 'b', 'c', 'disable_always_on_exception_sampling']
 
 
-@pytest.mark.parametrize('experiment', ['enable_data_sampling', 'enable_always_on_exception_sampling'])
-def test_a_run_that_asks_for_samples_is_refused(experiment: str) -> None:
+@pytest.mark.parametrize(
+    'argument',
+    [
+        '--experiments=enable_data_sampling',
+        '--experiments=enable_data_sampling=true',
+        '--experiments=use_runner_v2,enable_always_on_exception_sampling',
+        '--experiment=enable_always_on_exception_sampling',
+        '--dataflow_service_options=enable_data_sampling',
+    ],
+)
+def test_a_run_that_asks_for_samples_is_refused(argument: str) -> None:
     with pytest.raises(ValueError, match='samples elements'):
-        beam_options(JobConfig(delta=1e-6, epsilon=1), [f'--experiments={experiment}'])
+        beam_options(JobConfig(delta=1e-6, epsilon=1), [argument])
+
+
+def test_keys_of_the_data_are_in_no_log() -> None:
+    with pytest.raises(ValueError, match='enable_hot_key_logging'):
+        beam_options(JobConfig(delta=1e-6, epsilon=1), ['--enable_hot_key_logging'])

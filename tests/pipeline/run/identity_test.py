@@ -1,0 +1,133 @@
+"""What a run is known by: exactly the files that it reads, and everything that computes with them."""
+
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from pipeline.config import JobConfig
+from pipeline.run import folders, identity
+from pipeline.run.settings import record_rules
+from transforms import read, run_files
+
+
+def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
+    given = {
+        'input': str(folder / 'in*.jsonl'), 'output': str(folder / 'out'), 'delta': 1e-3,
+        'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 1,
+    }  # fmt: skip
+    return JobConfig(**(given | settings))
+
+
+def write_record(path: pathlib.Path, text: str) -> None:
+    path.write_text(json.dumps({'text': text}) + '\n', encoding='utf-8')
+
+
+# --- The input -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['in[1].jsonl', 'in[!a].jsonl', 'in*.jsonl', 'in?.jsonl', 'in[.jsonl'])
+def test_a_name_that_is_a_pattern_too_is_a_part_of_the_digest(tmp_path: pathlib.Path, name: str) -> None:
+    run = config(tmp_path)
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    without = identity.fingerprint(run)['input']
+    write_record(tmp_path / name, 'Another one.')
+    first = identity.fingerprint(run)['input']
+    write_record(tmp_path / name, 'A third one.')
+    assert len({without, first, identity.fingerprint(run)['input']}) == 3
+
+
+def test_the_digest_is_of_the_files_that_are_read_and_of_no_other(tmp_path: pathlib.Path) -> None:
+    """`in[1].jsonl` is a pattern of `in1.jsonl`, which is no input here."""
+    run = config(tmp_path, input=str(tmp_path / 'in[[]*.jsonl'))
+    write_record(tmp_path / 'in[1].jsonl', 'A record.')
+    assert identity.input_files(run) == [str(tmp_path / 'in[1].jsonl')]
+    before = identity.fingerprint(run)['input']
+    write_record(tmp_path / 'in1.jsonl', 'Of somebody else.')
+    assert identity.fingerprint(run)['input'] == before
+
+
+def test_a_changed_file_of_such_a_name_is_another_input(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path)
+    write_record(tmp_path / 'in[1].jsonl', 'A record.')
+    assert folders.prepare(run) == [str(tmp_path / 'in[1].jsonl')]
+    folders.prepare(run)  # unchanged: accepted
+    write_record(tmp_path / 'in[1].jsonl', 'Another one.')
+    with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
+        folders.prepare(run)
+
+
+def test_other_files_than_those_that_were_looked_at_get_no_digest(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path)
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    files = identity.input_files(run)
+    write_record(tmp_path / 'in2.jsonl', 'A late one.')
+    with pytest.raises(ValueError, match=r'new=\[.*in2\.jsonl.\], missing=\[\]'):
+        identity.fingerprint(run, files)
+
+
+def test_other_files_than_those_of_the_digest_are_not_read(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path)
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    files = folders.prepare(run)
+    (tmp_path / 'in.jsonl').rename(tmp_path / 'in2.jsonl')
+    with pytest.raises(ValueError, match=r'new=\[.*in2\.jsonl.\], missing=\[.*in\.jsonl.\]'):
+        _ = beam.Pipeline() | read.ReadRecords(str(run.input), record_rules(run), files)
+
+
+# --- The code --------------------------------------------------------------------
+
+
+def test_every_library_that_decides_a_records_place_or_a_draw_is_known() -> None:
+    names = {
+        'jax', 'jaxlib', 'flax', 'gemma', 'orbax-checkpoint', 'safetensors', 'zstandard', 'tensorstore',
+        'scikit-learn', 'scipy', 'numpy', 'pyarrow', 'tokenizers', 'sentencepiece', 'tensorflow',
+        'tensorflow-text', 'opendp', 'apache-beam', 'dp-accounting', 'ml-dtypes', 'dp-corpus',
+    }  # fmt: skip
+    found = identity.installed_versions()
+    assert names - {'tokenizers'} <= set(found)
+    for name in names & set(found):
+        assert found[name] == importlib.metadata.version(name)
+    # It comes with an extra.
+    try:
+        assert found['tokenizers'] == importlib.metadata.version('tokenizers')
+    except importlib.metadata.PackageNotFoundError:
+        assert 'tokenizers' not in found
+
+
+def test_what_only_tests_need_is_none_of_the_codes_business() -> None:
+    assert not {'pytest', 'ruff', 'mypy', 'hypothesis'} & set(identity.installed_versions())
+
+
+def test_another_version_of_a_library_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = identity.installed_versions()
+    digests = set()
+    for changed in ({}, {'scikit-learn': '99'}, {'jaxlib': '99'}, {'zstandard': '99'}):
+        monkeypatch.setattr(identity, 'installed_versions', lambda changed=changed: installed | changed)
+        digests.add(identity._code_digest.__wrapped__())
+    assert len(digests) == 4
+
+
+def test_a_work_directory_of_older_code_is_refused_with_its_reason(tmp_path: pathlib.Path) -> None:
+    """As one that this package wrote when it digested the versions of its report alone."""
+    run = config(tmp_path)
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    sources = identity._digest_of_files(
+        path
+        for package in ('models', 'transforms', 'pipeline')
+        for path in (pathlib.Path(identity.__file__).parents[2] / package).rglob('*')
+        if path.suffix in ('.py', '.jinja')
+    )
+    versions = json.dumps(identity.software_versions(), sort_keys=True)
+    code = hashlib.sha256(f'{sources}\n{versions}'.encode()).hexdigest()
+    work_dir = pathlib.Path(run.resolved_work_dir)
+    work_dir.mkdir()
+    (work_dir / run_files.RUN).write_text(json.dumps(identity.fingerprint(run) | {'code': code}))
+    with pytest.raises(
+        FileExistsError, match=r"changed=\['code'\]. Another version of dp-corpus or of a lib"
+    ):
+        folders.prepare(run)
