@@ -8,7 +8,6 @@ Source: CL = the paper on clusters and the median, section 4.1, Table 2 and Figu
 """
 
 import dataclasses
-import importlib.resources
 import json
 import os
 import pathlib
@@ -19,16 +18,12 @@ import numpy as np
 
 from models.clustering import dp_kmeans
 from models.privacy import accounting, counts, report
-from pipeline.pages import page
 
 if typing.TYPE_CHECKING:
-    import rich.console
-
     from models.clustering.centers import Centers
 
 SCHEMA = 'dp-corpus/cluster-comparison'
 SCHEMA_VERSION = 1
-TEMPLATE = 'clusters.html.jinja'
 # "# Clusters (size >= 100)" of CL Table 2.
 LARGE = 100
 # What the folder of a corpus holds.
@@ -251,91 +246,9 @@ def write_comparison(comparison: ClusterComparison, path: pathlib.Path) -> None:
         FileExistsError: There is a file of this name.
     """
     check_output(path)
-    text = comparison.to_json() if path.suffix == '.json' else render_html(comparison)
+    # Not at the top: the page shows what is defined here.
+    from pipeline.pages import clusters_page
+
+    text = comparison.to_json() if path.suffix == '.json' else clusters_page.render_html(comparison)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
         file.write(text)
-
-
-def render_terminal(comparison: ClusterComparison, console: 'rich.console.Console') -> None:
-    """Prints the table, for the curator's eyes."""
-    from rich import box, table
-
-    console.print(report.RESTRICTED, style='bold red')
-    rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    rows.add_column('Clusters by')
-    for name in columns_of(comparison):
-        rows.add_column(name, justify='right')
-    for row in comparison.rows:
-        rows.add_row(*cells_of(row))
-    console.print(rows)
-
-
-def columns_of(comparison: ClusterComparison) -> tuple[str, ...]:
-    """The headings of `cells_of`, the first left out."""
-    # An ε holds at any larger δ, so δ is rounded upwards.
-    at_delta = f'ε at δ = {report.format_up(comparison.delta)}'
-    return 'Clusters', f'of {LARGE} or more', 'ρ', at_delta, 'V-measure', 'adjusted'
-
-
-def cells_of(row: ClusteringRow) -> tuple[str, ...]:
-    """A row as readers see it, in the order of the table's columns."""
-    return (
-        row.method,
-        f'{row.clusters:,}',
-        f'{row.large_clusters:,}',
-        '∞' if row.rho is None else report.format_up(row.rho),
-        '∞' if row.epsilon is None else report.format_up(row.epsilon),
-        f'{row.v_measure:z.2f}',
-        f'{row.adjusted:z.2f}',
-    )
-
-
-def render_html(comparison: ClusterComparison) -> str:
-    """One self-contained HTML page: the table, and the sizes of each method's clusters."""
-    import jinja2
-    import markupsafe
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, auto_reload=False
-    )
-    source = importlib.resources.files('pipeline.pages').joinpath(TEMPLATE).read_text(encoding='utf-8')
-    return environment.from_string(source).render(
-        comparison=comparison,
-        audience=report.RESTRICTED,
-        rows=[cells_of(row) for row in comparison.rows],
-        large=LARGE,
-        columns=columns_of(comparison),
-        plot=markupsafe.Markup(sizes_plot(comparison)),
-    )
-
-
-def sizes_plot(comparison: ClusterComparison) -> str:
-    """Cluster sizes, largest first, one panel for each method on the same axes (CL Figure 2): an `<svg>`."""
-    from matplotlib import ticker
-    from matplotlib.figure import Figure
-
-    ink, soft, accent = page.INK, page.SOFT, page.ACCENT
-    columns = 2
-    lines = -(-len(comparison.rows) // columns)
-    figure = Figure(figsize=(7.2, 1.9 * lines), layout='constrained')
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    widest = max(len(row.sizes) for row in comparison.rows)
-    for panel, row in zip(panels, comparison.rows):
-        panel.stairs(row.sizes, np.arange(len(row.sizes) + 1) + 0.5, baseline=0.7, fill=True, color=accent)
-        panel.axhline(LARGE, color=soft, linewidth=0.8, linestyle=(0, (4, 3)))
-        panel.set_title(row.method, fontsize=11, color=ink, loc='left')
-        panel.set_yscale('log')
-        panel.set_xlim(0.5, widest + 0.5)
-        panel.set_ylim(0.7, 1.5 * comparison.records)
-        panel.yaxis.set_major_locator(ticker.LogLocator(base=10))
-        panel.yaxis.set_minor_locator(ticker.NullLocator())
-        panel.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
-        panel.tick_params(colors=soft, labelcolor=ink, labelsize=10, length=3)
-        for side, spine in panel.spines.items():
-            spine.set_visible(side in ('left', 'bottom'))
-            spine.set_color(soft)
-    for panel in panels[len(comparison.rows) :]:
-        panel.set_visible(False)
-    figure.supxlabel('Clusters, largest first', fontsize=11, color=soft)
-    figure.supylabel('Records', fontsize=11, color=soft)
-    return page.to_svg(figure, 'sizes')

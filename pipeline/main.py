@@ -313,6 +313,7 @@ def clusters(
     with _without_chatter(), _unquoted():
         from pipeline import centers as centers_lib
         from pipeline import clusters as clusters_lib
+        from pipeline.pages import clusters_page
 
         path = pathlib.Path(output)
         clusters_lib.check_output(path)
@@ -334,7 +335,7 @@ def clusters(
     if as_json:
         print(comparison.to_json(), end='')
     else:
-        clusters_lib.render_terminal(comparison, rich.console.Console())
+        clusters_page.render_terminal(comparison, rich.console.Console())
 
 
 audit_app = typer.Typer(

@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import functools
-import html.parser
 import json
 import math
 import os
@@ -18,7 +16,7 @@ import pytest
 from models.clustering.centers import Centers
 from models.privacy import accounting, report
 from pipeline import clusters
-from tests.samples import on_terminal
+from pipeline.pages import clusters_page
 
 DELTA = 1e-6
 TOPICS = 6
@@ -136,7 +134,6 @@ def test_the_adjusted_column_is_blind_to_many_random_clusters() -> None:
     assert row.v_measure > 0.3
     # Over seeds it varies by about 0.003 around 0.
     assert abs(row.adjusted) < 0.02
-    assert clusters.cells_of(dataclasses.replace(row, adjusted=-0.001))[-1] == '0.00'
 
 
 def test_rebalancing_leaves_no_small_cluster(
@@ -199,83 +196,13 @@ def test_its_json_says_first_that_it_is_restricted(comparison: clusters.ClusterC
     assert rows == comparison.rows
 
 
-class Page(html.parser.HTMLParser):
-    """Open tags, links and texts of a page, in their order."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.cells: list[str] = []
-        self.body: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [value for name, value in attrs if name in ('href', 'src') and value]
-        if tag not in ('meta', 'br', 'use', 'path'):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        if self.open and self.open[-1] == tag:
-            self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if 'body' in self.open and data.strip():
-            self.body.append(data.strip())
-        if self.open[-1:] in (['td'], ['th']):
-            self.cells.append(data.strip())
-
-
-def test_the_page_says_first_that_it_is_restricted_and_shows_every_row(
-    comparison: clusters.ClusterComparison,
-) -> None:
-    page = clusters.render_html(comparison)
-    read = Page(page)
-    assert read.body[0] == report.RESTRICTED
-    shown = [cell for row in comparison.rows for cell in clusters.cells_of(row)]
-    assert read.cells == ['Clusters by', *clusters.columns_of(comparison), *shown]
-    assert page == clusters.render_html(comparison)
-    assert [link for link in read.links if not link.startswith('#')] == []
-    assert 'http' not in re.sub(r'xmlns(:\w+)?="[^"]*"', '', page)
-    for row in comparison.rows:
-        assert f'>{row.method}</text>' in page
-    assert '#0102' not in page, 'a stand-in colour was left'
-
-
-def test_the_picture_has_a_step_for_each_cluster(comparison: clusters.ClusterComparison) -> None:
-    one = dataclasses.replace(comparison, rows=comparison.rows[:1])
-    fewer = dataclasses.replace(one, rows=(dataclasses.replace(one.rows[0], sizes=(2999, 1)),))
-    assert clusters.sizes_plot(one) != clusters.sizes_plot(fewer)
-    assert clusters.sizes_plot(one).startswith('<svg')
-
-
-def test_the_terminal_says_first_that_it_is_restricted(comparison: clusters.ClusterComparison) -> None:
-    text = on_terminal(functools.partial(clusters.render_terminal, comparison), 100)
-    assert text.startswith(report.RESTRICTED)
-    for row in comparison.rows:
-        line = next(line for line in text.splitlines() if line.strip().startswith(row.method + '  '))
-        assert line.strip().removeprefix(row.method).split() == list(clusters.cells_of(row)[1:])
-
-
-def test_a_price_is_rounded_upwards_and_no_guarantee_is_infinite(
-    comparison: clusters.ClusterComparison,
-) -> None:
-    assert clusters.cells_of(comparison.rows[0])[3:5] == ('∞', '∞')
-    assert clusters.columns_of(dataclasses.replace(comparison, delta=1.72989e-5))[3] == 'ε at δ = 1.73e-5'
-    shown = clusters.cells_of(comparison.rows[1])[4]
-    assert float(shown) >= typing.cast(float, comparison.rows[1].epsilon)
-
-
 @pytest.mark.parametrize('name', ['sizes.json', 'sizes.html'])
 def test_the_file_is_its_owners_alone_and_is_never_replaced(
     comparison: clusters.ClusterComparison, tmp_path: pathlib.Path, name: str
 ) -> None:
     path = tmp_path / name
     clusters.write_comparison(comparison, path)
-    expected = comparison.to_json() if name.endswith('json') else clusters.render_html(comparison)
+    expected = comparison.to_json() if name.endswith('json') else clusters_page.render_html(comparison)
     assert path.read_text(encoding='utf-8') == expected
     if os.name == 'posix':
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
