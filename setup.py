@@ -54,6 +54,7 @@ TEST = [
     'mypy==1.19.1',
     'pandas',
     'pytest>=9,<10',
+    'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
     *GCP,
     *MINILM,

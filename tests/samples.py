@@ -138,12 +138,6 @@ def unpacked(data: bytes) -> bytes:
 # --- Processes and screens -------------------------------------------------------
 
 
-def dp_corpus(*arguments: str, python: tuple[str, ...] = ()) -> 'subprocess.CompletedProcess[str]':
-    """The command line in a process of its own; `python` are flags of the interpreter."""
-    command = [sys.executable, *python, '-m', 'pipeline.main', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-
 def assert_import_leaves(module: str, *heavy: str) -> None:
     """Fails if importing the module, in a process of its own, imports one of the heavy ones."""
     code = f'import sys, {module}; found = {set(heavy)!r} & sys.modules.keys(); assert not found, found'

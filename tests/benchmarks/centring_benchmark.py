@@ -15,6 +15,7 @@ import argparse
 import csv
 import json
 import pathlib
+import sys
 from collections.abc import Iterator
 
 import jax
@@ -132,6 +133,9 @@ def main() -> None:
     parser.add_argument('--contexts', type=int, default=63)
     parser.add_argument('--steps', type=int, default=24, help='Steps of each label.')
     args = parser.parse_args()
+    if not RECORDS.exists():
+        print(f'SKIPPED, nothing is measured: no records at {RECORDS}.', file=sys.stderr)
+        return
     print(json.dumps(measure(contexts=args.contexts, steps=args.steps)))
 
 

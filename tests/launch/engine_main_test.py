@@ -103,6 +103,7 @@ def launch(*arguments: str, folder: pathlib.Path) -> 'subprocess.CompletedProces
     )  # fmt: skip
 
 
+@pytest.mark.run
 def test_it_ends_as_the_command_line_does(tmp_path: pathlib.Path) -> None:
     done = launch('--input=none.jsonl', '--output=out', '--project=p', folder=tmp_path)
     assert done.returncode == 2 and 'epsilon' in done.stderr
@@ -110,6 +111,7 @@ def test_it_ends_as_the_command_line_does(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 2 and 'Error: Expected true or false' in done.stderr
 
 
+@pytest.mark.run
 def test_a_run(tmp_path: pathlib.Path) -> None:
     records = tmp_path / 'in.jsonl'
     records.write_text(''.join(f'{{"text": "Message {index} on a parcel."}}\n' for index in range(6)))

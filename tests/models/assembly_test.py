@@ -116,6 +116,7 @@ def test_build_gives_a_generator_that_decodes_a_batch() -> None:
     assert not any(isinstance(value, records.Context | records.Batch) for value in vars(generator).values())
 
 
+@pytest.mark.run
 def test_rows_are_rounded_up_to_blocks_on_every_device(tmp_path: pathlib.Path) -> None:
     """Three rows at a time on two devices are two blocks of eight."""
     path = tmp_path / 'size.npy'

@@ -47,12 +47,14 @@ class TableDecoder(decoder_lib.Decoder):
         )
         self.vocab_size = table.shape[-1]
         self.weights = jnp.asarray(table, jnp.float32)
+        self._at_prompts_end = np.asarray(self.weights[:, STATES])
 
     def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
         types = np.array([_type_of(prompt) for prompt in prompts], np.int32)
         types = types.reshape(-1, self.shapes.micro_batch_size)
-        cache = {'types': tuple(map(jnp.array, types)), 'state': jnp.int32(0)}
-        return tuple(self.weights[row, STATES] for row in cache['types']), cache
+        # Looked up on the host: thousands of batches are decoded, and an operation on a device costs more.
+        cache = {'types': tuple(map(jnp.array, types)), 'state': jnp.array(0, jnp.int32)}
+        return tuple(jnp.array(self._at_prompts_end[row]) for row in types), cache
 
     def step(
         self, weights: jax.Array, cache: decoder_lib.Cache, token: jax.Array, offset: jax.Array

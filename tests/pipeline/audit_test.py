@@ -1,11 +1,7 @@
-"""The audits from a config to a verdict, on the bundled model, and who may see what of it.
-
-`GeneratorSettings.build` is the real one, with its result kept: the same settings compile once.
-"""
+"""The audits from a config to a verdict, on the bundled model, and who may see what of it."""
 
 import csv
 import dataclasses
-import functools
 import io
 import json
 import pathlib
@@ -15,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 import rich.console
 
-from models.assembly import GeneratorSettings
 from models.privacy import report
 from models.privacy.randomness import RunKey
 from pipeline import audit
 from pipeline.config import BUNDLED, JobConfig
+from tests.one_model import one_model
 
 pytestmark = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
@@ -30,9 +26,8 @@ CANARY = 'Zyxquortle'
 
 
 @pytest.fixture(scope='module', autouse=True)
-def _one_load() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GeneratorSettings, 'build', functools.cache(GeneratorSettings.build))
+def _one_model() -> Iterator[None]:
+    with one_model():
         yield
 
 

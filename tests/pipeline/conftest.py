@@ -67,7 +67,7 @@ def postgresql() -> Iterator[Callable[[], str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=['sqlite', 'postgresql'])
+@pytest.fixture(params=['sqlite', pytest.param('postgresql', marks=pytest.mark.run)])
 def where(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
     """Where an empty ledger can be made, on each kind of database."""
     if request.param == 'sqlite':

@@ -37,9 +37,12 @@ from pipeline.run import folders, identity, start
 from tests.object_store import object_store
 from transforms import durable, predict, write
 
-pytestmark = pytest.mark.skipif(
-    not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
-)
+pytestmark = [
+    pytest.mark.run,
+    pytest.mark.skipif(
+        not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
+    ),
+]
 
 LAUNCHERS = multiprocessing.get_context('forkserver')
 ROOT = pathlib.Path(__file__).parents[2]

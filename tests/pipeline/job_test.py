@@ -1,15 +1,13 @@
 """The whole job on local runners, with the bundled model: what it writes, repeats, refuses and hides.
 
 Small sizes, so that a run takes seconds. Nothing here depends on what the model writes, only on
-whether two runs write the same. The model is loaded once: `GeneratorSettings.build` is the real one,
-with its result kept between runs.
+whether two runs write the same. The model is loaded once.
 """
 
 import base64
 import bz2
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import logging
@@ -47,6 +45,7 @@ from pipeline.ledger.budget import BudgetExceeded
 from pipeline.run import charge, folders, identity, start
 from pipeline.run import settings as run_settings
 from pipeline.run.beam_options import beam_options
+from tests.one_model import one_model
 from transforms import read, run_files
 from transforms.durable import RUN_KEY
 from transforms.predict import read_loss
@@ -144,26 +143,9 @@ def rows_of(run: JobConfig) -> list[Row]:
 
 
 @pytest.fixture(scope='module', autouse=True)
-def one_model() -> Iterator[None]:
-    """Keeps the loaded model between runs, which differ in nothing that it depends on but their id."""
-    real = GeneratorSettings.build
-
-    @functools.lru_cache
-    def build(settings: GeneratorSettings) -> BatchGenerator:
-        return real(settings)
-
-    def build_once(settings: GeneratorSettings) -> BatchGenerator:
-        generator = build(dataclasses.replace(settings, run_id='', params=GIVEN_PARAMS))
-        return dataclasses.replace(
-            generator, run_id=settings.run_id, params=settings.params, writer=settings.writer()
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GeneratorSettings, 'build', build_once)
+def _one_model() -> Iterator[None]:
+    with one_model():
         yield
-
-
-GIVEN_PARAMS = config(pathlib.Path('unused'), input='unused').params()
 
 
 @pytest.fixture(scope='module')
@@ -177,6 +159,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
 # --- What a run writes -----------------------------------------------------------
 
 
+@pytest.mark.run
 def test_files(first: JobConfig) -> None:
     assert {path.name for path in pathlib.Path(str(first.output)).iterdir()} == RELEASED
     assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
@@ -187,6 +170,7 @@ def test_files(first: JobConfig) -> None:
     assert os.listdir(work_dir(first) / 'errors') == []
 
 
+@pytest.mark.run
 def test_the_folder_loads_as_a_dataset(
     first: JobConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +179,7 @@ def test_the_folder_loads_as_a_dataset(
     assert loaded.to_list() == rows_of(first)
 
 
+@pytest.mark.run
 def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) -> None:
     frame = pd.read_parquet(pathlib.Path(str(first.output), 'data'))
     tokens = frame.groupby('batch_id')['private_tokens'].sum()
@@ -204,6 +189,7 @@ def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) 
     assert set(frame.loc[frame['batch_id'].str.startswith('0001'), 'label']) == {'Delivery'}
 
 
+@pytest.mark.run
 def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
     start.run(run, [])
@@ -212,6 +198,7 @@ def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobC
     assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
 
 
+@pytest.mark.run
 def test_the_report_is_the_accountants(first: JobConfig) -> None:
     found = report_of(first)
     rho = PRIVATE_TOKENS * 0.5 * (10 / (8 * 2)) ** 2
@@ -222,6 +209,7 @@ def test_the_report_is_the_accountants(first: JobConfig) -> None:
     assert found.corpus.examples == len(rows_of(first))
 
 
+@pytest.mark.run
 def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
     found = restricted_of(first)
     key = RunKey.read(work_dir(first) / RUN_KEY)
@@ -242,6 +230,7 @@ def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     return str(placed[0])
 
 
+@pytest.mark.run
 def test_permissions(first: JobConfig) -> None:
     assert stat.S_IMODE((work_dir(first) / RUN_KEY).stat().st_mode) == 0o600
     assert stat.S_IMODE(work_dir(first).stat().st_mode) == 0o700
@@ -250,6 +239,7 @@ def test_permissions(first: JobConfig) -> None:
 # --- The same run again ----------------------------------------------------------
 
 
+@pytest.mark.run
 def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, first: JobConfig) -> None:
     rows = some_rows()[::-1]
     for part in range(3):
@@ -260,6 +250,7 @@ def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, f
     assert corpus(run) == corpus(first)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     'settings, options',
     [
@@ -277,6 +268,7 @@ def test_runners_that_repeat_bundles_write_the_same(
     assert corpus(run) == corpus(first)
 
 
+@pytest.mark.run
 def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first: JobConfig) -> None:
     gone, *rest = some_rows()
     run = config(tmp_path, rows=rest)
@@ -292,6 +284,7 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
     )
 
 
+@pytest.mark.run
 def test_an_interrupted_run_goes_on_to_the_same_corpus(
     tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +315,7 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
     assert corpus(run) == corpus(first)
 
 
+@pytest.mark.run
 def test_a_finished_run_whose_output_is_lost_is_written_again(
     tmp_path: pathlib.Path, first: JobConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +332,7 @@ def _no_model(_: GeneratorSettings) -> BatchGenerator:
     raise AssertionError('a finished run loads no model')
 
 
+@pytest.mark.run
 def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path)
     start.run(run, [])
@@ -346,6 +341,7 @@ def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConf
     assert corpus(run) != corpus(first)
 
 
+@pytest.mark.run
 def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, run_id='another')
     prepare_with_key_of(run, first)
@@ -363,6 +359,7 @@ def charged_config(folder: pathlib.Path, epsilon: float, **settings: Any) -> Job
     return config(folder, dataset='visits', ledger=path, **settings)
 
 
+@pytest.mark.run
 def test_a_run_is_charged_in_full_before_its_first_step(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +405,7 @@ def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
     assert len(plain) == 1 and len(found) == 2 and not plain & found
 
 
+@pytest.mark.run
 def test_workers_import_no_database() -> None:
     # They unpickle functions of `pipeline.run.render`, in threads that load the model meanwhile.
     code = "import sys, pipeline.job, pipeline.run.render; sys.exit('sqlalchemy' in sys.modules)"
@@ -415,6 +413,7 @@ def test_workers_import_no_database() -> None:
     assert subprocess.run([sys.executable, '-c', code], cwd=root).returncode == 0
 
 
+@pytest.mark.run
 def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     first_run = charged_config(tmp_path, 100.0)
     start.run(first_run, [])
@@ -447,6 +446,7 @@ def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
 
 
+@pytest.mark.run
 def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
     start.run(run, [])
@@ -460,6 +460,7 @@ def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> N
 # --- Refusals --------------------------------------------------------------------
 
 
+@pytest.mark.run
 def test_a_changed_config_is_refused(first: JobConfig) -> None:
     changed = dataclasses.replace(first, max_private_tokens=PRIVATE_TOKENS + 1)
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
@@ -493,6 +494,7 @@ def test_local_paths_are_absolute_before_they_travel_to_workers(
     folders.prepare(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'))
 
 
+@pytest.mark.run
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
     with pytest.raises(FileExistsError, match="this run's, got output="):
@@ -552,6 +554,7 @@ def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
     assert CANARY not in str(caught.value)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('name', [RUN_KEY, run_files.PLAN])
 def test_finished_batches_without_their_key_or_plan_are_refused(
     tmp_path: pathlib.Path, first: JobConfig, name: str
@@ -602,6 +605,7 @@ def test_the_search_finds_what_it_looks_for(tmp_path: pathlib.Path, caplog: pyte
     assert CANARY in messages(caplog)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user', 'clusters'])
 def test_bad_rows_stop_nothing_and_leave_no_trace(
     tmp_path: pathlib.Path,
@@ -645,6 +649,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     assert found['counters'] == [] and found['distributions'] == [] and found['gauges'] == []
 
 
+@pytest.mark.run
 def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> None:
     assert leaks(pathlib.Path(str(first.output))) == []
     assert leaks(work_dir(first)) == []
@@ -654,6 +659,7 @@ def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> Non
             assert path not in text, 'a released file tells the layout of the machine'
 
 
+@pytest.mark.run
 def test_a_failure_keeps_its_details_with_the_curator(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -680,6 +686,7 @@ def test_a_failure_keeps_its_details_with_the_curator(
     assert re.findall(r'errors/(run\.\w+\.txt)', str(caught.value))[0] in os.listdir(work_dir(run) / 'errors')
 
 
+@pytest.mark.run
 def test_a_failure_of_another_step_is_not_quoted_either(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -735,6 +742,7 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 # --- Other kinds of runs ---------------------------------------------------------
 
 
+@pytest.mark.run
 def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, batches_per_label=None, count_rho=0.5)
     start.run(run, [])
@@ -753,6 +761,7 @@ def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None
     assert corpus(run) == before
 
 
+@pytest.mark.run
 def test_user_unit(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
     start.run(run, [])
@@ -763,6 +772,7 @@ def test_user_unit(tmp_path: pathlib.Path) -> None:
     assert released.rho_per_private_token == pytest.approx(0.5 * (10 / (8 * 2)) ** 2), 'k is free'
 
 
+@pytest.mark.run
 def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
     start.run(run, [])
@@ -771,6 +781,7 @@ def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) ->
     assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
 
 
+@pytest.mark.run
 def test_without_labels(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
     start.run(run, [])
@@ -779,6 +790,7 @@ def test_without_labels(tmp_path: pathlib.Path) -> None:
     assert sum(restricted_of(run).contexts_per_batch.values()) == 40
 
 
+@pytest.mark.run
 def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     # A threshold that no distance passes: every token is public, up to the cap on all tokens.
     run = config(tmp_path, threshold=50.0, threshold_noise_scale=0.1, max_batch_tokens=12)
@@ -789,6 +801,7 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * per_token), 'the cap is charged, not the use'
 
 
+@pytest.mark.run
 def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, aggregate='difference', public_top_k=64)
     start.run(run, [])
@@ -804,6 +817,7 @@ CLUSTERED: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.run
 def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
     start.run(run, [])
@@ -833,6 +847,7 @@ def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> No
     assert corpus(run) == before
 
 
+@pytest.mark.run
 def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -850,6 +865,7 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
         assert str(float(vector[vector.argmax()])).encode() not in everything
 
 
+@pytest.mark.run
 def test_a_lost_clustering_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
     start.run(run, [])
@@ -865,6 +881,7 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('source, rho', [('k-means', None), ('dp-k-means', 0.25)])
 def test_centres_of_private_records_are_marked_and_charged(
     tmp_path: pathlib.Path, source: centers.Source, rho: float | None
@@ -888,6 +905,7 @@ def test_centres_of_private_records_are_marked_and_charged(
         assert found.rho_total == pytest.approx(50.0 + 0.25 + decoding)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('threshold', [None, 0.5])
 def test_the_loss_of_a_median_run_stays_with_the_curator(
     tmp_path: pathlib.Path, threshold: float | None, capfd: pytest.CaptureFixture[str]

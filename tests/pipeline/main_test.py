@@ -1,22 +1,27 @@
-"""The command line as a user meets it: in a process of its own, with its exit codes and its screen."""
+"""The command line as a user meets it, with its exit codes and its screen.
+
+What a process alone can show has one: what imports cost, the screen of a whole run, the code that the
+system is told. The rest calls what the process would.
+"""
 
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from launch import demo_records
+from launch.demo import records as demo_records
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main
 from pipeline import plan as plan_lib
 from pipeline.config import BUNDLED, JobConfig
 from pipeline.ledger.ledger import Ledger
+from tests.command_line import Done, in_a_process, in_this_process
+from tests.one_model import one_model
 
 CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
 SMALL = (
@@ -29,9 +34,10 @@ needs_model = pytest.mark.skipif(
 )
 
 
-def dp_corpus(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *python, '-m', 'pipeline.main', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+@pytest.fixture(scope='module', autouse=True)
+def _one_model() -> Iterator[None]:
+    with one_model():
+        yield
 
 
 def one_object(output: str) -> dict[str, Any]:
@@ -55,10 +61,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module')
-def finished(demo: pathlib.Path) -> tuple[pathlib.Path, subprocess.CompletedProcess[str]]:
+def finished(demo: pathlib.Path) -> tuple[pathlib.Path, Done]:
     """A whole run from the command line; its output folder and what it printed."""
     output = demo.parent / 'corpus'
-    done = dp_corpus(
+    done = in_a_process(
         'generate', '--input', str(demo), '--output', str(output), *SMALL, '--', '--direct_num_workers=1'
     )
     assert done.returncode == 0, done.stderr
@@ -68,23 +74,25 @@ def finished(demo: pathlib.Path) -> tuple[pathlib.Path, subprocess.CompletedProc
 # --- plan ------------------------------------------------------------------------
 
 
+@pytest.mark.run
 def test_plan_imports_nothing_heavy() -> None:
-    done = dp_corpus('plan', '--json', *CHEAP, python=('-X', 'importtime'))
+    done = in_a_process('plan', '--json', *CHEAP, python=('-X', 'importtime'))
     assert done.returncode == 0
+    assert done.stdout == in_this_process('plan', '--json', *CHEAP).stdout != ''
     imported = {line.rpartition('|')[2].strip().split('.')[0] for line in done.stderr.splitlines()}
     assert 'typer' in imported, 'the list of imports is not read'
     assert imported.isdisjoint({'jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'pyarrow'})
 
 
 def test_plan_as_json() -> None:
-    done = dp_corpus('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
+    done = in_this_process('plan', '--json', '--epsilon', '3', '--delta', '1e-6', '--records', '10000')
     found = one_object(done.stdout)
     assert (done.returncode, done.stderr) == (0, '')
     assert 0 < found['epsilon'] <= 3 and found['delta'] == 1e-6 and found['expected_batches'] == 156
 
 
 def test_plan_for_people() -> None:
-    done = dp_corpus('plan', *CHEAP)
+    done = in_this_process('plan', *CHEAP)
     assert (done.returncode, done.stderr) == (0, '')
     assert 'δ = 1e-06' in done.stdout and 'at most 8' in done.stdout and 'not known' in done.stdout
 
@@ -94,7 +102,7 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         'delta = 1e-3\nepsilon = 2.0\nlabels = ["a", "b"]\nlabel_field = "l"\n'
     )
     flags = ('--config', str(tmp_path / 'run.toml'), '--delta', '1e-4', '--labels', 'a, b,c=Other words')
-    done = dp_corpus('plan', '--json', '--records', '5', *flags)
+    done = in_this_process('plan', '--json', '--records', '5', *flags)
     found = one_object(done.stdout)
     assert found['delta'] == 1e-4 and found['expected_batches'] == 3
 
@@ -123,7 +131,7 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
 )
 @pytest.mark.parametrize('as_json', [False, True])
 def test_usage_errors_end_with_2(arguments: tuple[str, ...], said: str, as_json: bool) -> None:
-    done = dp_corpus(*arguments, *(['--json'] if as_json else []))
+    done = in_this_process(*arguments, *(['--json'] if as_json else []))
     assert done.returncode == 2
     assert said in plain(done.stderr)
     assert 'Traceback' not in done.stderr
@@ -132,6 +140,15 @@ def test_usage_errors_end_with_2(arguments: tuple[str, ...], said: str, as_json:
         assert found['exit_code'] == 2 and said.split(':')[0] in found['error']
     else:
         assert done.stdout == ''
+
+
+@pytest.mark.run
+def test_a_process_ends_with_the_code_of_its_error() -> None:
+    """The other usage errors are told without a process of their own."""
+    arguments = ('plan', *CHEAP, '--batch-szie', '3', '--json')
+    done, here = in_a_process(*arguments), in_this_process(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, here.stdout, here.stderr)
+    assert one_object(done.stdout)['exit_code'] == here.returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -145,7 +162,7 @@ def test_usage_errors_end_with_2(arguments: tuple[str, ...], said: str, as_json:
 @needs_model
 def test_unknown_options_of_beam_end_with_2(demo: pathlib.Path, options: tuple[str, ...], said: str) -> None:
     output = demo.parent / 'never'
-    done = dp_corpus('generate', '--input', str(demo), '--output', str(output), *SMALL, '--', *options)
+    done = in_this_process('generate', '--input', str(demo), '--output', str(output), *SMALL, '--', *options)
     assert (done.returncode, done.stdout) == (2, '')
     assert said in done.stderr and 'Traceback' not in done.stderr
     assert not output.exists()
@@ -156,7 +173,7 @@ def test_errors_about_the_input_quote_no_record(tmp_path: pathlib.Path) -> None:
     # Without a header row, the first record stands where column names are expected.
     path = tmp_path / 'records.csv'
     path.write_text('Zyxquortle wrote this,Billing\nand Zyxquortle this,Delivery\n')
-    done = dp_corpus('generate', '--input', str(path), '--output', str(tmp_path / 'out'), *SMALL)
+    done = in_this_process('generate', '--input', str(path), '--output', str(tmp_path / 'out'), *SMALL)
     assert done.returncode == 2 and "'text'" in done.stderr
     assert 'Zyxquortle' not in done.stdout + done.stderr
 
@@ -164,9 +181,10 @@ def test_errors_about_the_input_quote_no_record(tmp_path: pathlib.Path) -> None:
 # --- generate and report ---------------------------------------------------------
 
 
+@pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_is_clean(
-    finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]],
+    finished: tuple[pathlib.Path, Done],
 ) -> None:
     output, done = finished
     assert re.fullmatch(
@@ -178,9 +196,10 @@ def test_the_screen_of_a_run_is_clean(
     assert (output / 'privacy_report.json').is_file()
 
 
+@pytest.mark.run
 @needs_model
 def test_the_screen_of_a_run_quotes_no_record(
-    demo: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
+    demo: pathlib.Path, finished: tuple[pathlib.Path, Done]
 ) -> None:
     output, done = finished
     released = [(output / name).read_text() for name in ('privacy_report.json', 'privacy_report.html')]
@@ -192,44 +211,44 @@ def test_the_screen_of_a_run_quotes_no_record(
         assert all(' '.join(words[start : start + 4]) not in shown for start in range(len(words) - 3))
 
 
+@pytest.mark.run
 @needs_model
-def test_report_in_its_forms(
-    tmp_path: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
-) -> None:
+def test_report_in_its_forms(tmp_path: pathlib.Path, finished: tuple[pathlib.Path, Done]) -> None:
     output, done = finished
-    as_json = dp_corpus('report', str(output), '--json')
+    as_json = in_this_process('report', str(output), '--json')
     assert as_json.stdout == (output / 'privacy_report.json').read_text() and as_json.stderr == ''
     found = PrivacyReport.from_json(as_json.stdout)
     assert found.run_id == 'shown' and found.corpus.private_tokens == 16
 
-    assert dp_corpus('report', str(output)).stdout == done.stdout
+    assert in_this_process('report', str(output)).stdout == done.stdout
 
-    page = dp_corpus('report', str(output), '--html', '-')
+    page = in_this_process('report', str(output), '--html', '-')
     assert page.stdout.rstrip() == (output / 'privacy_report.html').read_text().rstrip()
-    assert dp_corpus('report', str(output), '--html', str(tmp_path / 'page.html')).stdout == ''
+    assert in_this_process('report', str(output), '--html', str(tmp_path / 'page.html')).stdout == ''
     assert (tmp_path / 'page.html').read_text() == (output / 'privacy_report.html').read_text()
 
 
+@pytest.mark.run
 @needs_model
 def test_the_same_command_again_prints_one_object(
-    demo: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
+    demo: pathlib.Path, finished: tuple[pathlib.Path, Done]
 ) -> None:
     output, _ = finished
     before = (output / 'privacy_report.json').read_text()
-    done = dp_corpus('generate', '--json', '--input', str(demo), '--output', str(output), *SMALL)
+    done = in_this_process('generate', '--json', '--input', str(demo), '--output', str(output), *SMALL)
     assert (done.returncode, done.stderr) == (0, '')
     assert one_object(done.stdout) == json.loads(before)
 
 
+@pytest.mark.run
 @needs_model
-def test_quiet_prints_nothing(
-    demo: pathlib.Path, finished: tuple[pathlib.Path, subprocess.CompletedProcess[str]]
-) -> None:
+def test_quiet_prints_nothing(demo: pathlib.Path, finished: tuple[pathlib.Path, Done]) -> None:
     output, _ = finished
-    done = dp_corpus('generate', '--quiet', '--input', str(demo), '--output', str(output), *SMALL)
+    done = in_this_process('generate', '--quiet', '--input', str(demo), '--output', str(output), *SMALL)
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
+@pytest.mark.run
 @needs_model
 def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:
     checkpoint, output = tmp_path / 'broken', tmp_path / 'out'
@@ -238,7 +257,7 @@ def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path
     command = (
         'generate', '--input', str(demo), '--output', str(output), '--checkpoint', str(checkpoint), '--json'
     )  # fmt: skip
-    done = dp_corpus(*command, *SMALL)
+    done = in_this_process(*command, *SMALL)
     assert done.returncode == 1
     found = one_object(done.stdout)
     assert found['exit_code'] == 1 and "step='Generate/Decode'" in found['error']
@@ -250,6 +269,7 @@ def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path
     assert 'Traceback' in details and str(checkpoint) in details
 
 
+@pytest.mark.run
 @needs_model
 def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
     tmp_path: pathlib.Path, demo: pathlib.Path
@@ -262,7 +282,7 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
     # Room for one run and a half.
     Ledger.create(where).add_dataset('demo', unit='example', delta=1e-3, rho=1.5 * price)
     charged = ('generate', '--input', str(demo), *SMALL, '--dataset', 'demo', '--ledger', where)
-    done = dp_corpus(*charged, '--output', str(tmp_path / 'first'))
+    done = in_this_process(*charged, '--output', str(tmp_path / 'first'))
     assert done.returncode == 0, done.stderr
     account = Ledger.open(where).account('demo')
     assert [(run.run_id, run.rho, run.state) for run in account.runs] == [('shown', price, 'settled')]
@@ -271,18 +291,18 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
     assert released.ledger == account.entry(account.runs[0])
     assert where not in (tmp_path / 'first' / 'privacy_report.html').read_text()
 
-    again = dp_corpus(*charged, '--output', str(tmp_path / 'first'), '--quiet')
+    again = in_this_process(*charged, '--output', str(tmp_path / 'first'), '--quiet')
     assert (again.returncode, again.stdout, again.stderr) == (0, '', '')
 
     second = tmp_path / 'second'
-    refused = dp_corpus(*charged, '--output', str(second), '--run-id', 'second', '--json')
+    refused = in_this_process(*charged, '--output', str(second), '--run-id', 'second', '--json')
     assert refused.returncode == 3
     found = one_object(refused.stdout)
     assert found['exit_code'] == 3 and 'no token is sampled' in found['error']
     assert not second.exists() and not second.with_name('second.curator').exists()
     assert Ledger.open(where).account('demo').runs == account.runs
 
-    lost = dp_corpus(*charged[:-1], f'{where}.lost', '--output', str(second), '--run-id', 'second')
+    lost = in_this_process(*charged[:-1], f'{where}.lost', '--output', str(second), '--run-id', 'second')
     assert lost.returncode == 1 and 'which is not there' in lost.stderr
     assert not second.exists() and not pathlib.Path(f'{where}.lost').exists()
 
@@ -298,9 +318,9 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
     public = folder / 'public.jsonl'
     public.write_text(''.join(json.dumps({'text': row['text']}) + '\n' for row in rows), encoding='utf-8')
     command = ('centers', '--input', str(public), '--output', str(folder / 'fitted'), '--count', '12')
-    done = dp_corpus(*command, '--json')
+    done = in_this_process(*command, '--json')
     assert (done.returncode, done.stderr) == (0, ''), done.stderr
-    assert dp_corpus(*command).returncode == 2, 'a folder with centres is not replaced'
+    assert in_this_process(*command).returncode == 2, 'a folder with centres is not replaced'
     return folder, one_object(done.stdout)
 
 
@@ -321,7 +341,7 @@ def test_centers_of_private_texts_say_so(
 ) -> None:
     folder, _ = fitted
     price = ('--rho', '0.5') if source == 'dp-k-means' else ()
-    done = dp_corpus(
+    done = in_this_process(
         'centers', '--input', str(folder / 'public.jsonl'), '--output', str(tmp_path / 'c'), '--count', '5',
         '--source', source, *price,
     )  # fmt: skip
@@ -337,7 +357,7 @@ def test_clusters_compares_ways_for_the_curator(
 ) -> None:
     folder, _ = fitted
     page = tmp_path / 'clusters.html'
-    done = dp_corpus(
+    done = in_this_process(
         'clusters', '--input', str(folder / 'public.jsonl'), '--centers', str(folder / 'fitted'),
         '--clusters', '4', '--count', '10', '--clustering-rho', '0.5', '--output', str(page), '--json',
     )  # fmt: skip
@@ -351,11 +371,13 @@ def test_clusters_compares_ways_for_the_curator(
 
 
 @needs_model
-@pytest.mark.parametrize('sabotage, code', [('none', 0), ('paste', 1)])
+@pytest.mark.parametrize('sabotage, code', [pytest.param('none', 0, marks=pytest.mark.run), ('paste', 1)])
 def test_an_audit_ends_with_what_it_found(
     tmp_path: pathlib.Path, demo: pathlib.Path, sabotage: str, code: int
 ) -> None:
     kept = tmp_path / 'audit.json'
+    # A process that loads the libraries anew shows whether they are heard.
+    dp_corpus = in_a_process if sabotage == 'none' else in_this_process
     done = dp_corpus(
         'audit', 'leave-one-out', '--input', str(demo), *SMALL, '--sabotage', sabotage, '--outsiders', '1',
         '--result', str(kept), '--json',

@@ -68,6 +68,7 @@ def run(
     return [pickle.loads(path.read_bytes()) for path in sorted(folder.iterdir())]
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_batches_equal_the_slow_twin_whatever_the_order(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
@@ -82,6 +83,7 @@ def test_batches_equal_the_slow_twin_whatever_the_order(work_dir: str, unit: Uni
     assert run(records, work_dir, unit, k, text_limit=6) == short
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
     work_dir: str, unit: Unit, k: int
@@ -96,6 +98,7 @@ def test_batches_of_clusters_equal_the_slow_twin_whatever_the_order(
     assert expected != oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
 
 
+@pytest.mark.run
 def test_every_planned_batch_of_every_cluster_emits_without_any_record(work_dir: str) -> None:
     undeclared = [Record(text='x', label='undeclared', unit='u')]
     for records in ([], undeclared):
@@ -105,6 +108,7 @@ def test_every_planned_batch_of_every_cluster_emits_without_any_record(work_dir:
         assert {batch.contexts for batch in batches} == {()}
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_a_record_without_a_kept_cluster_stops_the_run(work_dir: str, unit: Unit) -> None:
     for wrong in (None, 1):
@@ -114,6 +118,7 @@ def test_a_record_without_a_kept_cluster_stops_the_run(work_dir: str, unit: Unit
         assert 'secret' not in str(caught.value)
 
 
+@pytest.mark.run
 def test_an_error_over_a_record_stays_with_the_curator(
     work_dir: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +137,7 @@ def test_an_error_over_a_record_stays_with_the_curator(
     assert len(kept) == 2 and all('secret' in text for text in kept)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     'flags',
     [
@@ -147,6 +153,7 @@ def test_how_the_work_is_spread_changes_nothing(work_dir: str, flags: tuple[str,
     assert run(records, work_dir, 'user', 2, flags=flags) == expected
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit) -> None:
     undeclared = [Record(text='x', label='undeclared', unit='u'), Record(text='x', label=None, unit='u')]
@@ -157,6 +164,7 @@ def test_every_planned_batch_emits_without_any_record(work_dir: str, unit: Unit)
         assert {batch.contexts for batch in batches} == {()}
 
 
+@pytest.mark.run
 def test_an_undeclared_label_cannot_win_the_group_of_a_unit(work_dir: str) -> None:
     records = [Record(text=f'text {number}', label='undeclared', unit='u') for number in range(20)]
     batches = run([*records, Record(text='declared', label='b', unit='u')], work_dir, 'user', 3)
@@ -164,6 +172,7 @@ def test_an_undeclared_label_cannot_win_the_group_of_a_unit(work_dir: str) -> No
     assert context.texts == ('declared',)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
@@ -187,6 +196,7 @@ def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int
     assert [pickle.loads(batch) for batch in found[0]] == expected
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_removing_one_unit_changes_exactly_one_batch(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
@@ -251,6 +261,7 @@ def slow_counts(records: list[Record], unit: Unit) -> list[int]:
     ]
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 @pytest.mark.parametrize('number', [0, 60])
 def test_contexts_are_counted_per_label(work_dir: str, unit: Unit, number: int) -> None:
@@ -262,6 +273,7 @@ def test_contexts_are_counted_per_label(work_dir: str, unit: Unit, number: int) 
         assert sum(slow_counts(records, unit)) == 15
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
 @pytest.mark.parametrize('number', [0, 60])
 def test_contexts_are_counted_per_label_and_cluster(work_dir: str, unit: Unit, number: int) -> None:
@@ -314,6 +326,7 @@ def test_any_unit_more_moves_one_cell_by_one(unit: Unit, centers: int | None) ->
             assert moved == [1] * any(record.label in LABELS for record in joining)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('wrong', [None, -1, CENTERS])
 def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(work_dir: str, wrong: int | None) -> None:
     records = [Record(text='secret', label='a', cluster=wrong)]
@@ -324,6 +337,7 @@ def test_a_record_in_no_cluster_is_not_left_out_of_the_counts(work_dir: str, wro
         assign.CountContexts(LABELS, work_dir, 'example', 0)
 
 
+@pytest.mark.run
 def test_a_run_without_labels_has_one_group(work_dir: str) -> None:
     with pipeline() as p:
         records = p | beam.Create([Record(text='x'), Record(text='x'), Record(text='y')])
@@ -402,6 +416,7 @@ def test_counts_of_other_cells_are_refused_before_any_noise(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     ('unit', 'k', 'batches'), [('example', 1, 100), ('example', 5, 20), ('user', 5, 100)]
 )
@@ -426,6 +441,7 @@ def test_the_run_key_is_read_by_workers_and_not_when_the_pipeline_is_built(tmp_p
     assert p.to_runner_api().components.transforms
 
 
+@pytest.mark.run
 def test_a_run_key_that_others_can_read_stops_the_run(work_dir: str) -> None:
     pathlib.Path(work_dir, durable.RUN_KEY).chmod(0o644)
     with pytest.raises(Exception, match='readable by its owner alone'):

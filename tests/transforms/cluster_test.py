@@ -252,6 +252,7 @@ def run(
     return cluster.read_clustering(clustering_path), assign.read_plan(plan_path), found
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(('unit', 'k'), MODES)
 def test_batches_equal_the_slow_twin_given_the_released_counts(work_dir: str, unit: Unit, k: int) -> None:
     records = some_records()
@@ -267,6 +268,7 @@ def test_batches_equal_the_slow_twin_given_the_released_counts(work_dir: str, un
     assert run(records, work_dir, unit, k, rho=0.5) == (clustering, plan, expected)
 
 
+@pytest.mark.run
 @RUNNERS
 @pytest.mark.parametrize('unit', ['example', 'user'])
 def test_both_histograms_count_contexts_where_they_go(
@@ -289,6 +291,7 @@ def test_both_histograms_count_contexts_where_they_go(
     assert sum(first) == sum(plan.noisy_counts) == contexts > 10
 
 
+@pytest.mark.run
 @RUNNERS
 def test_every_text_is_embedded_once_in_blocks_by_one_embedder(
     work_dir: str, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -302,6 +305,7 @@ def test_every_text_is_embedded_once_in_blocks_by_one_embedder(
     assert built == 1
 
 
+@pytest.mark.run
 def test_the_records_of_a_full_bundle_keep_their_times_and_windows(work_dir: str) -> None:
     records = [Record(text=LETTERS[second % 5] * (1 + second % 3)) for second in range(600)]
 
@@ -328,6 +332,7 @@ def test_the_records_of_a_full_bundle_keep_their_times_and_windows(work_dir: str
     assert sorted(calls_in(work_dir)[1]) == [88, 256, 256]
 
 
+@pytest.mark.run
 def test_embeddings_end_where_clusters_are_chosen(work_dir: str) -> None:
     records = some_records()
     run(records, work_dir, 'example', 1, rho=0.5)
@@ -346,6 +351,7 @@ def test_embeddings_end_where_clusters_are_chosen(work_dir: str) -> None:
     assert rows and not any(row in written for row in rows)
 
 
+@pytest.mark.run
 def test_what_an_error_quotes_stays_in_the_work_directory(work_dir: str) -> None:
     records = [Record(text='secret\0', label='a')]
     with pytest.raises(Exception, match=r'got error=ValueError.*errors/cluster\.') as caught:
@@ -355,6 +361,7 @@ def test_what_an_error_quotes_stays_in_the_work_directory(work_dir: str) -> None
     assert 'secret' in kept.read_text()
 
 
+@pytest.mark.run
 def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
     letter_centers(embedder_fingerprint='2' * 64).write(f'{work_dir}/centers')
     with pytest.raises(Exception, match='Expected the embedder of the centres'):
@@ -475,6 +482,7 @@ TEXTS_OF_TOPICS = [
 ]
 
 
+@pytest.mark.run
 def test_records_of_a_topic_share_a_shipped_centre_whatever_their_company(work_dir: str) -> None:
     records = [Record(text=text, label='a', record_id=str(n)) for n in range(50) for text in TEXTS_OF_TOPICS]
     path = f'{work_dir}/clustering.json'

@@ -173,6 +173,7 @@ def test_a_damaged_batch_is_named_and_not_quoted(work_dir: str, damage: bytes) -
 BATCHES = [Batch(batch_id=BatchId(group=0, index=index), label=None, contexts=()) for index in range(3)]
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     'flags', [['--runner=FnApiRunner'], ['--runner=FnApiRunner', '--direct_runner_bundle_repeat=1']]
 )
@@ -187,6 +188,7 @@ def test_finished_batches_are_read_back_without_a_model(work_dir: str, flags: li
         util.assert_that(losses, util.equal_to([]), label='no losses')
 
 
+@pytest.mark.run
 def test_finished_batches_of_a_median_run_give_their_losses_too(work_dir: str) -> None:
     params = dataclasses.replace(NO_MODEL.params, aggregate='median')
     expected = [dataclasses.replace(LOSS, batch_id=str(batch.batch_id)) for batch in BATCHES]
@@ -199,6 +201,7 @@ def test_finished_batches_of_a_median_run_give_their_losses_too(work_dir: str) -
         util.assert_that(losses, util.equal_to(expected), label='losses')
 
 
+@pytest.mark.run
 def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:
     """The counterpart of the test above, which would pass if nothing were ever decoded."""
     predict.write_batch(work_dir, str(BATCHES[0].batch_id), [])
@@ -206,6 +209,7 @@ def test_a_batch_that_is_not_finished_needs_the_model(work_dir: str) -> None:
         _ = root | beam.Create(BATCHES) | predict.GenerateText(NO_MODEL, work_dir)
 
 
+@pytest.mark.run
 def test_a_key_that_others_could_read_is_refused(work_dir: str) -> None:
     os.chmod(pathlib.Path(work_dir, 'run.key'), 0o644)
     with pytest.raises(Exception, match='chmod 600'), pipeline() as root:

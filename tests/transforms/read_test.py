@@ -496,6 +496,7 @@ def test_the_record_coder_returns_the_record(record: Record) -> None:
     assert coder.is_deterministic()
 
 
+@pytest.mark.run
 def test_the_transform_reads_all_files_into_records_and_rejections(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'a.csv').write_bytes(b'label,text\nb,from csv\nc,x\n')
     (tmp_path / 'b.jsonl.zst').write_bytes(PACK['.zst'](b'{"text": "from json", "label": 1}\n{"text": ""}\n'))

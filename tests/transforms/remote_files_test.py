@@ -42,10 +42,14 @@ BUCKET = 'a-bucket'
 CANARY = 'Zyxquortle'
 BINARY = shutil.which(os.environ.get('FAKE_GCS_SERVER') or 'fake-gcs-server')
 
-pytestmark = pytest.mark.skipif(
-    BINARY is None,
-    reason='no fake-gcs-server: go install github.com/fsouza/fake-gcs-server@v1.56.1, or set FAKE_GCS_SERVER',
-)
+pytestmark = [
+    pytest.mark.run,
+    pytest.mark.skipif(
+        BINARY is None,
+        reason='no fake-gcs-server: go install github.com/fsouza/fake-gcs-server@v1.56.1, '
+        'or set FAKE_GCS_SERVER',
+    ),
+]
 
 
 @pytest.fixture(scope='module')

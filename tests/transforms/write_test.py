@@ -88,6 +88,7 @@ def test_more_shards_than_batches_stay_in_range() -> None:
 # --- Transforms ------------------------------------------------------------------
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('shards', [1, 3, 12])
 def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
     (tmp_path / write.DATA_FOLDER).mkdir()
@@ -105,6 +106,7 @@ def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
     assert [SyntheticExample(**row) for row in rows] == some_examples()
 
 
+@pytest.mark.run
 def test_reports_are_rendered_from_the_totals_and_the_plan(tmp_path: pathlib.Path) -> None:
     totals = CorpusTotals(examples=1, private_tokens=2, public_tokens=3, truncated=0)
     with pipeline() as root:
@@ -134,6 +136,7 @@ LOSSES = [
 ]
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('empty', [False, True])
 def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
     with pipeline() as root:
@@ -165,6 +168,7 @@ def _render_restricted(
     return {'restricted.json': json.dumps(found).encode()}
 
 
+@pytest.mark.run
 def test_rejected_rows_are_kept_in_order_and_byte_for_byte(tmp_path: pathlib.Path) -> None:
     with pipeline() as root:
         _ = root | beam.Create(REJECTED) | write.KeepRejected(str(tmp_path))

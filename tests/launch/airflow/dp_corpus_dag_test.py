@@ -156,6 +156,7 @@ def test_the_example_settings_are_accepted() -> None:
     assert set(tomllib.loads((FOLDER / 'dp_corpus.toml').read_text())) <= set(constant_of('PARAMETERS'))
 
 
+@pytest.mark.run
 @needs_airflow
 def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:
     assert night['import_errors'] == {}
@@ -173,6 +174,7 @@ def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:
         assert night['tasks'][name]['skip_on_exit_code'] == [command_line.EXIT_BUDGET]
 
 
+@pytest.mark.run
 @needs_airflow
 def test_the_trigger_form_cannot_change_records_or_budget(night: dict[str, Any]) -> None:
     assert set(night['params']) == {'engine', *constant_of('PARAMETERS')}
@@ -180,6 +182,7 @@ def test_the_trigger_form_cannot_change_records_or_budget(night: dict[str, Any])
     assert not night['refused']['label_name']
 
 
+@pytest.mark.run
 @needs_airflow
 def test_the_trigger_form_takes_no_path(night: dict[str, Any]) -> None:
     """Over all settings: a new one that takes any text is refused until somebody says otherwise."""
@@ -190,6 +193,7 @@ def test_the_trigger_form_takes_no_path(night: dict[str, Any]) -> None:
     assert forced['ledger'] == night['params']['ledger'] and forced['prompt'] == 'pretrained'
 
 
+@pytest.mark.run
 @needs_airflow
 def test_a_prompt_file_of_the_deployer_stays(tmp_path: pathlib.Path) -> None:
     folder = dag_folder(tmp_path, epsilon=1.0)
@@ -201,6 +205,7 @@ def test_a_prompt_file_of_the_deployer_stays(tmp_path: pathlib.Path) -> None:
     assert asked['prompt'] == '/prompts/visits.toml'
 
 
+@pytest.mark.run
 @needs_airflow
 def test_all_attempts_of_a_night_are_one_run(night: dict[str, Any]) -> None:
     asked, _ = given_to(night['tasks']['ask_budget']['rendered']['bash_command'])
@@ -212,6 +217,7 @@ def test_all_attempts_of_a_night_are_one_run(night: dict[str, Any]) -> None:
     assert body['parameters'] == asked
 
 
+@pytest.mark.run
 @needs_airflow
 def test_the_template_takes_what_it_is_given(night: dict[str, Any]) -> None:
     known = {entry['name']: entry for entry in template_metadata()['parameters']}
@@ -225,6 +231,7 @@ def test_the_template_takes_what_it_is_given(night: dict[str, Any]) -> None:
     assert re.fullmatch(r'[a-z]([-a-z0-9]*[a-z0-9])?', body['jobName'])
 
 
+@pytest.mark.run
 @needs_airflow
 def test_the_password_stands_in_no_command_and_no_request(night: dict[str, Any]) -> None:
     for name, task in night['tasks'].items():
@@ -234,6 +241,7 @@ def test_the_password_stands_in_no_command_and_no_request(night: dict[str, Any])
     assert PASSWORD not in json.dumps(night['params'])
 
 
+@pytest.mark.run
 @needs_airflow
 def test_flink_gets_options_that_beam_knows(tmp_path: pathlib.Path) -> None:
     """And a run by hand, which has no logical date, is named after the moment it may start."""
@@ -246,6 +254,7 @@ def test_flink_gets_options_that_beam_knows(tmp_path: pathlib.Path) -> None:
     assert known.get_all_options()['flink_submit_uber_jar'] is True
 
 
+@pytest.mark.run
 @needs_airflow
 @pytest.mark.parametrize(
     'line, change, error',
@@ -281,6 +290,7 @@ def dag_folder(place: pathlib.Path, *, epsilon: float) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.run
 @needs_airflow
 @pytest.mark.parametrize('epsilon, state', [(1.0, 'success'), (3.0, 'skipped')])
 def test_the_budget_decides_whether_a_night_runs(tmp_path: pathlib.Path, epsilon: float, state: str) -> None:
@@ -291,6 +301,7 @@ def test_the_budget_decides_whether_a_night_runs(tmp_path: pathlib.Path, epsilon
     assert ('DOES NOT FIT' in answer['log']) == (state == 'skipped')
 
 
+@pytest.mark.run
 @needs_airflow
 def test_a_lost_ledger_fails_the_night(tmp_path: pathlib.Path) -> None:
     answer = ask_airflow(tmp_path, dag_folder(tmp_path, epsilon=1.0), 'flink', NIGHT, 'ask_budget')
@@ -298,6 +309,7 @@ def test_a_lost_ledger_fails_the_night(tmp_path: pathlib.Path) -> None:
     assert 'Expected' in answer['log']
 
 
+@pytest.mark.run
 @needs_airflow
 def test_the_last_task_settles_the_charge(tmp_path: pathlib.Path) -> None:
     folder = dag_folder(tmp_path, epsilon=1.0)

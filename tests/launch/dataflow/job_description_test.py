@@ -155,6 +155,7 @@ def right_fitted(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(folder, command)
 
 
+@pytest.mark.run
 def test_the_accelerator_hint_is_on_the_decoding_step_and_nowhere_else(right_fitted: Built) -> None:
     found = hinted(right_fitted.graph)
     assert {name.split('/ParDo')[0] for name in found} == {'Generate/Decode'}
@@ -163,11 +164,13 @@ def test_the_accelerator_hint_is_on_the_decoding_step_and_nowhere_else(right_fit
     assert {name.split('/')[0] for name in others} >= {'Read', 'Assign', 'Generate', 'Corpus', 'Report'}
 
 
+@pytest.mark.run
 def test_a_right_fitted_job_has_no_service_option(right_fitted: Built) -> None:
     assert 'worker_accelerator' not in json.dumps(right_fitted.description['environment'])
     assert right_fitted.pool.get('machineType') in (None, '')
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('name', ['nvidia-a100', 'tpu-v5e'])
 def test_the_other_profiles_ask_for_every_worker(name: str, tmp_path: pathlib.Path) -> None:
     profile = profiles.PROFILES[name]
@@ -181,6 +184,7 @@ def test_the_other_profiles_ask_for_every_worker(name: str, tmp_path: pathlib.Pa
     assert environment['workerZone'] == 'us-central1-a'
 
 
+@pytest.mark.run
 def test_workers(right_fitted: Built) -> None:
     pool, environment = right_fitted.pool, right_fitted.description['environment']
     assert pool['numThreadsPerWorker'] == 1 and pool['diskSizeGb'] == 100
@@ -206,6 +210,7 @@ def test_the_two_ways_to_an_accelerator_exclude_each_other() -> None:
         profiles.Profile(jax='cuda12', worker_accelerator='type:nvidia-l4;count:1')
 
 
+@pytest.mark.run
 def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     """A Flex Template's launcher must not wait, and is done although no report is there yet."""
     need_the_client()
@@ -238,16 +243,19 @@ def test_a_command_that_no_launcher_made_shows_no_failed_element(tmp_path: pathl
 # --- What must not be in it ------------------------------------------------------
 
 
+@pytest.mark.run
 def test_the_search_sees_into_functions(right_fitted: Built) -> None:
     assert b'max_prompt_tokens' in right_fitted.text and b'gs://a-bucket/one.curator' in right_fitted.text
     assert CANARY.encode() in unpacked(base64.b64encode(zlib.compress(bytes(range(256)) + CANARY.encode())))
 
 
+@pytest.mark.run
 def test_no_record_and_no_place_of_the_key(right_fitted: Built) -> None:
     assert CANARY.encode() not in right_fitted.text
     assert RUN_KEY.encode() not in right_fitted.text
 
 
+@pytest.mark.run
 def test_no_key(tmp_path: pathlib.Path) -> None:
     """With a work directory whose key exists while the graph is built."""
     local = {'output': str(tmp_path / 'out'), 'work-dir': str(tmp_path / 'work')}
@@ -260,6 +268,7 @@ def test_no_key(tmp_path: pathlib.Path) -> None:
     assert RUN_KEY.encode() not in found.text and CANARY.encode() not in found.text
 
 
+@pytest.mark.run
 def test_the_ledger_is_not_in_it(tmp_path: pathlib.Path) -> None:
     """Workers have no business with the ledger, and its URL names a host and a user."""
     ledger = 'postgresql://curator@ledger.internal/budgets'

@@ -26,6 +26,7 @@ def script(*arguments: str, **environment: str) -> 'subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.run
 def test_the_script_shows_the_command_of_the_module() -> None:
     place = ['--project=a-project', '--region=us-central1', f'--image={IMAGE}']
     place.append('--temp-location=gs://a-bucket/tmp')
@@ -43,6 +44,7 @@ def test_the_script_knows_the_profiles() -> None:
     assert named.split() == list(profiles.PROFILES)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     'arguments, shown',
     [
@@ -59,6 +61,7 @@ def test_the_script_shows_what_it_would_build(arguments: list[str], shown: str) 
     assert done.returncode == 0 and shown in done.stdout
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     'arguments, said',
     [

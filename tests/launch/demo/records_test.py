@@ -61,6 +61,7 @@ def test_no_address_could_be_a_real_one() -> None:
     assert addresses == {'example.org'}
 
 
+@pytest.mark.run
 def test_command_writes_a_file_that_the_job_reads(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'demo' / 'records.jsonl'
     command = [sys.executable, '-m', 'launch.demo.records', '--output', str(path), '--records', '50']

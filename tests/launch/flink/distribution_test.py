@@ -13,6 +13,7 @@ def test_beam_knows_the_flink_that_is_started() -> None:
     assert distribution.FLINK_MINOR in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
 
 
+@pytest.mark.run
 def test_a_download_that_fails_leaves_no_flink(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

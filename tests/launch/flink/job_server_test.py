@@ -10,6 +10,7 @@ import pytest
 from launch.flink import distribution, job_server
 
 
+@pytest.mark.run
 def test_a_repository_that_is_not_reached_is_no_reason_to_put_a_job_server_together(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

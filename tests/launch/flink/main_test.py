@@ -33,6 +33,7 @@ def test_flags_of_generate_and_of_beam_keep_their_sides(tmp_path: pathlib.Path) 
         main.generate_command([], **{**settings, 'jar': tmp_path / 'no.jar'})
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('command', ['run', 'status', 'cancel'])
 def test_commands_without_a_cluster_say_how_to_start_one(command: str, tmp_path: pathlib.Path) -> None:
     result = subprocess.run(

@@ -27,6 +27,8 @@ from tests.launch.flink.local_cluster import (
     wait_for,
 )
 
+pytestmark = pytest.mark.run
+
 
 @pytest.fixture(scope='module')
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:

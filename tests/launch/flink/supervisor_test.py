@@ -13,6 +13,8 @@ from launch.flink import supervisor
 from launch.flink.supervisor import Service
 from tests.launch.flink.local_cluster import starts, wait_for
 
+pytestmark = pytest.mark.run
+
 
 def test_a_service_that_ends_is_started_again_and_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
     left = tmp_path / 'left.pid'

@@ -32,6 +32,8 @@ from tests.launch.flink.local_cluster import (
     wait_for,
 )
 
+pytestmark = pytest.mark.run
+
 
 @pytest.fixture(scope='module')
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pathlib.Path, int]]:

@@ -93,6 +93,7 @@ def test_files_that_are_missing_are_refused_before_loading(tmp_path: pathlib.Pat
             GEMMA.check_files('bundled', dataclasses.replace(shipped, **{name: str(tmp_path / 'none')}))
 
 
+@pytest.mark.run
 def test_the_table_is_imported_without_heavy_libraries() -> None:
     """`--help` lists the models."""
     heavy = "{'jax', 'tensorflow', 'gemma', 'sentencepiece', 'etils', 'numpy'}"

@@ -17,13 +17,9 @@ from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
 from pipeline.config import JobConfig
 from pipeline.ledger.ledger import Ledger
+from tests.command_line import in_a_process, in_this_process
 
 PLAN = ('plan', '--delta', '1e-6', '--batches-per-label', '1', '--dataset', 'visits')
-
-
-def dp_corpus(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, '-m', 'pipeline.main', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def ledger(*arguments: str) -> typer.testing.Result:
@@ -179,7 +175,8 @@ def test_a_plan_for_the_wrong_unit_or_dataset_is_refused(where: str) -> None:
 @pytest.mark.parametrize('as_json', [False, True])
 def test_a_plan_that_does_not_fit_ends_with_3(where: str, as_json: bool) -> None:
     flags = ('--ledger', where, *(['--json'] if as_json else []))
-    fits, not_fits = dp_corpus(*PLAN, '--epsilon', '1', *flags), dp_corpus(*PLAN, '--epsilon', '5', *flags)
+    fits = in_this_process(*PLAN, '--epsilon', '1', *flags)
+    not_fits = in_this_process(*PLAN, '--epsilon', '5', *flags)
     assert (fits.returncode, not_fits.returncode, not_fits.stderr) == (0, 3, '')
     if as_json:
         assert json.loads(fits.stdout)['budget']['fits'] is True
@@ -189,12 +186,21 @@ def test_a_plan_that_does_not_fit_ends_with_3(where: str, as_json: bool) -> None
         assert 'DOES NOT FIT' in not_fits.stdout and '0.25 left now' in not_fits.stdout
 
 
+@pytest.mark.run
+def test_a_process_ends_with_3_where_a_plan_does_not_fit(where: str) -> None:
+    arguments = (*PLAN, '--epsilon', '5', '--ledger', where)
+    done, here = in_a_process(*arguments), in_this_process(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (3, here.stdout, '')
+    assert here.returncode == 3
+
+
 def test_a_lost_ledger_ends_with_1(tmp_path: pathlib.Path) -> None:
-    done = dp_corpus(*PLAN, '--epsilon', '1', '--ledger', str(tmp_path / 'none.db'), '--json')
+    done = in_this_process(*PLAN, '--epsilon', '1', '--ledger', str(tmp_path / 'none.db'), '--json')
     assert done.returncode == 1 and json.loads(done.stdout)['exit_code'] == 1
     assert 'which is not there' in done.stderr and 'Traceback' not in done.stderr
 
 
+@pytest.mark.run
 def test_help_and_plans_without_a_ledger_load_no_database() -> None:
     for arguments in (['ledger', '--help'], ['plan', '--delta', '1e-6', '--epsilon', '1', '--json']):
         code = (

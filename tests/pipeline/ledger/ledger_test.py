@@ -348,6 +348,7 @@ def test_an_unreachable_server_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tm
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.run
 def test_a_ledger_of_other_peoples_database_stands_beside_their_tables(
     postgresql: Callable[[], str],
 ) -> None:
@@ -362,6 +363,7 @@ def test_a_ledger_of_other_peoples_database_stands_beside_their_tables(
     assert ledger.accounts() == ()
 
 
+@pytest.mark.run
 def test_costs_come_back_as_they_were_charged(
     postgresql: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +453,7 @@ COUNT = 5
 ROUNDS = 12
 
 
+@pytest.mark.run
 def test_of_racing_runs_exactly_those_win_that_fit(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -472,6 +475,7 @@ def test_of_racing_runs_exactly_those_win_that_fit(
     assert len(account.runs) == spent and [run.number for run in account.runs] == list(range(1, spent + 1))
 
 
+@pytest.mark.run
 def test_of_one_run_started_twice_one_is_charged(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -482,6 +486,7 @@ def test_of_one_run_started_twice_one_is_charged(
         assert len(ledger.account('visits').runs) == turn + 1
 
 
+@pytest.mark.run
 def test_of_two_keys_for_one_name_one_is_refused(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -491,6 +496,7 @@ def test_of_two_keys_for_one_name_one_is_refused(
         assert sorted(answer.get('error', '') for answer in answers) == ['', *['ValueError'] * (COUNT - 1)]
 
 
+@pytest.mark.run
 def test_the_race_catches_a_ledger_that_checks_and_then_acts(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -520,6 +526,7 @@ def wrong_answers(
     return found
 
 
+@pytest.mark.run
 def test_the_race_catches_a_transaction_that_is_not_immediate(
     tmp_path: pathlib.Path, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -529,6 +536,7 @@ def test_the_race_catches_a_transaction_that_is_not_immediate(
     assert wrong_answers(ledger, racers(where, COUNT, 'deferred'), 'ConnectionError')
 
 
+@pytest.mark.run
 def test_the_race_catches_a_transaction_that_adds_to_an_old_sum(
     postgresql: Callable[[], str], racers: Callable[..., list[Racer]]
 ) -> None:
@@ -543,6 +551,7 @@ def test_the_race_catches_a_transaction_that_adds_to_an_old_sum(
     assert not wrong_answers(ledger, racers(where, 3, 'right', preferred), 'IntegrityError')
 
 
+@pytest.mark.run
 def test_a_death_inside_the_transaction_charges_nothing(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:
@@ -561,6 +570,7 @@ def test_a_death_inside_the_transaction_charges_nothing(
     assert time.monotonic() - start < 10
 
 
+@pytest.mark.run
 def test_deaths_at_any_moment_lose_no_charge_and_make_none_up(
     ledger: Ledger, where: str, racers: Callable[..., list[Racer]]
 ) -> None:

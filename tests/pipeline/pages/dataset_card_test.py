@@ -256,6 +256,7 @@ def test_pandas_needs_the_shards_apart_from_the_card(tmp_path: pathlib.Path) -> 
         pd.read_parquet(tmp_path)
 
 
+@pytest.mark.run
 def test_datasets_loads_the_folder_as_the_card_says(tmp_path: pathlib.Path) -> None:
     pytest.importorskip('datasets', reason='the datasets package is not installed')
     folder = tmp_path / 'corpus'

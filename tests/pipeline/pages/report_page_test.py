@@ -340,6 +340,7 @@ def test_docstring_examples() -> None:
     assert doctest.testmod(report_page).failed == doctest.testmod(page_lib).failed == 0
 
 
+@pytest.mark.run
 def test_importing_the_page_loads_no_plotting() -> None:
     assert_import_leaves(
         'pipeline.pages.report_page', 'matplotlib', 'jinja2', 'rich', 'apache_beam', 'jax', 'tensorflow'

@@ -95,6 +95,7 @@ def test_contradictions_are_refused(change: dict[str, object], message: str) -> 
         dataclasses.replace(architectures.ARCHITECTURES['bundled'], **change)
 
 
+@pytest.mark.run
 def test_import_needs_the_standard_library_alone() -> None:
     # -S leaves site-packages out, so any other import fails.
     command = [sys.executable, '-S', '-c', 'import models.decoders.gemma.architectures']

@@ -437,6 +437,7 @@ def test_absent_folder_is_refused(tmp_path: pathlib.Path) -> None:
         checkpoints.load_parameters(GEMMA2, tmp_path / 'nowhere', dtype=jnp.float32)
 
 
+@pytest.mark.run
 def test_import_leaves_the_heavy_libraries_alone() -> None:
     assert_import_leaves(
         'models.decoders.gemma.checkpoints', 'tensorflow', 'tensorflow_text', 'gemma', 'safetensors'

@@ -308,6 +308,7 @@ def save_outputs(path: str) -> None:
         _decoder('gemma3', dataclasses.replace(SHAPES, micro_batch_size=3))
 
 
+@pytest.mark.run
 def test_two_devices_give_what_one_gives(tmp_path: pathlib.Path) -> None:
     """Rows spread over two devices in another process; there, an odd micro-batch size is refused."""
     assert len(jax.local_devices()) == 1

@@ -205,6 +205,7 @@ def test_unknown_generation_is_refused() -> None:
         tokenizer.GemmaTokenizer(BUNDLED_PATH, generation=5)
 
 
+@pytest.mark.run
 def test_import_leaves_the_heavy_libraries_alone() -> None:
     assert_import_leaves(
         'models.decoders.gemma.tokenizer', 'jax', 'tensorflow', 'tensorflow_text', 'gemma', 'sentencepiece'

@@ -1,0 +1,97 @@
+"""Two tiers of tests, and one place for what XLA compiles.
+
+`make check` takes the tests without the mark `run`: they start no run, no engine and no process, and
+need neither Java, Go, PostgreSQL nor Airflow. `make test` takes all. A test without the mark that starts
+one of them fails, so that the tiers stay what they say.
+"""
+
+import functools
+import multiprocessing.process
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+# --- What XLA compiles -----------------------------------------------------------
+
+# Workers of pytest-xdist, and the processes that tests start, inherit the first one's folder: a program
+# is compiled once. It ends with the session, so that no result of another machine's is taken.
+if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
+    _COMPILED = tempfile.TemporaryDirectory(prefix='dp-corpus-compiled-', ignore_cleanup_errors=True)
+    os.environ['JAX_COMPILATION_CACHE_DIR'] = _COMPILED.name
+    os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+    os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
+
+
+# --- The tier of a test ----------------------------------------------------------
+
+_STARTS = {'subprocess.Popen', 'os.exec', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.spawn', 'os.system'}
+# What libraries ask of the processor, once.
+_QUESTIONS = {'lscpu', 'uname'}
+
+
+class _Guard:
+    """Fails a test that starts what its mark does not say.
+
+    Attributes:
+        guarded: Whether the running test has no mark.
+        started: What it started all the same: libraries swallow errors, and threads lose them.
+    """
+
+    def __init__(self) -> None:
+        self.guarded = False
+        self.started: list[str] = []
+        self._beam_is_guarded = False
+
+    def refuse(self, what: str) -> None:
+        if self.guarded:
+            self.started.append(what)
+            pytest.fail(f'Expected a test without the mark `run` to start nothing, got {what}. Mark it.')
+
+    def instead_of(self, call: Callable[..., Any], what: str) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def refusing(*arguments: Any, **options: Any) -> Any:
+            self.refuse(what)
+            return call(*arguments, **options)
+
+        return refusing
+
+    def watch(self, event: str, values: tuple[Any, ...]) -> None:
+        """A hook of `sys.audit`."""
+        if event in _STARTS and values[0] not in _QUESTIONS:
+            self.refuse(f'{event} {values[0]!r}')
+        elif event == 'import' and values[0] == 'apache_beam.pipeline' and not self._beam_is_guarded:
+            # Told before the import, which then finds the module there.
+            self._beam_is_guarded = True
+            from apache_beam.pipeline import Pipeline
+
+            Pipeline.run = self.instead_of(Pipeline.run, 'a run of a Beam pipeline')
+
+
+_guard = _Guard()
+sys.addaudithook(_guard.watch)
+# A child of a fork server is started by the server.
+multiprocessing.process.BaseProcess.start = _guard.instead_of(
+    multiprocessing.process.BaseProcess.start, 'a process of multiprocessing'
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Guards a test and its fixtures."""
+    _guard.guarded = item.get_closest_marker('run') is None
+    _guard.started.clear()
+    try:
+        return (yield)
+    finally:
+        _guard.guarded = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    yield
+    if _guard.started:
+        pytest.fail(f'Expected a test without the mark `run` to start nothing, got {_guard.started}.')
