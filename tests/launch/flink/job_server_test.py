@@ -1,11 +1,14 @@
 """The job server of pom.xml, and what is fetched when."""
 
 import pathlib
+import runpy
 import shutil
 import xml.etree.ElementTree
+from typing import Any
 
 import apache_beam
 import pytest
+import setuptools
 
 from launch.flink import distribution, job_server
 
@@ -60,3 +63,16 @@ def test_every_version_of_the_pom_is_one() -> None:
     for part in ('dependencies/{*}dependency', 'build/{*}plugins/{*}plugin'):
         found = pom.findall(f'{{*}}{part}')
         assert found and all(entry.findtext('{*}version') for entry in found)
+
+
+def test_an_installed_package_has_the_pom_and_its_log_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, 'setup', lambda **values: told.update(values))
+    runpy.run_path(str(job_server.POM.parents[2] / 'setup.py'))
+    assert 'launch.flink' in told['packages']
+    shipped = {
+        path.name
+        for pattern in told['package_data']['launch.flink']
+        for path in job_server.POM.parent.glob(pattern)
+    }
+    assert shipped == {'pom.xml', 'simplelogger.properties'}
