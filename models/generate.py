@@ -15,7 +15,7 @@ import numpy as np
 
 from models import records
 from models.decoders import decoder as decoder_lib
-from models.privacy import ex_post, mechanism, randomness
+from models.privacy import ex_post, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter
 
@@ -105,9 +105,10 @@ def _run_loop(
         votes = mechanism.tally(logits, is_private_row, params)
         losses = loop.losses
         if losses is not None:
-            assert loop.votes.medians is not None  # `is_ex_post`
             allowed = mechanism.allowed_tokens(loop.votes, released, params)
-            pair = jnp.stack(ex_post.token_losses(loop.votes.medians, allowed, token, params.temperature))
+            found = params.strategy.token_losses(loop.votes.tallied, allowed, token, params)
+            assert found is not None  # `is_ex_post`
+            pair = jnp.stack(found)
             # A public token is free.
             losses = losses.at[:, loop.written].set(jnp.where(is_private, pair, 0.0))
         return _Loop(
@@ -287,7 +288,7 @@ class BatchGenerator:
             max_private_tokens=self.params.max_private_tokens,
             max_batch_tokens=self.params.max_batch_tokens,
             threshold_noise_scale=self.params.threshold_noise_scale,
-            levels=mechanism.tree_levels(self.decoder.vocab_size),
+            levels=sampling.tree_levels(self.decoder.vocab_size),
         )
         stop_tokens = self.writer.stop_tokens
         stream = decode_stream(

@@ -23,9 +23,10 @@ import numpy as np
 from models import batching, generate
 from models.batching import BatchPlan
 from models.decoders import decoder as decoder_lib
-from models.privacy import accounting, ex_post, mechanism, randomness
-from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Change, MechanismParams
+from models.privacy import accounting, ex_post, mechanism, randomness, sampling
+from models.privacy.params import Change, MechanismParams
 from models.privacy.randomness import RunKey
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 from models.records import Batch, BatchId, Context, Record
 
 Sabotage = Literal['none', 'no-clipping', 'paste']
@@ -148,7 +149,7 @@ def batch_draws(generator: generate.BatchGenerator, batch: Batch, key: RunKey) -
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
-        levels=mechanism.tree_levels(generator.decoder.vocab_size),
+        levels=sampling.tree_levels(generator.decoder.vocab_size),
     )
 
 
@@ -472,8 +473,7 @@ def _token_losses(
 ) -> Any:
     votes = mechanism.tally((jnp.asarray(rows),), (mask,), params)
     allowed = mechanism.allowed_tokens(votes, released, params)
-    assert votes.medians is not None  # of a median alone
-    return ex_post.token_losses(votes.medians, allowed, token, params.temperature)
+    return params.strategy.token_losses(votes.tallied, allowed, token, params)
 
 
 def distances(

@@ -5,16 +5,24 @@ tells how alike the contexts of a batch were. It goes to the restricted report a
 nowhere else, and is no (ε, δ) guarantee.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import typing
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+from etils import epy
 
-from models.privacy import accounting
-from models.privacy.aggregates.median import Medians
-from models.privacy.params import MechanismParams
+from models.privacy import sparse_vector
+
+if typing.TYPE_CHECKING:
+    from models.privacy.aggregates.median import Medians
+    from models.privacy.params import MechanismParams
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
 
 
 def token_losses(
@@ -81,12 +89,12 @@ class BatchLoss:
 
     def epsilon(self, params: MechanismParams) -> float:
         """max(−Σ log α, Σ log β), each with the pure cost of the batch's sparse-vector runs (METHOD 5)."""
-        runs = self.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
+        runs = self.sparse_vector_runs() * sparse_vector.pure_cost(params)
         return max(float(np.sum(self.minus_log_alpha)), float(np.sum(self.log_beta))) + runs
 
     def paper_epsilon(self, params: MechanismParams) -> float:
         """Σ max(−log α, log β), CL's larger figure (CL Theorem 2), with the same sparse-vector cost."""
-        runs = self.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
+        runs = self.sparse_vector_runs() * sparse_vector.pure_cost(params)
         return float(np.maximum(self.minus_log_alpha, self.log_beta).sum()) + runs
 
 

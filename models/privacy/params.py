@@ -8,15 +8,11 @@ r `max_private_tokens`, k `examples_per_context`.
 import dataclasses
 import enum
 import math
-from typing import Literal, get_args
+from typing import Literal
 
-# Tokens at the clip floor weigh e^(−2c/τ) against the top in a batch of s contexts.
-# Up to this ratio the sampler's 64-bit draws resolve that weight to a relative error
-# below 1e-5; in a larger batch the floor lies lower, and what is lost there is an
-# absolute 2^-64 for each token.
-MAX_CLIP_OVER_TEMPERATURE = 15.0
+from models.privacy import sparse_vector
+from models.privacy.aggregates import AGGREGATES, Aggregate
 
-Aggregate = Literal['mean', 'median', 'difference']
 Unit = Literal['example', 'user']
 
 
@@ -61,9 +57,8 @@ class MechanismParams:
             cap that is a function of the output alone, it costs nothing.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
-        aggregate: How the votes of a batch are combined: the mean of clipped logits (PP
-            equation 1), their component-wise median (CL equation 3), or the public logits
-            plus the mean of clipped differences from them (METHOD 4b).
+        aggregate: How the votes of a batch are combined: a name of
+            `models.privacy.aggregates.AGGREGATES`.
     """
 
     batch_size: int
@@ -78,7 +73,7 @@ class MechanismParams:
     max_batch_tokens: int
     unit: Unit = 'example'
     examples_per_context: int = 1
-    aggregate: Aggregate = 'mean'
+    aggregate: str = 'mean'
 
     def __post_init__(self) -> None:
         for name in ('batch_size', 'max_private_tokens', 'max_example_tokens',
@@ -101,14 +96,13 @@ class MechanismParams:
                 'Give a positive finite number.',
             )
         _expect(
-            self.aggregate in get_args(Aggregate),
-            f'aggregate among {", ".join(get_args(Aggregate))}',
+            self.aggregate in AGGREGATES,
+            f'aggregate among {", ".join(AGGREGATES)}',
             'aggregate',
             self.aggregate,
             'See METHOD 4 to 5.',
         )
-        # The public logits take up range as well.
-        largest = MAX_CLIP_OVER_TEMPERATURE / (2 if self.aggregate == 'difference' else 1)
+        largest = self.strategy.largest_clip_over_temperature
         _expect(self.clip_bound / self.temperature <= largest,
                 f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
                 self.clip_bound / self.temperature, 'Lower clip_bound or raise temperature.')  # fmt: skip
@@ -132,6 +126,11 @@ class MechanismParams:
         )
 
     @property
+    def strategy(self) -> Aggregate:
+        """The aggregate itself: how it votes, what it needs and what it costs."""
+        return AGGREGATES[self.aggregate]
+
+    @property
     def uses_sparse_vector(self) -> bool:
         """Whether public tokens are possible."""
         return self.threshold is not None
@@ -139,8 +138,7 @@ class MechanismParams:
     @property
     def needs_public_logits(self) -> bool:
         """Whether decoding has to run the public prompt at all."""
-        # A median's empty batch predicts what the public prompt does (METHOD 2).
-        return self.uses_sparse_vector or self.public_top_k is not None or self.aggregate != 'mean'
+        return self.uses_sparse_vector or self.public_top_k is not None or self.strategy.reads_public_logits
 
     @property
     def is_ex_post(self) -> bool:
@@ -148,7 +146,7 @@ class MechanismParams:
 
         True for the median (METHOD 5): such a run has no (ε, δ) of its text to publish.
         """
-        return self.aggregate == 'median'
+        return not self.strategy.has_price_in_advance
 
     @property
     def change(self) -> Change:
@@ -168,16 +166,11 @@ class MechanismParams:
         The same for the mean and for the difference aggregate (METHOD 4 and 4b).
 
         Raises:
-            ValueError: The aggregate is the median, whose sensitivity depends on the records.
+            ValueError: The aggregate has no price in advance: its sensitivity depends on the records.
         """
-        if self.is_ex_post:
-            raise ValueError(
-                "Expected an aggregate of bounded sensitivity, got aggregate='median'. "
-                'Its loss is known after the run only: see models/privacy/ex_post.py.'
-            )
-        return self.change.value * self.clip_bound / self.batch_size
+        return self.strategy.sensitivity(self)
 
     @property
     def distance_sensitivity(self) -> float:
         """Most that one unit moves the distance: 1/s, or 2/s (PP Lemma 3, METHOD 1)."""
-        return self.change.value / self.batch_size
+        return sparse_vector.sensitivity(self)

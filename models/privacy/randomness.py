@@ -18,6 +18,8 @@ import stat
 
 import numpy as np
 
+from models.privacy import sparse_vector
+
 KEY_BYTES = 32
 HASH_BYTES = 16
 
@@ -169,13 +171,15 @@ def batch_draws(
         max_batch_tokens: Cap on all tokens of the batch.
         threshold_noise_scale: σ: thresholds get Laplace(σ), distances Laplace(2σ)
             (PP Algorithm 1, lines 4, 11 and 16); None draws zeros that nothing reads.
-        levels: Depth of the sampling tree, `mechanism.tree_levels(vocab_size)`.
+        levels: Depth of the sampling tree, `sampling.tree_levels(vocab_size)`.
     """
-    scale = threshold_noise_scale or 0.0
+    threshold_scale, distance_scale = sparse_vector.noise_scales(threshold_noise_scale or 0.0)
     identity = (run_id.encode(), batch_id.encode())
     return BatchDraws(
-        threshold_noise=laplace(key.words('threshold', *identity, count=max_private_tokens + 1), scale),
-        distance_noise=laplace(key.words('distance', *identity, count=max_batch_tokens), 2 * scale),
+        threshold_noise=laplace(
+            key.words('threshold', *identity, count=max_private_tokens + 1), threshold_scale
+        ),
+        distance_noise=laplace(key.words('distance', *identity, count=max_batch_tokens), distance_scale),
         token_words=key.words('token', *identity, count=max_batch_tokens * levels).reshape(
             max_batch_tokens, levels
         ),

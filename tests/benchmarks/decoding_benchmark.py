@@ -31,7 +31,7 @@ from models import bundled, generate
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
-from models.privacy import mechanism, randomness
+from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 
 ARCHITECTURE = architectures.ARCHITECTURES['bundled']
@@ -106,7 +106,7 @@ class _Ours:
             max_private_tokens=params.max_private_tokens,
             max_batch_tokens=params.max_batch_tokens,
             threshold_noise_scale=params.threshold_noise_scale,
-            levels=mechanism.tree_levels(ARCHITECTURE.num_embed),
+            levels=sampling.tree_levels(ARCHITECTURE.num_embed),
         )
         stream = generate.decode_stream(
             self._decoder,

@@ -32,15 +32,15 @@ from models import bundled, generate
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
-from models.privacy import mechanism, randomness
-from models.privacy.params import Aggregate, MechanismParams
+from models.privacy import randomness, sampling
+from models.privacy.params import MechanismParams
 
 BUNDLED = architectures.ARCHITECTURES['bundled']
 CHECKPOINT = bundled.CHECKPOINT
 ARCHITECTURE = dataclasses.replace(BUNDLED, num_embed=256_000)
 # CL's median: c = 6 at τ = 1.5.
 CLIP_BOUND, TEMPERATURE = 6.0, 1.5
-AGGREGATES: tuple[Aggregate, ...] = ('mean', 'median')
+AGGREGATES: tuple[str, ...] = ('mean', 'median')
 
 
 def wide_head(weights: gemma.Parameters, seed: int = 0) -> gemma.Parameters:
@@ -97,7 +97,7 @@ class _Scaled(decoder.Decoder):
         return np.stack(found)
 
 
-def _decode(model: _Scaled, aggregate: Aggregate, contexts: int, new_tokens: int) -> tuple[float, np.ndarray]:
+def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> tuple[float, np.ndarray]:
     """Seconds of the loop for one step, and its tokens."""
     params = MechanismParams(
         batch_size=contexts,
@@ -115,7 +115,7 @@ def _decode(model: _Scaled, aggregate: Aggregate, contexts: int, new_tokens: int
         max_private_tokens=new_tokens,
         max_batch_tokens=new_tokens,
         threshold_noise_scale=None,
-        levels=mechanism.tree_levels(model.vocab_size),
+        levels=sampling.tree_levels(model.vocab_size),
     )
     rows = [np.array([1], np.int32)] * contexts  # their number alone is read: the prefill is done
     model.prefill(rows)  # so that the copy below finds its memory warm

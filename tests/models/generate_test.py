@@ -16,13 +16,13 @@ import pytest
 from models import bundled, generate, prompts, records
 from models.decoders import decoder as decoder_lib
 from models.decoders.gemma import tokenizer
-from models.privacy import mechanism, randomness
-from models.privacy.params import Aggregate, MechanismParams
+from models.privacy import randomness, sampling
+from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
 
 VOCAB = 5
-LEVELS = mechanism.tree_levels(VOCAB)
+LEVELS = sampling.tree_levels(VOCAB)
 TYPES, STATES = 7, 11
 ODDS = 1e-6  # false alarms of a statistical test
 PUBLIC = np.array([6, 2, 6], np.int32)
@@ -440,7 +440,7 @@ def test_an_aggregate_with_a_price_has_no_losses(params: MechanismParams) -> Non
 
 @pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
 @pytest.mark.parametrize('theta', [None, 0.8])
-def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregate: Aggregate) -> None:
+def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregate: str) -> None:
     """3000 batches of a vocabulary of 3; chi-square over all outputs at odds 1e-6.
 
     The same streams are rejected against the distribution of a wrong mechanism: another aggregate,
@@ -475,7 +475,7 @@ def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregat
     number_of = {output: number for number, output in enumerate(outputs)}
     counts = np.zeros(len(outputs))
     for number in range(batches):
-        draws = _draws(params, number, mechanism.tree_levels(vocab))
+        draws = _draws(params, number, sampling.tree_levels(vocab))
         counts[number_of[_decode(params, contexts, draws, decoder=decoder, stop=stop)]] += 1
 
     patterns = sorted({tuple(flag for _, flag in output) for output in outputs})
@@ -622,7 +622,7 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
-        levels=mechanism.tree_levels(vocab),
+        levels=sampling.tree_levels(vocab),
     )
     stream = oracles.stream(
         logits_at,

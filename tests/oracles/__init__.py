@@ -6,6 +6,8 @@ A module for each subject; tests say `oracles.clip`, so that a reader sees which
 
 from tests.oracles.accounting import delta, epsilon, renyi, rho_per_private_token
 from tests.oracles.aggregates import (
+    TWINS,
+    Twin,
     clip,
     difference_aggregate,
     log_softmax,
@@ -41,6 +43,8 @@ __all__ = [
     'Output',
     'SamplingTree',
     'Steps',
+    'TWINS',
+    'Twin',
     'batches',
     'bert_mean_state',
     'chi_square',

@@ -3,6 +3,9 @@
 PP = Amin et al. 2024, CL = the paper on clusters and the median; METHOD 4b is the difference.
 """
 
+import dataclasses
+from collections.abc import Callable
+
 import numpy as np
 
 
@@ -111,3 +114,24 @@ def medians_after_one_change(votes: np.ndarray, c: float, *, replace: bool, rand
     if replace:
         changed += [np.concatenate([rest, vote[None]]) for rest in fewer for vote in added]
     return np.stack([median(batch) for batch in changed])
+
+
+@dataclasses.dataclass(frozen=True)
+class Twin:
+    """The slow twin of one aggregate.
+
+    Attributes:
+        scores: From `[n, ..., V]` logits, `[..., V]` public logits, s and c to the aggregate `[..., V]`.
+        widens_top_k: Whether it keeps what 2c/s more could lift over the K-th token (Top-k+).
+    """
+
+    scores: Callable[..., np.ndarray]
+    widens_top_k: bool = False
+
+
+# By the name that the aggregate is registered with.
+TWINS = {
+    'mean': Twin(lambda logits, public, s, c: mean_aggregate(logits, s, c)),
+    'median': Twin(lambda logits, public, s, c: median_aggregate(logits, public, c)),
+    'difference': Twin(difference_aggregate, widens_top_k=True),
+}

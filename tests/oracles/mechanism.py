@@ -11,14 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
-from models.privacy.params import Aggregate, MechanismParams
-from tests.oracles.aggregates import (
-    difference_aggregate,
-    log_softmax,
-    mean_aggregate,
-    median_aggregate,
-    top_k_plus,
-)
+from models.privacy.params import MechanismParams
+from tests.oracles.aggregates import TWINS, log_softmax, top_k_plus
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
 
@@ -56,7 +50,7 @@ class Mechanism:
     max_tokens: int
     max_example_tokens: int
     stop: frozenset[int] = frozenset()
-    aggregate: Aggregate = 'mean'
+    aggregate: str = 'mean'
     divide_by_true_size: bool = False
     distance_noise_factor: float = 2.0
     threshold_noise: bool = True
@@ -85,15 +79,9 @@ class Mechanism:
 
     def private_scores(self, logits: np.ndarray, public: np.ndarray) -> np.ndarray:
         """The aggregate of `[n, ..., V]` logits, divided by τ."""
-        divisor = self.divisor(len(logits))
-        if self.aggregate == 'median':
-            return median_aggregate(logits, public, self.c) / self.tau
-        if self.aggregate == 'difference':
-            found = difference_aggregate(
-                logits, public, divisor, self.c, around_the_private=self.around_the_private
-            )
-            return found / self.tau
-        return mean_aggregate(logits, divisor, self.c) / self.tau
+        scores = TWINS[self.aggregate].scores
+        spoilt = {'around_the_private': True} if self.around_the_private else {}
+        return scores(logits, public, self.divisor(len(logits)), self.c, **spoilt) / self.tau
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +252,7 @@ def stream(
         contexts, public = logits_at(x)
         allowed = released.copy()
         if public_top_k is not None:
-            wider = mechanism.c if mechanism.aggregate == 'difference' else 0.0
+            wider = mechanism.c if TWINS[mechanism.aggregate].widens_top_k else 0.0
             allowed = top_k_plus(public, released, public_top_k, mechanism.s, wider)
         is_private = True
         if mechanism.theta is not None:

@@ -4,8 +4,13 @@ PP = Amin et al. 2024. All functions work row by row in float32, whatever the mo
 computes in; V is the vocabulary size.
 """
 
-import jax
-import jax.numpy as jnp
+from __future__ import annotations
+
+from etils import epy
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 
 def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:

@@ -19,13 +19,23 @@ from, by bisection over the upper and then the lower 16 bits of a float32, in bl
 columns: exact, without sorting, at a cost that follows the number of such columns.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+import typing
+from typing import Any, ClassVar, NamedTuple
 
-from models.privacy.aggregates import clipping
-from models.privacy.params import Change
+from etils import epy
+
+from models.privacy import ex_post
+from models.privacy.aggregates import aggregate, clipping
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import Change, MechanismParams
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 # Columns that are selected from at once: their votes stay in a core's cache.
 BLOCK = 256
@@ -45,6 +55,57 @@ class Medians(NamedTuple):
     middle: jax.Array
     lowest: jax.Array
     highest: jax.Array
+
+
+@typing.final
+class Median(aggregate.Aggregate):
+    """The component-wise median of clipped logits: its loss is known after the run only (METHOD 5)."""
+
+    name: ClassVar[str] = 'median'
+    summary: ClassVar[str] = 'the component-wise median of the private logits, clipped; no price in advance'
+    default_clip_bound: ClassVar[float] = 6.0  # CL appendix E.2
+    # An empty batch predicts what the public prompt does (METHOD 2).
+    reads_public_logits: ClassVar[bool] = True
+    has_price_in_advance: ClassVar[bool] = False
+    largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
+
+    def tally(
+        self,
+        logits: tuple[jax.Array, ...],
+        is_private: tuple[jax.Array, ...],
+        public_logits: jax.Array,
+        params: MechanismParams,
+    ) -> Medians:
+        """The medians, and how far one unit can move them."""
+        return medians(logits, is_private, public_logits, params.clip_bound, params.change)
+
+    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The medians, `[V]` (CL equation 3). An empty batch gives the clipped public logits."""
+        return tallied.middle
+
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The K best tokens of the mask, by the public logits."""
+        return aggregate.top_k(mask, public_logits, params.public_top_k)
+
+    def sensitivity(self, params: MechanismParams) -> float:
+        """None is known in advance.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "Expected an aggregate of bounded sensitivity, got aggregate='median'. "
+            'Its loss is known after the run only: see models/privacy/ex_post.py.'
+        )
+
+    def event(self, params: MechanismParams) -> None:
+        """None: what a token costs depends on the records."""
+
+    def token_losses(
+        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+    ) -> tuple[jax.Array, jax.Array]:
+        """−log α and log β of the token (CL appendix B; METHOD 5)."""
+        return ex_post.token_losses(tallied, allowed, token, params.temperature)
 
 
 def medians(

@@ -7,7 +7,6 @@ bounds may rest on none.
 
 import dataclasses
 import functools
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ import numpy as np
 import pytest
 
 from models.privacy import mechanism
-from models.privacy.aggregates import clipping
-from models.privacy.params import Aggregate, MechanismParams
+from models.privacy.aggregates import AGGREGATES, clipping, median
+from models.privacy.params import MechanismParams
 
 PARAMS = MechanismParams(
     batch_size=4,
@@ -28,7 +27,6 @@ PARAMS = MechanismParams(
     threshold_noise_scale=0.1,
 )
 VOCABULARIES = (512, 4096, 262_144)
-AGGREGATES = get_args(Aggregate)
 ROWS, BROKEN = 6, 3  # row 0 is the public prompt's
 C = PARAMS.clip_bound
 # A sum of six votes, divided by s.
@@ -82,13 +80,13 @@ def _step(logits: jax.Array, is_private: jax.Array, params: MechanismParams) -> 
         mechanism.aggregate(votes, params),
         mechanism.public_distance(votes, params),
         votes.probability_sum,
-        votes.medians,
+        votes.tallied if isinstance(votes.tallied, median.Medians) else None,
     )
 
 
 @pytest.mark.parametrize('vocab', VOCABULARIES)
-@pytest.mark.parametrize('aggregate', AGGREGATES)
-def test_a_broken_row_moves_nothing_by_more_than_its_bound(aggregate: Aggregate, vocab: int) -> None:
+@pytest.mark.parametrize('aggregate', list(AGGREGATES))
+def test_a_broken_row_moves_nothing_by_more_than_its_bound(aggregate: str, vocab: int) -> None:
     """Against the same batch without it: the aggregate, the distance, and the range of the medians."""
     params = dataclasses.replace(PARAMS, aggregate=aggregate)
     logits, everyone = batch(vocab), np.arange(ROWS) > 0

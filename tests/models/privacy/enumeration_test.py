@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from models.privacy import accounting, ex_post, mechanism
-from models.privacy.aggregates import median
-from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Aggregate, MechanismParams
+from models.privacy.aggregates import AGGREGATES, median
+from models.privacy.params import MechanismParams
 from tests import oracles
 
 ALPHAS = (1.5, 2.0, 4.0, 16.0, 64.0)
@@ -96,7 +96,7 @@ def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: Mechan
         # Row 0 is the public prompt's, which counts as no context.
         votes = mechanism.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
         distance = mechanism.public_distance(votes._replace(public_logits=public_row), params)
-        return mechanism.aggregate(votes, params), distance, votes.medians
+        return mechanism.aggregate(votes, params), distance, votes.tallied
 
     over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
     return jax.vmap(over_prefixes, in_axes=(None, None, 0))(logits, public, masks)
@@ -179,13 +179,12 @@ CASES = {
 }
 
 
-PRICED = ('mean', 'difference')
+PRICED = [name for name, strategy in AGGREGATES.items() if strategy.has_price_in_advance]
 
 
-def _case(name: str, aggregate: Aggregate = 'mean') -> tuple[Family, MechanismParams, frozenset[int]]:
+def _case(name: str, aggregate: str = 'mean') -> tuple[Family, MechanismParams, frozenset[int]]:
     vocab, length, tokens, r, s, c, tau, theta, sigma, stop = CASES[name]
-    if aggregate == 'difference':  # the public logits take up half of the range
-        c = min(c, MAX_CLIP_OVER_TEMPERATURE / 2 * tau)
+    c = min(c, AGGREGATES[aggregate].largest_clip_over_temperature * tau)
     params = MechanismParams(
         aggregate=aggregate,
         batch_size=s,
@@ -202,7 +201,7 @@ def _case(name: str, aggregate: Aggregate = 'mean') -> tuple[Family, MechanismPa
 
 @pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', CASES)
-def test_one_batch_costs_at_most_its_price(name: str, aggregate: Aggregate) -> None:
+def test_one_batch_costs_at_most_its_price(name: str, aggregate: str) -> None:
     family, params, stop = _case(name, aggregate)
     settings = oracles.Mechanism.of(params, stop)
     ours = our_steps(family, params)
@@ -227,11 +226,11 @@ def test_one_batch_costs_at_most_its_price(name: str, aggregate: Aggregate) -> N
 
 @pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'one run'])
-def test_the_price_of_one_token_is_nearly_used_up(name: str, aggregate: Aggregate) -> None:
+def test_the_price_of_one_token_is_nearly_used_up(name: str, aggregate: str) -> None:
     """A bound twice as low would fail: the check has teeth, and the price no fat to speak of."""
     family, params, stop = _case(name, aggregate)
     family = _adversarial(2, params.max_example_tokens, params.clip_bound)
-    if aggregate == 'difference':
+    if AGGREGATES[aggregate].reads_public_logits:
         # A log-probability can rise by c where the public one is below −c: log ½ is.
         family = dataclasses.replace(family, public=np.zeros_like(family.public))
         params = dataclasses.replace(params, clip_bound=0.5)
@@ -246,7 +245,7 @@ def test_the_price_of_one_token_is_nearly_used_up(name: str, aggregate: Aggregat
 
 @pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'two private tokens, s=1', 'one run', 'two runs'])
-def test_replacing_a_context_costs_four_times(name: str, aggregate: Aggregate) -> None:
+def test_replacing_a_context_costs_four_times(name: str, aggregate: str) -> None:
     family, params, stop = _case(name, aggregate)
     shared = dataclasses.replace(params, examples_per_context=2)
     assert accounting.generation_rho(shared) == pytest.approx(4 * accounting.generation_rho(params))
@@ -258,9 +257,11 @@ def test_replacing_a_context_costs_four_times(name: str, aggregate: Aggregate) -
 
 @pytest.mark.parametrize('aggregate', PRICED)
 @pytest.mark.parametrize('name', ['one token', 'three private tokens'])
-def test_replacing_a_context_breaks_the_price_of_adding_one(name: str, aggregate: Aggregate) -> None:
+def test_replacing_a_context_breaks_the_price_of_adding_one(name: str, aggregate: str) -> None:
     family, params, stop = _case(name, aggregate)
-    if aggregate == 'difference':  # both ends are within reach of tokens that the public prompt doubts
+    if AGGREGATES[
+        aggregate
+    ].reads_public_logits:  # both ends are within reach of tokens that the public prompt doubts
         params = dataclasses.replace(params, clip_bound=0.5)
     logs = distributions(family, our_steps(family, params), oracles.Mechanism.of(params, stop))
     assert worst_excess(family.replaced(), logs, accounting.generation_rho(params), math.inf) > 1.5
@@ -270,7 +271,7 @@ def test_replacing_a_context_breaks_the_price_of_adding_one(name: str, aggregate
 @pytest.mark.parametrize('name', ['two private tokens, s=1', 'two runs'])
 @pytest.mark.parametrize('theta', [None, 0.7])
 def test_every_prefix_is_within_the_price_of_one_private_token(
-    name: str, theta: float | None, aggregate: Aggregate
+    name: str, theta: float | None, aggregate: str
 ) -> None:
     """The step itself: at any prefix of any example, with r = 1, as composition needs it."""
     family, params, _ = _case(name, aggregate)
@@ -306,11 +307,16 @@ WRONG = {
 @pytest.mark.parametrize('name', ['one token', 'two private tokens of a large clip bound', 'two runs'])
 @pytest.mark.parametrize(
     'aggregate, wrong',
-    [(a, w) for a in PRICED for w in WRONG if a == 'difference' or w != 'differences from the contexts'],
+    [
+        (a, w)
+        for a in PRICED
+        for w in WRONG
+        if oracles.TWINS[a].widens_top_k or w != 'differences from the contexts'
+    ],
 )
-def test_wrong_aggregates_break_the_price(name: str, aggregate: Aggregate, wrong: str) -> None:
+def test_wrong_aggregates_break_the_price(name: str, aggregate: str, wrong: str) -> None:
     family, params, stop = _case(name, aggregate)
-    if aggregate == 'difference':  # the rise of a log-probability has an end of its own
+    if AGGREGATES[aggregate].reads_public_logits:  # the rise of a log-probability has an end of its own
         params = dataclasses.replace(params, clip_bound=min(params.clip_bound, 2.0))
     # Logits that float64 can add up without the clip.
     family = dataclasses.replace(family, logits=np.nan_to_num(family.logits, nan=0.0).clip(-50, 50))

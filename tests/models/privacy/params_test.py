@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from models.privacy.params import MAX_CLIP_OVER_TEMPERATURE, Change, MechanismParams
+from models.privacy.params import Change, MechanismParams
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 PARAMS = MechanismParams(
     batch_size=255, clip_bound=10.0, temperature=2.0, max_private_tokens=100, max_batch_tokens=1000

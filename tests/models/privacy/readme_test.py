@@ -224,7 +224,7 @@ def test_sharp_edges_are_ranked() -> None:
         ('models.privacy.aggregates.clipping.clip_logits', True),
         ('models.privacy.params.MechanismParams.change', True),
         ('models.privacy.params.MechanismParams.batch_size', True),
-        ('models.privacy.params.MAX_CLIP_OVER_TEMPERATURE', True),
+        ('models.privacy.sampling.MAX_CLIP_OVER_TEMPERATURE', True),
         ('models.privacy.mechanism.clip_logit', False),
         ('models.privacy.aggregates.clipping.clip_logits.inner', False),
         ('models.privacy.absent.clip_logits', False),

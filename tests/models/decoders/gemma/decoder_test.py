@@ -28,7 +28,7 @@ from models import generate
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
-from models.privacy import mechanism, randomness
+from models.privacy import mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from tests.contracts import decoder_contract
 from tests.contracts.decoder_contract import EXAMPLES, PADDING, SHAPES, DecoderCase, decoded
@@ -187,7 +187,7 @@ def _draws(params: MechanismParams, vocab_size: int) -> randomness.BatchDraws:
     return randomness.batch_draws(
         randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
         max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
-        threshold_noise_scale=params.threshold_noise_scale, levels=mechanism.tree_levels(vocab_size),
+        threshold_noise_scale=params.threshold_noise_scale, levels=sampling.tree_levels(vocab_size),
     )  # fmt: skip
 
 
@@ -212,9 +212,7 @@ def _slow_stream(
     tokens, flags, example = [], [], []
     while sum(flags) < params.max_private_tokens and len(tokens) < params.max_batch_tokens:
         logits = jnp.stack([_recomputed(model, name, row, example)[-1] for row in rows])
-        votes = mechanism.count_votes(logits[1:], jnp.ones(len(rows) - 1, bool), params)
-        if params.needs_public_logits:
-            votes = votes._replace(public_logits=logits[0])
+        votes = mechanism.tally((logits,), (jnp.arange(len(rows)) > 0,), params)
         words = draws.token_words[len(tokens)]
         words = np.stack([words >> np.uint64(32), words & np.uint64(2**32 - 1)], axis=-1)
         token, is_private = mechanism.choose_token(

@@ -1,0 +1,175 @@
+"""What a way to combine votes is: how it votes, what it needs, what it costs and what it may sample.
+
+An aggregate is a strategy without a state: the compiled loop of `models/generate.py` calls it
+through `models/privacy/mechanism.py`, the price comes from its event, and a report states
+its facts. V is the vocabulary size, m the rows of one micro-batch.
+
+PP = Amin et al. 2024.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import typing
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from etils import epy
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import MechanismParams
+
+# `--help` lists the aggregates, and answers at once.
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+
+class Aggregate(abc.ABC):
+    """One way to combine the votes of a batch.
+
+    An implementation is final, has no state and reads nothing but its arguments: `params`
+    are public, `tallied` is not. `tests/models/privacy/aggregates/contract_test.py` holds
+    every registered aggregate to the guarantees below.
+
+    Attributes:
+        name: The value of the `aggregate` setting.
+        summary: One line for people, without a full stop.
+        default_clip_bound: c where the settings name none, in nats.
+        reads_public_logits: Whether decoding has to run the public prompt for it.
+        has_price_in_advance: Whether a private token has a price that is known before the run.
+            Otherwise the loss is a function of records and output (METHOD 5), known
+            afterwards and to the curator alone.
+        largest_clip_over_temperature: Up to this c/τ the scores of a batch of s contexts stay in the
+            range that the sampler resolves.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    default_clip_bound: ClassVar[float]
+    reads_public_logits: ClassVar[bool]
+    has_price_in_advance: ClassVar[bool]
+    largest_clip_over_temperature: ClassVar[float]
+
+    @abc.abstractmethod
+    def tally(
+        self,
+        logits: tuple[jax.Array, ...],
+        is_private: tuple[jax.Array, ...],
+        public_logits: jax.Array,
+        params: MechanismParams,
+    ) -> Any:
+        """What one step has to know of the batch's votes: any pytree of arrays.
+
+        Formal guarantees: a row that is not private changes nothing; whatever a row holds, it
+        changes nothing of what the other rows add; how rows are cut into micro-batches
+        matters for rounding at most.
+
+        Args:
+            logits: `[m, V]` raw logits for every micro-batch.
+            is_private: `[m]` bool for every micro-batch.
+            public_logits: `[V]` of the public prompt; zeros where it is not run.
+            params: The mechanism.
+        """
+
+    @abc.abstractmethod
+    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The scores that a private token is sampled from, `[V]` float32, before the temperature.
+
+        Formal guarantees: finite, whatever the private rows held; where `has_price_in_advance`, one
+        unit moves any component by `sensitivity(params)` at most. A batch without contexts
+        gives a function of public values.
+        """
+
+    @abc.abstractmethod
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The tokens that may be sampled, `[V]` bool: of `mask`, and never none of a mask that has some.
+
+        Formal guarantee: a function of its arguments, which are public, and so free.
+
+        Args:
+            mask: `[V]` bool, what the step's constraint allows.
+            public_logits: `[V]` of the public prompt; zeros where it is not run.
+            params: Of which `public_top_k` keeps the K best tokens of the mask.
+        """
+
+    @abc.abstractmethod
+    def sensitivity(self, params: MechanismParams) -> float:
+        """Most that one unit moves any component of `combine`, in nats.
+
+        Raises:
+            ValueError: Nothing bounds it before the run.
+        """
+
+    @abc.abstractmethod
+    def event(self, params: MechanismParams) -> Any:
+        """The privacy event of sampling one private token; None without a price in advance."""
+
+    @abc.abstractmethod
+    def token_losses(
+        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+    ) -> tuple[jax.Array, jax.Array] | None:
+        """−log α and log β of a private token, scalars; None where a price is known in advance.
+
+        For every neighbouring batch the log ratio of the token's probabilities under this
+        batch and that one lies between log α and log β. Private to the curator.
+
+        Args:
+            tallied: What `tally` gave.
+            allowed: `[V]` bool, the tokens that could be sampled.
+            token: The one that was.
+            params: The mechanism.
+        """
+
+
+def sum_over_contexts(
+    vote: Callable[[jax.Array], jax.Array], logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]
+) -> jax.Array:
+    """Σ vote(z) over the private rows of all micro-batches, `[V]`: a sum, never a mean.
+
+    Args:
+        vote: From `[m, V]` logits to `[m, V]` votes, row by row, bounded whatever a row holds.
+        logits: `[m, V]` for every micro-batch.
+        is_private: `[m]` bool for every micro-batch.
+    """
+    parts = [
+        jnp.where(mask[:, None], vote(rows), 0.0).sum(axis=0)
+        for rows, mask in zip(logits, is_private, strict=True)
+    ]
+    return functools.reduce(jnp.add, parts)
+
+
+def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float = 0.0) -> jax.Array:
+    """The tokens of a mask whose public logit is at least that of its K-th best, less a slack; `[V]` bool.
+
+    Ties with the K-th stay in. All of a mask that has no more than K.
+
+    Args:
+        mask: `[V]` bool.
+        public_logits: `[V]`.
+        k: K; None keeps the mask as it is.
+        slack: In nats.
+    """
+    if k is None or k >= mask.shape[0]:
+        return mask
+    logits = jnp.where(mask, public_logits, -jnp.inf)
+    return mask & (logits >= jax.lax.top_k(logits, k)[0][-1] - slack)
+
+
+def bounded_sensitivity(params: MechanismParams) -> float:
+    """c/s, or 2c/s where a unit may replace a context: votes in [−c, c] over the public s (METHOD 1)."""
+    return params.change.value * params.clip_bound / params.batch_size
+
+
+def exponential_mechanism_rho(sensitivity: float, temperature: float) -> float:
+    """rho of a token from softmax(z/τ) where no component of z moves by more than Δz: ½ (Δz/τ)².
+
+    The sample is the exponential mechanism with utility z/τ, of sup-norm sensitivity Δ = Δz/τ.
+    It is 2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (PP Lemma 4; Cesar and Rogers 2021).
+
+    Args:
+        sensitivity: Δz, in nats.
+        temperature: τ.
+    """
+    return 0.5 * (sensitivity / temperature) ** 2

@@ -1,0 +1,80 @@
+"""The public prediction plus the mean of clipped differences from it (METHOD 4b).
+
+After DClip and Top-k+ of InvisibleInk, arXiv 2507.02974; written from METHOD 4b alone.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, ClassVar
+
+from etils import epy
+
+from models.privacy.aggregates import aggregate, clipping
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import MechanismParams
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+
+@typing.final
+class Difference(aggregate.Aggregate):
+    """z_pub + (1/s) Σ clamp(z − z_pub, −c, c), of log-probabilities: a context votes where it differs."""
+
+    name: ClassVar[str] = 'difference'
+    summary: ClassVar[str] = 'the public prediction plus the average of clipped differences from it'
+    default_clip_bound: ClassVar[float] = 1.0  # METHOD 4b: about a tenth of the mean's
+    reads_public_logits: ClassVar[bool] = True
+    has_price_in_advance: ClassVar[bool] = True
+    # The public logits take up range as well.
+    largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2
+
+    def tally(
+        self,
+        logits: tuple[jax.Array, ...],
+        is_private: tuple[jax.Array, ...],
+        public_logits: jax.Array,
+        params: MechanismParams,
+    ) -> jax.Array:
+        """Σ clamp(z − z_pub, −c, c), `[V]`; a context adds at most c in absolute value to any component."""
+        return aggregate.sum_over_contexts(
+            lambda rows: clipping.clip_difference(rows, public_logits, params.clip_bound), logits, is_private
+        )
+
+    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """log softmax(z_pub) + (1/s) Σ clamp(…), `[V]`. An empty batch gives the public prediction."""
+        return clipping.log_probabilities(public_logits) + tallied / params.batch_size
+
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """Top-k+ of the mask, within what the sampler resolves.
+
+        `public_top_k` is widened to Top-k+ (METHOD 4b): what 2c/s more or less could lift over
+        the K-th token stays in. Tokens so far below the public top that the range of the
+        scores would pass what the sampler resolves are left out; together they would be
+        drawn with odds of at most V e^(2c/τ − 30).
+        """
+        slack = 2 * params.clip_bound / params.batch_size
+        kept = aggregate.top_k(mask, public_logits, params.public_top_k, slack)
+        widest = 2 * (MAX_CLIP_OVER_TEMPERATURE * params.temperature - params.clip_bound)
+        logits = jnp.where(mask, public_logits, -jnp.inf)
+        return kept & (logits >= logits.max() - widest)
+
+    def sensitivity(self, params: MechanismParams) -> float:
+        """c/s, or 2c/s (METHOD 1): only the second term depends on the records."""
+        return aggregate.bounded_sensitivity(params)
+
+    def event(self, params: MechanismParams) -> Any:
+        """zCDP of ½ (c/(sτ))² (PP Lemma 4; METHOD 4b), 4 times that where a unit may replace a context."""
+        import dp_accounting
+
+        rho = aggregate.exponential_mechanism_rho(self.sensitivity(params), params.temperature)
+        return dp_accounting.ZCDpEvent(rho=rho)
+
+    def token_losses(
+        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+    ) -> None:
+        """None: a price is known in advance."""

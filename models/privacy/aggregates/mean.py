@@ -1,0 +1,68 @@
+"""The mean of clipped logits (PP equation 1 and Algorithm 1, line 13; METHOD 4).
+
+PP = Amin et al. 2024.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any, ClassVar
+
+from etils import epy
+
+from models.privacy.aggregates import aggregate, clipping
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import MechanismParams
+
+with epy.lazy_imports():
+    import jax
+
+
+@typing.final
+class Mean(aggregate.Aggregate):
+    """(1/s) Σ clip(z): each context votes with its clipped logits."""
+
+    name: ClassVar[str] = 'mean'
+    summary: ClassVar[str] = 'the average of the private logits, clipped'
+    default_clip_bound: ClassVar[float] = 10.0  # PP section 5
+    reads_public_logits: ClassVar[bool] = False
+    has_price_in_advance: ClassVar[bool] = True
+    largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
+
+    def tally(
+        self,
+        logits: tuple[jax.Array, ...],
+        is_private: tuple[jax.Array, ...],
+        public_logits: jax.Array,
+        params: MechanismParams,
+    ) -> jax.Array:
+        """Σ clip(z), `[V]`; a context adds at most c in absolute value to any component."""
+        return aggregate.sum_over_contexts(
+            lambda rows: clipping.clip_logits(rows, params.clip_bound), logits, is_private
+        )
+
+    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """(1/s) Σ clip(z), `[V]`: divided by the public s. An empty batch gives the zero vector."""
+        return tallied / params.batch_size
+
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The K best tokens of the mask, by the public logits."""
+        return aggregate.top_k(mask, public_logits, params.public_top_k)
+
+    def sensitivity(self, params: MechanismParams) -> float:
+        """c/s, or 2c/s (METHOD 1)."""
+        return aggregate.bounded_sensitivity(params)
+
+    def event(self, params: MechanismParams) -> Any:
+        """zCDP of ½ (c/(sτ))² (PP Lemma 4), 4 times that where a unit may replace a context."""
+        import dp_accounting
+
+        rho = aggregate.exponential_mechanism_rho(self.sensitivity(params), params.temperature)
+        return dp_accounting.ZCDpEvent(rho=rho)
+
+    def token_losses(
+        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+    ) -> None:
+        """None: a price is known in advance."""

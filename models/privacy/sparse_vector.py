@@ -1,0 +1,100 @@
+"""The test that chooses between a private and a public token: distance, noise and price (PP Algorithm 1).
+
+AboveThreshold on the L1 distance between the aggregate private prediction and the public one. A
+*run* of it goes from one fresh threshold to the first private token, which ends it, or to the
+end of the batch; public tokens within it are free (README step 3).
+
+PP = Amin et al. 2024; line numbers are those of its Algorithm 1. BS = Bun and Steinke 2016.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from etils import epy
+
+from models.privacy.aggregates import aggregate, clipping
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import MechanismParams
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+
+def tally(logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]) -> jax.Array:
+    """Σ softmax(z) over the private rows, `[V]`, of the raw logits at temperature 1.
+
+    Unclipped: an average of clipped logits pushed through one softmax would not have
+    sensitivity 1/s (METHOD 4).
+
+    Formal guarantee: a context adds a non-negative vector of total mass at most 1, whatever its
+    row holds, and nothing that depends on the other rows.
+
+    Args:
+        logits: `[m, V]` for every micro-batch.
+        is_private: `[m]` bool for every micro-batch.
+    """
+    return aggregate.sum_over_contexts(clipping.probabilities, logits, is_private)
+
+
+def public_distance(
+    probability_sum: jax.Array, public_logits: jax.Array, params: MechanismParams
+) -> jax.Array:
+    """‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2).
+
+    Formal guarantee: one unit moves it by at most `sensitivity(params)`. An empty batch
+    gives 1.
+    """
+    return jnp.abs(probability_sum / params.batch_size - jax.nn.softmax(public_logits)).sum()
+
+
+def passes(
+    distance: jax.Array, distance_noise: jax.Array, threshold_noise: jax.Array, params: MechanismParams
+) -> jax.Array:
+    """Whether the noisy distance reaches the noisy threshold, bool: then the token is private (line 12).
+
+    Args:
+        distance: Of `public_distance`.
+        distance_noise: Laplace(2σ), fresh for every token.
+        threshold_noise: Laplace(σ), fresh after every private token and only then.
+        params: With a threshold.
+    """
+    assert params.threshold is not None  # `uses_sparse_vector`
+    return distance + distance_noise >= params.threshold + threshold_noise
+
+
+def noise_scales(threshold_noise_scale: float) -> tuple[float, float]:
+    """Laplace scales of the threshold's noise and of a distance's: σ and 2σ (lines 4, 11 and 16)."""
+    return threshold_noise_scale, 2 * threshold_noise_scale
+
+
+def sensitivity(params: MechanismParams) -> float:
+    """Most that one unit moves the distance: 1/s, or 2/s (PP Lemma 3, METHOD 1)."""
+    return params.change.value / params.batch_size
+
+
+def pure_cost(params: MechanismParams) -> float:
+    """Pure epsilon of one run: 2/(sσ), 4/(sσ) under REPLACE (PP Lemma 5); 0 without the test.
+
+    AboveThreshold with threshold noise σ and query noise 2σ on queries of sensitivity
+    Δ = 1/s (2/s under REPLACE) is (2Δ/σ)-DP.
+    """
+    if params.threshold_noise_scale is None:
+        return 0.0
+    return 2 * sensitivity(params) / params.threshold_noise_scale
+
+
+def event(params: MechanismParams) -> Any:
+    """The privacy event of one run; None without the test.
+
+    zCDP of 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE:
+    ε-DP is ε²/2-zCDP (BS Proposition 1.4), with ε of `pure_cost`.
+    """
+    import dp_accounting
+
+    if not params.uses_sparse_vector:
+        return None
+    return dp_accounting.ZCDpEvent(rho=0.5 * pure_cost(params) ** 2)
