@@ -189,7 +189,7 @@ def test_sharding_of_the_files_changes_nothing(work_dir: str, unit: Unit, k: int
         with pipeline() as p:
             read_records, _ = p | read.ReadRecords(f'{folder}/*.jsonl', rules)
             batches = read_records | assign.AssignBatches(PLAN, work_dir, SLOTS, unit, k)
-            batches | beam.Map(keep_batch, out)
+            batches | beam.Map(keep_batch, str(out))
         found.append([path.read_bytes() for path in sorted(out.iterdir())])
     assert found[0] == found[1]
     expected = oracles.batches(records, PLAN, SECRET, unit=unit, k=k, slots=SLOTS)
