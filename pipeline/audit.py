@@ -272,8 +272,8 @@ def _records(config: JobConfig) -> Iterator[Record]:
     from transforms import read
 
     rules = record_rules(config)
-    for path in read.check_input(str(config.input), rules.fields):
-        for piece in read.split_file(path):
+    for file in read.check_input(str(config.input), rules.fields):
+        for piece in read.split_file(file.path):
             yield from (found for found in read.read_piece(piece, rules) if isinstance(found, Record))
 
 

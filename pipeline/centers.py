@@ -70,7 +70,7 @@ def read_texts(pattern: str, text_field: str) -> list[str]:
     """
     rules = read.RecordRules(fields=read.RecordFields(text=text_field))
     files = read.check_input(pattern, rules.fields)
-    found = [record.text for path in files for record in _records(path, rules)]
+    found = [record.text for file in files for record in _records(file.path, rules)]
     if not found:
         raise ValueError(
             f'Expected texts in input={pattern!r}, got none in text_field={text_field!r}. '

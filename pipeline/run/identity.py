@@ -10,7 +10,6 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -18,7 +17,7 @@ from models.prompts import PRESETS
 from pipeline.config import JobConfig
 from pipeline.run.settings import record_rules, with_absolute_paths
 from transforms.durable import is_local, read_file
-from transforms.read import check_input, check_same, list_metadata
+from transforms.read import check_input, check_same, list_input
 
 # Where a run is carried out changes nothing of what it writes.
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
@@ -69,7 +68,8 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
 
 def input_files(config: JobConfig) -> list[str]:
     """The files of a run's input, after a look at each."""
-    return check_input(str(with_absolute_paths(config).input), record_rules(config).fields)
+    files = check_input(str(with_absolute_paths(config).input), record_rules(config).fields)
+    return [file.path for file in files]
 
 
 def input_digest(pattern: str, files: Sequence[str]) -> str:
@@ -82,16 +82,15 @@ def input_digest(pattern: str, files: Sequence[str]) -> str:
     Raises:
         ValueError: They name others now.
     """
-    listing = list_metadata(pattern)
-    check_same(files, [metadata.path for metadata in listing])
+    listing = list_input(pattern)
+    check_same(files, [file.path for file in listing])
     parts: list[Any] = []
-    for metadata in listing:
-        path, size, updated = metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds
-        if is_local(path) and size <= _HASHED_BYTES:
-            parts.append((path, hashlib.sha256(read_file(path)).hexdigest()))
+    for file in listing:
+        if is_local(file.path) and file.size <= _HASHED_BYTES:
+            parts.append((file.path, hashlib.sha256(read_file(file.path)).hexdigest()))
         else:
             # Object stores keep a checksum of the content; of a local file Beam knows its size.
-            parts.append((path, size, updated, FileSystems.checksum(path)))
+            parts.append((file.path, file.size, file.updated, file.checksum()))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -41,6 +41,18 @@ def test_a_name_that_is_a_pattern_too_is_a_part_of_the_digest(tmp_path: pathlib.
     assert len({without, first, identity.fingerprint(run)['input']}) == 3
 
 
+@pytest.mark.parametrize('name', ['in[1].jsonl', 'in[!a].jsonl', 'in*.jsonl', 'in?.jsonl'])
+def test_a_file_that_is_called_as_a_pattern_is_meant_itself(tmp_path: pathlib.Path, name: str) -> None:
+    run = config(tmp_path, input=str(tmp_path / name))
+    for decoy in ('in1.jsonl', 'inb.jsonl'):
+        write_record(tmp_path / decoy, 'Of somebody else.')
+    write_record(tmp_path / name, 'A record.')
+    assert identity.input_files(run) == [str(tmp_path / name)]
+    before = identity.fingerprint(run)['input']
+    write_record(tmp_path / name, 'Another one.')
+    assert identity.fingerprint(run)['input'] != before
+
+
 def test_the_digest_is_of_the_files_that_are_read_and_of_no_other(tmp_path: pathlib.Path) -> None:
     """`in[1].jsonl` is a pattern of `in1.jsonl`, which is no input here."""
     run = config(tmp_path, input=str(tmp_path / 'in[[]*.jsonl'))

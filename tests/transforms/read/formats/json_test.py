@@ -1,0 +1,174 @@
+"""JSON lines, arrays, and files that seem to be one and are the other."""
+
+import gzip
+import json
+import pathlib
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests.transforms.read.samples import TEXT, read_bytes
+from transforms import read
+from transforms.read import Reason, lines
+
+
+def test_json_lines_without_an_array_may_be_called_json(tmp_path: pathlib.Path) -> None:
+    data = b' \n{"text": "a"}\n["b"]\n'
+    assert read_bytes(tmp_path, 'a.json', data, TEXT) == (['a'], [(Reason.MALFORMED, 1, b'["b"]\n')])
+
+
+@pytest.mark.parametrize('data', [b'', b'\n', b'[]', b' [ ] '])
+def test_an_empty_file_holds_no_record(tmp_path: pathlib.Path, data: bytes) -> None:
+    assert read_bytes(tmp_path, 'a.json', data, TEXT) == ([], [])
+    read.check_input(str(tmp_path / 'a.json'), TEXT.fields)
+
+
+@pytest.mark.parametrize('rest', ['{"text": "b"', '{"text": "b"} {', 'nonsense]', ''])
+def test_a_broken_array_keeps_what_came_before(tmp_path: pathlib.Path, rest: str) -> None:
+    texts, rejected = read_bytes(tmp_path, 'a.json', f'[{{"text": "a"}}, 7, {rest}'.encode(), TEXT)
+    assert texts == ['a']
+    assert rejected == [(Reason.MALFORMED, 1, b'7'), (Reason.UNREADABLE_REST, 2, rest.encode())]
+
+
+@pytest.mark.parametrize(
+    ('line', 'reason'),
+    [
+        (b'{"text": "caf\xe9"}', Reason.NOT_UTF8),
+        (b'{"text": "\\ud800"}', Reason.NOT_UTF8),
+        (b'{"text": "x"', Reason.MALFORMED),
+        (b'"text"', Reason.MALFORMED),
+        (b'[' * 100_000, Reason.MALFORMED),
+        (b'{"text": "x", "n": ' + b'9' * 5_000 + b'}', Reason.MALFORMED),
+        (b'{}', Reason.MISSING_FIELD),
+        (b'{"text": null}', Reason.MISSING_FIELD),
+        (b'{"text": 5}', Reason.WRONG_TYPE),
+        (b'{"text": ["x"]}', Reason.WRONG_TYPE),
+        (b'{"text": ""}', Reason.BLANK_TEXT),
+        (b'{"text": " \\n\\u3000"}', Reason.BLANK_TEXT),
+        (b'{"text": "' + b'x' * 100_001 + b'"}', Reason.TOO_LONG),
+        (b'{"text": "' + 'é'.encode() * 50_001 + b'"}', Reason.TOO_LONG),
+    ],
+    ids=lambda value: value.name if isinstance(value, Reason) else '',
+)
+def test_a_bad_json_line_is_rejected_alone(tmp_path: pathlib.Path, line: bytes, reason: Reason) -> None:
+    data = b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n'
+    texts, rejected = read_bytes(tmp_path, 'a.jsonl', data, TEXT)
+    assert texts == ['before', 'after']
+    assert rejected == [(reason, 1, (line + b'\n')[: read.REJECTION_BYTES])]
+
+
+def test_a_text_of_the_longest_length_is_kept(tmp_path: pathlib.Path) -> None:
+    texts, rejected = read_bytes(tmp_path, 'a.jsonl', b'{"text": "' + b'x' * 100_000 + b'"}', TEXT)
+    assert (len(texts[0]), rejected) == (100_000, [])
+
+
+# What may stand in the first line of a file of lines and look like an array's beginning.
+BAD_FIRST_LINES = [
+    '[1]', '[1', '[', '[[', '[]', '[1,', '[{"text": 1', '[{"text": "open', '["a", {"b":', '[1] 2', '["\\',
+    '[tru', '[[1], [', '\ufeff[1]', '  [1]', '[' * 100_000, '[' + '9' * 5_000 + ']', '[1]\x0b',
+    '[' + '1,' * 1_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('count', [1, 2, 5])
+@pytest.mark.parametrize('line', BAD_FIRST_LINES, ids=lambda line: repr(line[:12]))
+def test_a_first_line_that_begins_an_array_spoils_no_other(
+    tmp_path: pathlib.Path, line: str, count: int
+) -> None:
+    """Called .json, a file of lines stays one, whatever its first line is."""
+    expected = [f'text {number}' for number in range(count)]
+    rows = ''.join(json.dumps({'text': text}) + '\n' for text in expected)
+    texts, rejected = read_bytes(tmp_path, 'a.json', f'{line}\n{rows}'.encode(), TEXT)
+    assert texts == expected
+    assert rejected or line == '[]', 'a bad row is told'
+    read.check_input(str(tmp_path / 'a.json'), TEXT.fields)
+
+
+def test_a_first_line_that_is_an_array_is_one_bad_row_and_no_rows(tmp_path: pathlib.Path) -> None:
+    data = b'[{"text": "a"}, {"text": "b"}]\n \n{"text": "c"}\n'
+    assert read_bytes(tmp_path, 'a.json', data, TEXT) == (
+        ['c'],
+        [(Reason.MALFORMED, 0, b'[{"text": "a"}, {"text": "b"}]\n')],
+    )
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+    first=st.text('[]{},":1a\\ \t', max_size=8).map('['.__add__),
+    count=st.integers(1, 3),
+    size=st.integers(1, 9),
+)
+def test_whatever_the_first_line_the_others_are_read(first: str, count: int, size: int) -> None:
+    expected = [{'text': str(number)} for number in range(count)]
+    data = '\n'.join([first, *map(json.dumps, expected)]).encode()
+    found = [values for values, _ in read.json_file(cut(data, size))]
+    assert found[-count:] == expected
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[place : place + size] for place in range(0, len(data), size)]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(
+    values=st.lists(VALUES, max_size=5), indent=st.none() | st.integers(0, 2), ascii=st.booleans(),
+    size=st.integers(1, 9), space=st.text(' \n\t', max_size=4),
+)  # fmt: skip
+def test_an_array_is_read_element_by_element_whatever_the_chunks(
+    values: list[object], indent: int | None, ascii: bool, size: int, space: str
+) -> None:
+    text = space + json.dumps(values, indent=indent, ensure_ascii=ascii) + space
+    rows = list(read.json_file(cut(text.encode(errors='surrogatepass'), size)))
+    assert [row for row, _ in rows] == [
+        value if isinstance(value, dict) else Reason.MALFORMED for value in values
+    ]
+    assert [json.loads(raw) for _, raw in rows] == values
+
+
+@pytest.mark.parametrize('separator', [', ', ',\n'])
+def test_an_array_is_never_held_whole(separator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an array of 20 MB, on one line or on many, what is read ahead stays near the bound."""
+    monkeypatch.setattr(lines, 'MAX_ROW_BYTES', 100_000)
+    row = json.dumps({'text': 'x' * 2_000})
+    fed = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal fed
+        yield b'['
+        for number in range(10_000):
+            data = (row + separator).encode() if number < 9_999 else f'{row}]'.encode()
+            fed += len(data)
+            yield data
+
+    read_so_far = 0
+    for values, raw in read.json_file(chunks()):
+        assert values == {'text': 'x' * 2_000}
+        read_so_far += len(raw)
+        assert fed - read_so_far < 300_000
+    assert read_so_far > 19_000_000
+
+
+def test_an_array_that_is_cut_in_its_stream_keeps_what_came_before(tmp_path: pathlib.Path) -> None:
+    data = json.dumps([{'text': f'text {number} {hash(str(number))}'} for number in range(20_000)])
+    packed = gzip.compress(data.encode())
+    texts, rejected = read_bytes(tmp_path, 'a.json.gz', packed[: len(packed) // 2], TEXT)
+    assert 1_000 < len(texts) < 20_000
+    assert texts == [row['text'] for row in json.loads(data)[: len(texts)]]
+    assert rejected == [(Reason.UNREADABLE_REST, len(texts), b'')]
+
+
+def test_what_follows_an_array_is_told(tmp_path: pathlib.Path) -> None:
+    data = b'[\n{"text": "a"}\n]\n{"text": "b"}\nrest\n'
+    assert read_bytes(tmp_path, 'a.json', data, TEXT) == (
+        ['a', 'b'],
+        [(Reason.MALFORMED, 2, b'rest\n')],
+    )

@@ -1,0 +1,89 @@
+"""Rows to records: every defined treatment of a bad one."""
+
+import json
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from models.records import Record
+from tests.transforms.read.samples import LABELLED
+from transforms import read
+from transforms.read import Reason, RecordFields, RecordRules, Rejection
+
+
+@pytest.mark.parametrize(
+    ('label', 'expected'),
+    [
+        ('1', '1'), ('1.0', '1'), ('"1"', '1'), ('"b"', 'b'), ('true', 'true'), ('""', ''),
+        ('"1.0"', Reason.UNDECLARED_LABEL), ('2', Reason.UNDECLARED_LABEL),
+        ('"B"', Reason.UNDECLARED_LABEL), ('" b"', Reason.UNDECLARED_LABEL),
+        ('1.5', Reason.UNDECLARED_LABEL), ('false', Reason.UNDECLARED_LABEL),
+        ('null', Reason.MISSING_FIELD), ('["b"]', Reason.WRONG_TYPE),
+        ('1e999', Reason.WRONG_TYPE), ('NaN', Reason.WRONG_TYPE),
+    ],
+)  # fmt: skip
+def test_labels_are_compared_as_strings(label: str, expected: str | Reason) -> None:
+    found = read.to_record(json.loads(f'{{"text": "x", "label": {label}}}'), LABELLED)
+    assert (found.label if isinstance(found, Record) else found) == expected
+
+
+def test_ids_are_needed_where_they_are_named() -> None:
+    fields = RecordFields(text='text', unit='user', record_id='id')
+    rules = RecordRules(fields=fields, unit='user')
+    whole = {'text': 'x', 'user': 7, 'id': 'r'}
+    assert read.to_record(whole, rules) == Record(text='x', unit='7', record_id='r')
+    for absent in (None, ''):
+        assert read.to_record(whole | {'user': absent}, rules) is Reason.MISSING_UNIT
+        assert read.to_record(whole | {'id': absent}, rules) is Reason.MISSING_RECORD_ID
+    assert read.to_record(whole | {'user': {}}, rules) is Reason.WRONG_TYPE
+    assert read.to_record(whole | {'user': b'\xff'}, rules) is Reason.NOT_UTF8
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner),
+    max_leaves=3,
+)
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], deadline=None)
+@hypothesis.given(values=st.dictionaries(st.sampled_from(['text', 'label', 'unit', 'id']), VALUES))
+def test_any_values_are_a_record_or_a_reason(values: dict[str, object]) -> None:
+    fields = RecordFields(text='text', label='label', unit='unit', record_id='id')
+    found = read.to_record(
+        values, RecordRules(fields=fields, labels=('0', ''), unit='user', max_record_bytes=3)
+    )
+    if isinstance(found, Record):
+        assert found.text.strip()
+        assert len(found.text.encode()) <= 3
+        assert found.label in ('0', '')
+        assert found.unit
+        assert found.record_id
+    else:
+        assert isinstance(found, Reason)
+
+
+def test_a_rejection_shows_nothing_of_its_row() -> None:
+    rejection = Rejection(reason=Reason.BLANK_TEXT, file='a.csv', ordinal=123, raw=b'secret')
+    assert repr(rejection) == "Rejection(file='a.csv')"
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        {'fields': RecordFields(text='t', label='l')},
+        {'fields': RecordFields(text='t'), 'labels': ('a',)},
+        {'fields': RecordFields(text='t'), 'unit': 'user'},
+        {'fields': RecordFields(text='t', unit='u')},
+        {'fields': RecordFields(text='t'), 'max_record_bytes': 0},
+    ],
+)
+def test_rules_that_contradict_each_other_are_refused(arguments: dict) -> None:
+    with pytest.raises(ValueError, match='Expected'):
+        RecordRules(**arguments)
+
+
+def test_an_empty_column_name_is_refused() -> None:
+    with pytest.raises(ValueError, match='column names'):
+        RecordFields(text='')

@@ -1,0 +1,67 @@
+"""Sensitive files -> records, and the rows that cannot be records.
+
+Formats, by extension: `.jsonl` and `.json` (one object per line, or for `.json` one
+array of objects, if the file begins with `[` and its first line is not a row among
+others), `.csv` (RFC 4180, with line breaks inside quotes) and `.parquet`.
+The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may lie on any
+filesystem that Beam knows.
+
+A bad row never stops a run: success or failure is an output too (METHOD 8). It becomes a
+`Rejection`, which is restricted to the curator. In JSON lines and Parquet one row cannot
+change how another is read. In CSV a stray quote can swallow rows after it: that is the
+format's nature, so let a CSV writer do the quoting.
+
+Columns of a `.csv` file are named by its header row. Where all given names are numbers
+('0', '1', ...), they are positions, and the file has no header row.
+
+Labels, unit ids and record ids are compared as strings. JSON numbers and Parquet numbers
+become strings first, so 1, 1.0 and '1' are one label; booleans are 'true' and 'false'.
+"""
+
+from transforms.read.compression import CorruptStream, decompressed
+from transforms.read.files import InputFile, check_input, check_same, file_format, list_input, split_patterns
+from transforms.read.formats.csv import csv_records, csv_rows
+from transforms.read.formats.json import json_array, json_file, json_lines
+from transforms.read.formats.parquet import parquet_rows
+from transforms.read.lines import MAX_ROW_BYTES, split_lines
+from transforms.read.records import Piece, ReadRecords, RecordCoder, read_piece, split_file
+from transforms.read.rules import (
+    MAX_RECORD_BYTES,
+    REJECTION_BYTES,
+    Reason,
+    RecordFields,
+    RecordRules,
+    Rejection,
+    to_record,
+)
+
+__all__ = [
+    'CorruptStream',
+    'InputFile',
+    'MAX_RECORD_BYTES',
+    'MAX_ROW_BYTES',
+    'Piece',
+    'REJECTION_BYTES',
+    'ReadRecords',
+    'Reason',
+    'RecordCoder',
+    'RecordFields',
+    'RecordRules',
+    'Rejection',
+    'check_input',
+    'check_same',
+    'csv_records',
+    'csv_rows',
+    'decompressed',
+    'file_format',
+    'json_array',
+    'json_file',
+    'json_lines',
+    'list_input',
+    'parquet_rows',
+    'read_piece',
+    'split_file',
+    'split_lines',
+    'split_patterns',
+    'to_record',
+]

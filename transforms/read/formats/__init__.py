@@ -1,0 +1,14 @@
+"""Formats of input files. A new one is a file here and a line of the table."""
+
+from transforms.read.formats import csv, json, parquet
+from transforms.read.formats.format import WHOLE, Format, RawRow
+
+# By extension.
+FORMATS: dict[str, Format] = {
+    'jsonl': json.JsonLines(),
+    'json': json.JsonFile(),
+    'csv': csv.Csv(),
+    'parquet': parquet.Parquet(),
+}
+
+__all__ = ['FORMATS', 'WHOLE', 'Format', 'RawRow']

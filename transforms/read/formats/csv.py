@@ -1,0 +1,135 @@
+"""CSV by RFC 4180, with line breaks inside quotes, with a header row or by position."""
+
+import csv
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO
+
+from transforms.read import lines as lines_lib
+from transforms.read.compression import CorruptStream, decompressed
+from transforms.read.formats.format import Format, RawRow
+from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, is_utf8
+
+# Records of a file without a header row that show how many columns it has.
+_ROWS_LOOKED_AT = 1000
+
+
+class Csv(Format):
+    """One record of RFC 4180 is one row; columns by the header row's names, or by numbers."""
+
+    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+        return csv_records(decompressed(file, codec), fields)
+
+    def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
+        return _csv_columns(file, codec, fields)
+
+    def remedy(self, fields: RecordFields) -> str:
+        if fields.positional:
+            return 'Numbers name columns of CSV without a header row, and count from 0.'
+        return super().remedy(fields)
+
+
+class _RowTooLong(Exception):
+    """A CSV row passed `MAX_ROW_BYTES`."""
+
+
+class _CsvLines:
+    """Feeds decoded lines to `csv.reader` and keeps the bytes of the row in progress.
+
+    A class and not a generator, since it must go on after it has raised.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._lines = lines_lib.split_lines(chunks)
+        self.raw = bytearray()
+        self.ended = False
+
+    def __iter__(self) -> '_CsvLines':
+        return self
+
+    def __next__(self) -> str:
+        try:
+            line, whole = next(self._lines)
+        except StopIteration:
+            self.ended = True
+            raise
+        self.raw += line
+        if not whole or len(self.raw) > lines_lib.MAX_ROW_BYTES:
+            raise _RowTooLong
+        # Bad bytes must reach the reader as something that is no quote, comma or line
+        # end, so that they spoil the row that they are in and no other.
+        return line.decode(errors='surrogateescape')
+
+
+def csv_rows(chunks: Iterable[bytes]) -> Iterator[tuple[list[str] | Reason, bytes]]:
+    """The rows of a CSV file, its header row too; blank lines are none.
+
+    Strict RFC 4180: text after a closing quote is malformed, and so is a row with a lone
+    carriage return outside quotes. An unclosed quote makes the rest of the file unreadable.
+    """
+    # The limit is one of the process; rows are bounded by MAX_ROW_BYTES instead.
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    lines = _CsvLines(chunks)
+    reader = csv.reader(lines, strict=True)
+    while True:
+        lines.raw.clear()
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            if lines.ended:
+                yield Reason.UNREADABLE_REST, bytes(lines.raw[:REJECTION_BYTES])
+                return
+            yield Reason.MALFORMED, bytes(lines.raw[:REJECTION_BYTES])
+            continue
+        except _RowTooLong:
+            # Where this row ends is not known, so neither is where the next begins.
+            yield Reason.UNREADABLE_REST, bytes(lines.raw[:REJECTION_BYTES])
+            return
+        if row:
+            raw = bytes(lines.raw)
+            yield row if is_utf8(raw) else Reason.NOT_UTF8, raw
+
+
+def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRow]:
+    """The rows of a CSV file by column name, or by position in a file without a header row."""
+    rows = csv_rows(chunks)
+    positions: Mapping[str, int]
+    width = None
+    if fields.positional:
+        # No width is taken from the first row: one record would decide over all others.
+        positions = {name: int(name) for name in fields.names}
+    else:
+        header, raw = next(rows, ([], b''))
+        if isinstance(header, Reason):
+            yield Reason.UNREADABLE_REST, raw
+            return
+        positions = {name: header.index(name) for name in fields.names if name in header}
+        width = len(header)
+    for row, raw in rows:
+        if isinstance(row, Reason):
+            yield row, raw
+        elif width is not None and len(row) != width:
+            # An unquoted comma in the text, say: its columns are not to be trusted.
+            yield Reason.MALFORMED, raw
+        else:
+            yield {name: row[place] for name, place in positions.items() if place < len(row)}, raw
+
+
+def _csv_columns(file: BinaryIO, codec: str | None, fields: RecordFields) -> set[str] | None:
+    """Column names that occur once in the first row; None where no row can be looked at."""
+    rows = csv_rows(decompressed(file, codec))
+    try:
+        if fields.positional:
+            # The widest of many: one short or bad record is a rejection later on, and
+            # no reason to stop.
+            head = [row for row, _ in itertools.islice(rows, _ROWS_LOOKED_AT) if not isinstance(row, Reason)]
+            return {str(place) for place in range(max(map(len, head)))} if head else None
+        row, _ = next(rows, (None, b''))
+    except CorruptStream:
+        return None
+    if row is None:
+        return None
+    return set() if isinstance(row, Reason) else {name for name in row if row.count(name) == 1}

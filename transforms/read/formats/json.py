@@ -1,0 +1,246 @@
+"""JSON: one object a line, or one array of objects."""
+
+import codecs
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO
+
+from transforms.read import lines
+from transforms.read.compression import CorruptStream, decompressed
+from transforms.read.formats.format import Format, RawRow
+from transforms.read.rules import Reason, RecordFields, is_utf8
+
+# How much of a file a look at its columns reads.
+_PEEK_BYTES = 256 * 2**10
+
+
+class JsonLines(Format):
+    """One row for each line that is not blank."""
+
+    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+        return self._rows_of(decompressed(file, codec))
+
+    def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
+        """Keys of the objects near the beginning; None where there is no object."""
+        columns: set[str] | None = None
+        try:
+            for values, _ in self._rows_of(_head(decompressed(file, codec))):
+                if not isinstance(values, Reason):
+                    columns = (columns or set()) | set(values)
+        except CorruptStream:
+            pass  # What was read until here decides; the rest is read, or rejected, later on.
+        return columns
+
+    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
+        return json_lines(chunks)
+
+
+class JsonFile(JsonLines):
+    """One array of objects, or lines."""
+
+    def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
+        return json_file(chunks)
+
+
+def json_lines(chunks: Iterable[bytes]) -> Iterator[RawRow]:
+    """One row for each line that is not blank."""
+    for line, whole in lines.split_lines(chunks):
+        if not whole:
+            yield Reason.TOO_LONG, line
+        elif not line.isspace():
+            yield _json_object(line), line
+
+
+def _json_object(data: bytes) -> Mapping[str, object] | Reason:
+    """The JSON object in `data`, or why there is none."""
+    try:
+        return _only_object(json.loads(data.decode()))
+    except UnicodeDecodeError:
+        return Reason.NOT_UTF8
+    except (ValueError, RecursionError):
+        # ValueError also stands for a whole number of over 4,300 digits.
+        return Reason.MALFORMED
+
+
+def _only_object(value: object) -> Mapping[str, object] | Reason:
+    return value if isinstance(value, dict) else Reason.MALFORMED
+
+
+def json_file(chunks: Iterable[bytes]) -> Iterator[RawRow]:
+    """The rows of a `.json` file: of one array if it begins with `[`, else of its lines.
+
+    Lines may begin with a bad row that is an array itself. So a file is lines, too, where
+    its first line is whole by itself and others follow; and where an array breaks off, its
+    rest is read as lines. Then the first of the lines changes nothing of how others are
+    read. What is held is bounded by `MAX_ROW_BYTES`, not by the file.
+    """
+    chunks = _from_first_row(chunks)
+    head, line_end, is_cut, more_follow = bytearray(), -1, False, False
+    try:
+        for chunk in chunks:
+            begin = len(head)
+            head += chunk
+            if line_end < 0:
+                line_end = begin = head.find(b'\n', begin)
+            more_follow = line_end >= 0 and not head[begin:].isspace()
+            if more_follow or not head.startswith(b'[') or len(head) > lines.MAX_ROW_BYTES:
+                break
+    except CorruptStream:
+        is_cut = True
+
+    def again() -> Iterator[bytes]:
+        yield bytes(head)
+        if is_cut:
+            raise CorruptStream
+        yield from chunks
+
+    is_array = head.startswith(b'[') and not (more_follow and _is_json(head[:line_end]))
+    yield from json_array(again()) if is_array else json_lines(again())
+
+
+def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content from its first character on that is not blank, without a byte order mark."""
+    chunks, first, has_begun = iter(chunks), b'', False
+    for chunk in chunks:
+        first += chunk
+        if not has_begun and len(first) >= len(codecs.BOM_UTF8):
+            first, has_begun = first.removeprefix(codecs.BOM_UTF8), True
+        if has_begun and (first := first.lstrip()):
+            break
+    yield first.lstrip()
+    yield from chunks
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line.decode(errors='surrogateescape'))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def json_array(chunks: Iterable[bytes]) -> Iterator[RawRow]:
+    """One row for each element of the array, and for each line of what follows the last good one."""
+    buffer = _Buffer(chunks)
+    buffer.skip()  # the bracket
+    is_broken = False
+    if buffer.following() == ']':
+        buffer.skip()
+    else:
+        while (element := buffer.element()) is not None:
+            value, raw = element
+            yield (_only_object(value) if is_utf8(raw) else Reason.NOT_UTF8), raw
+            if buffer.skip() == ']':
+                break
+        else:
+            is_broken = True
+    rest = json_lines(buffer.rest())
+    yield from _after_break(rest) if is_broken else rest
+
+
+def _after_break(rows: Iterator[RawRow]) -> Iterator[RawRow]:
+    """The lines from where an array breaks off, with a bad row at least that tells that it did."""
+    first = next(rows, (Reason.UNREADABLE_REST, b''))
+    if not isinstance(first[0], Reason):
+        yield Reason.MALFORMED, b''
+        yield first
+        yield from rows
+        return
+    try:
+        second = next(rows, None)
+    except CorruptStream:
+        yield first
+        raise
+    if second is None:
+        yield Reason.UNREADABLE_REST, first[1]
+    else:
+        yield first
+        yield second
+        yield from rows
+
+
+class _Buffer:
+    """The text of a stream, of which what was read is not held any longer.
+
+    Bad bytes become lone surrogates, which spoil the element that they are in and no other.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._utf8 = codecs.getincrementaldecoder('utf-8')(errors='surrogateescape')
+        self._decode = json.JSONDecoder().raw_decode
+        self._text = ''
+        self._place = 0
+
+    def following(self) -> str:
+        """The next character that is not blank; none at the end."""
+        while True:
+            self._place = _skip_space(self._text, self._place)
+            if self._place < len(self._text):
+                return self._text[self._place]
+            if not self._fetch():
+                return ''
+
+    def skip(self) -> str:
+        """Goes past the next character that is not blank, and tells which it was."""
+        character = self.following()
+        self._place += len(character)
+        return character
+
+    def element(self) -> tuple[object, bytes] | None:
+        """The next value and its bytes; None where there is none, or no comma or bracket after it."""
+        while self.following():
+            try:
+                value, end = self._decode(self._text, self._place)
+            except (ValueError, RecursionError):
+                end = len(self._text)
+            after = _skip_space(self._text, end)
+            # What is there may be the beginning of a value, or of a longer number.
+            if after < len(self._text) and self._text[after] not in '.eE':
+                if self._text[after] not in ',]':
+                    return None
+                raw = self._text[self._place : end].encode(errors='surrogateescape')
+                self._place = after
+                return value, raw
+            if not self._fetch():
+                return None
+        return None
+
+    def rest(self) -> Iterator[bytes]:
+        """Everything that is left."""
+        held, _ = self._utf8.getstate()
+        yield self._text[self._place :].encode(errors='surrogateescape') + held
+        yield from self._chunks
+
+    def _fetch(self) -> bool:
+        """Reads on, as much as is held, so that long values are decoded few times; False for nothing new."""
+        held = len(self._text) - self._place
+        if held > lines.MAX_ROW_BYTES:
+            return False
+        parts, new = [self._text[self._place :]], 0
+        for chunk in self._chunks:
+            parts.append(self._utf8.decode(chunk))
+            new += len(parts[-1])
+            if new > held:
+                break
+        else:
+            parts.append(self._utf8.decode(b'', final=True))
+            new += len(parts[-1])
+        self._text, self._place = ''.join(parts), 0
+        return new > 0
+
+
+def _skip_space(text: str, place: int) -> int:
+    while place < len(text) and text[place] in ' \t\r\n':
+        place += 1
+    return place
+
+
+def _head(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The beginning; it ends as a stream does whose rest is lost."""
+    size = 0
+    for chunk in chunks:
+        yield chunk
+        size += len(chunk)
+        if size >= _PEEK_BYTES:
+            raise CorruptStream

@@ -1,0 +1,78 @@
+"""Parquet, by row group and needed column."""
+
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.read.formats.format import Format, RawRow
+from transforms.read.rules import Reason, RecordFields
+
+_ROWS_AT_ONCE = 1_024
+
+
+class Parquet(Format):
+    """One row of a row group is one row; a row group is a part."""
+
+    is_text = False
+
+    def parts(self, open_file: Callable[[], BinaryIO]) -> Iterator[int]:
+        with open_file() as file:
+            yield from range(pq.read_metadata(file).num_row_groups)
+
+    def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
+        return parquet_rows(file, part, fields)
+
+    def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
+        return _parquet_columns(file, path, fields)
+
+
+def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterator[RawRow]:
+    """The rows of one row group, of the needed columns only."""
+    try:
+        parquet = pq.ParquetFile(file)
+        names = [name for name in fields.names if name in parquet.schema_arrow.names]
+        for table in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=names):
+            columns = {name: _plain(table.column(name)).to_pylist() for name in names}
+            for place in range(table.num_rows):
+                values = {name: column[place] for name, column in columns.items()}
+                text = values.get(fields.text)
+                yield values, text if isinstance(text, bytes) else b''
+    except (pa.ArrowException, OSError) as error:
+        # Arrow reports broken pages as a bare OSError without a number; those of a
+        # filesystem have a number or a class of their own, and the runner tries again.
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise
+        yield Reason.UNREADABLE_REST, b''
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Strings as unchecked bytes (Parquet promises UTF-8, writers break it), categories as values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_binary()) if _is_text(column.type) else column
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_kind(kind) for is_kind in (*strings, pa.types.is_binary, pa.types.is_large_binary))
+
+
+def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str]:
+    try:
+        schema = pq.read_schema(file)
+    except pa.ArrowInvalid:
+        raise ValueError(
+            f'Expected a Parquet file, got path={path!r}, which is none or is cut. Write it again.'
+        ) from None
+    for name in set(fields.names) & set(schema.names):
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        if not (_is_text(kind) or (number and name != fields.text)):
+            raise ValueError(
+                'Expected text in the text column and text, numbers or booleans in the others, got '
+                f'path={path!r}, column={name!r}, type={str(kind)!r}. Convert the column.'
+            )
+    return set(schema.names)

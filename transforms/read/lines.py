@@ -1,0 +1,32 @@
+"""The lines of a text file, none of them held beyond a bound."""
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+# A longer row is never held in memory whole. Far above any text that a prompt could use.
+MAX_ROW_BYTES = 64 * 2**20
+
+
+def split_lines(chunks: Iterable[bytes], limit: int | None = None) -> Iterator[tuple[bytes, bool]]:
+    """Yields (line with its line feed, whether it is whole).
+
+    A line of more than `limit` bytes, by default `MAX_ROW_BYTES`, is cut there and its rest
+    skipped, never held. The byte order mark of the first line is dropped. A carriage return
+    ends no line.
+    """
+    limit = MAX_ROW_BYTES if limit is None else limit
+    held = bytearray()
+    whole, first = True, True
+    for chunk in chunks:
+        *ended, rest = chunk.split(b'\n')
+        for line in ended:
+            if held or not whole:
+                held += line[: max(0, limit - len(held))] if whole else b''
+                line = bytes(held)
+            yield (line.removeprefix(codecs.BOM_UTF8) if first else line) + b'\n', whole and len(line) < limit
+            held.clear()
+            whole, first = True, False
+        held += rest[: limit - len(held)]
+        whole = len(held) < limit
+    if held:
+        yield bytes(held).removeprefix(codecs.BOM_UTF8) if first else bytes(held), whole

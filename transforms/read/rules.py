@@ -1,0 +1,188 @@
+"""What makes a row a record, and what becomes of a row that is none."""
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+
+from models.privacy.params import Unit
+from models.records import Record
+
+MAX_RECORD_BYTES = 100_000
+REJECTION_BYTES = 1_000
+
+
+class Reason(enum.Enum):
+    """Why a row is not a record."""
+
+    NOT_UTF8 = 'not UTF-8'
+    MALFORMED = 'not a row of its format'
+    MISSING_FIELD = 'no text or label field'
+    MISSING_UNIT = 'no unit id'
+    MISSING_RECORD_ID = 'no record id'
+    WRONG_TYPE = 'a field of the wrong type'
+    BLANK_TEXT = 'blank text'
+    TOO_LONG = 'too long'
+    UNDECLARED_LABEL = 'undeclared label'
+    UNREADABLE_REST = 'the rest of the file cannot be read'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """A row that is not a record. Restricted to the curator, its number too.
+
+    Attributes:
+        reason: Why.
+        file: Base name of the file.
+        ordinal: The row's place among the rows of its file (Parquet: of its row group),
+            from 0; a header row and blank lines do not count.
+        raw: Its first bytes, at most `REJECTION_BYTES`.
+    """
+
+    reason: Reason = dataclasses.field(repr=False)
+    file: str
+    ordinal: int = dataclasses.field(repr=False)
+    raw: bytes = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFields:
+    """The columns (or top-level JSON keys) that make up a record.
+
+    Attributes:
+        text: The sensitive text.
+        label: The label; None when the run declares no labels.
+        unit: The unit id; None under the `example` unit.
+        record_id: The row's own id, unique in the input; None when it has none.
+    """
+
+    text: str
+    label: str | None = None
+    unit: str | None = None
+    record_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if '' in self.names:
+            raise ValueError(
+                f'Expected column names, got fields={self!r} with an empty one. Leave the field out.'
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The named columns, each once, in a fixed order."""
+        named = (self.text, self.label, self.unit, self.record_id)
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    @property
+    def positional(self) -> bool:
+        """Whether CSV columns are given by position, in files without a header row."""
+        return all(name.isascii() and name.isdigit() for name in self.names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordRules:
+    """What makes a row a record. All fields are public.
+
+    Attributes:
+        fields: The columns.
+        labels: The declared labels; None when the run declares none.
+        unit: The unit of privacy.
+        max_record_bytes: Longest text, in bytes of UTF-8.
+    """
+
+    fields: RecordFields
+    labels: tuple[str, ...] | None = None
+    unit: Unit = 'example'
+    max_record_bytes: int = MAX_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        if (self.labels is None) != (self.fields.label is None):
+            raise ValueError(
+                'Expected declared labels and a label column together or not at all, got '
+                f'labels={self.labels!r}, fields.label={self.fields.label!r}. Give both, or neither.'
+            )
+        if (self.unit == 'user') != (self.fields.unit is not None):
+            raise ValueError(
+                "Expected a unit column under unit='user' and none under unit='example', got "
+                f'unit={self.unit!r}, fields.unit={self.fields.unit!r}. '
+                'Name the column of the unit ids and the user unit, or neither.'
+            )
+        if self.max_record_bytes < 1:
+            raise ValueError(
+                f'Expected max_record_bytes >= 1, got max_record_bytes={self.max_record_bytes!r}. '
+                f'Leave it out for {MAX_RECORD_BYTES}.'
+            )
+
+
+def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reason:
+    """The record that a row holds, or why it holds none. Total: any values are fine.
+
+    Args:
+        values: Column name -> value. A `bytes` value is UTF-8 that nobody has checked; a
+            missing column and None are the same.
+        rules: What makes a row a record.
+    """
+    try:
+        values = {name: _decoded(values.get(name)) for name in rules.fields.names}
+    except UnicodeError:
+        return Reason.NOT_UTF8
+    fields = rules.fields
+    text = values[fields.text]
+    if text is None:
+        return Reason.MISSING_FIELD
+    if not isinstance(text, str):
+        return Reason.WRONG_TYPE
+    if not text or text.isspace():
+        return Reason.BLANK_TEXT
+    if len(text) > rules.max_record_bytes or len(text.encode()) > rules.max_record_bytes:
+        return Reason.TOO_LONG
+    names: list[str | None] = []
+    for field, missing in (
+        (fields.label, Reason.MISSING_FIELD),
+        (fields.unit, Reason.MISSING_UNIT),
+        (fields.record_id, Reason.MISSING_RECORD_ID),
+    ):
+        value = None if field is None else values[field]
+        name = _as_name(value)
+        # An empty label may be a declared one; an empty id identifies nothing.
+        if field is not None and (value is None or (name == '' and missing is not Reason.MISSING_FIELD)):
+            return missing
+        if value is not None and name is None:
+            return Reason.WRONG_TYPE
+        names.append(name)
+    label, unit, record_id = names
+    if rules.labels is not None and label not in rules.labels:
+        return Reason.UNDECLARED_LABEL
+    return Record(text=text, label=label, unit=unit, record_id=record_id)
+
+
+def _decoded(value: object) -> object:
+    """Strict UTF-8 for `bytes`; refuses strings with lone surrogates, which JSON can spell."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, str):
+        value.encode()
+    return value
+
+
+def _as_name(value: object) -> str | None:
+    """A label or an id as a string; None for what cannot be one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        # pandas turns a column of whole numbers into floats as soon as one is missing.
+        return str(int(value)) if value.is_integer() else repr(value)
+    return None
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
