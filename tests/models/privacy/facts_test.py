@@ -1,0 +1,43 @@
+"""What a part may tell a report: a weaker statement has words, a price can be worked out again."""
+
+import re
+
+import pytest
+
+from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords, weakest
+
+WORDS = StatementWords(guarantee='None for {one}.', accounting='Nothing adds up.', limits=())
+
+
+def stage(rho: float | None) -> RhoStage:
+    return RhoStage(name='A stage', rho=rho, explanation='Something.', formula='x', numbers='')
+
+
+def test_a_run_makes_the_weakest_statement_of_its_parts() -> None:
+    strong, late = Facts(), Facts(statement='ex-post', statement_words=WORDS)
+    never = Facts(statement='none', statement_words=WORDS)
+    assert weakest([strong]) is strong
+    assert weakest([strong, late, strong]) is late
+    assert weakest([late, never]) is weakest([never, late]) is never
+    other = Facts(statement='none', statement_words=WORDS, symbols=('another',))
+    assert weakest([strong, never, other]) is never, 'the first of equals'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ({'statement': 'ex-post'}, "statement='ex-post'"),
+        ({'statement_words': WORDS}, "statement='differential privacy'"),
+        ({'stages': (stage(0.5),)}, 'stages=1, reproduction=False'),
+        ({'reproduction': Reproduction(cost='x')}, 'stages=0, reproduction=True'),
+        ({'stages': (stage(None),), 'reproduction': Reproduction(cost='x')}, 'stages=1, reproduction=True'),
+    ],
+)
+def test_facts_that_leave_something_out_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Facts(**arguments)
+
+
+def test_what_has_a_price_brings_its_arithmetic() -> None:
+    priced = Facts(stages=(stage(0.5),), reproduction=Reproduction(steps=('x = 0.5',), cost='x'))
+    assert priced.reproduction is not None
