@@ -1,14 +1,10 @@
 """Every JSON that users meet is what its published schema says, and nothing else is."""
 
-import contextlib
 import copy
 import dataclasses
 import functools
-import io
 import json
 import pathlib
-import subprocess
-import sys
 import typing
 from collections.abc import Iterator
 
@@ -20,12 +16,15 @@ from models.audits.audit import LeaveOneOut, Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.privacy import report
-from pipeline import audit, clusters, main, plan
+from pipeline import audit, clusters, plan
+from pipeline.commands import schema
 from pipeline.config import JobConfig
 from pipeline.run import identity
 from pipeline.schemas import documents
+from tests import command_line
 from tests.documents import check_document
 from tests.models.privacy.report import golden_test
+from tests.samples import assert_import_leaves
 
 REPORTS = [
     'mean sparse record batches no-ledger',
@@ -123,16 +122,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def failure() -> str:
     """What a command prints for programs that cannot do its work."""
-    printed = io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(io.StringIO()),
-        pytest.raises(SystemExit),
-    ):
-        patch.setattr(sys, 'argv', ['dp-corpus', 'plan', '--json', '--batch-size', '0'])
-        main.main()
-    return printed.getvalue()
+    return command_line.in_this_process('plan', '--json', '--batch-size', '0').stdout
 
 
 NAMES = documents.names()
@@ -240,14 +230,14 @@ def value_at(document: typing.Any, path: tuple[str | int, ...]) -> typing.Any:
 
 def test_every_key_of_the_reports_is_explained() -> None:
     for name in ('privacy-report', 'restricted-report'):
-        schema = json.loads(documents.committed(name))
-        assert all('description' in value for value in schema['properties'].values())
+        found = json.loads(documents.committed(name))
+        assert all('description' in value for value in found['properties'].values())
 
 
 def test_reports_are_read_by_version_and_the_schema_says_which() -> None:
-    schema = json.loads(documents.committed('privacy-report'))
-    assert schema['properties']['schema_version']['const'] == report.SCHEMA_VERSION
-    assert schema['additionalProperties'] is False
+    found = json.loads(documents.committed('privacy-report'))
+    assert found['properties']['schema_version']['const'] == report.SCHEMA_VERSION
+    assert found['additionalProperties'] is False
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
@@ -255,12 +245,16 @@ def test_an_unknown_name_says_which_there_are() -> None:
         documents.committed('repot')
 
 
+def test_the_command_prints_a_schema_or_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    schema.schema('centers')
+    assert capsys.readouterr().out == documents.committed('centers')
+    schema.schema()
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()] == NAMES
+    assert 'privacy_report.json in the corpus folder.' in listed
+
+
+@pytest.mark.run
 def test_a_schema_is_printed_at_once() -> None:
-    # Neither pydantic nor anything that runs a job is imported for it.
-    code = (
-        "import sys; from pipeline.commands import schema; schema.schema('centers'); "
-        "heavy = {'pydantic', 'jax', 'apache_beam', 'numpy', 'scipy'}; "
-        'print(sorted(heavy & set(sys.modules)), file=sys.stderr)'
-    )
-    found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-    assert found.stdout == documents.committed('centers') and found.stderr == '[]\n'
+    # What a schema is made from is imported to make it, not to print it.
+    assert_import_leaves('pipeline.commands.schema', 'pydantic', 'jax', 'apache_beam', 'numpy', 'scipy')
