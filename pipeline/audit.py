@@ -25,6 +25,7 @@ from models.privacy import accounting, counts, report
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
+from pipeline import curator_files
 from pipeline.config import JobConfig
 
 if typing.TYPE_CHECKING:
@@ -474,29 +475,6 @@ def render(result: LeaveOneOutAudit | ReconstructionAudit, console: 'rich.consol
         render_reconstruction(result, console)
 
 
-def check_result_file(path: pathlib.Path) -> None:
-    """Refuses a file before the work for it begins.
-
-    Raises:
-        ValueError: Another ending than `.json`.
-        FileExistsError: There is a file of this name.
-        FileNotFoundError: There is no such folder.
-    """
-    if path.suffix != '.json':
-        raise ValueError(f'Expected a file ending in .json, got path={path.name!r}. Rename it.')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f'Expected a folder for path={str(path)!r}, which is not there. Make it.')
-    if path.exists():
-        raise FileExistsError(f'Expected a new file, got path={str(path)!r}, which is there. Rename it.')
-
-
 def write_audit(result: LeaveOneOutAudit | ReconstructionAudit, path: pathlib.Path) -> None:
-    """Writes the audit as JSON for its owner alone.
-
-    Raises:
-        ValueError: Another ending than `.json`.
-        FileExistsError: There is a file of this name.
-    """
-    check_result_file(path)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
-        file.write(result.to_json())
+    """Writes the audit as JSON for the curator, whose file `curator_files.check` accepts."""
+    curator_files.write(path, result.to_json(), curator_files.JSON)

@@ -9,7 +9,6 @@ Source: CL = the paper on clusters and the median, section 4.1, Table 2 and Figu
 
 import dataclasses
 import json
-import os
 import pathlib
 import typing
 import warnings
@@ -18,6 +17,7 @@ import numpy as np
 
 from models.clustering import dp_kmeans
 from models.privacy import accounting, counts, report
+from pipeline import curator_files
 
 if typing.TYPE_CHECKING:
     from models.clustering.centers import Centers
@@ -26,8 +26,6 @@ SCHEMA = 'dp-corpus/cluster-comparison'
 SCHEMA_VERSION = 1
 # "# Clusters (size >= 100)" of CL Table 2.
 LARGE = 100
-# What the folder of a corpus holds.
-_CORPUS_FILES = ('data', 'privacy_report.json')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,38 +215,13 @@ def rebalance(embeddings: np.ndarray, centers: 'Centers', kept: int, rho: float)
     return centers.nearest(embeddings, kept=largest)
 
 
-def check_output(path: pathlib.Path) -> None:
-    """Refuses a file before the work for it begins.
-
-    Raises:
-        ValueError: Its name ends in neither `.html` nor `.json`, or its folder holds a corpus.
-        FileExistsError: There is a file of this name.
-        FileNotFoundError: There is no such folder.
-    """
-    if path.suffix not in ('.html', '.json'):
-        raise ValueError(f'Expected a file ending in .html or .json, got path={path.name!r}. Rename it.')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f'Expected a folder for path={str(path)!r}, which is not there. Make it.')
-    if any((path.parent / name).exists() for name in _CORPUS_FILES):
-        raise ValueError(
-            f'Expected a folder without a corpus, got path={str(path)!r}. The comparison holds true counts: '
-            'write it where nobody publishes it by mistake.'
-        )
-    if path.exists():
-        raise FileExistsError(f'Expected a new file, got path={str(path)!r}, which is there. Rename it.')
-
-
 def write_comparison(comparison: ClusterComparison, path: pathlib.Path) -> None:
-    """Writes the comparison for its owner alone: a page for `.html`, JSON for `.json`.
+    """Writes the comparison for the curator: a page for `.html`, JSON for `.json`.
 
-    Raises:
-        ValueError: Another ending, or the folder holds a corpus.
-        FileExistsError: There is a file of this name.
+    The file is one that `curator_files.check` accepts.
     """
-    check_output(path)
     # Not at the top: the page shows what is defined here.
     from pipeline.pages import clusters_page
 
     text = comparison.to_json() if path.suffix == '.json' else clusters_page.render_html(comparison)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
-        file.write(text)
+    curator_files.write(path, text, curator_files.PAGE_OR_JSON)

@@ -24,6 +24,7 @@ import rich.markup
 import rich.table
 import typer
 
+from pipeline import curator_files
 from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands import schema as schema_command
@@ -309,14 +310,14 @@ def clusters(
     For research and for the curator's eyes: true figures of private records, released
     without noise. Nothing of it belongs beside a corpus.
     """
+    path = pathlib.Path(output)
+    curator_files.check(path, curator_files.PAGE_OR_JSON)
     _silence_libraries()
     with _without_chatter(), _unquoted():
         from pipeline import centers as centers_lib
         from pipeline import clusters as clusters_lib
         from pipeline.pages import clusters_page
 
-        path = pathlib.Path(output)
-        clusters_lib.check_output(path)
         settings = centers_lib.embedder_settings(
             centers_folder, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
@@ -420,11 +421,11 @@ def _audit(
     as_json: bool,
 ) -> None:
     """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
-    from pipeline import audit as audit_lib
-
     path = None if result_file is None else pathlib.Path(result_file)
     if path is not None:
-        audit_lib.check_result_file(path)
+        curator_files.check(path, curator_files.JSON)
+    from pipeline import audit as audit_lib
+
     _silence_libraries()
     # Standard error is held back meanwhile.
     console = rich.console.Console(quiet=as_json)
