@@ -15,6 +15,8 @@ from typing import Any
 from etils import epy
 
 from models.privacy.aggregates import aggregate, clipping
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+from models.privacy.numbers import format_exact
 
 if typing.TYPE_CHECKING:
     from models.privacy.params import MechanismParams
@@ -98,3 +100,50 @@ def event(params: MechanismParams) -> Any:
     if not params.uses_sparse_vector:
         return None
     return dp_accounting.ZCDpEvent(rho=0.5 * pure_cost(params) ** 2)
+
+
+def facts(params: MechanismParams) -> Facts:
+    """What a report states of the test (PP Lemma 5).
+
+    Raises:
+        ValueError: The settings leave the test out.
+    """
+    if params.threshold_noise_scale is None:
+        raise ValueError('Expected a threshold_noise_scale, got none. Leave the facts of the test out.')
+    r, s, sigma = params.max_private_tokens, params.batch_size, format_exact(params.threshold_noise_scale)
+    two = '2' if params.change.value > 1 else ''
+    priced = not params.is_ex_post
+    per_run = 4 if two else 2
+    return Facts(
+        stages=(
+            RhoStage(
+                name='Sparse-vector test',
+                rho=r * event(params).rho if priced else None,
+                explanation=(
+                    'Deciding before each token whether a public one will do; paid once per private token.'
+                    if priced
+                    else 'Deciding before each token whether a public one will do. Each run of the test, one '
+                    "per private token and one left open at a batch's end, adds a fixed ε to the loss that "
+                    'the curator holds.'
+                ),
+                formula=f'r · 2·({two or "1"}/(s·σ))²' if priced else f'ε = {per_run}/(s·σ) per run',
+                numbers=(
+                    f'{r} · 2·({two or "1"}/({s}·{sigma}))²' if priced else f'{per_run}/({s}·{sigma}) per run'
+                ),
+            ),
+        ),
+        sensitivities=(
+            Sensitivity(
+                quantity='Distance between the average private and the public prediction (L1)',
+                value=sensitivity(params),
+                formula=f'{two or "1"}/s',
+            ),
+        ),
+        symbols=('σ threshold noise scale',),
+        reproduction=Reproduction(
+            settings=(f'sigma = {params.threshold_noise_scale!r}  # threshold noise scale',),
+            cost='2 * (change / (s * sigma)) ** 2',
+        )
+        if priced
+        else None,
+    )

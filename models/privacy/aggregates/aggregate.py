@@ -17,6 +17,9 @@ from typing import Any, ClassVar
 
 from etils import epy
 
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+from models.privacy.numbers import format_exact
+
 if typing.TYPE_CHECKING:
     from models.privacy.params import MechanismParams
 
@@ -107,6 +110,10 @@ class Aggregate(abc.ABC):
         """The privacy event of sampling one private token; None without a price in advance."""
 
     @abc.abstractmethod
+    def facts(self, params: MechanismParams) -> Facts:
+        """What a report states of it: cost, sensitivity, what has to hold, what it does not say."""
+
+    @abc.abstractmethod
     def token_losses(
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
     ) -> tuple[jax.Array, jax.Array] | None:
@@ -160,6 +167,54 @@ def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float
 def bounded_sensitivity(params: MechanismParams) -> float:
     """c/s, or 2c/s where a unit may replace a context: votes in [−c, c] over the public s (METHOD 1)."""
     return params.change.value * params.clip_bound / params.batch_size
+
+
+def bounded_facts(
+    aggregate: Aggregate,
+    params: MechanismParams,
+    *,
+    explanation: str,
+    quantity: str,
+    enforced: tuple[str, ...],
+    sources: tuple[str, ...] = (),
+) -> Facts:
+    """What an aggregate tells whose components one unit moves by c/s at most (PP Lemma 4).
+
+    Args:
+        aggregate: With a price in advance, in zCDP.
+        params: The mechanism.
+        explanation: What is paid for.
+        quantity: What one unit moves.
+        enforced: What the code sees to.
+        sources: Where it was published.
+    """
+    r, s = params.max_private_tokens, params.batch_size
+    two = '2' if params.change.value > 1 else ''
+    c, tau = format_exact(params.clip_bound), format_exact(params.temperature)
+    return Facts(
+        stages=(
+            RhoStage(
+                name='Private tokens',
+                rho=r * aggregate.event(params).rho,
+                explanation=explanation,
+                formula=f'r · ½·({two}c/(s·τ))²',
+                numbers=f'{r} · ½·({two + "·" if two else ""}{c}/({s}·{tau}))²',
+            ),
+        ),
+        sensitivities=(
+            Sensitivity(quantity=quantity, value=aggregate.sensitivity(params), formula=f'{two}c/s'),
+        ),
+        on_replacement='both sensitivities of decoding double',
+        assumptions_enforced=enforced,
+        sources=sources,
+        reproduction=Reproduction(
+            settings=(
+                f'c = {params.clip_bound!r}  # clip bound',
+                f'tau = {params.temperature!r}  # temperature',
+            ),
+            cost='0.5 * (change * c / (s * tau)) ** 2',
+        ),
+    )
 
 
 def exponential_mechanism_rho(sensitivity: float, temperature: float) -> float:

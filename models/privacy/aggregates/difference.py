@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from etils import epy
 
 from models.privacy.aggregates import aggregate, clipping
+from models.privacy.facts import Facts
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
@@ -73,6 +74,30 @@ class Difference(aggregate.Aggregate):
 
         rho = aggregate.exponential_mechanism_rho(self.sensitivity(params), params.temperature)
         return dp_accounting.ZCDpEvent(rho=rho)
+
+    def facts(self, params: MechanismParams) -> Facts:
+        """What a report states of clipped differences (METHOD 4b)."""
+        vocabulary = (
+            'tokens whose public logit is at least the K-th largest minus 2c/s (Top-k+)'
+            if params.public_top_k is not None
+            else 'tokens within a fixed range below the most likely public one'
+        )
+        return aggregate.bounded_facts(
+            self,
+            params,
+            explanation=(
+                'Sampling at most r private tokens per batch from the public prediction plus the average of '
+                "the private prompts' clipped differences from it."
+            ),
+            quantity='Any component of the aggregate of clipped differences, in nats',
+            enforced=(
+                "Each private prompt's log-probabilities are compared with the public prompt's. The "
+                'differences are clipped before they are averaged, and sums are divided by the public '
+                'expected batch size, whatever a batch holds.',
+                f'Text is made of {vocabulary}, a function of public values alone.',
+            ),
+            sources=('InvisibleInk, arXiv 2507.02974 (clipped differences, Top-k+).',),
+        )
 
     def token_losses(
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from etils import epy
 
 from models.privacy.aggregates import aggregate, clipping
+from models.privacy.facts import Facts
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
@@ -61,6 +62,21 @@ class Mean(aggregate.Aggregate):
 
         rho = aggregate.exponential_mechanism_rho(self.sensitivity(params), params.temperature)
         return dp_accounting.ZCDpEvent(rho=rho)
+
+    def facts(self, params: MechanismParams) -> Facts:
+        """What a report states of the clipped mean (PP equation 1)."""
+        return aggregate.bounded_facts(
+            self,
+            params,
+            explanation=(
+                'Sampling at most r private tokens per batch from the clipped average of its private logits.'
+            ),
+            quantity='Any component of the average private logits, in nats',
+            enforced=(
+                'Logits are clipped before they are averaged, and sums are divided by the public expected '
+                'batch size, whatever a batch holds.',
+            ),
+        )
 
     def token_losses(
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams

@@ -28,6 +28,7 @@ from etils import epy
 
 from models.privacy import ex_post
 from models.privacy.aggregates import aggregate, clipping
+from models.privacy.facts import Facts, RhoStage, StatementWords
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
@@ -100,6 +101,69 @@ class Median(aggregate.Aggregate):
 
     def event(self, params: MechanismParams) -> None:
         """None: what a token costs depends on the records."""
+
+    def facts(self, params: MechanismParams) -> Facts:
+        """What a report states of a loss that is known afterwards only (CL 4.2; METHOD 5)."""
+        places = 'two places' if params.change.value > 1 else 'one place'
+        return Facts(
+            statement='ex-post',
+            statement_words=StatementWords(
+                guarantee=(
+                    'The text of this corpus has no (ε, δ) guarantee. Its privacy loss is data-dependent and '
+                    'ex-post: an ε that depends on the records and on the text that came out, and that '
+                    'bounds how much more or less likely this very text would have been with one {one} '
+                    'added or removed. It became known after the run and is not published: it is computed '
+                    'from the private records. The curator holds it.'
+                ),
+                accounting=(
+                    'Data-dependent ex-post accounting (Clustering improves differentially private '
+                    'inference, Definition 2 and Theorem 2): the loss of a token follows from the medians '
+                    'of its batch and from how far one context could have moved them. The losses of a '
+                    "batch's tokens add up, and the run's loss is that of its largest batch, since batches "
+                    'hold disjoint contexts. The curator computes it after the run; nothing of it is in '
+                    'this report. Noisy counts, where there are any, are priced in advance in '
+                    'zero-concentrated differential privacy (zCDP).'
+                ),
+                limits=(
+                    'It promises nothing in advance: a second run with the same settings, or the same run on '
+                    'other records, may lose more.',
+                    'It is about one {one}, and says nothing of several together.',
+                ),
+            ),
+            stages=(
+                RhoStage(
+                    name='Private tokens',
+                    rho=None,
+                    explanation=(
+                        'Sampling private tokens from the component-wise medians of the clipped private '
+                        'logits of a batch. The cost depends on the records and the text; the curator holds '
+                        'it.'
+                    ),
+                    formula='ε = max(−Σ log α, Σ log β)',
+                    numbers='',
+                ),
+            ),
+            why_no_sensitivity=(
+                'How far one unit moves a median depends on the other records. That is why the loss is known '
+                'afterwards only.'
+            ),
+            on_replacement='losses are computed for that',
+            assumptions_enforced=(
+                'Logits are clipped before their medians are taken; a batch too small to have neighbours on '
+                'both sides of its median counts with the whole clip range, and an empty one predicts what '
+                'the public prompt does.',
+                f'The range of the medians that one change can cause ({places} from the middle) is computed '
+                'exactly, for every private token.',
+            ),
+            assumptions_of_curator=(
+                'The data-dependent loss, of the run, of a batch or of a token, is told to nobody who may '
+                'not see the records.',
+            ),
+            symbols=(
+                'log α and log β the most that one context can have lowered or raised the odds of a token',
+            ),
+            sources=('CL: Clustering improves differentially private inference, sections 4 and 5.',),
+        )
 
     def token_losses(
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
