@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from models.privacy import accounting
+from models.privacy.accounting import RunCost
 from pipeline.config import JobConfig
 
 # Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
@@ -119,17 +120,26 @@ def guarantee_of(config: JobConfig) -> Guarantee:
     return 'ex-post' if config.aggregate == 'median' else 'differential privacy'
 
 
-def rho_by_stage(config: JobConfig) -> dict[str, float]:
-    """What a ledger charges for: the price of each stage in zCDP, for the cap r.
+def run_cost(config: JobConfig) -> RunCost:
+    """What a run costs, stage by stage: for the cap r, whatever the run makes of it.
 
     Raises:
         ValueError: The aggregate has no price in advance.
     """
-    return {
-        'centers': config.centers_rho,
-        'noisy_counts': config.noisy_count_rho,
-        'generation': accounting.generation_rho(config.params()),
-    }
+    return RunCost(
+        stages={
+            'centers': accounting.ZCDpEvent(rho=config.centers_rho),
+            'noisy_counts': accounting.ZCDpEvent(rho=config.noisy_count_rho),
+            'generation': accounting.generation_event(config.params()),
+        }
+    )
+
+
+def rho_by_stage(config: JobConfig) -> dict[str, float]:
+    """The same in zCDP, by name of the stage."""
+    found = run_cost(config).rho_by_stage
+    assert found is not None  # every stage above is in zCDP
+    return found
 
 
 def ask_ledger(config: JobConfig) -> BudgetAnswer:
@@ -153,13 +163,13 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
     ledger = Ledger.open(config.ledger)
     run_id = None if config.run_id is None and config.output is None else config.resolved_run_id
     account = ledger.account(config.dataset)
-    rho, fits = math.fsum(rho_by_stage(config).values()), True
+    cost, fits = run_cost(config), True
     try:
-        ledger.check(config.dataset, run_id=run_id, unit=config.unit, rho=rho)
+        ledger.check(config.dataset, run_id=run_id, unit=config.unit, cost=cost)
     except BudgetExceeded:
         fits = False
     is_charged = run_id is not None and account.run(run_id) is not None
-    left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else rho))
+    left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else account.price(cost)))
     return BudgetAnswer(
         dataset=config.dataset,
         fits=fits,

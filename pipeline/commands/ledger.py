@@ -27,11 +27,12 @@ app = typer.Typer(
     rich_markup_mode='rich',
 )
 
-_COLUMNS = (
-    'kind', 'dataset', 'number', 'run_id', 'state', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
-    'delta', 'rho_budget', 'epsilon_budget', 'rho_by_stage', 'identity', 'key_commitment', 'at',
-    'settled_at', 'details',
+COLUMNS = (
+    'kind', 'dataset', 'number', 'run_id', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
+    'delta', 'rho_budget', 'epsilon_budget', 'rho_by_stage', 'cost', 'identity', 'key_commitment', 'at',
+    'details',
 )  # fmt: skip
+RESTRICTED_COLUMNS = ('state', 'settled_at', 'audience')
 _BAR = 40
 
 LedgerFlag = Annotated[
@@ -48,6 +49,13 @@ EpsilonFlag = Annotated[
     float | None, typer.Option('--epsilon', help='Budget at delta, turned into the rho that it allows.')
 ]
 JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
+RestrictedFlag = Annotated[
+    bool,
+    typer.Option(
+        '--restricted',
+        help="The curator's own view, never for release: times, and which runs ended or were taken up again.",
+    ),
+]
 
 
 @app.command()
@@ -87,19 +95,26 @@ def show(
     dataset: Annotated[
         str | None, typer.Argument(help='Name of the dataset. Default: all.', metavar='[DATASET]')
     ] = None,
+    restricted: RestrictedFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show budget, spent and left, and the runs that were charged."""
     opened = _open(ledger)
+    from pipeline.ledger import released
+
     accounts = opened.accounts() if dataset is None else (opened.account(dataset),)
     if as_json:
-        print(json.dumps({'datasets': [facts_of(account) for account in accounts]}, indent=2))
+        banner = {'audience': released.RESTRICTED} if restricted else {}
+        facts = [released.facts_of(account, restricted=restricted) for account in accounts]
+        print(json.dumps({**banner, 'datasets': facts}, indent=2))
         return
     console = rich.console.Console()
+    if restricted:
+        console.print(f'{released.RESTRICTED}\n', style='red', soft_wrap=True, markup=False)
     if not accounts:
         console.print('No dataset yet: `dp-corpus ledger add` gives one a budget.', markup=False)
     for account in accounts:
-        _print_account(account, console)
+        _print_account(account, console, restricted=restricted)
 
 
 @app.command()
@@ -163,56 +178,47 @@ def export(
     output: Annotated[
         str | None, typer.Option('--output', help='File to write. Default: standard output.', metavar='FILE')
     ] = None,
+    restricted: RestrictedFlag = False,
 ) -> None:
     """Write all datasets, runs and events, for an audit or another program.
 
-    All of it is public: names, settings and costs, no fact about a record.
+    All of it is public: names, settings, costs and days. With --restricted it is the curator's own.
     """
     opened = _open(ledger)
-    accounts, events = opened.accounts(), opened.events()
-    text = to_json(accounts, events) if file_format == 'json' else to_csv(accounts, events)
+    write = to_json if file_format == 'json' else to_csv
+    text = write(opened.accounts(), opened.events(), restricted=restricted)
     if output is None:
         sys.stdout.write(text)
     else:
         pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
 
 
-def facts_of(account: 'Account') -> dict[str, Any]:
-    """A dataset with its runs, as `show --json` and `export` write it."""
-    dataset = account.dataset
-    return {
-        'dataset': dataset.name,
-        'unit': dataset.unit,
-        'created': dataset.created,
-        'delta': dataset.delta,
-        'rho_budget': dataset.rho_budget,
-        'rho_spent': account.rho_spent,
-        'rho_left': account.rho_left,
-        'epsilon_budget': account.epsilon_budget,
-        'epsilon_spent': account.epsilon_spent,
-        'epsilon_left': account.epsilon_left,
-        'runs': [dataclasses.asdict(run) for run in account.runs],
-    }
-
-
-def to_json(accounts: Sequence['Account'], events: Sequence['Event']) -> str:
-    """The whole ledger as one JSON object."""
+def to_json(accounts: Sequence['Account'], events: Sequence['Event'], *, restricted: bool = False) -> str:
+    """The whole ledger as one JSON object; `restricted` for the curator alone."""
+    from pipeline.ledger import released
     from pipeline.ledger.ledger import SCHEMA_VERSION
 
     found = {
         'schema': 'dp-corpus/ledger',
         'schema_version': SCHEMA_VERSION,
-        'datasets': [facts_of(account) for account in accounts],
-        'events': [dataclasses.asdict(event) for event in events],
+        **({'audience': released.RESTRICTED} if restricted else {}),
+        'datasets': [released.facts_of(account, restricted=restricted) for account in accounts],
+        'events': [
+            dataclasses.asdict(event)
+            for event in (events if restricted else released.released_events(events))
+        ],
     }
     return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
 
 
-def to_csv(accounts: Sequence['Account'], events: Sequence['Event']) -> str:
+def to_csv(accounts: Sequence['Account'], events: Sequence['Event'], *, restricted: bool = False) -> str:
     """The whole ledger as one table: a line for each dataset, run and event, by `kind`.
 
     Columns are always the same and in the same order; a value that a line does not have is empty.
+    Those that are restricted to the curator come last, with a column that says so on every line.
     """
+    from pipeline.ledger import released
+
     rows: list[Mapping[str, Any]] = []
     for account in accounts:
         dataset = account.dataset
@@ -224,19 +230,23 @@ def to_csv(accounts: Sequence['Account'], events: Sequence['Event']) -> str:
                 'delta': dataset.delta,
                 'rho_budget': dataset.rho_budget,
                 'epsilon_budget': dataset.epsilon_budget,
-                'at': dataset.created,
+                'at': dataset.created if restricted else released.day(dataset.created),
                 'details': {'unit': dataset.unit},
             }
         )
         for run in account.runs:
             entry = dataclasses.asdict(account.entry(run))
-            rows.append({'kind': 'run', **entry, **dataclasses.asdict(run), 'at': run.reserved_at})
-    rows += [{**dataclasses.asdict(event), 'kind': f'event: {event.kind}'} for event in events]
+            facts = released.facts_of_run(account, run, restricted=restricted)
+            rows.append({'kind': 'run', **entry, **facts, 'at': facts.get('reserved_at', facts['charged'])})
+    shown = events if restricted else released.released_events(events)
+    rows += [{**dataclasses.asdict(event), 'kind': f'event: {event.kind}'} for event in shown]
+    columns = (*COLUMNS, *RESTRICTED_COLUMNS) if restricted else COLUMNS
     text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, extrasaction='ignore', restval='', lineterminator='\n')
+    writer = csv.DictWriter(text, columns, extrasaction='ignore', restval='', lineterminator='\n')
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _cell(row.get(name)) for name in _COLUMNS})
+        marked = {**row, 'audience': released.RESTRICTED}
+        writer.writerow({name: _cell(marked.get(name)) for name in columns})
     return text.getvalue()
 
 
@@ -266,10 +276,11 @@ def print_spent(account: 'Account', console: rich.console.Console) -> None:
     )
 
 
-def _print_account(account: 'Account', console: rich.console.Console) -> None:
+def _print_account(account: 'Account', console: rich.console.Console, *, restricted: bool = False) -> None:
     from rich import box, table, text
 
     from models.privacy import report
+    from pipeline.ledger import released
 
     up, down, exact = report.format_up, report.format_down, report.format_exact
     dataset = account.dataset
@@ -288,14 +299,23 @@ def _print_account(account: 'Account', console: rich.console.Console) -> None:
     console.print(_bar(account), markup=False, highlight=False)
     # Two lines of the table suggest otherwise.
     console.print('ρ adds up and ε does not: the ε that is left is that of one more run.', style='dim')
+    if not account.is_zcdp:
+        console.print(
+            f'Not all costs are in zCDP: ρ is that at the Rényi order α = {dataset.order:.6g}, at which the '
+            'budget is kept.',
+            style='dim',
+            soft_wrap=True,
+        )
     if not account.runs:
         console.print('No run was charged yet.\n')
         return
     runs = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ('Run', 'ρ', 'ρ so far', 'ε so far'):
         runs.add_column(name, justify='left' if name == 'Run' else 'right')
-    runs.add_column('State')
     runs.add_column('Charged')
+    if restricted:
+        runs.add_column('State')
+        runs.add_column('Settled')
     for run in account.runs:
         entry = account.entry(run)
         runs.add_row(
@@ -303,8 +323,11 @@ def _print_account(account: 'Account', console: rich.console.Console) -> None:
             up(run.rho),
             up(entry.rho_after),
             up(entry.epsilon_after),
-            run.state,
-            run.reserved_at[:10],
+            *(
+                (run.reserved_at[:19], run.state, (run.settled_at or '')[:19])
+                if restricted
+                else (released.day(run.reserved_at),)
+            ),
         )
     console.print(runs)
 

@@ -1,18 +1,20 @@
 """The budget of one dataset over all runs on it: what is spent, what is left, what may still start.
 
 Arithmetic alone, without a database: `pipeline.ledger.ledger` keeps what this module decides over.
-The costs of runs on the same records add up in rho (adaptive composition of zCDP; BS Lemma
-2.3), and only their sum is turned into epsilon (METHOD 7). models/privacy/README.md, section 7,
-proves what a budget promises.
+The costs of runs on the same records add up at every Rényi order (adaptive composition; BS Lemma
+2.3), and only their sum is turned into epsilon (METHOD 7). Whether a run fits is decided at one order
+that was fixed before the first of them; for costs in zCDP any order gives the same answer, that of
+their sum of rho. models/privacy/README.md, section 7, proves what a budget promises.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from models.privacy import accounting, report
+from models.privacy.accounting import RunCost
 
 Unit = Literal['example', 'user']
 State = Literal['reserved', 'settled']
@@ -24,18 +26,30 @@ class BudgetExceeded(Exception):
     Attributes:
         dataset: Name of the dataset.
         budget: Its budget, in rho.
-        spent: What its runs were charged so far, in rho.
-        asked: What the run would cost, in rho.
+        spent: What its runs were charged so far, in rho (at `order`).
+        asked: What the run would cost, in rho (at `order`).
+        order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
     """
 
-    def __init__(self, dataset: str, budget: float, spent: float, asked: float, *, delta: float) -> None:
-        self.dataset, self.budget, self.spent, self.asked = dataset, budget, spent, asked
+    def __init__(
+        self,
+        dataset: str,
+        budget: float,
+        spent: float,
+        asked: float,
+        *,
+        delta: float,
+        order: float | None = None,
+    ) -> None:
+        self.dataset, self.budget, self.spent, self.asked, self.order = dataset, budget, spent, asked, order
         left = max(0.0, budget - spent)
+        at = '' if order is None else f' and at the Rényi order α = {report.format_exact(order)}'
         super().__init__(
             f'Expected a run within what is left of the budget of dataset={dataset!r}, got '
-            f'rho={_with_epsilon(asked, delta)}, left={_with_epsilon(left, delta, upwards=False)} of '
-            f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}. The run does not '
-            'start: no token is sampled, and nothing is charged. Ask for less (--epsilon or '
+            f'rho={_with_epsilon(asked, delta, order)}, '
+            f'left={_with_epsilon(left, delta, order, upwards=False)} of '
+            f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}{at}. The run does '
+            'not start: no token is sampled, and nothing is charged. Ask for less (--epsilon or '
             '--max-private-tokens), or let whoever answers for these records raise the budget: '
             f'dp-corpus ledger budget {dataset} --reason WHY.'
         )
@@ -52,6 +66,9 @@ class Dataset:
         delta: delta at which epsilon is stated for the runs together.
         epsilon_budget: The budget as it was given, where it was given so; None otherwise.
         created: UTC, ISO 8601.
+        renyi_order: The order at which costs are held against the budget: that at which the budget
+            converted best when the first run was charged. None before, when no output has been seen yet.
+            It stays when the budget changes: an order chosen after outputs bounds nothing (README, 7).
     """
 
     name: str
@@ -60,6 +77,14 @@ class Dataset:
     delta: float
     epsilon_budget: float | None
     created: str
+    renyi_order: float | None = None
+
+    @property
+    def order(self) -> float:
+        """The fixed order, or the one that the first charge would fix."""
+        if self.renyi_order is not None:
+            return self.renyi_order
+        return accounting.optimal_order(self.rho_budget, self.delta)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +94,7 @@ class Charge:
     Attributes:
         run_id: Public name of the run.
         unit: Its unit of privacy.
-        rho_by_stage: zCDP cost by name of the stage.
+        cost: Its stages and their events.
         identity: Digest of what makes the run, input, config, model and code, under the run's own key:
             to anyone without that it tells nothing.
         key_commitment: Digest that only the run's own key gives.
@@ -77,23 +102,17 @@ class Charge:
 
     run_id: str
     unit: Unit
-    rho_by_stage: Mapping[str, float]
+    cost: RunCost
     identity: str
     key_commitment: str
 
     def __post_init__(self) -> None:
-        costs = self.rho_by_stage.values()
-        if not all(cost >= 0 and math.isfinite(cost) for cost in costs) or not self.rho > 0:
+        curve = self.cost.curve
+        if curve.rho == 0 and not curve.sampled:
             raise ValueError(
-                'Expected finite rho_by_stage >= 0, not all of them 0, got '
-                f'rho_by_stage={dict(self.rho_by_stage)!r}. A run without a price in advance cannot be '
-                'charged to a ledger: leave --dataset out.'
+                f'Expected stages that are not all free, got stages={sorted(self.cost.stages)}. A run '
+                'without a price in advance cannot be charged to a ledger: leave --dataset out.'
             )
-
-    @property
-    def rho(self) -> float:
-        """zCDP cost of the whole run."""
-        return math.fsum(self.rho_by_stage.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,8 +122,9 @@ class Run:
     Attributes:
         number: Its place among the dataset's runs, from 1, in the order of their charging.
         run_id: Public name, unique in the dataset.
-        rho: What was charged: the full cost, whatever the run did with it.
-        rho_by_stage: The same by name of the stage.
+        rho: What was charged: the full cost, whatever the run did with it. For zCDP its ρ; for other
+            costs their Rényi divergence at the dataset's order α, over α.
+        cost: The same as events, by name of the stage.
         state: 'reserved' from before the first token; 'settled' once the corpus is whole.
         identity: See `Charge`.
         key_commitment: See `Charge`.
@@ -118,7 +138,7 @@ class Run:
     number: int
     run_id: str
     rho: float
-    rho_by_stage: Mapping[str, float]
+    cost: RunCost
     state: State
     identity: str
     key_commitment: str
@@ -137,27 +157,35 @@ class Account:
     runs: tuple[Run, ...]
 
     @property
+    def is_zcdp(self) -> bool:
+        """Whether every charge is in zCDP, so that ρ is the sum at every order and not at one."""
+        return all(run.cost.curve.is_zcdp for run in self.runs)
+
+    @property
     def rho_spent(self) -> float:
         """Sum of all charges, settled or not."""
         return math.fsum(run.rho for run in self.runs)
 
     @property
     def rho_left(self) -> float:
-        """What a further run may cost."""
+        """What a further run may cost: in zCDP, or at the dataset's order."""
         return max(0.0, float(Fraction(self.dataset.rho_budget) - self._exactly_spent))
 
     @property
     def epsilon_spent(self) -> float:
         """epsilon of all runs together, at the dataset's delta."""
-        return accounting.epsilon_from_rho(self.rho_spent, self.dataset.delta)
+        return self._epsilon(self.runs, self.dataset.delta)
 
     @property
     def epsilon_budget(self) -> float:
-        """epsilon of the budget at the dataset's delta: as given, or what its rho gives."""
-        given = self.dataset.epsilon_budget
-        if given is not None:
-            return given
-        return accounting.epsilon_from_rho(self.dataset.rho_budget, self.dataset.delta)
+        """epsilon of the budget at the dataset's delta: as given, or what its rho gives.
+
+        Where a charge is not in zCDP the budget bounds one order alone, and converts there: the same,
+        unless the budget was changed after the first charge.
+        """
+        dataset = self.dataset
+        given, order = dataset.epsilon_budget, None if self.is_zcdp else dataset.order
+        return report.epsilon_of_budget(dataset.rho_budget, given, dataset.delta, order)
 
     @property
     def epsilon_left(self) -> float:
@@ -183,19 +211,54 @@ class Account:
 
     def entry(self, run: Run) -> report.LedgerEntry:
         """What the report of a run says of the ledger: of the runs up to this one, none after it."""
-        before = math.fsum(other.rho for other in self.runs if other.number < run.number)
-        after = math.fsum(other.rho for other in self.runs if other.number <= run.number)
-        return report.LedgerEntry(
-            dataset=self.dataset.name,
-            run_number=run.number,
-            rho_before=before,
-            rho=run.rho,
-            rho_after=after,
-            epsilon_after=accounting.epsilon_from_rho(after, run.delta),
-            delta=run.delta,
-            rho_budget=run.rho_budget,
-            epsilon_budget=run.epsilon_budget,
-        )
+        so_far = tuple(other for other in self.runs if other.number <= run.number)
+        before = math.fsum(other.rho for other in so_far if other.number < run.number)
+        after = math.fsum(other.rho for other in so_far)
+        facts: dict[str, Any] = {
+            'dataset': self.dataset.name,
+            'run_number': run.number,
+            'rho_before': before,
+            'rho': run.rho,
+            'rho_after': after,
+            'epsilon_after': self._epsilon(so_far, run.delta),
+            'delta': run.delta,
+            'rho_budget': run.rho_budget,
+            'epsilon_budget': run.epsilon_budget,
+        }
+        if all(other.cost.curve.is_zcdp for other in so_far):
+            return report.LedgerEntry(**facts)
+        return report.MixedLedgerEntry(**facts, order=self.dataset.order)
+
+    def epsilon_up_to(self, run: Run) -> float:
+        """epsilon of all runs up to this one together, at the dataset's present delta."""
+        so_far = [other for other in self.runs if other.number <= run.number]
+        return self._epsilon(so_far, self.dataset.delta)
+
+    def rho_by_stage(self, run: Run) -> dict[str, float]:
+        """What a run was charged by name of the stage: ρ, or the cost at the dataset's order."""
+        order = self.dataset.order
+        return {name: accounting.curve_of(event).rho_at(order) for name, event in run.cost.stages.items()}
+
+    @staticmethod
+    def _epsilon(runs: Sequence[Run], delta: float) -> float:
+        """epsilon of runs together: their curves composed, and the sum converted at its best order."""
+        return accounting.compose(run.cost.curve for run in runs).epsilon(delta)
+
+    def price(self, cost: RunCost) -> float:
+        """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
+
+        Raises:
+            ValueError: Nothing is known of the cost at that order.
+        """
+        order = self.dataset.order
+        rho = cost.curve.rho_at(order)
+        if math.isinf(rho):
+            raise ValueError(
+                f'Expected a cost that holds at the Rényi order α = {order!r}, at which the budget of '
+                f'dataset={self.dataset.name!r} is kept, got largest_order={cost.curve.largest_order!r}. '
+                'Raise omega to that order, or choose settings of less cost at it.'
+            )
+        return rho
 
     def with_charge(self, charge: Charge, *, at: str) -> 'Account':
         """The account once a new run is charged.
@@ -205,23 +268,26 @@ class Account:
             at: Now: UTC, ISO 8601.
 
         Raises:
-            ValueError: The run's unit is not the dataset's.
+            ValueError: The run's unit is not the dataset's, or its cost does not hold at its order.
             BudgetExceeded: It does not fit.
         """
         self.check_unit(charge.unit)
-        if not self.fits(charge.rho):
+        rho = self.price(charge.cost)
+        if not self.fits(rho):
+            is_zcdp = self.is_zcdp and charge.cost.curve.is_zcdp
             raise BudgetExceeded(
                 self.dataset.name,
                 self.dataset.rho_budget,
                 self.rho_spent,
-                charge.rho,
+                rho,
                 delta=self.dataset.delta,
+                order=None if is_zcdp else self.dataset.order,
             )
         run = Run(
             number=len(self.runs) + 1,
             run_id=charge.run_id,
-            rho=charge.rho,
-            rho_by_stage=dict(charge.rho_by_stage),
+            rho=rho,
+            cost=charge.cost,
             state='reserved',
             identity=charge.identity,
             key_commitment=charge.key_commitment,
@@ -231,7 +297,9 @@ class Account:
             reserved_at=at,
             settled_at=None,
         )
-        return dataclasses.replace(self, runs=(*self.runs, run))
+        # The first charge fixes the order: no output has been seen yet that it could follow from.
+        dataset = dataclasses.replace(self.dataset, renyi_order=self.dataset.order)
+        return Account(dataset=dataset, runs=(*self.runs, run))
 
     def check_resumption(self, run: Run, charge: Charge) -> None:
         """Refuses a run that only shares its name with one that was charged.
@@ -252,7 +320,7 @@ class Account:
                 f'Expected what was charged for {name}, got another input, config, model or code. Repeat '
                 'that run exactly to resume it, or choose another --run-id, which is charged anew.'
             )
-        self.check_cost(run, charge.rho)
+        self.check_cost(run, charge.cost)
 
     def check_unit(self, unit: str) -> None:
         """Refuses a unit of privacy other than the dataset's.
@@ -267,13 +335,14 @@ class Account:
                 'dataset with a budget of its own.'
             )
 
-    def check_cost(self, run: Run, rho: float) -> None:
+    def check_cost(self, run: Run, cost: RunCost) -> None:
         """Refuses another cost than the one that a run was charged.
 
         Raises:
             ValueError: See above.
         """
-        if rho != run.rho:
+        rho = cost.curve.rho_at(self.dataset.order)
+        if rho != run.rho or cost.curve != run.cost.curve:
             raise ValueError(
                 f'Expected rho={run.rho!r}, which run_id={run.run_id!r} was charged on '
                 f'dataset={self.dataset.name!r}, got rho={rho!r}. Repeat that run exactly to resume it, or '
@@ -281,6 +350,6 @@ class Account:
             )
 
 
-def _with_epsilon(rho: float, delta: float, *, upwards: bool = True) -> str:
+def _with_epsilon(rho: float, delta: float, order: float | None, *, upwards: bool = True) -> str:
     shown = report.format_up if upwards else report.format_down
-    return f'{shown(rho)} (ε = {shown(accounting.epsilon_from_rho(rho, delta))} by itself)'
+    return f'{shown(rho)} (ε = {shown(report.epsilon_of_budget(rho, None, delta, order))} by itself)'

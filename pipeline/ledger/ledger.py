@@ -1,7 +1,8 @@
 """The ledger: a database that charges every run to its dataset before the first token (METHOD 7).
 
 One ledger serves many datasets and many machines: an SQLite file on a local disk, or a
-PostgreSQL database. It holds public values only: no count of records, no path, no key.
+PostgreSQL database. It holds no count of records, no path, no key. It does hold times, and which
+runs ended and which were taken up again; `pipeline.ledger.released` is what others may read of it.
 
 A charge is one transaction that holds the dataset's lock from reading the sum to writing
 the charge, so that of two runs that want the last of a budget one gets it. What is
@@ -25,11 +26,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from models.privacy import accounting, report
+from models.privacy.accounting import RunCost
+from pipeline.ledger import migrations
 from pipeline.ledger.budget import Account, BudgetExceeded, Charge, Dataset, Run, Unit
 
 __all__ = ['Account', 'BudgetExceeded', 'Dataset', 'Event', 'Ledger', 'Run']
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CONNECT_SECONDS = 10
 LOCK_SECONDS = 60
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
@@ -52,6 +55,7 @@ _DATASETS = sa.Table(
     sa.Column('delta', sa.Double, nullable=False),
     sa.Column('epsilon_budget', sa.Double),
     sa.Column('created', sa.String(32), nullable=False),
+    sa.Column('renyi_order', sa.Double),
 )
 # The number is a key, so that even without the lock no two charges could follow the same sum.
 _RUNS = sa.Table(
@@ -61,7 +65,6 @@ _RUNS = sa.Table(
     sa.Column('number', sa.Integer, primary_key=True, autoincrement=False),
     sa.Column('run_id', sa.String(100), nullable=False),
     sa.Column('rho', sa.Double, nullable=False),
-    sa.Column('rho_by_stage', sa.JSON, nullable=False),
     sa.Column('state', sa.String(10), nullable=False),
     sa.Column('identity', sa.String(128), nullable=False),
     sa.Column('key_commitment', sa.String(128), nullable=False),
@@ -70,6 +73,8 @@ _RUNS = sa.Table(
     sa.Column('delta', sa.Double, nullable=False),
     sa.Column('reserved_at', sa.String(32), nullable=False),
     sa.Column('settled_at', sa.String(32)),
+    # A `RunCost`. Added by a migration, so the database takes NULL; reading refuses it.
+    sa.Column('cost', sa.JSON),
     sa.UniqueConstraint('dataset', 'run_id'),
 )
 _EVENTS = sa.Table(
@@ -133,7 +138,7 @@ class Ledger:
 
     @classmethod
     def open(cls, where: str) -> 'Ledger':
-        """Opens the ledger at a path or URL.
+        """Opens the ledger at a path or URL; one of an older version is migrated, and stays so.
 
         Args:
             where: Path of an SQLite file, or `sqlite:///PATH`, or `postgresql://USER@HOST/DATABASE`.
@@ -152,12 +157,18 @@ class Ledger:
         ledger = cls(_engine(address), shown)
         with ledger._reading() as connection:
             version = _version(connection)
+        if version in migrations.MIGRATIONS:
+            with ledger._writing() as connection:
+                _lock_schema(connection)
+                # Another process may have been first.
+                migrations.migrate(connection, _version(connection), SCHEMA_VERSION)
+                version = _version(connection)
         if version != SCHEMA_VERSION:
             found = 'no tables of a ledger' if version is None else f'version={version}'
             remedy = (
                 '`dp-corpus ledger add` makes them.'
                 if version is None
-                else 'Use the version of dp-corpus that made it.'
+                else 'A newer dp-corpus made or migrated it: use that one.'
             )
             raise ConnectionError(
                 f'Expected a ledger of version={SCHEMA_VERSION} at ledger={shown!r}, got {found}. {remedy}'
@@ -185,8 +196,7 @@ class Ledger:
                 ) from error
         ledger = cls(_engine(address), shown)
         with ledger._writing() as connection:
-            if connection.dialect.name == 'postgresql':
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+            _lock_schema(connection)
             if _version(connection) is not None:
                 raise FileExistsError(
                     f'Expected no ledger yet, got ledger={shown!r}, which is one. Open it, or choose another '
@@ -302,7 +312,7 @@ class Ledger:
         *,
         run_id: str,
         unit: Unit,
-        rho_by_stage: Mapping[str, float],
+        cost: RunCost,
         identity: str,
         key_commitment: str,
     ) -> report.LedgerEntry:
@@ -315,7 +325,7 @@ class Ledger:
             dataset: Name of the dataset.
             run_id: Public name of the run.
             unit: Its unit of privacy.
-            rho_by_stage: zCDP cost by name of the stage.
+            cost: Its stages and their events.
             identity: Digest of input, config, model and code, under the run's key. A plain one would be
                 a function of the records, and the ledger is public.
             key_commitment: Digest that only the run's own key gives.
@@ -331,14 +341,14 @@ class Ledger:
         charge = Charge(
             run_id=run_id,
             unit=unit,
-            rho_by_stage=rho_by_stage,
+            cost=cost,
             identity=identity,
             key_commitment=key_commitment,
         )
         refusal: ValueError | BudgetExceeded
         with self._writing() as connection:
             account = self._account(connection, dataset, lock=True)
-            known = account.run(run_id)
+            known, known_order = account.run(run_id), account.dataset.renyi_order
             try:
                 if known is not None:
                     account.check_resumption(known, charge)
@@ -346,24 +356,30 @@ class Ledger:
                     return account.entry(known)
                 account = account.with_charge(charge, at=_now())
                 run = account.runs[-1]
-                connection.execute(_RUNS.insert().values(dataset=dataset, **dataclasses.asdict(run)))
+                connection.execute(_RUNS.insert().values(dataset=dataset, **_row(run)))
+                if known_order is None:
+                    connection.execute(
+                        _DATASETS.update()
+                        .where(_DATASETS.c.name == dataset)
+                        .values(renyi_order=account.dataset.renyi_order)
+                    )
                 _log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
                 return account.entry(run)
             except (ValueError, BudgetExceeded) as error:
                 # Leaves the block without an error, so that the log keeps the refusal.
                 refusal = error
-            facts = {'rho': charge.rho, 'reason': _reason(refusal)}
+            facts = {'rho': _price(account, cost), 'reason': _reason(refusal)}
             _log(connection, dataset, 'refused', run_id, details=facts)
         raise refusal
 
-    def check(self, dataset: str, *, run_id: str | None, unit: Unit, rho: float) -> report.LedgerEntry:
+    def check(self, dataset: str, *, run_id: str | None, unit: Unit, cost: RunCost) -> report.LedgerEntry:
         """What `reserve` would answer now, as far as it can be known without a key; writes nothing.
 
         Args:
             dataset: Name of the dataset.
             run_id: Public name of the run; None for one that has no name yet.
             unit: Its unit of privacy.
-            rho: Its zCDP cost.
+            cost: Its stages and their events.
 
         Raises:
             ValueError: As `reserve`.
@@ -374,11 +390,9 @@ class Ledger:
         known = None if run_id is None else account.run(run_id)
         if known is not None:
             account.check_unit(unit)
-            account.check_cost(known, rho)
+            account.check_cost(known, cost)
             return account.entry(known)
-        charge = Charge(
-            run_id=run_id or '', unit=unit, rho_by_stage={'all': rho}, identity='', key_commitment=''
-        )
+        charge = Charge(run_id=run_id or '', unit=unit, cost=cost, identity='', key_commitment='')
         after = account.with_charge(charge, at=_now())
         return after.entry(after.runs[-1])
 
@@ -443,6 +457,12 @@ class Ledger:
         ) from None
 
     def _account(self, connection: sa.Connection, name: str, *, lock: bool = False) -> Account:
+        if _version(connection) != SCHEMA_VERSION:
+            # This process opened it before another one migrated it.
+            raise ConnectionError(
+                f'Expected a ledger of version={SCHEMA_VERSION} at ledger={self.where!r}, got another since '
+                'it was opened. Repeat the command with the newest dp-corpus that uses it.'
+            )
         query = sa.select(_DATASETS).where(_DATASETS.c.name == name)
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
@@ -456,7 +476,7 @@ class Ledger:
             .where(_RUNS.c.dataset == name)
             .order_by(_RUNS.c.number)
         )
-        return Account(dataset=Dataset(**row._mapping), runs=tuple(Run(**run._mapping) for run in runs))
+        return Account(dataset=Dataset(**row._mapping), runs=tuple(map(_run, runs)))
 
 
 def check_dataset(
@@ -548,6 +568,29 @@ def _begin_postgresql(connection: sa.Connection) -> None:
     connection.exec_driver_sql(f'SET TRANSACTION ISOLATION LEVEL {level}')
     # So that a cost comes back as the number that was charged.
     connection.exec_driver_sql('SET LOCAL extra_float_digits = 1')
+
+
+def _lock_schema(connection: sa.Connection) -> None:
+    """Alone with the tables themselves until the transaction ends; an SQLite writer is that anyway."""
+    if connection.dialect.name == 'postgresql':
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+
+
+def _row(run: Run) -> dict[str, Any]:
+    values = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+    return values | {'cost': run.cost.to_json_object()}
+
+
+def _run(row: sa.Row[Any]) -> Run:
+    values = dict(row._mapping)
+    return Run(**values | {'cost': RunCost.from_json_object(values['cost'])})
+
+
+def _price(account: Account, cost: RunCost) -> float | None:
+    try:
+        return account.price(cost)
+    except ValueError:
+        return None  # nothing is known of it at the dataset's order
 
 
 def _version(connection: sa.Connection) -> int | None:

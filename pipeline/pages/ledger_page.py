@@ -1,12 +1,13 @@
 """A dataset's budget for people: one self-contained HTML page, cost by run against the budget.
 
-It shows what the ledger holds, all of which is public.
+It shows what others may read of the ledger (`pipeline.ledger.released`), and nothing finer than a day.
 """
 
 import typing
 from collections.abc import Sequence
 
-from models.privacy import accounting, report
+from models.privacy import report
+from pipeline.ledger import released
 from pipeline.ledger.budget import Account
 from pipeline.pages import page
 from pipeline.pages.page import Plot
@@ -25,10 +26,11 @@ def render_html(account: Account, events: Sequence['Event']) -> str:
 
     Args:
         account: The dataset and its runs.
-        events: Its log, oldest first.
+        events: Its log, oldest first, and whole; the page keeps what others may read.
     """
     dataset = account.dataset
-    rows = [(run, account.entry(run)) for run in account.runs]
+    rows = [(run, account.entry(run), released.day(run.reserved_at)) for run in account.runs]
+    shown_events = released.released_events(events)
     return page.render(
         TEMPLATE,
         plots=[rho_plot(account), epsilon_plot(account)] if account.runs else [],
@@ -47,7 +49,7 @@ def render_html(account: Account, events: Sequence['Event']) -> str:
         # Latest first: that is what a reader looks for.
         rows=rows[::-1],
         shown_rows=_MAX_ROWS,
-        events=[(event, _details(event)) for event in reversed(events)],
+        events=[(event, _details(event)) for event in reversed(shown_events)],
     )
 
 
@@ -65,13 +67,10 @@ def rho_plot(account: Account) -> Plot:
 def epsilon_plot(account: Account) -> Plot:
     """epsilon of all runs so far, at the dataset's delta, against the budget."""
     delta = account.dataset.delta
-    values, budgets = (
-        [accounting.epsilon_from_rho(rho, delta) for rho in rhos]
-        for rhos in (
-            [account.entry(run).rho_after for run in account.runs],
-            [run.rho_budget for run in account.runs],
-        )
-    )
+    # At the δ that stands now: an entry has that of its time.
+    values = [account.epsilon_up_to(run) for run in account.runs]
+    order = None if account.is_zcdp else account.dataset.order
+    budgets = [report.epsilon_of_budget(run.rho_budget, None, delta, order) for run in account.runs]
     return Plot(
         title='All runs together, ε',
         caption=(

@@ -1,13 +1,12 @@
 """A run and its ledger: asked before a folder is made, charged before the first step, settled at the end."""
 
 import json
-import math
 import warnings
 from typing import TYPE_CHECKING
 
 from models.privacy import report
 from pipeline.config import JobConfig
-from pipeline.plan import rho_by_stage
+from pipeline.plan import run_cost
 from pipeline.run import identity
 from transforms.durable import read_key
 
@@ -33,7 +32,7 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
         str(config.dataset),
         run_id=config.resolved_run_id,
         unit=config.unit,
-        rho=math.fsum(rho_by_stage(config).values()),
+        cost=run_cost(config),
     )
 
 
@@ -46,7 +45,7 @@ def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
         str(config.dataset),
         run_id=config.resolved_run_id,
         unit=config.unit,
-        rho_by_stage=rho_by_stage(config),
+        cost=run_cost(config),
         identity=digest.hex(),
         key_commitment=key.commitment(config.resolved_run_id),
     )

@@ -35,9 +35,10 @@ from models.privacy.accounting.events import (
     TruncatedZCDpEvent,
     ZCDpEvent,
 )
-from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, curve_of
+from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, compose, curve_of
 from models.privacy.accounting.zcdp import (
     aggregate_rho,
+    generation_event,
     generation_rho,
     rho_per_private_token,
     sparse_vector_pure_cost,
@@ -57,11 +58,13 @@ __all__ = [
     'TruncatedZCDpEvent',
     'ZCDpEvent',
     'aggregate_rho',
+    'compose',
     'curve_of',
     'delta_from_rho',
     'epsilon_at_order',
     'epsilon_closed_form',
     'epsilon_from_rho',
+    'generation_event',
     'generation_rho',
     'optimal_order',
     'rho_from_epsilon',

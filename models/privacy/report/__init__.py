@@ -24,7 +24,7 @@ from models.privacy.report.groups import (
     LabelTotals,
     totals_by_label,
 )
-from models.privacy.report.ledger import BUDGET_SLACK, LedgerEntry
+from models.privacy.report.ledger import BUDGET_SLACK, LedgerEntry, MixedLedgerEntry, epsilon_of_budget
 from models.privacy.report.released import (
     PRIVACY_REPORT_SCHEMA,
     RELEASABLE,
@@ -62,6 +62,8 @@ __all__ = [
     'GroupPlan',
     'LabelTotals',
     'LedgerEntry',
+    'MixedLedgerEntry',
+    'epsilon_of_budget',
     'PlaceLoss',
     'PrivacyReport',
     'RestrictedReport',

@@ -89,8 +89,11 @@ def _decode(expected: Any, value: Any, path: str) -> Any:
         for option in arguments:
             if _matches(option, value):
                 return value
-            if dataclasses.is_dataclass(option) and isinstance(value, dict):
-                return _decode(option, value, path)
+        # Of several classes the one with these keys; else the first, which says what is missing.
+        classes = [option for option in arguments if dataclasses.is_dataclass(option)]
+        if classes and isinstance(value, dict):
+            fitting = [option for option in classes if value.keys() == typing.get_type_hints(option).keys()]
+            return _decode([*fitting, *classes][0], value, path)
     elif _matches(expected, value):
         return value
     raise ValueError(

@@ -47,10 +47,10 @@ class LedgerEntry:
                 f'run_number={self.run_number!r}, rho_before={self.rho_before!r}, rho={self.rho!r}. '
                 'Take the entry from the ledger and do not edit it.'
             )
-        epsilon = accounting.epsilon_from_rho(self.rho_after, self.delta)
+        epsilon = self._epsilon_of_sum()
         if not (
             math.isclose(self.rho_before + self.rho, self.rho_after, rel_tol=1e-9)
-            and math.isclose(epsilon, self.epsilon_after, rel_tol=1e-6)
+            and self._follows(self.epsilon_after, epsilon)
         ):
             raise ValueError(
                 'Expected rho_after to be the sum and epsilon_after to follow from it, got '
@@ -65,6 +65,50 @@ class LedgerEntry:
                 f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
             )
 
+    def _epsilon_of_sum(self) -> float:
+        return accounting.epsilon_from_rho(self.rho_after, self.delta)
+
+    @staticmethod
+    def _follows(stated: float, computed: float) -> bool:
+        return math.isclose(stated, computed, rel_tol=1e-6)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixedLedgerEntry(LedgerEntry):
+    """The same where a run up to this one has a cost that is not in zCDP.
+
+    Each of the costs in ρ is then a Rényi divergence at one order α, divided by α: for a zCDP cost its
+    ρ. They add up and are held against the budget at that order. `epsilon_after` is that of the composed
+    curve at its best order, so it is at most what the sum at `order` converts to.
+
+    Attributes:
+        order: α, fixed when the dataset's first run was charged.
+    """
+
+    order: float
+
+    def _epsilon_of_sum(self) -> float:
+        return accounting.epsilon_at_order(self.order, self.order * self.rho_after, self.delta)
+
+    @staticmethod
+    def _follows(stated: float, computed: float) -> bool:
+        return 0 <= stated <= computed * (1 + 1e-6)
+
+
+def epsilon_of_budget(rho: float, given: float | None, delta: float, order: float | None) -> float:
+    """epsilon that a budget, or a part of one, bounds at delta.
+
+    Args:
+        rho: The budget in zCDP, or at `order`.
+        given: The epsilon that it was given as; None where it was given in rho.
+        delta: The dataset's.
+        order: The one order that it bounds, where costs are not all in zCDP; None otherwise.
+    """
+    if order is None:
+        return accounting.epsilon_from_rho(rho, delta) if given is None else given
+    found = accounting.epsilon_at_order(order, order * rho, delta)
+    return given if given is not None and math.isclose(found, given, rel_tol=1e-6) else found
+
 
 def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
     """What holds of all runs on the dataset up to this one, in words; numbers rounded upwards.
@@ -74,15 +118,25 @@ def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
         one: The unit of privacy, as a noun.
     """
     delta = format_exact(ledger.delta)
-    given = ledger.epsilon_budget
-    if given is None:
-        shown = format_up(accounting.epsilon_from_rho(ledger.rho_budget, ledger.delta))
-    else:
-        shown = format_exact(given)
-    budget = f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+    order = ledger.order if isinstance(ledger, MixedLedgerEntry) else None
+    found = epsilon_of_budget(ledger.rho_budget, ledger.epsilon_budget, ledger.delta, order)
+    shown = format_exact(found) if found == ledger.epsilon_budget else format_up(found)
+    # At one order ρ-zCDP says more than is known.
+    budget = (
+        f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+        if order is None
+        else (f'ε = {shown} at this δ, kept at the Rényi order α = {order:.6g}')
+    )
     figures = (
-        f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence (ε = {format_up(ledger.epsilon_after)}, '
-        f'δ = {delta})-differentially private, under adding or removing any one {one}'
+        (
+            f'(ε = {format_up(ledger.epsilon_after)}, δ = {delta})-differentially private, under adding or '
+            f'removing any one {one}'
+        )
+        if order is not None
+        else (
+            f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence (ε = {format_up(ledger.epsilon_after)}, '
+            f'δ = {delta})-differentially private, under adding or removing any one {one}'
+        )
     )
     if ledger.run_number == 1:
         return (

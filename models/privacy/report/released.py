@@ -16,7 +16,7 @@ from models.privacy import accounting
 from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
 from models.privacy.report import codec, ledger, prediction
 from models.privacy.report.groups import Clusters, CountSource, GroupPlan
-from models.privacy.report.ledger import LedgerEntry
+from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RELEASABLE = 'Anyone may read this report.'
@@ -292,7 +292,7 @@ class PrivacyReport:
     limits: tuple[str, ...]
     plan: tuple[GroupPlan, ...]
     clusters: Clusters | None
-    ledger: LedgerEntry | None
+    ledger: LedgerEntry | MixedLedgerEntry | None
     corpus: CorpusTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]

@@ -16,6 +16,7 @@ import pytest
 
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
+from models.privacy.accounting import RunCost
 from pipeline import main as command_line
 from pipeline.config import EMBEDDERS, PROMPT_PRESETS, JobConfig, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
@@ -315,7 +316,7 @@ def test_the_last_task_settles_the_charge(tmp_path: pathlib.Path) -> None:
     folder = dag_folder(tmp_path, epsilon=1.0)
     ledger = Ledger.create(str(tmp_path / 'ledger.db'))
     ledger.add_dataset('visits', unit='example', delta=1e-6, epsilon=2.0)
-    charge = {'rho_by_stage': {'generation': 0.01}, 'identity': 'i' * 64, 'key_commitment': 'k' * 64}
+    charge = {'cost': RunCost.of_rho({'generation': 0.01}), 'identity': 'i' * 64, 'key_commitment': 'k' * 64}
     ledger.reserve('visits', run_id='dp_corpus-20261120T020000', unit='example', **charge)
     assert ask_airflow(tmp_path, folder, 'dataflow', NIGHT, 'settle')['state'] == 'success'
     (run,) = ledger.account('visits').runs

@@ -12,6 +12,7 @@ import pytest
 import typer.testing
 
 from models.privacy import accounting
+from models.privacy.accounting import RunCost
 from pipeline import main
 from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
@@ -44,7 +45,7 @@ def where(tmp_path: pathlib.Path) -> str:
     )
     for run_id, rho in (('one', 0.25), ('two', 0.5)):
         Ledger.open(where).reserve(
-            'visits', run_id=run_id, unit='example', rho_by_stage={'generation': rho}, identity='i',
+            'visits', run_id=run_id, unit='example', cost=RunCost.of_rho({'generation': rho}), identity='i',
             key_commitment='k',
         )  # fmt: skip
     return where
@@ -70,7 +71,7 @@ def test_add_makes_no_file_for_what_is_no_dataset(tmp_path: pathlib.Path) -> Non
 def test_show_says_what_is_spent_and_left(where: str) -> None:
     text = ledger('show', 'visits', '--ledger', where).output
     assert 'mails' not in text
-    for words in ('Budget', '75 % spent', '1  one', '2  two', 'reserved', '█' * 30 + '░' * 10):
+    for words in ('Budget', '75 % spent', '1  one', '2  two', 'Charged', '█' * 30 + '░' * 10):
         assert words in text, words
     everything = ledger('show', '--ledger', where).output
     assert 'mails' in everything and 'No run was charged yet' in everything
@@ -82,10 +83,8 @@ def test_show_as_json(where: str) -> None:
     assert (mails['dataset'], mails['epsilon_budget'], mails['runs']) == ('mails', 3.0, [])
     assert (visits['rho_spent'], visits['rho_left'], visits['unit']) == (0.75, 0.25, 'example')
     assert visits['epsilon_spent'] == accounting.epsilon_from_rho(0.75, 1e-6)
-    assert [(run['run_id'], run['number'], run['state']) for run in visits['runs']] == [
-        ('one', 1, 'reserved'),
-        ('two', 2, 'reserved'),
-    ]
+    assert [(run['run_id'], run['number']) for run in visits['runs']] == [('one', 1), ('two', 2)]
+    assert [run['rho_by_stage'] for run in visits['runs']] == [{'generation': 0.25}, {'generation': 0.5}]
 
 
 def test_budget_and_settle_write_and_show(where: str) -> None:
@@ -117,7 +116,7 @@ def test_export_holds_every_dataset_run_and_event(where: str, tmp_path: pathlib.
 
     text = ledger('export', '--ledger', where, '--format', 'csv').output
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert tuple(rows[0]) == ledger_commands._COLUMNS
+    assert tuple(rows[0]) == ledger_commands.COLUMNS
     assert [row['kind'] for row in rows] == [
         'dataset', 'dataset', 'run', 'run', *['event: dataset added'] * 2, *['event: reserved'] * 2
     ]  # fmt: skip
@@ -153,7 +152,7 @@ def test_a_plan_prices_what_the_ledger_charges(where: str) -> None:
     assert rho is not None and answer.fits and not answer.is_charged
     assert answer.rho_left == pytest.approx(0.25 - rho, rel=1e-12)
     entry = Ledger.open(where).reserve(
-        'visits', run_id='three', unit='example', rho_by_stage=plan_lib.rho_by_stage(given), identity='i',
+        'visits', run_id='three', unit='example', cost=plan_lib.run_cost(given), identity='i',
         key_commitment='k',
     )  # fmt: skip
     assert entry.rho == rho

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.privacy import accounting, report
+from models.privacy.accounting import RunCost
 from pipeline.ledger.budget import Account, BudgetExceeded, Charge, Dataset
 
 DELTA = 1e-6
@@ -25,7 +26,7 @@ def account(rho_budget: float = 1.0, **changes: typing.Any) -> Account:
 
 def charge(rho: float, run_id: str = 'a', **changes: typing.Any) -> Charge:
     arguments: dict[str, typing.Any] = {
-        'run_id': run_id, 'unit': 'example', 'rho_by_stage': {'generation': rho}, 'identity': 'i',
+        'run_id': run_id, 'unit': 'example', 'cost': RunCost.of_rho({'generation': rho}), 'identity': 'i',
         'key_commitment': 'k',
     }  # fmt: skip
     return Charge(**(arguments | changes))
@@ -99,9 +100,11 @@ def test_the_budget_in_epsilon_is_as_it_was_given() -> None:
 
 def test_a_cost_is_the_exact_sum_of_its_stages() -> None:
     stages = {'a': 0.1, 'b': 0.2, 'c': 0.3}
-    assert charge(0, rho_by_stage=stages).rho == math.fsum(stages.values())
-    with pytest.raises(ValueError, match='not all of them 0'):
-        charge(0, rho_by_stage={})
+    assert charge(0, cost=RunCost.of_rho(stages)).cost.rho == math.fsum(stages.values())
+    with pytest.raises(ValueError, match='not all free'):
+        charge(0, cost=RunCost.of_rho({'a': 0.0}))
+    with pytest.raises(ValueError, match='Expected stages'):
+        charge(0, cost=RunCost.of_rho({}))
 
 
 def test_a_refusal_says_what_is_left_and_whom_to_ask() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from models.privacy import report
+from models.privacy.accounting import RunCost
 from pipeline.ledger import ledger as ledger_lib
 from pipeline.ledger.budget import Account, Charge
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
@@ -33,7 +34,7 @@ def reserve(ledger: Ledger, dataset: str, run_id: str, rho: float, key: str) -> 
         dataset,
         run_id=run_id,
         unit='example',
-        rho_by_stage={'generation': rho},
+        cost=RunCost.of_rho({'generation': rho}),
         identity='i' * 64,
         key_commitment=key,
     )
@@ -44,7 +45,7 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
     charge = Charge(
         run_id=run_id,
         unit='example',
-        rho_by_stage={'generation': rho},
+        cost=RunCost.of_rho({'generation': rho}),
         identity='i' * 64,
         key_commitment=key,
     )
@@ -53,7 +54,7 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
     with ledger._writing() as connection:
         taken = connection.scalar(sa.select(sa.func.max(ledger_lib._RUNS.c.number)))
         run = dataclasses.replace(account.runs[-1], number=(taken or 0) + 1)
-        connection.execute(ledger_lib._RUNS.insert().values(dataset=dataset, **dataclasses.asdict(run)))
+        connection.execute(ledger_lib._RUNS.insert().values(dataset=dataset, **ledger_lib._row(run)))
     return account.entry(account.runs[-1])
 
 

@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from models.privacy import accounting, report
+from models.privacy.accounting import RunCost
 from pipeline.ledger import ledger as ledger_lib
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
 
@@ -38,7 +39,7 @@ def reserve(ledger: Ledger, run_id: str, rho: float, **changes: typing.Any) -> r
     arguments: dict[str, typing.Any] = {
         'dataset': 'visits',
         'unit': 'example',
-        'rho_by_stage': {'noisy_counts': rho / 4, 'generation': rho - rho / 4},
+        'cost': RunCost.of_rho({'noisy_counts': rho / 4, 'generation': rho - rho / 4}),
         'identity': 'i' * 64,
         'key_commitment': KEY,
     }
@@ -72,7 +73,7 @@ def test_charges_add_up_and_are_kept(ledger: Ledger, where: str) -> None:
         ('a', 0.25, 'reserved', None),
         ('b', 0.5, 'reserved', None),
     ]
-    assert account.runs[0].rho_by_stage == {'noisy_counts': 0.0625, 'generation': 0.1875}
+    assert account.rho_by_stage(account.runs[0]) == {'noisy_counts': 0.0625, 'generation': 0.1875}
     assert kinds(ledger) == [('dataset added', None), ('reserved', 'a'), ('reserved', 'b')]
 
 
@@ -119,7 +120,7 @@ def test_the_same_run_again_is_free_and_gives_the_same_entry(ledger: Ledger) -> 
     [
         ({'key_commitment': 'z' * 32}, 'key of the charged run'),
         ({'identity': 'z' * 64}, 'another input, config, model or code'),
-        ({'rho_by_stage': {'generation': 0.125}}, 'got rho=0.125'),
+        ({'cost': RunCost.of_rho({'generation': 0.125})}, 'got rho=0.125'),
         ({'unit': 'user'}, "unit='user'"),
     ],
 )
@@ -153,30 +154,33 @@ def test_an_unknown_dataset_is_refused_with_its_neighbours(ledger: Ledger) -> No
     with pytest.raises(ValueError, match=r"dataset='visit'.*Did you mean visits\?"):
         reserve(ledger, 'a', 0.25, dataset='visit')
     with pytest.raises(ValueError, match="dataset='visit'"):
-        ledger.check('visit', run_id='a', unit='example', rho=0.1)
+        ledger.check('visit', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.1}))
 
 
 @pytest.mark.parametrize('rho', [0.0, -0.1, float('nan'), float('inf')])
 def test_a_charge_is_a_finite_cost(ledger: Ledger, rho: float) -> None:
-    with pytest.raises(ValueError, match='rho_by_stage'):
-        reserve(ledger, 'a', 0.1, rho_by_stage={'generation': rho})
+    with pytest.raises(ValueError, match='rho|free'):
+        reserve(ledger, 'a', 0.1, cost=RunCost.of_rho({'generation': rho}))
     assert ledger.account('visits').runs == ()
 
 
 def test_check_answers_as_reserve_does_and_writes_nothing(ledger: Ledger) -> None:
     before = (ledger.accounts(), ledger.events())
-    foreseen = ledger.check('visits', run_id='a', unit='example', rho=0.25)
+    foreseen = ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.25}))
     assert (ledger.accounts(), ledger.events()) == before
     assert reserve(ledger, 'a', 0.25) == foreseen
     before = (ledger.accounts(), ledger.events())
-    assert ledger.check('visits', run_id='a', unit='example', rho=0.25) == foreseen
-    assert ledger.check('visits', run_id=None, unit='example', rho=0.75).run_number == 2
+    assert ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.25})) == foreseen
+    assert (
+        ledger.check('visits', run_id=None, unit='example', cost=RunCost.of_rho({'all': 0.75})).run_number
+        == 2
+    )
     with pytest.raises(BudgetExceeded):
-        ledger.check('visits', run_id='b', unit='example', rho=0.8)
+        ledger.check('visits', run_id='b', unit='example', cost=RunCost.of_rho({'all': 0.8}))
     with pytest.raises(ValueError, match='charged anew'):
-        ledger.check('visits', run_id='a', unit='example', rho=0.2)
+        ledger.check('visits', run_id='a', unit='example', cost=RunCost.of_rho({'all': 0.2}))
     with pytest.raises(ValueError, match="unit='user'"):
-        ledger.check('visits', run_id='a', unit='user', rho=0.25)
+        ledger.check('visits', run_id='a', unit='user', cost=RunCost.of_rho({'all': 0.25}))
     assert (ledger.accounts(), ledger.events()) == before
 
 

@@ -8,6 +8,7 @@ import typing
 import pytest
 
 from models.privacy import report
+from models.privacy.accounting import RunCost
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import Account, Charge, Dataset
 from pipeline.pages import ledger_page
@@ -25,7 +26,7 @@ def account(count: int, rho: float = 0.1) -> Account:
         charge = Charge(
             run_id=f'run-{index}',
             unit='user',
-            rho_by_stage={'generation': rho},
+            cost=RunCost.of_rho({'generation': rho}),
             identity='i',
             key_commitment='k',
         )
@@ -100,7 +101,7 @@ def test_page_holds_every_run_and_event(count: int) -> None:
     for run in held.runs:
         entry = held.entry(run)
         row = f'{run.number} {run.run_id} 0.1 {report.format_up(entry.rho_after)} '
-        assert row + f'{report.format_up(entry.epsilon_after)} reserved 2026-01-02 00:00' in text
+        assert row + f'{report.format_up(entry.epsilon_after)} 2026-01-02 ' in text
     assert f'Spent, ρ {report.format_up(held.rho_spent)} Left, ρ {report.format_down(held.rho_left)}' in text
     assert 'Budget, ε at δ = 10-6 8 ' in text.replace('−', '-')
     assert page.count('<svg') == (2 if count else 0)

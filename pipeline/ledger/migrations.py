@@ -1,0 +1,63 @@
+"""From one version of the ledger's tables to the next, in one transaction.
+
+A migration is written against its own versions of the tables, in SQL, and never changes once a
+release has it: `tests/pipeline/ledger/migrations_test.py` runs it on ledgers that its version wrote.
+"""
+
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+
+from models.privacy import accounting
+from models.privacy.accounting import RunCost
+
+
+def migrate(connection: sa.Connection, version: int | None, target: int) -> None:
+    """Brings the tables from a version to the target; does nothing where they are there.
+
+    Args:
+        connection: A transaction that is alone with the tables.
+        version: What they are now.
+        target: What they shall be.
+    """
+    while version is not None and version < target:
+        MIGRATIONS[version](connection)
+        version += 1
+        connection.execute(sa.text('UPDATE ledger_schema SET version = :version'), {'version': version})
+
+
+def _events(connection: sa.Connection) -> None:
+    """1 -> 2: a run's cost is events, and no longer ρ by stage alone; the dataset's order is fixed.
+
+    Every cost of version 1 was zCDP. The column of ρ by stage goes: a program of version 1 that
+    opened the ledger before can then charge nothing more.
+    """
+    double = sa.Double().compile(connection.dialect)
+    connection.execute(sa.text(f'ALTER TABLE ledger_datasets ADD COLUMN renyi_order {double}'))
+    connection.execute(sa.text('ALTER TABLE ledger_runs ADD COLUMN cost JSON'))
+    runs = sa.table(
+        'ledger_runs',
+        sa.column('dataset'),
+        sa.column('number'),
+        sa.column('rho_by_stage', sa.JSON),
+        sa.column('cost', sa.JSON),
+    )
+    for row in connection.execute(sa.select(runs.c.dataset, runs.c.number, runs.c.rho_by_stage)).all():
+        cost = RunCost.of_rho(row.rho_by_stage).to_json_object()
+        connection.execute(
+            runs.update().where(runs.c.dataset == row.dataset, runs.c.number == row.number).values(cost=cost)
+        )
+    datasets = sa.table(
+        'ledger_datasets',
+        *map(sa.column, ('name', 'rho_budget', 'delta', 'renyi_order')),
+    )
+    charged = sa.select(runs.c.dataset).distinct()
+    for row in connection.execute(sa.select(datasets).where(datasets.c.name.in_(charged))).all():
+        # Any order would do: costs in zCDP alone are bounded at each of them.
+        order = accounting.optimal_order(row.rho_budget, row.delta)
+        connection.execute(datasets.update().where(datasets.c.name == row.name).values(renyi_order=order))
+    connection.execute(sa.text('ALTER TABLE ledger_runs DROP COLUMN rho_by_stage'))
+
+
+# By the version that each begins with.
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _events}
