@@ -23,6 +23,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import scipy.optimize  # noqa: F401 - conversions import it on their first call, which may hold a lock here
 import sqlalchemy as sa
 
 from models.privacy import accounting, report
@@ -346,6 +347,8 @@ class Ledger:
             key_commitment=key_commitment,
         )
         refusal: ValueError | BudgetExceeded
+        # Imports what the price of this kind of cost needs, before the lock is held.
+        cost.curve.rho_at(2.0)
         with self._writing() as connection:
             account = self._account(connection, dataset, lock=True)
             known, known_order = account.run(run_id), account.dataset.renyi_order
