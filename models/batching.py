@@ -1,6 +1,6 @@
 """Where a record goes: its group, batch and slot, from keyed hashes alone (METHOD 1 to 3).
 
-A place depends on the record (or on the records of one unit) and on the public plan:
+A place depends on the record (or on the records of one unit) and on the batch plan:
 never on a position, a file, an order, or another unit's records. That is Assumption 1
 of PP, on which the batches' parallel composition rests. A group is a label, or a label
 and a cluster, which is a function of the record's text and of released values.
@@ -93,13 +93,14 @@ class Clustering:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """The plan of batches: public, or paid for by `contexts_rho` (METHOD 2).
+    """The batch plan: public, or paid for by `contexts_rho` (METHOD 2).
 
     Attributes:
         labels: The declared labels in their declared order; a single None when the run
-            declares none. A label is one group, or with clusters one for each centre
-            that it keeps.
-        batches_per_group: Batches of each group, at least 1, in the order of `group_names`.
+            declares no labels. A label is one group or, with clusters, one group for each
+            centre that it keeps.
+        batches_per_group: The number of batches of each group, at least 1, in the order of
+            `group_names`.
         noisy_counts: The released noisy count of contexts of each group; None when
             the numbers of batches come from the config.
         contexts_rho: zCDP cost of `noisy_counts`; 0 without them.
@@ -136,7 +137,7 @@ class BatchPlan:
             raise ValueError(
                 f'Expected one noisy count for each of {groups} groups, got '
                 f'noisy_counts={self.noisy_counts!r}, labels={self.labels!r}. '
-                'Draw the plan again for these labels in a fresh work directory.'
+                'Draw the batch plan again for these labels in a fresh work directory.'
             )
         if not math.isfinite(self.contexts_rho) or (self.contexts_rho > 0) != (self.noisy_counts is not None):
             raise ValueError(
@@ -173,27 +174,27 @@ class BatchPlan:
 
         Args:
             label: The record's label.
-            cluster: The record's cluster; without clusters in the plan it plays no part.
+            cluster: The record's cluster; it plays no part where the batch plan has no clusters.
 
         Raises:
-            RuntimeError: The plan has clusters, and this is none that the label keeps.
+            RuntimeError: The batch plan has clusters, and the label keeps another or no such cluster.
         """
         group = self.groups.get((label, None if self.clustering is None else cluster))
         if group is None and label in self.labels:
             raise RuntimeError(
                 'Expected every record in a cluster that its label keeps, got one in another or in none. '
-                'Choose clusters among the kept centres of the clustering in this plan.'
+                'Choose clusters among the kept centres of the clustering in this batch plan.'
             )
         return group
 
     def batch_ids(self) -> Iterator[BatchId]:
-        """Every planned batch, by group and then by index."""
+        """The name of every planned batch, by group and then by index."""
         for group, batches in enumerate(self.batches_per_group):
             for index in range(batches):
                 yield BatchId(group=group, index=index)
 
     def to_json(self) -> str:
-        """The plan as JSON: the same text for the same plan."""
+        """The batch plan as JSON: the same text for the same plan."""
         return _to_json(self)
 
     @classmethod
@@ -201,7 +202,7 @@ class BatchPlan:
         """Reads what `to_json` wrote.
 
         Raises:
-            ValueError: The text is not the JSON of a plan.
+            ValueError: The text is not the JSON of a batch plan.
         """
         plain = _fields_of(cls, json.loads(text), 'plan.json')
         if plain['clustering'] is not None:
@@ -232,7 +233,7 @@ def check_labels(labels: Sequence[str | None]) -> None:
     """Refuses labels that do not name groups.
 
     Raises:
-        ValueError: There is none, one occurs twice, or None stands beside others.
+        ValueError: There is no label, one label occurs twice, or None stands beside others.
     """
     if not labels or len(set(labels)) != len(labels) or (None in labels and len(labels) > 1):
         raise ValueError(
@@ -264,7 +265,7 @@ def batch_of(digest: bytes, group: int, plan: BatchPlan) -> BatchId:
 
 
 def slot_of(digest: bytes, batches: int, slots: int) -> int:
-    """The slot within its batch of a record under k > 1: the next digit, base `slots`, after the batch's."""
+    """A record's slot in its batch under k > 1: the digit after the batch's, in base `slots`."""
     return int.from_bytes(digest, 'little') // batches % slots
 
 
@@ -282,11 +283,11 @@ def keep_smallest(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
 
     Merging is associative: `keep_smallest(keep_smallest(a) + b) == keep_smallest(a + b)`,
     so a runner may combine a unit's records in any order. The label that wins is only
-    known at the end (`unit_context`), hence k for each.
+    known at the end (`unit_context`), hence k candidates for each.
 
     Args:
         candidates: Candidates of one unit, in any order.
-        k: Most candidates of one label to keep.
+        k: The largest number of candidates of one label to keep.
 
     Returns:
         At most k candidates of each label, sorted by hash and text.
@@ -308,7 +309,7 @@ def unit_context(candidates: Iterable[Candidate], k: int) -> UnitContext:
 
     Args:
         candidates: At least one candidate of the unit.
-        k: Most records of one context.
+        k: The largest number of records of one context.
     """
     kept = keep_smallest(candidates, k)
     _, _, label, cluster = kept[0]
@@ -323,12 +324,12 @@ def contexts_of(
     Args:
         key: The run's secret.
         batch_id: The planned batch.
-        rows: Under the `user` unit, one row of texts for each unit; else one row for
+        rows: One row of texts for each unit under the `user` unit; else one row for
             each record.
-        plan: The plan of batches.
+        plan: The batch plan.
         unit: The unit of privacy.
         slots: Slots of a batch under k > 1 without unit ids: the expected batch size s.
-        k: Most records of one context.
+        k: The largest number of records of one context.
     """
     ordered = sorted(rows)
     if unit == 'example' and k > 1:
@@ -357,6 +358,6 @@ def slot_hash(key: RunKey, batch_id: BatchId, slot: int) -> bytes:
 def form_batch(
     key: RunKey, batch_id: BatchId, rows: Iterable[Row], plan: BatchPlan, *, unit: Unit, slots: int, k: int
 ) -> Batch:
-    """One planned batch; with no rows, an empty one. See `contexts_of` for the arguments."""
+    """One planned batch; without rows, an empty batch. See `contexts_of` for the arguments."""
     contexts = contexts_of(key, batch_id, rows, plan, unit=unit, slots=slots, k=k)
     return Batch(batch_id=batch_id, label=plan.group_names[batch_id.group][0], contexts=contexts)

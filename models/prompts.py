@@ -37,12 +37,12 @@ class PromptTemplate:
         private: The private prompt; holds `{examples}` once.
         public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`
             and `{schema}` only.
-        example: One text of the context within `{examples}`; holds `{text}` once.
+        example: The form of one text of the context within `{examples}`; holds `{text}` once.
         separator: What stands between two examples; may hold what the public prompt may.
         response_prefix: Public text that the answer starts with: the prompts end with
             it and every synthetic example begins with it.
-        stop: Markers that end an example, one token each in the model's vocabulary;
-            end of sequence and end of turn always do.
+        stop: Markers that end an example, one token each in the model's vocabulary; the
+            end of sequence and the end of turn always end one.
     """
 
     private: str
@@ -129,7 +129,7 @@ PRESETS = {
 
 
 def read_template(name: str) -> PromptTemplate:
-    """A preset by name, or the template of a TOML file by path.
+    """The template of a preset, by its name, or of a TOML file, by its path.
 
     The file's keys are the attributes of `PromptTemplate`.
 
@@ -233,7 +233,7 @@ class PromptWriter:
         """Token ids of the public prompt of a label, int32.
 
         Raises:
-            ValueError: It does not fit into `max_prompt_tokens`.
+            ValueError: The prompt does not fit into `max_prompt_tokens`.
         """
         parts = self._fill(self._shown(self.template.public, label), label)
         parts[-1] += self.template.response_prefix
@@ -326,12 +326,12 @@ class PromptWriter:
 
     @functools.cached_property
     def stop_tokens(self) -> frozenset[int]:
-        """Ids that end an example: end of sequence, end of turn, and the template's markers."""
+        """Ids of the tokens that end an example: end of sequence, end of turn, the template's markers."""
         markers = {self.tokenizer.single_token_id(marker) for marker in self.template.stop}
         return self.tokenizer.stop_tokens | markers
 
     def released_tokens(self, vocab_size: int) -> np.ndarray:
-        """`[vocab_size]` bool: ids that may be sampled; a model's ids past the tokenizer's may not."""
+        """`[vocab_size]` bool: token ids that may be sampled; a model's ids past the tokenizer's may not."""
         mask = np.zeros(vocab_size, bool)
         known = self.tokenizer.released_token_mask()[:vocab_size]
         mask[: len(known)] = known
@@ -339,6 +339,6 @@ class PromptWriter:
         return mask
 
     def texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        """Decodes examples to text, the response prefix before each, outer white space removed."""
+        """The texts of examples, with the response prefix before each and no white space around it."""
         decoded = self.tokenizer.decode_batch([list(ids) for ids in token_ids])
         return [(self.template.response_prefix + text).strip() for text in decoded]

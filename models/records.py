@@ -16,11 +16,11 @@ class Record:
         text: The sensitive text, valid UTF-8, not blank.
         label: One of the declared labels; None where the run declares none.
         unit: The unit id (of the user, say); None under the `example` unit.
-        record_id: The row's own id, which spreads duplicated texts; None without one.
-        embedding: Its text's embedding, little-endian float32, from the embedding step to
-            the choice of its cluster; None before and after.
-        cluster: Index of a centre: the nearest of all, then the nearest kept one of its
-            label (METHOD 3); None in a run without clusters.
+        record_id: The row's own id, which spreads duplicated texts; None where rows have none.
+        embedding: The text's embedding, little-endian float32, from the embedding step to
+            the choice of the record's cluster; None before and after.
+        cluster: Index of the nearest of all centres, and later of the nearest centre that
+            the label keeps (METHOD 3); None in a run without clusters.
     """
 
     text: str = dataclasses.field(repr=False)
@@ -37,7 +37,8 @@ class Context:
 
     Attributes:
         context_hash: Keyed hash that orders the contexts of a batch: 16 bytes.
-        texts: The texts of its records, in the order of their keyed hashes, at most k.
+        texts: The texts of the context's records, at most k, in the order of the records'
+            keyed hashes.
     """
 
     context_hash: bytes = dataclasses.field(repr=False)
@@ -49,7 +50,7 @@ class BatchId:
     """The public name of a planned batch.
 
     Attributes:
-        group: Index of the batch's group in the plan.
+        group: Index of the batch's group in the batch plan.
         index: Index of the batch within its group.
     """
 
@@ -65,9 +66,9 @@ class Batch:
     """The contexts that vote on one token stream, sorted by their keyed hash.
 
     Attributes:
-        batch_id: The planned batch.
-        label: The declared label of its group, or None.
-        contexts: Its contexts; empty for a planned batch that no record hashed to.
+        batch_id: The batch's name.
+        label: The declared label of the batch's group, or None.
+        contexts: The contexts; none for a planned batch that no record hashed to.
     """
 
     batch_id: BatchId
@@ -82,12 +83,12 @@ class SyntheticExample:
     Attributes:
         text: The decoded text.
         label: The declared label of the batch's group, or None.
-        batch_id: `str` of the planned batch.
-        index_in_batch: Its place in the batch's token stream, from 0.
-        private_tokens: Tokens that were sampled from the private aggregate.
-        public_tokens: Tokens that were sampled from the public prompt's logits.
-        truncated: Whether it ended without a stop token: at its length cap, or because
-            the batch had used up its tokens.
+        batch_id: The name of the batch, as text.
+        index_in_batch: The example's place in the batch's token stream, from 0.
+        private_tokens: How many tokens were sampled from the private aggregate.
+        public_tokens: How many tokens were sampled from the public prompt's logits.
+        truncated: Whether the example ended without a stop token: at its length cap, or
+            because the batch had used up its tokens.
     """
 
     text: str

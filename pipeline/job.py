@@ -43,7 +43,7 @@ def build(
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
     centers = Centers.read(config.centers_path) if config.clusters is not None else None
     grouped, plan = _plan_batches(records, config, params, centers)
-    # batches: Batch, one for every planned one
+    # batches: Batch, one for every planned batch
     batches = grouped | 'Assign' >> AssignBatches(
         plan,
         work_dir,

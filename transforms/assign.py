@@ -1,4 +1,4 @@
-"""Records -> the plan of batches -> one batch for every planned one (METHOD 1 to 3).
+"""Records -> the batch plan -> one batch for every planned batch (METHOD 1 to 3).
 
 What crosses a shuffle is kept small: keyed hashes and texts that are cut to what a
 prompt can use, never whole records, and nothing pickled. Packing the rows of a batch
@@ -34,13 +34,13 @@ class CountContexts(beam.PTransform):
     """Records -> one list of the true counts of each cell, in the order of `labels`.
 
     Counts contexts: records under the `example` unit, units under the `user` unit, each
-    in the cell of the group that its context joins: its label, or with clusters its
-    (label, cluster). One unit counts in one cell, by 1 (k > 1 records of the `example`
-    unit are counted one by one). Private: only `DrawPlan` and `DrawClustering` may read
-    the result.
+    in the cell of the group that its context joins: the cell of its label or, with
+    clusters, of its (label, cluster). One unit counts in one cell, by 1 (under the
+    `example` unit with k > 1, records are counted one by one). Private: only `DrawPlan`
+    and `DrawClustering` may read the result.
 
     Attributes:
-        labels: The declared labels, or a single None. Records of others are not counted.
+        labels: The declared labels, or a single None. Records of other labels are not counted.
         work_dir: The curator's folder, where workers read the run key.
         unit: The unit of privacy.
         centers: Number K of centres: counts each label's clusters 0 to K-1, one label
@@ -117,7 +117,7 @@ class DrawPlan(beam.PTransform):
     The noise is drawn once in the life of a work directory: see `draw_plan`.
 
     Attributes:
-        plan_path: Where the plan is kept, `plan.json` in the work directory, on any
+        plan_path: Where the batch plan is kept, `plan.json` in the work directory, on any
             filesystem that Beam knows.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
@@ -162,19 +162,19 @@ def draw_plan(
     contexts_per_batch: int,
     clustering: Clustering | None = None,
 ) -> BatchPlan:
-    """Reads the plan at `path`, or draws the noise and writes the plan there first: see `draw_once`.
+    """Reads the batch plan at `path`, or draws the noise and writes it there first: see `draw_once`.
 
     Args:
-        true_counts: True counts of contexts in the order of `labels`, or with a clustering
-            of every centre of each label; private.
-        path: The plan's file.
+        true_counts: True counts of contexts, one for each label in the order of `labels`, or
+            with a clustering one for each centre of each label; private.
+        path: The batch plan's file.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
         clustering: The centres that each label keeps; None without clusters.
 
     Raises:
-        ValueError: The plan at `path` is of other labels, another cost or another
+        ValueError: The batch plan at `path` is of other labels, another cost or another
             clustering, or the counts are of other cells.
     """
 
@@ -192,7 +192,7 @@ def draw_plan(
     plan = BatchPlan.from_json(draw_once(path, draw))
     if plan.labels != labels or plan.contexts_rho != rho or plan.clustering != clustering:
         raise ValueError(
-            f'Expected the plan of this run, got path={path!r} with labels={plan.labels!r}, '
+            f'Expected the batch plan of this run, got path={path!r} with labels={plan.labels!r}, '
             f'contexts_rho={plan.contexts_rho!r}, not labels={labels!r}, rho={rho!r}; '
             f'same_clustering={plan.clustering == clustering}. '
             'Resume with the settings that the run began with, or start a new run in a fresh work directory.'
@@ -203,7 +203,7 @@ def draw_plan(
 def _counts_of_groups(
     true_counts: Sequence[int], labels: Sequence[str | None], clustering: Clustering | None
 ) -> list[int]:
-    """The counts of the plan's groups: those of kept centres, where there is a clustering."""
+    """The counts of the batch plan's groups: of kept centres, where there is a clustering."""
     centers = 1 if clustering is None else clustering.centers
     if len(true_counts) != len(labels) * centers:
         raise ValueError(
@@ -220,7 +220,7 @@ def _counts_of_groups(
 
 
 def read_plan(path: str) -> BatchPlan:
-    """The plan of batches that a run wrote down."""
+    """The batch plan that a run wrote down."""
     return BatchPlan.from_json(read_file(path).decode())
 
 
@@ -229,16 +229,17 @@ def read_plan(path: str) -> BatchPlan:
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class AssignBatches(beam.PTransform):
-    """Records -> one `Batch` for every planned one, an empty one too.
+    """Records -> one `Batch` for every planned batch, be it empty.
 
-    A batch's content is a function of the run key, the plan and its own records, whatever
-    the order and the sharding of the input. A record whose label the plan does not have
-    belongs to no batch. Where the plan has clusters, the records come with theirs.
+    A batch's content is a function of the run key, the batch plan and its own records,
+    whatever the order and the sharding of the input. A record whose label the batch plan
+    does not have belongs to no batch. Where the batch plan has clusters, each record comes
+    with its cluster.
 
     Attributes:
-        plan: The plan itself, or the single element of `DrawPlan`.
+        plan: The batch plan itself, or the single element of `DrawPlan`.
         work_dir: The curator's folder, where workers read the run key.
-        batch_size: Expected batch size s, which is the number of slots under k > 1.
+        batch_size: Expected batch size s; also the number of slots of a batch under k > 1.
         unit: The unit of privacy.
         examples_per_context: At most k records share one context.
         text_limit: Characters of a text that any prompt could use: texts are cut to it
@@ -289,7 +290,7 @@ class AssignBatches(beam.PTransform):
 
 
 def _no_rows(plan: BatchPlan) -> Iterator[_Rows]:
-    """No rows for every planned batch, so that each one emits."""
+    """No rows for every planned batch, so that each batch emits."""
     for batch_id in plan.batch_ids():
         yield (batch_id.group, batch_id.index), []
 

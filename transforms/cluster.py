@@ -45,13 +45,13 @@ def embed_records(
     centers: Centers,
     text_limit: int | None,
 ) -> list[Record]:
-    """Records with their embeddings, each in the cluster of the nearest of all centres.
+    """The records with their embeddings, each in the cluster of the nearest of all centres.
 
     Args:
         records: Any records.
         embed: Texts to `[n, d]` float32, each row a function of its own text.
         centers: The public centres.
-        text_limit: Characters of a text that count: a public number. None for all.
+        text_limit: How many characters of a text count: a public number. None for all.
     """
     vectors = np.ascontiguousarray(embed([record.text[:text_limit] for record in records]), _EMBEDDING)
     clusters = centers.nearest(vectors)
@@ -64,10 +64,10 @@ def embed_records(
 def recluster(
     records: Sequence[Record], centers: Centers, labels: Sequence[str | None], clustering: Clustering
 ) -> list[Record]:
-    """Records in the cluster of the nearest centre that their label keeps, without embeddings.
+    """The records, each in the cluster of the nearest centre that its label keeps, without embeddings.
 
     Args:
-        records: Embedded records. One of an undeclared label gets no cluster, as it
+        records: Embedded records. A record of an undeclared label gets no cluster, as it
             joins no group.
         centers: The public centres that they were embedded for.
         labels: The declared labels, or a single None.
@@ -97,7 +97,7 @@ def draw_clustering(
     """Reads the clustering at `path`, or draws the noise and writes it there first: see `durable.draw_once`.
 
     Args:
-        true_counts: True counts of contexts of every centre, one label after another; private.
+        true_counts: True counts of contexts, one for each centre, one label after another; private.
         path: The clustering's file.
         labels: The declared labels, or a single None.
         centers: Number K of centres.
@@ -146,14 +146,14 @@ class ClusterRecords(beam.PTransform):
     """Records -> (records in kept clusters, the single `Clustering`), two PCollections.
 
     Attributes:
-        settings: The centres and what embeds.
+        settings: The centres and the embedder.
         labels: The declared labels, or a single None.
-        work_dir: The curator's folder, with the run key, and for the details of errors.
+        work_dir: The curator's folder, which holds the run key and takes the details of errors.
         clustering_path: Where the clustering is kept, `clustering.json` in the work directory.
         kept: Number k' of centres that each label keeps.
-        rho: zCDP cost of the counts per centre: the first of `counts.split_rho`.
+        rho: zCDP cost of the counts per centre: the first share of `counts.split_rho`.
         unit: The unit of privacy.
-        text_limit: Characters of a text that are embedded: a public number. None for all.
+        text_limit: How many characters of a text are embedded: a public number. None for all.
     """
 
     settings: ClusterSettings
@@ -186,9 +186,9 @@ class EmbedRecords(beam.PTransform):
     """Records -> records with embeddings, each in the cluster of the nearest of all centres.
 
     Attributes:
-        settings: The centres and what embeds; a worker process loads them once.
+        settings: The centres and the embedder; a worker process loads them once.
         work_dir: The curator's folder, for the details of errors.
-        text_limit: Characters of a text that are embedded: a public number. None for all.
+        text_limit: How many characters of a text are embedded: a public number. None for all.
     """
 
     settings: ClusterSettings

@@ -28,14 +28,14 @@ _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is of this machine's own files."""
+    """Whether a path names a file of this machine."""
     return FileSystems.get_scheme(path) is None
 
 
 def write_file(path: str, data: bytes) -> None:
     """Writes a file whole or not at all; one that is there already stays as it is.
 
-    Of several writers at once exactly one wins, and no reader ever sees another's bytes.
+    Of several writers at once exactly one wins, and no reader ever sees the bytes of the others.
     On local filesystems by a hard link, on Google Cloud Storage by its precondition; on
     others by a rename, where two writers within the same instant may both believe to have won.
 
@@ -79,9 +79,9 @@ def _write_local(path: str, temporary: str, data: bytes) -> None:
 
 
 def _link(temporary: str, path: str) -> None:
-    """A link appears at once, and never over a file that is there.
+    """Gives a file its name: a link appears at once, and never over a file that is there.
 
-    Whoever wrote that drew the same noise, or is the one whose draw counts.
+    Whoever wrote that file drew the same noise, or made the draw that counts.
     """
     try:
         os.link(temporary, path)
@@ -130,7 +130,7 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
     Args:
         path: The folder.
-        private: For its owner alone, where the filesystem is local.
+        private: Whether it is for its owner alone, where the filesystem is local.
     """
     if is_local(path):
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
@@ -232,9 +232,9 @@ def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str
 
     Args:
         work: Computes with private data.
-        expected: What should have come of it, for the error.
+        expected: What should have come of the work, for the error.
         work_dir: The curator's folder.
-        name: Begins the name of the file.
+        name: What the name of the file begins with.
 
     Raises:
         RuntimeError: `work` raised; without cause or context.

@@ -100,7 +100,7 @@ class MechanismParams:
             f'aggregate among {", ".join(AGGREGATES)}',
             'aggregate',
             self.aggregate,
-            'See METHOD 4 to 5.',
+            'Give one of these.',
         )
         largest = self.strategy.largest_clip_over_temperature
         _expect(self.clip_bound / self.temperature <= largest,
@@ -122,7 +122,11 @@ class MechanismParams:
             _expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
                     'Leave it out for the whole vocabulary.')  # fmt: skip
         _expect(
-            self.unit in ('example', 'user'), "unit 'example' or 'user'", 'unit', self.unit, 'See METHOD 1.'
+            self.unit in ('example', 'user'),
+            "unit 'example' or 'user'",
+            'unit',
+            self.unit,
+            "'example' hides one record, 'user' all records of one unit id.",
         )
 
     @property

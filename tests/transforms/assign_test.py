@@ -382,7 +382,7 @@ def test_a_plan_of_another_run_is_refused(tmp_path: pathlib.Path, changed: dict)
     arguments = {'labels': LABELS, 'rho': 0.5, 'contexts_per_batch': 10}
     path = str(tmp_path / 'plan.json')
     assign.draw_plan([5, 5], path, **arguments)
-    with pytest.raises(ValueError, match='the plan of this run'):
+    with pytest.raises(ValueError, match='the batch plan of this run'):
         assign.draw_plan([5, 5], path, **arguments | changed)
 
 
@@ -399,7 +399,7 @@ def test_a_plan_of_clusters_takes_the_counts_of_kept_centres(tmp_path: pathlib.P
     assert plan == assign.read_plan(path)
     other = dataclasses.replace(clustering, kept=((0, 1), (1, 2)))
     for wrong in (None, other):
-        with pytest.raises(ValueError, match='the plan of this run'):
+        with pytest.raises(ValueError, match='the batch plan of this run'):
             assign.draw_plan(cells, path, **arguments, clustering=wrong)
 
 
