@@ -165,8 +165,10 @@ def check_micro_batches_equal_the_whole(case: DecoderCase) -> None:
     rows = prompts(whole_decoder.vocab_size, largest, seed=4)
     (whole,) = decoded(whole_decoder, rows, [example])
     for size in sorted(set(case.micro_batch_sizes) - {largest}):
-        (parts,) = decoded(case.decoder(size), rows, [example])
-        np.testing.assert_allclose(parts[:, :largest], whole, rtol=0, atol=case.tolerance)
+        # A program grows with its micro-batches: three at most.
+        count = min(3 * size, largest)
+        (parts,) = decoded(case.decoder(size), rows[:count], [example])
+        np.testing.assert_allclose(parts[:, :count], whole[:, :count], rtol=0, atol=case.tolerance)
 
 
 def check_padding_rows_vote_nothing(case: DecoderCase) -> None:

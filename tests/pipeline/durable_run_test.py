@@ -120,9 +120,9 @@ def launch(
     """The main function of a launcher: `dp-corpus` with its file operations reported to the test."""
     import jax
 
-    if compiled is not None:
-        jax.config.update('jax_compilation_cache_dir', compiled)
-        jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+    # Not the folder of the other tests: a launcher may die while it writes there.
+    jax.config.update('jax_compilation_cache_dir', compiled)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     log = os.open(f'{folder}/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

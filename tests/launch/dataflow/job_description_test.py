@@ -233,6 +233,7 @@ def test_a_launcher_submits_and_ends(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / 'work' / RUN_KEY).exists() and not (tmp_path / 'out' / run_files.REPORT).exists()
 
 
+@pytest.mark.run
 def test_a_command_that_no_launcher_made_shows_no_failed_element(tmp_path: pathlib.Path) -> None:
     place = ['--project=a-project', '--region=us-central1', f'--sdk_container_image={IMAGE}']
     place += ['--sdk_location=container', '--no_save_main_session']
