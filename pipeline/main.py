@@ -378,7 +378,11 @@ def leave_one_out(
 
         return audit_lib.leave_one_out(job_config, outsiders=outsiders, sabotage=sabotage, progress=progress)
 
-    _audit(audit, _config(config, flags), result_file, as_json=as_json)
+    job_config = _config(config, flags)
+    if job_config.input is None:
+        # Before the libraries are loaded, which takes a while.
+        raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
+    _audit(audit, job_config, result_file, as_json=as_json)
 
 
 @audit_app.command('reconstruction')

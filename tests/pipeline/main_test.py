@@ -75,10 +75,13 @@ def finished(demo: pathlib.Path) -> tuple[pathlib.Path, Done]:
 
 
 @pytest.mark.run
-def test_plan_imports_nothing_heavy() -> None:
-    done = in_a_process('plan', '--json', *CHEAP, python=('-X', 'importtime'))
-    assert done.returncode == 0
-    assert done.stdout == in_this_process('plan', '--json', *CHEAP).stdout != ''
+@pytest.mark.parametrize(
+    'arguments, code', [(('plan', '--json', *CHEAP), 0), (('audit', 'leave-one-out', '--json', *CHEAP), 2)]
+)
+def test_plans_and_early_errors_import_nothing_heavy(arguments: tuple[str, ...], code: int) -> None:
+    done = in_a_process(*arguments, python=('-X', 'importtime'))
+    assert done.returncode == code
+    assert done.stdout == in_this_process(*arguments).stdout != ''
     imported = {line.rpartition('|')[2].strip().split('.')[0] for line in done.stderr.splitlines()}
     assert 'typer' in imported, 'the list of imports is not read'
     assert imported.isdisjoint({'jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'pyarrow'})
