@@ -3,23 +3,22 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.clustering.centers import Centers
 from models.privacy import counts, report
-from models.privacy.params import MechanismParams
 from models.records import Record
 from pipeline.config import JobConfig
+from pipeline.methods import METHODS
 from pipeline.run.identity import software_versions
 from pipeline.run.render import render_released, render_restricted
 from pipeline.run.settings import cluster_settings, configured_plan, record_rules, text_limit
-from transforms.assign import AssignBatches, CountContexts, DrawPlan
+from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
-from transforms.predict import GenerateText
 from transforms.read import ReadRecords
 from transforms.run_files import CLUSTERING, PLAN
 from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestricted
@@ -28,13 +27,12 @@ from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestr
 def build(
     root: beam.Pipeline,
     config: JobConfig,
-    settings: GeneratorSettings,
+    prepared: Any,
     charge: report.LedgerEntry | None = None,
     files: Sequence[str] | None = None,
 ) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report."""
     work_dir, output = config.resolved_work_dir, str(config.output)
-    params = settings.params
     # What follows travels to workers, who have no business with the ledger.
     config = dataclasses.replace(config, dataset=None, ledger=None)
 
@@ -42,31 +40,23 @@ def build(
     records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
     centers = Centers.read(config.centers_path) if config.clusters is not None else None
-    grouped, plan = _plan_batches(records, config, params, centers)
-    # batches: Batch, one for every planned batch
-    batches = grouped | 'Assign' >> AssignBatches(
-        plan,
-        work_dir,
-        params.batch_size,
-        unit=params.unit,
-        examples_per_context=params.examples_per_context,
-        text_limit=text_limit(config),
-    )
-    # examples: SyntheticExample; from here on everything is releasable
-    # losses: BatchLoss, restricted
-    examples, losses = batches | 'Generate' >> GenerateText(settings, work_dir, config.accelerator)
-    totals = examples | 'Corpus' >> WriteCorpus(plan, output, config.shards)
-    render = functools.partial(render_released, config, settings, software_versions(), centers, charge)
+    grouped, plan = _plan_batches(records, config, centers)
+    # rows: the method's; from here on everything of them is releasable
+    # sizes: (BatchId, int), losses: BatchLoss; both restricted
+    method = METHODS[config.method]
+    rows, sizes, losses = grouped | 'Generate' >> method.transform(config, prepared, plan)
+    totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.shards, method.columns())
+    render = functools.partial(render_released, config, software_versions(), centers, charge)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
-    restrict = functools.partial(render_restricted, config, params)
-    _ = records | 'Restricted' >> WriteRestricted(rejected, batches, losses, plan, restrict, work_dir)
+    restrict = functools.partial(render_restricted, config)
+    _ = records | 'Restricted' >> WriteRestricted(rejected, sizes, losses, plan, restrict, work_dir)
     if config.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
 
 
 def _plan_batches(
-    records: beam.PCollection[Record], config: JobConfig, params: MechanismParams, centers: Centers | None
+    records: beam.PCollection[Record], config: JobConfig, centers: Centers | None
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
     if config.batches_per_label is not None:
@@ -86,20 +76,20 @@ def _plan_batches(
             FileSystems.join(work_dir, CLUSTERING),
             config.clusters,
             rho_of_centers,
-            unit=params.unit,
+            unit=config.unit,
             text_limit=text_limit(config),
         )
     # true_counts: one list of int, private
     true_counts = grouped | 'Count' >> CountContexts(
-        labels, work_dir, unit=params.unit, centers=None if centers is None else centers.count
+        labels, work_dir, unit=config.unit, centers=None if centers is None else centers.count
     )
     plan = true_counts | 'Plan' >> DrawPlan(
         FileSystems.join(work_dir, PLAN),
         labels,
         rho,
-        params.batch_size,
-        unit=params.unit,
-        examples_per_context=params.examples_per_context,
+        config.batch_size,
+        unit=config.unit,
+        examples_per_context=config.examples_per_context,
         clustering=clustering,
     )
     return grouped, plan

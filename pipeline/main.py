@@ -30,6 +30,7 @@ from pipeline.commands import ledger as ledger_commands
 from pipeline.commands import schema as schema_command
 from pipeline.config import JobConfig, read_config, setting_types
 from pipeline.ledger.budget import BudgetExceeded
+from pipeline.methods import METHODS
 
 EXIT_FAILED = 1  # a run started and did not finish, or its ledger could not be reached
 EXIT_USAGE = 2  # the request cannot be carried out as given
@@ -144,17 +145,17 @@ def generate(
     run_plan = plan_lib.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     console.print(
-        f'[bold]{job_config.resolved_run_id}[/bold]: {_guarantee(run_plan)}, '
+        f'[bold]{job_config.resolved_run_id}[/bold]: {_statement(run_plan)}, '
         f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.',
         soft_wrap=True,
     )
     _silence_libraries()
     with _without_chatter():
         from pipeline import progress
-        from pipeline.run import folders, settings, start
+        from pipeline.run import folders, start
 
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        settings.generator_settings(job_config).check_prompts(job_config.label_values)
+        METHODS[job_config.method].prepare(job_config)
     with progress.watch(job_config.resolved_work_dir, console):
         start.run(job_config, context.args)
     if not folders.is_finished(job_config):
@@ -472,11 +473,11 @@ def _show_report(output: str, *, as_json: bool, quiet: bool) -> None:
         rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)
 
 
-def _guarantee(run_plan: plan_lib.RunPlan) -> str:
+def _statement(run_plan: plan_lib.RunPlan) -> str:
     """The guarantee in a few words."""
-    if run_plan.guarantee == 'ex-post':
+    if run_plan.statement == 'ex-post':
         return 'ex-post: the loss is known after the run, to the curator only'
-    if run_plan.guarantee == 'none':
+    if run_plan.statement == 'none':
         return 'NONE: the centres were fitted on private records, for research only'
     return f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'
 
@@ -484,7 +485,7 @@ def _guarantee(run_plan: plan_lib.RunPlan) -> str:
 def _print_plan(run_plan: plan_lib.RunPlan) -> None:
     """The plan as a table."""
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
-    rows = [('Guarantee', _guarantee(run_plan))]
+    rows = [('Guarantee', _statement(run_plan))]
     if run_plan.rho_total is not None:
         closed_form = f'closed form ε = {run_plan.epsilon_closed_form:.6g}'
         rows.append(('', f'ρ = {run_plan.rho_total:.6g} in zCDP; {closed_form}'))

@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import math
-from typing import Literal
 
 from models.privacy import accounting
-from models.privacy.accounting import RunCost
+from models.privacy.facts import Statement
 from pipeline.config import JobConfig
+from pipeline.methods import METHODS
 
 # Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
 # cache, counting votes. They are chosen so that their sum is the step that
@@ -16,9 +16,6 @@ from pipeline.config import JobConfig
 CPU_FLOPS_PER_SECOND = 100e9
 CPU_BYTES_PER_SECOND = 8e9
 CPU_SECONDS_PER_LOGIT = 4e-9
-
-
-Guarantee = Literal['differential privacy', 'ex-post', 'none']
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,13 +51,13 @@ class RunPlan:
     Attributes:
         max_private_tokens: Cap r on private tokens of one batch.
         max_batch_tokens: Cap on all tokens of one batch.
-        guarantee: 'differential privacy'; 'ex-post' for a median, whose loss is known after
+        statement: 'differential privacy'; 'ex-post' for a median, whose loss is known after
             the run and to the curator only; 'none' where the centres were fitted on the
             records without privacy, for comparisons.
         rho_per_private_token: zCDP cost of one private token; None for a median.
         rho_counts: zCDP cost of the noisy counts; 0 where the batches are given.
         rho_centers: zCDP cost of the centres; 0 for public ones and without clusters.
-        rho_total: zCDP cost of the run; None unless the guarantee is differential privacy.
+        rho_total: zCDP cost of the run; None unless the statement is differential privacy.
         epsilon: At `delta`, by the optimal-α bound; None where `rho_total` is.
         epsilon_closed_form: The weaker closed form, for comparison; None where `rho_total` is.
         delta: As given, or from the declared number of records.
@@ -74,7 +71,7 @@ class RunPlan:
 
     max_private_tokens: int
     max_batch_tokens: int
-    guarantee: Guarantee
+    statement: Statement
     rho_per_private_token: float | None
     rho_counts: float
     rho_centers: float
@@ -113,32 +110,38 @@ def seconds_per_step(config: JobConfig) -> float:
     return arithmetic + cache + rows * sizes.num_embed * CPU_SECONDS_PER_LOGIT
 
 
-def guarantee_of(config: JobConfig) -> Guarantee:
+def statement_of(config: JobConfig) -> Statement:
     """What kind of statement a run of this config can make."""
     if config.centers_source == 'k-means':
         return 'none'
-    return 'ex-post' if config.aggregate == 'median' else 'differential privacy'
+    has_price = METHODS[config.method].has_price_in_advance(config)
+    return 'differential privacy' if has_price else 'ex-post'
 
 
-def run_cost(config: JobConfig) -> RunCost:
+def run_cost(config: JobConfig) -> accounting.RunCost:
     """What a run costs, stage by stage: for the cap r, whatever the run makes of it.
 
     Raises:
-        ValueError: The aggregate has no price in advance.
+        ValueError: The method has no price in advance.
     """
-    return RunCost(
-        stages={
-            'centers': accounting.ZCDpEvent(rho=config.centers_rho),
-            'noisy_counts': accounting.ZCDpEvent(rho=config.noisy_count_rho),
-            'generation': accounting.generation_event(config.params()),
-        }
-    )
+    shared = {
+        'centers': accounting.ZCDpEvent(rho=config.centers_rho),
+        'noisy_counts': accounting.ZCDpEvent(rho=config.noisy_count_rho),
+    }
+    return accounting.RunCost(stages={**shared, **METHODS[config.method].cost(config)})
 
 
 def rho_by_stage(config: JobConfig) -> dict[str, float]:
-    """The same in zCDP, by name of the stage."""
+    """The price of each stage in zCDP, for the cap r.
+
+    Raises:
+        ValueError: The method has no price in advance, or none in zCDP.
+    """
     found = run_cost(config).rho_by_stage
-    assert found is not None  # every stage above is in zCDP
+    if found is None:
+        raise ValueError(
+            f'Expected a method with a price in zCDP, got method={config.method!r}. Choose another one.'
+        )
     return found
 
 
@@ -186,9 +189,9 @@ def plan_run(config: JobConfig) -> RunPlan:
     """Prices a run from its config alone."""
     params = config.params()
     per_token = None if params.is_ex_post else accounting.rho_per_private_token(params)
-    guarantee = guarantee_of(config)
+    statement = statement_of(config)
     rho_total = epsilon = closed_form = None
-    if guarantee == 'differential privacy':
+    if statement == 'differential privacy':
         rho_total = math.fsum(rho_by_stage(config).values())
         epsilon = accounting.epsilon_from_rho(rho_total, config.resolved_delta)
         closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
@@ -201,7 +204,7 @@ def plan_run(config: JobConfig) -> RunPlan:
     return RunPlan(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
-        guarantee=guarantee,
+        statement=statement,
         rho_per_private_token=per_token,
         rho_counts=config.noisy_count_rho,
         rho_centers=config.centers_rho,

@@ -1,4 +1,4 @@
-"""Batches -> synthetic examples, on workers that own an accelerator.
+"""Private prediction: records -> batches -> synthetic examples, on workers that own an accelerator.
 
 The one place where private elements become releasable ones. A batch is one element,
 formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
@@ -7,19 +7,24 @@ formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.utils import shared
 
 from models.assembly import GeneratorSettings
+from models.batching import BatchPlan
 from models.generate import BatchGenerator, GeneratedBatch
 from models.privacy.ex_post import BatchLoss
-from models.records import Batch, SyntheticExample
+from models.privacy.report import CorpusTotals
+from models.records import Batch, BatchId, Record, SyntheticExample
+from transforms.assign import AssignBatches
 from transforms.durable import guarded, read_file, read_key, write_file
 from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER
+from transforms.write import Columns
 
 
 def batch_path(work_dir: str, batch_id: str) -> str:
@@ -104,6 +109,93 @@ def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
         pass
     # Outside of the handler: that error holds the losses.
     raise ValueError(_damaged(path, batch_id))
+
+
+def _count(examples: Sequence[SyntheticExample]) -> CorpusTotals:
+    return CorpusTotals(
+        examples=len(examples),
+        private_tokens=sum(example.private_tokens for example in examples),
+        public_tokens=sum(example.public_tokens for example in examples),
+        truncated=sum(example.truncated for example in examples),
+    )
+
+
+COLUMNS = Columns(
+    row=SyntheticExample,
+    schema=pa.schema([
+        pa.field('text', pa.string(), nullable=False),
+        pa.field('label', pa.string()),
+        pa.field('batch_id', pa.string(), nullable=False),
+        pa.field('index_in_batch', pa.int32(), nullable=False),
+        pa.field('private_tokens', pa.int32(), nullable=False),
+        pa.field('public_tokens', pa.int32(), nullable=False),
+        pa.field('truncated', pa.bool_(), nullable=False),
+    ]),
+    order=('batch_id', 'index_in_batch'),
+    totals=CorpusTotals,
+    count=_count,
+    meanings={
+        'text': ('string', 'The synthetic text.'),
+        'label': ('string', 'The declared label it was generated for; null where the run declared none.'),
+        'batch_id': ('string', 'The batch that voted on its tokens. Rows of one batch come from one stream.'),
+        'index_in_batch': ('integer', 'Its place in that stream, from 0.'),
+        'private_tokens': ('integer', 'Tokens sampled from the aggregate of the private prompts.'),
+        'public_tokens': ('integer', "Tokens sampled from the public prompt's prediction."),
+        'truncated': (
+            'boolean',
+            'It ended without a stop token: at its length cap, or because the batch had used up its tokens.',
+        ),
+    },
+)  # fmt: skip
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class PredictText(beam.PTransform):
+    """Private prediction: records -> synthetic examples, and what the curator's report says of them.
+
+    The first collection is releasable. The sizes and the losses of its batches, the second and
+    the third, are restricted to the curator.
+
+    Attributes:
+        settings: What a worker builds its generator from.
+        plan: The single plan.
+        work_dir: The curator's folder, with the run key.
+        text_limit: Characters of a text that any prompt could use.
+        accelerator: What decoding asks of the engine: see `GenerateText`.
+    """
+
+    settings: GeneratorSettings
+    plan: beam.PCollection[BatchPlan]
+    work_dir: str
+    text_limit: int | None = None
+    accelerator: str | None = None
+
+    # Beam has no type hint for three outputs, and warns about annotations of them.
+    @beam.typehints.no_annotations
+    def expand(
+        self, records: beam.PCollection[Record]
+    ) -> tuple[
+        beam.PCollection[SyntheticExample],
+        beam.PCollection[tuple[BatchId, int]],
+        beam.PCollection[BatchLoss],
+    ]:
+        params = self.settings.params
+        # batches: Batch, one for every planned batch
+        batches = records | 'Assign' >> AssignBatches(
+            self.plan,
+            self.work_dir,
+            params.batch_size,
+            unit=params.unit,
+            examples_per_context=params.examples_per_context,
+            text_limit=self.text_limit,
+        )
+        # Its steps stand beside these: `Decode` is a name that users meet.
+        examples, losses = GenerateText(self.settings, self.work_dir, self.accelerator).expand(batches)
+        return examples, batches | 'BatchSize' >> beam.Map(_batch_size), losses
+
+
+def _batch_size(batch: Batch) -> tuple[BatchId, int]:
+    return batch.batch_id, len(batch.contexts)
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.

@@ -1,9 +1,12 @@
-"""Synthetic examples -> the sharded corpus and the files that describe it."""
+"""Rows -> the sharded corpus and the files that describe it. What a row holds is its method's business."""
 
 import dataclasses
+import functools
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -12,21 +15,33 @@ from pyarrow import parquet
 
 from models.batching import BatchPlan
 from models.privacy.ex_post import BatchLoss
-from models.privacy.report import CorpusTotals
-from models.records import Batch, BatchId, SyntheticExample
+from models.records import BatchId
 from transforms.durable import remove_temporaries, write_file
 from transforms.read import Rejection
 from transforms.run_files import DATA_FOLDER, REJECTED
 
-SCHEMA = pa.schema([
-    pa.field('text', pa.string(), nullable=False),
-    pa.field('label', pa.string()),
-    pa.field('batch_id', pa.string(), nullable=False),
-    pa.field('index_in_batch', pa.int32(), nullable=False),
-    pa.field('private_tokens', pa.int32(), nullable=False),
-    pa.field('public_tokens', pa.int32(), nullable=False),
-    pa.field('truncated', pa.bool_(), nullable=False),
-])  # fmt: skip
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """What a method's corpus consists of. All of it is the same for every run.
+
+    Attributes:
+        row: Type of a row, a frozen dataclass whose fields are the schema's columns, all of them
+            outputs that JSON can hold. `batch_id`, the `str` of a planned batch, decides its shard.
+        schema: The columns on disk.
+        order: Fields that sort the rows of a shard, and tell any two of them apart.
+        totals: Dataclass of whole numbers that add up over shards.
+        count: Totals of the rows of one shard.
+        meanings: Type and meaning of each column, for people.
+    """
+
+    row: Callable[..., Any]
+    schema: pa.Schema
+    order: tuple[str, ...]
+    totals: type
+    count: Callable[[Sequence[Any]], Any]
+    meanings: Mapping[str, tuple[str, str]]
+
 
 # File name -> content, for one folder.
 Files = Mapping[str, bytes]
@@ -46,83 +61,85 @@ def shard_of(batch_id: str, plan: BatchPlan, shards: int) -> int:
     return place * shards // sum(plan.batches_per_group)
 
 
-def encode_shard(examples: Iterable[SyntheticExample]) -> bytes:
-    """A Parquet file of examples, in the order of batch and index: a function of their set."""
-    rows = sorted(examples, key=lambda example: (example.batch_id, example.index_in_batch))
-    table = pa.Table.from_pylist([dataclasses.asdict(row) for row in rows], schema=SCHEMA)
+def encode_shard(rows: Iterable[Any], columns: Columns) -> bytes:
+    """A Parquet file of rows, in the columns' order: a function of their set."""
+    ordered = sorted(rows, key=operator.attrgetter(*columns.order))
+    plain = [{name: getattr(row, name) for name in columns.schema.names} for row in ordered]
+    table = pa.Table.from_pylist(plain, schema=columns.schema)
     buffer = io.BytesIO()
-    with parquet.ParquetWriter(buffer, SCHEMA, compression='zstd') as writer:
+    with parquet.ParquetWriter(buffer, columns.schema, compression='zstd') as writer:
         # A row group without rows would trip the readers of `datasets`.
-        if rows:
+        if ordered:
             writer.write_table(table)
     return buffer.getvalue()
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class WriteCorpus(beam.PTransform):
-    """Synthetic examples -> sharded Parquet; emits the run's `CorpusTotals`.
+    """Rows -> sharded Parquet; emits the run's totals.
 
-    Which shard an example goes to, and where in it, is a function of the plan and the
-    example, so that a run that is started again writes the same files. Beam's own
-    `WriteToParquet` deals rows out to shards by chance.
+    Which shard a row goes to, and where in it, is a function of the plan and the row, so that
+    a run that is started again writes the same files. Beam's own `WriteToParquet` deals rows
+    out to shards by chance.
 
     Attributes:
         plan: The single plan.
         output: The corpus folder.
         shards: Files.
+        columns: What a row is.
     """
 
     plan: beam.PCollection[BatchPlan]
     output: str
     shards: int
+    columns: Columns
 
-    def expand(self, examples: beam.PCollection[SyntheticExample]) -> beam.PCollection[CorpusTotals]:
+    def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Any]:
         plan = beam.pvalue.AsSingleton(self.plan)
         # A shard without a batch is written too: readers count on every number.
-        numbers = examples.pipeline | 'Shards' >> beam.Create(range(self.shards), reshuffle=False)
-        every = numbers | 'NoExamples' >> beam.Map(_no_examples).with_output_types(tuple[int, bytes])
-        keyed = examples | 'KeyByShard' >> beam.Map(_key_by_shard, plan, self.shards).with_output_types(
+        numbers = rows.pipeline | 'Shards' >> beam.Create(range(self.shards), reshuffle=False)
+        every = numbers | 'NoExamples' >> beam.Map(_no_rows).with_output_types(tuple[int, bytes])
+        keyed = rows | 'KeyByShard' >> beam.Map(_key_by_shard, plan, self.shards).with_output_types(
             tuple[int, bytes]
         )
         return (
             (every, keyed)
             | 'WithEveryShard' >> beam.Flatten()
             | 'GroupByShard' >> beam.GroupByKey()
-            | 'WriteShard' >> beam.Map(_write_shard, self.output, self.shards).with_output_types(CorpusTotals)
-            | 'AddTotals' >> beam.CombineGlobally(add_totals)
+            | 'WriteShard'
+            >> beam.Map(_write_shard, self.output, self.shards, self.columns).with_output_types(
+                self.columns.totals
+            )
+            | 'AddTotals' >> beam.CombineGlobally(functools.partial(add_totals, self.columns.totals))
         )
 
 
-def _key_by_shard(example: SyntheticExample, plan: BatchPlan, shards: int) -> tuple[int, bytes]:
-    row = json.dumps(dataclasses.asdict(example), ensure_ascii=False)
-    return shard_of(example.batch_id, plan, shards), row.encode()
+def _key_by_shard(row: Any, plan: BatchPlan, shards: int) -> tuple[int, bytes]:
+    text = json.dumps(dataclasses.asdict(row), ensure_ascii=False)
+    return shard_of(row.batch_id, plan, shards), text.encode()
 
 
-def _no_examples(shard: int) -> tuple[int, bytes]:
+def _no_rows(shard: int) -> tuple[int, bytes]:
     return shard, b''
 
 
-def _write_shard(element: tuple[int, Iterable[bytes]], output: str, shards: int) -> CorpusTotals:
+def _write_shard(element: tuple[int, Iterable[bytes]], output: str, shards: int, columns: Columns) -> Any:
     """Writes one shard; returns its totals."""
-    shard, rows = element
-    examples = [SyntheticExample(**json.loads(row)) for row in rows if row]
-    write_file(FileSystems.join(output, DATA_FOLDER, shard_name(shard, shards)), encode_shard(examples))
-    return CorpusTotals(
-        examples=len(examples),
-        private_tokens=sum(example.private_tokens for example in examples),
-        public_tokens=sum(example.public_tokens for example in examples),
-        truncated=sum(example.truncated for example in examples),
-    )
+    shard, texts = element
+    rows = [columns.row(**json.loads(text)) for text in texts if text]
+    path = FileSystems.join(output, DATA_FOLDER, shard_name(shard, shards))
+    write_file(path, encode_shard(rows, columns))
+    return columns.count(rows)
 
 
-def add_totals(parts: Iterable[CorpusTotals]) -> CorpusTotals:
+def add_totals[T](totals: type[T], parts: Iterable[T]) -> T:
     """The sum of totals, field by field."""
-    names = [field.name for field in dataclasses.fields(CorpusTotals)]
+    names = [field.name for field in dataclasses.fields(cast(Any, totals))]
     sums = dict.fromkeys(names, 0)
     for part in parts:
         for name in names:
             sums[name] += getattr(part, name)
-    return CorpusTotals(**sums)
+    return totals(**sums)
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -136,16 +153,16 @@ class WriteReports(beam.PTransform):
     """
 
     plan: beam.PCollection[BatchPlan]
-    render: Callable[[CorpusTotals, BatchPlan], Files]
+    render: Callable[[Any, BatchPlan], Files]
     output: str
 
-    def expand(self, totals: beam.PCollection[CorpusTotals]) -> beam.PCollection[None]:
+    def expand(self, totals: beam.PCollection[Any]) -> beam.PCollection[None]:
         plan = beam.pvalue.AsSingleton(self.plan)
         return totals | 'Render' >> beam.Map(_write_rendered, plan, self.render, self.output)
 
 
 def _write_rendered(
-    totals: CorpusTotals, plan: BatchPlan, render: Callable[[CorpusTotals, BatchPlan], Files], folder: str
+    totals: Any, plan: BatchPlan, render: Callable[[Any, BatchPlan], Files], folder: str
 ) -> None:
     # All shards are there: what writers left that were killed is nobody's any more, and would be published.
     for place in (folder, FileSystems.join(folder, DATA_FOLDER)):
@@ -162,8 +179,8 @@ class WriteRestricted(beam.PTransform):
 
     Attributes:
         rejected: Rejected rows.
-        batches: The batches as they were decoded.
-        losses: The losses of a median run's batches; empty for other aggregates.
+        sizes: Contexts of each batch.
+        losses: The losses of batches whose price is known afterwards only.
         plan: The single plan.
         render: Rejected rows by reason, contexts by batch, records read, losses and plan
             -> the files.
@@ -171,7 +188,7 @@ class WriteRestricted(beam.PTransform):
     """
 
     rejected: beam.PCollection[Rejection]
-    batches: beam.PCollection[Batch]
+    sizes: beam.PCollection[tuple[BatchId, int]]
     losses: beam.PCollection[BatchLoss]
     plan: beam.PCollection[BatchPlan]
     render: RenderRestricted
@@ -183,7 +200,6 @@ class WriteRestricted(beam.PTransform):
             | 'Reason' >> beam.Map(_reason).with_output_types(str)
             | 'CountReasons' >> beam.combiners.Count.PerElement()
         )
-        sizes = self.batches | 'BatchSize' >> beam.Map(_batch_size)
         return (
             records
             | 'CountRecords' >> beam.combiners.Count.Globally()
@@ -191,7 +207,7 @@ class WriteRestricted(beam.PTransform):
             >> beam.Map(
                 _write_restricted,
                 beam.pvalue.AsDict(reasons),
-                beam.pvalue.AsList(sizes),
+                beam.pvalue.AsList(self.sizes),
                 beam.pvalue.AsList(self.losses),
                 beam.pvalue.AsSingleton(self.plan),
                 self.render,
@@ -202,10 +218,6 @@ class WriteRestricted(beam.PTransform):
 
 def _reason(rejection: Rejection) -> str:
     return rejection.reason.name.lower()
-
-
-def _batch_size(batch: Batch) -> tuple[BatchId, int]:
-    return batch.batch_id, len(batch.contexts)
 
 
 def _write_restricted(

@@ -16,6 +16,7 @@ from pipeline.config.output import Output
 from pipeline.config.panel import setting_types
 from pipeline.config.privacy import Privacy
 from pipeline.config.runner import Runner
+from pipeline.methods import METHODS
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
 # In the order of --help.
@@ -43,7 +44,7 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
                 f"Expected unit_field exactly with unit='user', got unit={self.unit!r}, "
                 f'unit_field={self.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
-        self.params()  # validates the mechanism's settings
+        METHODS[self.method].check(self)
 
     @property
     def resolved_delta(self) -> float:

@@ -8,6 +8,7 @@ import re
 import typing
 
 from models import bundled
+from pipeline import methods
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Privacy')
@@ -24,6 +25,13 @@ _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpasswo
 class Privacy(panel.Panel):
     """What is promised, what it may cost, and who is told."""
 
+    method: str = _setting(
+        'What makes a corpus of the records: '
+        + '; '.join(f'{method.name}, {method.summary}' for method in methods.METHODS.values())
+        + '.',
+        'predict',
+        choices=methods.METHODS,
+    )
     unit: typing.Literal['example', 'user'] = _setting(
         'Unit of privacy: one record, or all records that share a unit id.', 'example'
     )

@@ -11,7 +11,7 @@ the folder they are given for Parquet, unless its name starts with a dot or unde
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.privacy import report
@@ -19,20 +19,6 @@ from transforms.run_files import DATA_FOLDER
 
 CARD_NAME = 'README.md'
 DATA_FILES = f'{DATA_FOLDER}/train-*.parquet'
-
-COLUMNS = {
-    'text': ('string', 'The synthetic text.'),
-    'label': ('string', 'The declared label it was generated for; null where the run declared none.'),
-    'batch_id': ('string', 'The batch that voted on its tokens. Rows of one batch come from one stream.'),
-    'index_in_batch': ('integer', 'Its place in that stream, from 0.'),
-    'private_tokens': ('integer', 'Tokens sampled from the aggregate of the private prompts.'),
-    'public_tokens': ('integer', "Tokens sampled from the public prompt's prediction."),
-    'truncated': (
-        'boolean',
-        'It ended without a stop token: at its length cap, or because the batch had used up its tokens.',
-    ),
-}
-"""Type and meaning of each column, in the order of the files (fields of `SyntheticExample`)."""
 
 _SIZE_LIMITS = (
     (10**3, 'n<1K'),
@@ -66,6 +52,7 @@ _PROMISES: dict[report.Statement, str] = {
 def render_card(
     privacy_report: report.PrivacyReport,
     *,
+    columns: Mapping[str, tuple[str, str]],
     title: str | None = None,
     languages: Sequence[str] = (),
     license_name: str | None = None,
@@ -74,6 +61,7 @@ def render_card(
 
     Args:
         privacy_report: The run's releasable report; the card shows nothing beyond it.
+        columns: Type and meaning of each column of the corpus, in the order of the files.
         title: Heading; None makes one from the run id.
         languages: ISO 639 codes of the text ('en'), if known.
         license_name: The hub's identifier of a licence ('cc-by-4.0'), if one is granted.
@@ -121,7 +109,7 @@ def render_card(
         '## Columns',
         _table(
             ('Column', 'Type', 'Meaning'),
-            [(f'`{name}`', kind, meaning) for name, (kind, meaning) in COLUMNS.items()],
+            [(f'`{name}`', kind, meaning) for name, (kind, meaning) in columns.items()],
         ),
         f'{corpus.truncated:,} texts are truncated. Leaving them out costs no privacy, nor does any other '
         'selection that looks at the corpus alone.',

@@ -8,13 +8,12 @@ from collections.abc import Collection
 from apache_beam.io.filesystems import FileSystems
 
 from pipeline.config import JobConfig
+from pipeline.methods import METHODS
 from transforms.durable import write_file
 from transforms.run_files import ERRORS_FOLDER
 
 # How Beam ends the error of a step: the error's last line, then the step.
 _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
-# Its errors are of the model or without data (`transforms.predict`), so they may be shown.
-_OPEN_STEP = 'Generate/Decode'
 
 
 def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -> str:
@@ -25,10 +24,10 @@ def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) ->
     write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
     found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
     cause, step = found[-1] if found else ('', None)
-    if step is not None and step.startswith(f'{_OPEN_STEP}/'):
-        # Beam names a step of several outputs by what it runs as well.
-        step = _OPEN_STEP
-    if step != _OPEN_STEP:
+    open_steps = METHODS[config.method].open_steps
+    # Beam names a step of several outputs by what it runs as well.
+    step = next((name for name in open_steps if step is not None and step.startswith(f'{name}/')), step)
+    if step not in open_steps:
         cause = 'an error whose text may quote records.'
     return (
         f'Expected every step to finish, got step={step!r}, which ended with: {cause} '

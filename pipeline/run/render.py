@@ -1,56 +1,54 @@
 """A run's reports: the files beside the corpus, from public values alone, and the curator's own."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.clustering.centers import Centers
 from models.privacy import report
 from models.privacy.ex_post import BatchLoss
-from models.privacy.params import MechanismParams
 from models.prompts import PRESETS
 from models.records import BatchId
 from pipeline.config import EMBEDDERS, JobConfig
-from pipeline.pages import dataset_card, report_page, restricted_page
+from pipeline.methods import METHODS
+from pipeline.pages import restricted_page
 from pipeline.run.identity import MAY_CHANGE
-from transforms.run_files import CARD, REPORT, REPORT_PAGE, RESTRICTED_PAGE, RESTRICTED_REPORT
+from transforms.run_files import REPORT, RESTRICTED_PAGE, RESTRICTED_REPORT
 from transforms.write import Files
 
 
 def render_released(
     config: JobConfig,
-    settings: GeneratorSettings,
     versions: Mapping[str, str],
     centers: Centers | None,
     charge: report.LedgerEntry | None,
-    totals: report.CorpusTotals,
+    totals: Any,
     plan: BatchPlan,
 ) -> Files:
     """The files beside the corpus: reports, card and config, from public values alone."""
+    method = METHODS[config.method]
+    facts = method.facts(config)
     noisy = plan.noisy_counts or (None,) * len(plan.group_names)
     groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
     privacy_report = report.build_privacy_report(
-        settings.params,
-        run_id=settings.run_id,
+        facts,
+        run_id=config.resolved_run_id,
         delta=config.resolved_delta,
         plan=[
             report.GroupPlan(label=label, cluster=cluster, batches=batches, noisy_count=count)
             for (label, cluster), batches, count in groups
         ],
         corpus=totals,
-        settings=public_settings(config, [f.name for f in dataclasses.fields(settings.params)]),
+        settings=public_settings(config, facts.settings),
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan),
         declared_units=config.records,
         ledger=charge,
     )
-    languages = () if config.model != 'bundled' else ('en',)
     return {
-        REPORT_PAGE: report_page.render_html(privacy_report).encode(),
-        CARD: dataset_card.render_card(privacy_report, languages=languages).encode(),
+        **method.pages(config, privacy_report),
         # Last: where it is, the run is finished.
         REPORT: privacy_report.to_json().encode(),
     }
@@ -58,7 +56,6 @@ def render_released(
 
 def render_restricted(
     config: JobConfig,
-    params: MechanismParams,
     reasons: dict[str, int],
     sizes: dict[BatchId, int],
     records: int,
@@ -80,7 +77,7 @@ def render_restricted(
             )
             for group, (label, cluster) in enumerate(plan.group_names)
         ),
-        losses=report.ex_post_losses(losses, params) if params.is_ex_post else None,
+        losses=METHODS[config.method].losses(config, losses),
     )
     return {
         RESTRICTED_REPORT: restricted.to_json().encode(),
@@ -88,7 +85,7 @@ def render_restricted(
     }
 
 
-def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str, Any]:
+def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[str, Any]:
     """The config's settings for the report: the mechanism's and the curator's paths are left out."""
     # Paths tell the layout of the curator's machine, and nothing about the guarantee.
     hidden = {
@@ -102,8 +99,9 @@ def public_settings(config: JobConfig, params_fields: Sequence[str]) -> dict[str
         'delta',
         'centers',
         'dataset',  # the ledger's entry says it
+        'method',  # the mechanism's settings tell which it is
         *MAY_CHANGE,
-        *params_fields,
+        *of_mechanism,
     }
     settings = {}
     for field in dataclasses.fields(config):

@@ -7,11 +7,12 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipeline import job
 from pipeline.config import JobConfig
+from pipeline.methods import METHODS
 from pipeline.run import charge
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
-from pipeline.run.settings import cluster_settings, generator_settings, with_absolute_paths
+from pipeline.run.settings import cluster_settings, with_absolute_paths
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
@@ -34,8 +35,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
             neither the text nor a cause holds anything private.
     """
     config = with_absolute_paths(config)
-    settings = generator_settings(config)
-    settings.check_prompts(config.label_values)
+    prepared = METHODS[config.method].prepare(config)
     if config.clusters is not None:
         cluster_settings(config).check()
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
@@ -45,7 +45,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         charge.check(ledger, config)
     files = prepare(config)
     entry = None if ledger is None else charge.reserve(ledger, config)
-    job.build(root, config, settings, entry, files)
+    job.build(root, config, prepared, entry, files)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:

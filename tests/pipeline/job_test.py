@@ -697,7 +697,7 @@ def test_a_failure_of_another_step_is_not_quoted_either(
 
     monkeypatch.setattr(batching, 'place', fail)
     run = config(tmp_path)
-    with pytest.raises(RuntimeError, match="step='Assign/KeyByBatch'") as caught:
+    with pytest.raises(RuntimeError, match="step='Generate/Assign/KeyByBatch'") as caught:
         start.run(run, [])
     assert 'may quote records' in str(caught.value)
     assert CANARY not in ''.join(traceback.format_exception(caught.value))

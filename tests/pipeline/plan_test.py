@@ -89,7 +89,7 @@ def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
 
 def test_a_median_has_no_price_in_advance() -> None:
     run_plan = plan.plan_run(config(aggregate='median'))
-    assert run_plan.guarantee == 'ex-post'
+    assert run_plan.statement == 'ex-post'
     assert run_plan.rho_counts == 0.005
     priced = (run_plan.rho_per_private_token, run_plan.rho_total, run_plan.epsilon)
     assert priced == (None, None, None) and run_plan.epsilon_closed_form is None
@@ -106,7 +106,7 @@ def test_centres_of_private_records_leave_no_guarantee(tmp_path: pathlib.Path) -
         source='k-means',
     ).write(tmp_path)
     run_plan = plan.plan_run(config(clusters=2, centers=str(tmp_path)))
-    assert (run_plan.guarantee, run_plan.rho_total, run_plan.epsilon) == ('none', None, None)
+    assert (run_plan.statement, run_plan.rho_total, run_plan.epsilon) == ('none', None, None)
 
 
 def test_the_estimate_grows_with_the_work() -> None:

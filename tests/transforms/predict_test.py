@@ -5,6 +5,7 @@ import os
 import pathlib
 import threading
 import traceback
+import typing
 from concurrent import futures
 
 import apache_beam as beam
@@ -214,3 +215,16 @@ def test_a_key_that_others_could_read_is_refused(work_dir: str) -> None:
     os.chmod(pathlib.Path(work_dir, 'run.key'), 0o644)
     with pytest.raises(Exception, match='chmod 600'), pipeline() as root:
         _ = root | beam.Create(BATCHES) | predict.GenerateText(NO_MODEL, work_dir)
+
+
+def test_columns_are_those_of_the_corpus() -> None:
+    assert (
+        list(predict.COLUMNS.meanings)
+        == predict.COLUMNS.schema.names
+        == [field.name for field in dataclasses.fields(SyntheticExample)]
+    )
+    hints = typing.get_type_hints(SyntheticExample)
+    kinds = {str: 'string', str | None: 'string', int: 'integer', bool: 'boolean'}
+    assert {name: kinds[hint] for name, hint in hints.items()} == {
+        name: kind for name, (kind, _) in predict.COLUMNS.meanings.items()
+    }

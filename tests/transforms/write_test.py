@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pathlib
 import random
+from collections.abc import Iterable
 
 import apache_beam as beam
 import datasets
@@ -16,12 +17,17 @@ from apache_beam.testing import util
 from models.batching import BatchPlan
 from models.privacy.ex_post import BatchLoss
 from models.privacy.report import CorpusTotals
-from models.records import Batch, BatchId, Context, SyntheticExample
+from models.records import BatchId, SyntheticExample
 from tests.samples import pipeline
 from transforms import write
+from transforms.predict import COLUMNS
 from transforms.read import Reason, Rejection
 
 PLAN = BatchPlan(labels=('a', 'b'), batches_per_group=(5, 3), noisy_counts=None, contexts_rho=0.0)
+
+
+def encode_shard(examples: Iterable[SyntheticExample]) -> bytes:
+    return write.encode_shard(examples, COLUMNS)
 
 
 def some_examples() -> list[SyntheticExample]:
@@ -47,23 +53,23 @@ def some_examples() -> list[SyntheticExample]:
 def test_a_shard_is_a_function_of_the_set_of_examples() -> None:
     examples = some_examples()
     shuffled = random.Random(1).sample(examples, len(examples))
-    assert write.encode_shard(shuffled) == write.encode_shard(iter(examples))
+    assert encode_shard(shuffled) == encode_shard(iter(examples))
     changed = [dataclasses.replace(examples[0], text='other'), *examples[1:]]
-    assert write.encode_shard(changed) != write.encode_shard(examples)
+    assert encode_shard(changed) != encode_shard(examples)
 
 
 def test_a_shard_is_sorted_and_whole(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'shard.parquet'
-    path.write_bytes(write.encode_shard(reversed(some_examples())))
-    assert pq.read_schema(path).equals(write.SCHEMA)
+    path.write_bytes(encode_shard(reversed(some_examples())))
+    assert pq.read_schema(path).equals(COLUMNS.schema)
     assert [SyntheticExample(**row) for row in pq.read_table(path).to_pylist()] == some_examples()
 
 
 def test_an_empty_shard_loads(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
-    (tmp_path / write.shard_name(0, 2)).write_bytes(write.encode_shard([]))
-    (tmp_path / write.shard_name(1, 2)).write_bytes(write.encode_shard(some_examples()))
-    assert pd.read_parquet(tmp_path / write.shard_name(0, 2)).columns.tolist() == write.SCHEMA.names
+    (tmp_path / write.shard_name(0, 2)).write_bytes(encode_shard([]))
+    (tmp_path / write.shard_name(1, 2)).write_bytes(encode_shard(some_examples()))
+    assert pd.read_parquet(tmp_path / write.shard_name(0, 2)).columns.tolist() == COLUMNS.schema.names
     loaded = datasets.load_dataset(
         'parquet', data_files=str(tmp_path / '*.parquet'), cache_dir=str(tmp_path / 'cache'), split='train'
     )
@@ -96,7 +102,7 @@ def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
     with pipeline() as root:
         plan = root | 'P' >> beam.Create([PLAN])
         examples = root | 'E' >> beam.Create(some_examples())
-        found = examples | write.WriteCorpus(plan, str(tmp_path), shards)
+        found = examples | write.WriteCorpus(plan, str(tmp_path), shards, COLUMNS)
         util.assert_that(found, util.equal_to([totals]))
     folder = tmp_path / write.DATA_FOLDER
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -124,12 +130,7 @@ REJECTED = [
     Rejection(reason=Reason.NOT_UTF8, file='a.jsonl', ordinal=10, raw=b'\xff\x00'),
     Rejection(reason=Reason.BLANK_TEXT, file='a.jsonl', ordinal=2, raw=b''),
 ]
-BATCHES = [
-    Batch(batch_id=BatchId(group=0, index=1), label='a', contexts=()),
-    Batch(
-        batch_id=BatchId(group=0, index=0), label='a', contexts=(Context(context_hash=b'h', texts=('text',)),)
-    ),
-]
+SIZES = [(BatchId(group=0, index=1), 0), (BatchId(group=0, index=0), 1)]
 LOSSES = [
     BatchLoss(batch_id=name, minus_log_alpha=(0.5,), log_beta=(0.25,), places=(0,), is_private=(True,))
     for name in ('0000-000001', '0000-000000')
@@ -142,12 +143,10 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
     with pipeline() as root:
         records = root | 'R' >> beam.Create([] if empty else ['x'] * 7)
         rejected = root | 'J' >> beam.Create([] if empty else REJECTED)
-        batches = root | 'B' >> beam.Create(BATCHES)
+        sizes = root | 'B' >> beam.Create(SIZES)
         losses = root | 'L' >> beam.Create([] if empty else LOSSES)
         plan = root | 'P' >> beam.Create([PLAN])
-        _ = records | write.WriteRestricted(
-            rejected, batches, losses, plan, _render_restricted, str(tmp_path)
-        )
+        _ = records | write.WriteRestricted(rejected, sizes, losses, plan, _render_restricted, str(tmp_path))
     reasons = {} if empty else {'blank_text': 2, 'not_utf8': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
     by_batch = [] if empty else ['0000-000000', '0000-000001']

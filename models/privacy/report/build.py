@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting, facts
-from models.privacy.facts import Setting
+from models.privacy.facts import MethodFacts, Setting
 from models.privacy.params import MechanismParams
 from models.privacy.report import groups, prediction, words
 from models.privacy.report.groups import Clusters, CountSource, GroupPlan
@@ -16,7 +16,7 @@ from models.privacy.report.restricted import BatchEpsilon, ExPostLosses, GroupCo
 
 
 def build_privacy_report(
-    params: MechanismParams,
+    method: MethodFacts | MechanismParams,
     *,
     run_id: str,
     delta: float,
@@ -32,7 +32,8 @@ def build_privacy_report(
     """The report of a finished run, from public values alone.
 
     Args:
-        params: The mechanism's settings; the stages of decoding follow from them.
+        method: What the run's method tells; of private prediction its settings do, which all of
+            it follows from.
         run_id: Public name of the run.
         delta: In (0, 1); there is no default.
         plan: Planned batches, one entry per declared label, or per cluster that it keeps.
@@ -72,7 +73,8 @@ def build_privacy_report(
             'Expected one group for each centre that a label keeps, in their order, or no cluster at all, '
             f'got groups={len(plan)}, kept centres={len(kept)}. Pass the plan and its clustering.'
         )
-    method = prediction.facts(params)
+    if isinstance(method, MechanismParams):
+        method = prediction.facts(method)
     _check_settings(settings, method.settings)
 
     of_groups = groups.facts(noisy_counts_rho, clusters)

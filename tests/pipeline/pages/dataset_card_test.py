@@ -20,6 +20,7 @@ from models.privacy.params import MechanismParams
 from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from models.records import SyntheticExample
 from pipeline.pages import dataset_card, report_page
+from transforms.predict import COLUMNS as PREDICTED
 
 PARAMS = MechanismParams(
     batch_size=255, clip_bound=10.0, temperature=2.0, max_private_tokens=300, max_batch_tokens=4000
@@ -92,7 +93,7 @@ def split(card: str) -> tuple[dict[str, typing.Any], str]:
 def write_folder(folder: pathlib.Path, examples: list[list[SyntheticExample]]) -> None:
     """A corpus folder as a run leaves it: card and reports, and one shard per list."""
     made = make()
-    (folder / dataset_card.CARD_NAME).write_text(dataset_card.render_card(made), encoding='utf-8')
+    (folder / dataset_card.CARD_NAME).write_text(render_card(made), encoding='utf-8')
     (folder / 'privacy_report.json').write_text(made.to_json(), encoding='utf-8')
     (folder / 'privacy_report.html').write_text(report_page.render_html(made), encoding='utf-8')
     (folder / dataset_card.DATA_FOLDER).mkdir()
@@ -104,6 +105,13 @@ def write_folder(folder: pathlib.Path, examples: list[list[SyntheticExample]]) -
                 writer.write_table(pa.Table.from_pylist([dataclasses.asdict(row) for row in shard], SCHEMA))
 
 
+COLUMNS = PREDICTED.meanings
+
+
+def render_card(made: PrivacyReport, **more: typing.Any) -> str:
+    return dataset_card.render_card(made, columns=COLUMNS, **more)
+
+
 def example(index: int, label: str | None) -> SyntheticExample:
     return SyntheticExample(
         text=f'Text {index} with a line\nbreak', label=label, batch_id='0000-000000', index_in_batch=index,
@@ -111,17 +119,8 @@ def example(index: int, label: str | None) -> SyntheticExample:
     )  # fmt: skip
 
 
-def test_columns_are_those_of_the_corpus() -> None:
-    assert list(dataset_card.COLUMNS) == [field.name for field in dataclasses.fields(SyntheticExample)]
-    hints = typing.get_type_hints(SyntheticExample)
-    kinds = {str: 'string', str | None: 'string', int: 'integer', bool: 'boolean'}
-    assert {name: kinds[hint] for name, hint in hints.items()} == {
-        name: kind for name, (kind, _) in dataset_card.COLUMNS.items()
-    }
-
-
 def test_header_is_what_the_hub_reads() -> None:
-    header, _ = split(dataset_card.render_card(make(), languages=['en', 'fr'], license_name='cc-by-4.0'))
+    header, _ = split(render_card(make(), languages=['en', 'fr'], license_name='cc-by-4.0'))
     assert header == {
         'pretty_name': 'Synthetic corpus visits-2025-06',
         'language': ['en', 'fr'],
@@ -136,13 +135,13 @@ def test_header_is_what_the_hub_reads() -> None:
 
 
 def test_header_leaves_out_what_is_unknown() -> None:
-    header, _ = split(dataset_card.render_card(make()))
+    header, _ = split(render_card(make()))
     assert not {'language', 'license'} & header.keys()
 
 
 @pytest.mark.parametrize('title', ['a: b', '- x', '"quoted"', "it's #1", 'two\nlines', '---', 'yes', '内科'])
 def test_header_survives_any_title(title: str) -> None:
-    card = dataset_card.render_card(make(), title=title)
+    card = render_card(make(), title=title)
     found = re.match(r'---\n(.*?)\n---\n', card, flags=re.S)
     assert found
     header = yaml.safe_load(found[1])
@@ -156,18 +155,18 @@ def unescaped(markdown: str) -> str:
 
 def test_body_says_the_guarantee_its_unit_and_its_limits() -> None:
     made = make()
-    _, body = split(dataset_card.render_card(made))
+    _, body = split(render_card(made))
     seen = unescaped(body)
     for sentence in (
         made.guarantee, made.unit_of_privacy, made.delta_relation, *made.limits, *made.data_accesses[1:],
     ):  # fmt: skip
         assert sentence in seen
-    for name in dataset_card.COLUMNS:
+    for name in COLUMNS:
         assert f'| `{name}` |' in body
 
 
 def test_labels_stay_in_their_cells() -> None:
-    _, body = split(dataset_card.render_card(make()))
+    _, body = split(render_card(make()))
     section = body.partition('## Labels\n\n')[2].partition('\n\n')[0]
     rows = [re.split(r'(?<!\\)\|', line)[1:-1] for line in section.splitlines()]
     assert [len(row) for row in rows] == [3, 3, 3, 3]
@@ -183,11 +182,11 @@ def test_labels_stay_in_their_cells() -> None:
     ],
 )
 def test_labels_without_noisy_counts(plan: list[GroupPlan], expected: str) -> None:
-    assert expected in dataset_card.render_card(make(plan=plan, noisy_counts_rho=0.0))
+    assert expected in render_card(make(plan=plan, noisy_counts_rho=0.0))
 
 
 def test_clusters_are_summed_by_label() -> None:
-    body = dataset_card.render_card(make_clustered())
+    body = render_card(make_clustered())
     section = body.partition('## Labels\n\n')[2].partition('\n\n')[0].splitlines()
     assert section[0] == '| Label | Clusters | Batches | Noisy count of records |'
     assert section[2:] == ['| a | 2 | 3 | 490 |', '| b | 1 | 4 | 1,000 |']
@@ -195,7 +194,7 @@ def test_clusters_are_summed_by_label() -> None:
 
 def test_a_median_run_is_not_tagged_as_differentially_private() -> None:
     made = make_clustered(dataclasses.replace(PARAMS, aggregate='median', clip_bound=6.0))
-    header, body = split(dataset_card.render_card(made))
+    header, body = split(render_card(made))
     assert header['tags'] == ['synthetic']
     assert 'is bounded' not in body and 'curator, who also holds the figure' in body
     assert made.guarantee in unescaped(body)
@@ -203,7 +202,7 @@ def test_a_median_run_is_not_tagged_as_differentially_private() -> None:
 
 def test_research_only_comes_first() -> None:
     made = make_clustered(source='k-means')
-    header, body = split(dataset_card.render_card(made))
+    header, body = split(render_card(made))
     assert header['tags'] == ['synthetic', 'research-only']
     assert body.split('\n\n')[1] == f'**{report.RESEARCH_ONLY}**'
     assert 'RESEARCH ONLY: no guarantee' in body and 'is bounded' not in body
@@ -211,7 +210,7 @@ def test_research_only_comes_first() -> None:
 
 def test_user_unit_is_named() -> None:
     params = dataclasses.replace(PARAMS, unit='user', examples_per_context=8)
-    _, body = split(dataset_card.render_card(make(params)))
+    _, body = split(render_card(make(params)))
     assert 'about any one user is bounded' in body and '| Noisy count of users |' in body
     assert '**Unit of privacy.** One user' in body
 
@@ -230,7 +229,7 @@ def test_docstring_examples() -> None:
 
 def commands(library: str) -> str:
     """The two lines of the card that load the folder with a library."""
-    card = dataset_card.render_card(make())
+    card = render_card(make())
     found = re.search(rf'^import {library}\n(corpus = .*\n)', card, flags=re.M)
     assert found
     return found[0]
@@ -244,7 +243,7 @@ def test_pandas_loads_the_folder_as_the_card_says(tmp_path: pathlib.Path) -> Non
     scope: dict[str, typing.Any] = {}
     exec(commands('pandas').replace('path/to/this/folder', tmp_path.as_posix()), scope)
     corpus = scope['corpus']
-    assert list(corpus.columns) == list(dataset_card.COLUMNS)
+    assert list(corpus.columns) == list(COLUMNS)
     assert list(corpus['text']) == [row.text for shard in SHARDS for row in shard]
     assert corpus['label'].isna().tolist() == [False, True, False]
 
@@ -272,7 +271,7 @@ def test_datasets_loads_the_folder_as_the_card_says(tmp_path: pathlib.Path) -> N
         env=os.environ | offline, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f'{list(dataset_card.COLUMNS)} 3 True'
+    assert done.stdout.strip() == f'{list(COLUMNS)} 3 True'
 
 
 def test_the_card_of_a_charged_run_says_what_all_runs_are_together() -> None:
@@ -282,8 +281,8 @@ def test_the_card_of_a_charged_run_says_what_all_runs_are_together() -> None:
         epsilon_after=accounting.epsilon_from_rho(0.5 + rho, 1e-6), delta=1e-6, rho_budget=2.0,
         epsilon_budget=None,
     )  # fmt: skip
-    body = split(dataset_card.render_card(make(ledger=entry)))[1]
+    body = split(render_card(make(ledger=entry)))[1]
     assert "**All runs on these records.** All 2 runs on dataset 'visits\\_\\*2025\\*'" in body
     limits = body.partition('## What the guarantee does not say')[2]
     assert 'Covered' not in limits and 'not charged to this ledger' in limits
-    assert 'All runs on these records' not in dataset_card.render_card(make())
+    assert 'All runs on these records' not in render_card(make())

@@ -1,0 +1,184 @@
+"""The one table of methods: what makes a corpus from records, what it costs, and what it says of itself.
+
+A method receives the records, in their groups, and the plan of batches. What surrounds it is
+the same for all: reading, counting, the ledger, the folders and the reports. `register` adds
+one. Heavy libraries are imported where they are used, so that a price is known at once.
+"""
+
+import abc
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from models.privacy import accounting
+
+if typing.TYPE_CHECKING:
+    import apache_beam as beam
+
+    from models.batching import BatchPlan
+    from models.privacy.ex_post import BatchLoss
+    from models.privacy.facts import MethodFacts
+    from models.privacy.report import ExPostLosses, PrivacyReport
+    from pipeline.config import JobConfig
+    from transforms.write import Columns, Files
+
+
+class Method(abc.ABC):
+    """One way from records to a corpus: stateless, and known by its name.
+
+    Attributes:
+        name: Of the flag --method.
+        summary: What it does, for `--help`.
+        panels: Panels of `--help` whose settings are its own, in addition to those that every
+            run has (Input, Output, Runner).
+        open_steps: Labels of steps whose errors are of the model or without data, so that they
+            may be shown. All other errors stay with the curator.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    panels: ClassVar[tuple[str, ...]]
+    open_steps: ClassVar[frozenset[str]] = frozenset()
+
+    @abc.abstractmethod
+    def check(self, config: 'JobConfig') -> None:
+        """Refuses settings that do not go together; reads no file but named public ones.
+
+        Raises:
+            ValueError: See above.
+        """
+
+    @abc.abstractmethod
+    def has_price_in_advance(self, config: 'JobConfig') -> bool:
+        """Whether a run of these settings has a cost before it starts."""
+
+    @abc.abstractmethod
+    def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
+        """Event of each of its own stages, by name; noisy counts and centres are not among them.
+
+        Raises:
+            ValueError: It has no price in advance.
+        """
+
+    @abc.abstractmethod
+    def facts(self, config: 'JobConfig') -> 'MethodFacts':
+        """What it tells a report."""
+
+    @abc.abstractmethod
+    def prepare(self, config: 'JobConfig') -> Any:
+        """What workers build it from, picklable; looks at models and prompts before anything is paid.
+
+        Raises:
+            ValueError: A prompt does not fit.
+            FileNotFoundError: A file of the model is not there.
+        """
+
+    @abc.abstractmethod
+    def columns(self) -> 'Columns':
+        """The corpus's columns and totals."""
+
+    @abc.abstractmethod
+    def transform(
+        self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
+    ) -> 'beam.PTransform':
+        """Records -> (rows, sizes, losses): three PCollections, of which only the first may be released.
+
+        Rows are those of `columns`. Sizes are (batch id, contexts) and losses `BatchLoss`, for the
+        curator's report; both may be empty.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+            plan: The single plan of batches.
+        """
+
+    @abc.abstractmethod
+    def losses(self, config: 'JobConfig', losses: 'Sequence[BatchLoss]') -> 'ExPostLosses | None':
+        """What the curator's report says of its losses; None where it has a price in advance."""
+
+    @abc.abstractmethod
+    def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
+        """The files beside the corpus that people read, by name."""
+
+
+class PrivatePrediction(Method):
+    """Batches of records vote on every token (METHOD 1 to 5)."""
+
+    name = 'predict'
+    summary = 'batches of records vote on every token of a frozen model'
+    panels = ('Privacy', 'Generation', 'Model')
+    open_steps = frozenset({'Generate/Decode'})
+
+    def check(self, config: 'JobConfig') -> None:
+        config.params()  # the mechanism's settings check themselves
+
+    def has_price_in_advance(self, config: 'JobConfig') -> bool:
+        return not config.params().is_ex_post
+
+    def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
+        return {'generation': accounting.generation_event(config.params())}
+
+    def facts(self, config: 'JobConfig') -> 'MethodFacts':
+        from models.privacy.report import prediction
+
+        return prediction.facts(config.params())
+
+    def prepare(self, config: 'JobConfig') -> Any:
+        from pipeline.run.settings import generator_settings
+
+        settings = generator_settings(config)
+        settings.check_prompts(config.label_values)
+        return settings
+
+    def columns(self) -> 'Columns':
+        from transforms import predict
+
+        return predict.COLUMNS
+
+    def transform(
+        self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
+    ) -> 'beam.PTransform':
+        from pipeline.run.settings import text_limit
+        from transforms import predict
+
+        return predict.PredictText(
+            prepared,
+            plan,
+            config.resolved_work_dir,
+            text_limit=text_limit(config),
+            accelerator=config.accelerator,
+        )
+
+    def losses(self, config: 'JobConfig', losses: 'Sequence[BatchLoss]') -> 'ExPostLosses | None':
+        from models.privacy import report
+
+        params = config.params()
+        return report.ex_post_losses(list(losses), params) if params.is_ex_post else None
+
+    def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
+        from pipeline.pages import dataset_card, report_page
+        from transforms.run_files import CARD, REPORT_PAGE
+
+        # What language other models write in nobody declared.
+        languages = () if config.model != 'bundled' else ('en',)
+        card = dataset_card.render_card(privacy_report, languages=languages, columns=self.columns().meanings)
+        return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}
+
+
+METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> None:
+    """Adds a method: the one place that a new one is named in.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+    if method.name in METHODS:
+        raise ValueError(
+            f'Expected a new name, got name={method.name!r}, which is taken. Give the method another one.'
+        )
+    METHODS[method.name] = method
+
+
+register(PrivatePrediction())
