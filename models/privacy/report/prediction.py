@@ -64,6 +64,11 @@ def unit_nouns(unit: Setting) -> tuple[str, str]:
     return ('user', 'users') if unit == 'user' else ('record', 'records')
 
 
+def is_of_prediction(mechanism: Mapping[str, Setting]) -> bool:
+    """Whether settings by name are those of private prediction, and not of another method."""
+    return 'aggregate' in mechanism
+
+
 def has_price_in_advance(mechanism: Mapping[str, Setting]) -> bool:
     """Whether a run with these settings has a price before it starts.
 

@@ -302,7 +302,9 @@ class PrivacyReport:
     def __post_init__(self) -> None:
         costs = [stage.rho for stage in self.stages]
         expected = self._expected_statement()
-        totals = (self.epsilon, self.epsilon_closed_form, self.rho_total, self.rho_per_private_token)
+        totals = [self.epsilon, self.epsilon_closed_form, self.rho_total]
+        if prediction.is_of_prediction(self.mechanism) or self.rho_per_private_token is not None:
+            totals.append(self.rho_per_private_token)  # other methods need have no such price
         is_priced = expected == 'differential privacy'
         if (
             self.statement != expected
@@ -345,7 +347,7 @@ class PrivacyReport:
     @property
     def unit_noun(self) -> str:
         """The unit of privacy as a noun: 'user' or 'record'."""
-        return prediction.unit_nouns(self.mechanism['unit'])[0]
+        return prediction.unit_nouns(self.mechanism.get('unit'))[0]
 
     @property
     def covered_together(self) -> str | None:
