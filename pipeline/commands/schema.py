@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import rich.console
 import typer
-from rich import table, text
 
 from pipeline.schemas import documents
 
@@ -18,7 +16,7 @@ def schema(
     if name is not None:
         print(documents.committed(name), end='')
         return
-    rows = table.Table.grid(padding=(0, 2))
-    for each in documents.names():
-        rows.add_row(each, text.Text(documents.DOCUMENTS[each].where))
-    rich.console.Console().print(rows)
+    names = documents.names()
+    width = max(map(len, names))
+    for each in names:
+        print(f'{each:<{width}}  {documents.DOCUMENTS[each].where}')

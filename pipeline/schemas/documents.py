@@ -15,7 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 DIALECT = 'https://json-schema.org/draft/2020-12/schema'
 SUFFIX = '.schema.json'
@@ -89,6 +89,8 @@ def _schema_of(kind: Any) -> dict[str, Any]:
     found = pydantic.TypeAdapter(kind).json_schema(mode='serialization')
     classes = {cls.__name__: cls for cls in _classes(kind)}
     for name, definition in found.get('$defs', {}).items():
+        if name not in classes:  # an alias
+            continue
         described = _described(classes[name])
         definition['description'] = described['description']
         for key, value in definition['properties'].items():
@@ -116,14 +118,19 @@ def _closed(node: Any) -> Any:
     return found | {'required': list(found['properties']), 'additionalProperties': False}
 
 
-def _classes(kind: Any) -> set[Any]:
+def _classes(kind: Any, seen: frozenset[Any] = frozenset()) -> set[Any]:
     """All dataclasses and TypedDicts that a type mentions, at any depth."""
+    if kind in seen:
+        return set()
+    seen |= {kind}
+    if isinstance(kind, typing.TypeAliasType):
+        return _classes(kind.__value__, seen)
     if dataclasses.is_dataclass(kind) or typing.is_typeddict(kind):
-        found = {kind}
-        for hint in typing.get_type_hints(kind).values():
-            found |= _classes(hint)
-        return found
-    return {cls for argument in typing.get_args(kind) for cls in _classes(argument)}
+        hints = typing.get_type_hints(kind).values()
+        return {kind}.union(*(_classes(hint, seen) for hint in hints))
+    # A literal's arguments are values.
+    arguments = () if typing.get_origin(kind) is Literal else typing.get_args(kind)
+    return set().union(*(_classes(argument, seen) for argument in arguments))
 
 
 def _described(cls: Any) -> dict[str, Any]:
@@ -134,9 +141,13 @@ def _described(cls: Any) -> dict[str, Any]:
     attributes = re.split(r'\n(?=\S)', rest)[0]
     found = re.findall(r'^ {4}(\w+): (.*(?:\n {8}.*|\n(?= {8}))*)', attributes, re.MULTILINE)
     about = about.split('\n\nSample')[0]
+    inherited: dict[str, str] = {}
+    for base in types.get_original_bases(cls):
+        if typing.is_typeddict(base):
+            inherited |= _described(base)['properties']
     return {
         'description': ' '.join(about.split()),
-        'properties': {name: ' '.join(words.split()) for name, words in found},
+        'properties': inherited | {name: ' '.join(words.split()) for name, words in found},
     }
 
 
@@ -274,6 +285,27 @@ def _centers_header() -> dict[str, Any]:
     return {'schema': _const(centers.SCHEMA), 'count': int, 'dimensions': int}
 
 
+def _ledger(name: str) -> Callable[[], Any]:
+    def type_of() -> Any:
+        from pipeline.schemas import ledger
+
+        return getattr(ledger, name)
+
+    return type_of
+
+
+def _export_header() -> dict[str, Any]:
+    from pipeline.ledger.ledger import SCHEMA_VERSION
+
+    return {'schema': _const('dp-corpus/ledger'), 'schema_version': _const(SCHEMA_VERSION)}
+
+
+def _restricted_header() -> dict[str, Any]:
+    from pipeline.ledger import released
+
+    return {'audience': _const(released.RESTRICTED)}
+
+
 class RunIdentity(typing.TypedDict):
     """What may not change between a run and its resumption, as digests, but for the run's public name.
 
@@ -333,6 +365,22 @@ DOCUMENTS: dict[str, Document] = {
     'clustering': Document(where='clustering.json in the work directory.', type_of=_clustering),
     'centers': Document(
         where='centers.json in a folder of centres.', type_of=_centers, header=_centers_header
+    ),
+    'ledger': Document(
+        where='What `dp-corpus ledger export` writes.', type_of=_ledger('Export'), header=_export_header
+    ),
+    'ledger-restricted': Document(
+        where='What `dp-corpus ledger export --restricted` writes.',
+        type_of=_ledger('ExportOfCurator'),
+        header=lambda: _export_header() | _restricted_header(),
+    ),
+    'ledger-accounts': Document(
+        where='What `dp-corpus ledger show --json` prints.', type_of=_ledger('Accounts')
+    ),
+    'ledger-accounts-restricted': Document(
+        where='What `dp-corpus ledger show --json --restricted` prints.',
+        type_of=_ledger('AccountsOfCurator'),
+        header=_restricted_header,
     ),
     'run': Document(where='run.json in the work directory.', type_of=lambda: RunIdentity),
     'failure': Document(where='What any command prints with --json when it fails.', type_of=lambda: Failure),
