@@ -10,7 +10,6 @@ PP = Amin et al. 2024; line numbers are those of its Algorithm 1. BS = Bun and S
 from __future__ import annotations
 
 import typing
-from typing import Any
 
 from etils import epy
 
@@ -19,6 +18,7 @@ from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
 
 if typing.TYPE_CHECKING:
+    from models.privacy.accounting import events
     from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
@@ -89,17 +89,22 @@ def pure_cost(params: MechanismParams) -> float:
     return 2 * sensitivity(params) / params.threshold_noise_scale
 
 
-def event(params: MechanismParams) -> Any:
+def _rho(params: MechanismParams) -> float:
+    """ε-DP is ε²/2-zCDP (BS Proposition 1.4), with ε of `pure_cost`."""
+    return 0.5 * pure_cost(params) ** 2
+
+
+def event(params: MechanismParams) -> events.ZCDpEvent | None:
     """The privacy event of one run; None without the test.
 
-    zCDP of 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE:
-    ε-DP is ε²/2-zCDP (BS Proposition 1.4), with ε of `pure_cost`.
+    zCDP of 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE.
     """
-    import dp_accounting
+    # Prices ask the test, and are not imported before it.
+    from models.privacy.accounting import events
 
     if not params.uses_sparse_vector:
         return None
-    return dp_accounting.ZCDpEvent(rho=0.5 * pure_cost(params) ** 2)
+    return events.ZCDpEvent(rho=_rho(params))
 
 
 def facts(params: MechanismParams) -> Facts:
@@ -118,7 +123,7 @@ def facts(params: MechanismParams) -> Facts:
         stages=(
             RhoStage(
                 name='Sparse-vector test',
-                rho=r * event(params).rho if priced else None,
+                rho=r * _rho(params) if priced else None,
                 explanation=(
                     'Deciding before each token whether a public one will do; paid once per private token.'
                     if priced

@@ -7,6 +7,7 @@ they compose in parallel (PP Lemma 2) and their number does not appear below.
 import typing
 from typing import Any
 
+from models.privacy import sparse_vector
 from models.privacy.accounting import events
 
 if typing.TYPE_CHECKING:
@@ -14,36 +15,29 @@ if typing.TYPE_CHECKING:
 
 
 def aggregate_rho(params: 'MechanismParams') -> float:
-    """rho of sampling one private token: ½ (c/(sτ))² (PP Lemma 4), 4 times that under REPLACE.
-
-    The sample is the exponential mechanism with utility z̄/τ, whose sup-norm
-    sensitivity is Δ = c/(sτ) (2c/(sτ) when a context may be replaced); it is
-    2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (Cesar and Rogers 2021). The same
-    for the mean and for the difference aggregate (METHOD 4b).
+    """rho of sampling one private token, from the event of the run's aggregate.
 
     Raises:
-        ValueError: The aggregate is the median, which has no price in advance.
+        ValueError: The aggregate has no price in advance, or not one in zCDP.
     """
-    return 0.5 * (params.aggregate_sensitivity / params.temperature) ** 2
+    event = params.strategy.event(params)
+    if not isinstance(event, events.ZCDpEvent):
+        raise ValueError(
+            f'Expected an aggregate with a price in zCDP, got aggregate={params.aggregate!r}, '
+            f'whose event is {event!r}. Ask params.strategy.event, or models/privacy/ex_post.py.'
+        )
+    return event.rho
 
 
 def sparse_vector_pure_cost(params: 'MechanismParams') -> float:
-    """Pure epsilon of one run of the sparse-vector test: 2/(sσ), 4/(sσ) under REPLACE (PP Lemma 5).
-
-    AboveThreshold with threshold noise σ and query noise 2σ on queries of sensitivity
-    Δ = 1/s (2/s under REPLACE) is (2Δ/σ)-DP. Without the test the cost is 0.
-    """
-    if params.threshold_noise_scale is None:
-        return 0.0
-    return 2 * params.distance_sensitivity / params.threshold_noise_scale
+    """Pure epsilon of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
+    return sparse_vector.pure_cost(params)
 
 
 def sparse_vector_rho(params: 'MechanismParams') -> float:
-    """rho of one run of the sparse-vector test: 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE.
-
-    ε-DP is ε²/2-zCDP (BS Proposition 1.4), with ε of `sparse_vector_pure_cost`.
-    """
-    return 0.5 * sparse_vector_pure_cost(params) ** 2
+    """rho of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
+    event = sparse_vector.event(params)
+    return 0.0 if event is None else event.rho
 
 
 def rho_per_private_token(params: 'MechanismParams') -> float:

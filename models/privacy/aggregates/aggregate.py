@@ -21,6 +21,7 @@ from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
 
 if typing.TYPE_CHECKING:
+    from models.privacy.accounting import events
     from models.privacy.params import MechanismParams
 
 # `--help` lists the aggregates, and answers at once.
@@ -106,7 +107,7 @@ class Aggregate(abc.ABC):
         """
 
     @abc.abstractmethod
-    def event(self, params: MechanismParams) -> Any:
+    def event(self, params: MechanismParams) -> events.DpEvent | None:
         """The privacy event of sampling one private token; None without a price in advance."""
 
     @abc.abstractmethod
@@ -188,21 +189,21 @@ def bounded_facts(
         enforced: What the code sees to.
         sources: Where it was published.
     """
-    r, s = params.max_private_tokens, params.batch_size
+    r, s, moved = params.max_private_tokens, params.batch_size, aggregate.sensitivity(params)
     two = '2' if params.change.value > 1 else ''
     c, tau = format_exact(params.clip_bound), format_exact(params.temperature)
     return Facts(
         stages=(
             RhoStage(
                 name='Private tokens',
-                rho=r * aggregate.event(params).rho,
+                rho=r * exponential_mechanism_event(moved, params.temperature).rho,
                 explanation=explanation,
                 formula=f'r · ½·({two}c/(s·τ))²',
                 numbers=f'{r} · ½·({two + "·" if two else ""}{c}/({s}·{tau}))²',
             ),
         ),
         sensitivities=(
-            Sensitivity(quantity=quantity, value=aggregate.sensitivity(params), formula=f'{two}c/s'),
+            Sensitivity(quantity=quantity, value=moved, formula=f'{two}c/s'),
         ),
         on_replacement='both sensitivities of decoding double',
         assumptions_enforced=enforced,
@@ -217,8 +218,8 @@ def bounded_facts(
     )
 
 
-def exponential_mechanism_rho(sensitivity: float, temperature: float) -> float:
-    """rho of a token from softmax(z/τ) where no component of z moves by more than Δz: ½ (Δz/τ)².
+def exponential_mechanism_event(sensitivity: float, temperature: float) -> events.ZCDpEvent:
+    """A token from softmax(z/τ), where no component of z moves by more than Δz: zCDP of ½ (Δz/τ)².
 
     The sample is the exponential mechanism with utility z/τ, of sup-norm sensitivity Δ = Δz/τ.
     It is 2Δ-DP with bounded range, hence (2Δ)²/8-zCDP (PP Lemma 4; Cesar and Rogers 2021).
@@ -227,4 +228,7 @@ def exponential_mechanism_rho(sensitivity: float, temperature: float) -> float:
         sensitivity: Δz, in nats.
         temperature: τ.
     """
-    return 0.5 * (sensitivity / temperature) ** 2
+    # Prices ask the aggregates, and are not imported before them.
+    from models.privacy.accounting import events
+
+    return events.ZCDpEvent(rho=0.5 * (sensitivity / temperature) ** 2)

@@ -15,6 +15,7 @@ from models.privacy.facts import Facts
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
+    from models.privacy.accounting import events
     from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
@@ -68,12 +69,9 @@ class Difference(aggregate.Aggregate):
         """c/s, or 2c/s (METHOD 1): only the second term depends on the records."""
         return aggregate.bounded_sensitivity(params)
 
-    def event(self, params: MechanismParams) -> Any:
+    def event(self, params: MechanismParams) -> events.ZCDpEvent:
         """zCDP of ½ (c/(sτ))² (PP Lemma 4; METHOD 4b), 4 times that where a unit may replace a context."""
-        import dp_accounting
-
-        rho = aggregate.exponential_mechanism_rho(self.sensitivity(params), params.temperature)
-        return dp_accounting.ZCDpEvent(rho=rho)
+        return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
 
     def facts(self, params: MechanismParams) -> Facts:
         """What a report states of clipped differences (METHOD 4b)."""
