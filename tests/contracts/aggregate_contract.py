@@ -250,6 +250,28 @@ def check_a_price_bounds_what_one_unit_moves_or_there_is_none(name: str) -> None
     assert params.needs_public_logits == strategy.reads_public_logits
 
 
+def check_its_facts_are_those_of_its_price(name: str) -> None:
+    """What a report states: (ε, δ) exactly where there is a price, and the arithmetic gives that price."""
+    strategy = AGGREGATES[name]
+    for per_context in (1, 2):
+        params = params_of(name, examples_per_context=per_context)
+        facts = strategy.facts(params)
+        assert (facts.statement == 'differential privacy') == strategy.has_price_in_advance
+        (stage,) = facts.stages
+        assert stage.explanation and stage.formula
+        if not strategy.has_price_in_advance:
+            assert stage.rho is None and facts.reproduction is None and facts.why_no_sensitivity
+            continue
+        rho = accounting.aggregate_rho(params)
+        assert stage.rho == params.max_private_tokens * rho
+        assert facts.reproduction is not None
+        lines = (f's = {params.batch_size}', f'change = {params.change.value}')
+        names: dict = {}
+        exec('\n'.join((*lines, *facts.reproduction.settings, *facts.reproduction.steps)), names)
+        assert math.isclose(eval(facts.reproduction.cost, names), rho, rel_tol=1e-12)
+        assert [moved.value for moved in facts.sensitivities] == [strategy.sensitivity(params)]
+
+
 CHECKS = (
     check_it_says_what_it_is,
     check_scores_equal_the_twin,
@@ -258,4 +280,5 @@ CHECKS = (
     check_the_mask_is_public,
     check_one_token_is_within_its_price,
     check_a_price_bounds_what_one_unit_moves_or_there_is_none,
+    check_its_facts_are_those_of_its_price,
 )

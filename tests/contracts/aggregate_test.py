@@ -10,13 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import accounting
+from models.privacy import accounting, mechanism, report, sampling
 from models.privacy.accounting import events
 from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.params import MechanismParams
+from models.privacy.report import GroupPlan
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 from tests import oracles, samples
 from tests.contracts import aggregate_contract
+from tests.models.privacy.report.samples import TOTALS
+from tests.models.privacy.sampling_test import halves, words_of
 
 
 @typing.final
@@ -44,8 +48,20 @@ class Halved(Aggregate):
     def sensitivity(self, params: MechanismParams) -> float:
         return aggregate.bounded_sensitivity(params) / 2
 
-    def event(self, params: MechanismParams) -> events.DpEvent:
+    def event(self, params: MechanismParams) -> events.ZCDpEvent:
         return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
+
+    def facts(self, params: MechanismParams) -> Facts:
+        rho = params.max_private_tokens * self.event(params).rho
+        stage = RhoStage(name='Private tokens', rho=rho, explanation='A test.', formula='r · …', numbers='')
+        moved = Sensitivity(quantity='Half a mean', value=self.sensitivity(params), formula='c/2s')
+        arithmetic = Reproduction(
+            settings=(f'c = {params.clip_bound!r}', f'tau = {params.temperature!r}'),
+            cost='0.5 * (change * c / (2 * s * tau)) ** 2',
+        )
+        return Facts(
+            stages=(stage,), sensitivities=(moved,), on_replacement='all doubles', reproduction=arithmetic
+        )
 
     def token_losses(self, tallied: Any, allowed: Any, token: Any, params: MechanismParams) -> None:
         """None: a price is known in advance."""
@@ -94,6 +110,42 @@ def test_an_aggregate_that_one_call_registers_is_priced(halved: str) -> None:
     assert accounting.aggregate_rho(params) == pytest.approx(accounting.aggregate_rho(mean) / 4)
     assert accounting.sparse_vector_rho(params) == accounting.sparse_vector_rho(mean)
     assert params.aggregate_sensitivity == mean.aggregate_sensitivity / 2
+
+
+def test_an_aggregate_that_one_call_registers_is_reported(halved: str) -> None:
+    params = aggregate_contract.params_of(halved)
+    found = report.build_privacy_report(
+        params,
+        run_id='run',
+        delta=1e-6,
+        plan=(GroupPlan(label=None, batches=4),),
+        corpus=TOTALS,
+        settings={},
+        versions={},
+    )
+    assert found.rho_total == pytest.approx(params.max_private_tokens * accounting.aggregate_rho(params))
+    assert found.mechanism['aggregate'] == halved
+    assert report.PrivacyReport.from_json(found.to_json()) == found
+
+
+def test_an_aggregate_that_one_call_registers_chooses_tokens(halved: str) -> None:
+    """Chi-square over 2e5 draws at odds 1e-6; the mean's frequencies are rejected."""
+    params = aggregate_contract.params_of(halved)
+    rng = np.random.default_rng(0)
+    logits, public = rng.normal(0, 3, (3, 8)), rng.normal(0, 3, 8)
+    rows = jnp.asarray(np.concatenate([public[None], logits]), jnp.float32)
+    votes = mechanism.tally((rows,), (jnp.arange(4) > 0,), params)
+    words = halves(words_of('halved', 200_000, sampling.tree_levels(8)))
+    choose = jax.vmap(
+        lambda w: mechanism.choose_token(votes, jnp.ones(8, bool), jnp.float32(0), jnp.float32(0), w, params)[
+            0
+        ]
+    )
+    counts = np.bincount(np.asarray(jax.jit(choose)(words)), minlength=8)
+    for name in (halved, 'mean'):
+        scores = oracles.TWINS[name].scores(logits, public, params.batch_size, params.clip_bound)
+        statistic, degrees = oracles.chi_square(counts, oracles.softmax(scores, params.temperature))
+        assert (statistic <= oracles.chi_square_bound(degrees, 1e-6)) == (name == halved)
 
 
 class _TooCheap(Halved):  # type: ignore[misc] # final, but for this

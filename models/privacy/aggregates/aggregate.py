@@ -202,9 +202,7 @@ def bounded_facts(
                 numbers=f'{r} · ½·({two + "·" if two else ""}{c}/({s}·{tau}))²',
             ),
         ),
-        sensitivities=(
-            Sensitivity(quantity=quantity, value=moved, formula=f'{two}c/s'),
-        ),
+        sensitivities=(Sensitivity(quantity=quantity, value=moved, formula=f'{two}c/s'),),
         on_replacement='both sensitivities of decoding double',
         assumptions_enforced=enforced,
         sources=sources,
