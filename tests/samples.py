@@ -21,14 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pytest
 
 from models.batching import BatchPlan, Clustering
-from models.privacy.params import Unit
+from models.privacy.params import MechanismParams, Unit
 from models.records import Batch, BatchId, Context, Record
 
 if typing.TYPE_CHECKING:
     import apache_beam as beam
     import rich.console
 
-    from models.privacy.params import MechanismParams
     from models.privacy.randomness import BatchDraws
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -48,6 +47,16 @@ CLUSTERED = BatchPlan(
     noisy_counts=(30, 20, -1, 40),
     contexts_rho=0.0025,
     clustering=Clustering(kept=((0, 2), (1, 2)), noisy_counts=((9, -4, 8), (0, 5, 7)), rho=0.0025),
+)
+# A mechanism that is quick to draw from.
+PARAMS = MechanismParams(
+    batch_size=4,
+    clip_bound=3.0,
+    temperature=2.0,
+    max_private_tokens=1,
+    max_batch_tokens=8,
+    threshold=0.5,
+    threshold_noise_scale=0.1,
 )
 # Units of privacy, with the examples of a context.
 MODES: list[tuple[Unit, int]] = [('example', 1), ('example', 2), ('user', 1), ('user', 2)]
@@ -79,7 +88,7 @@ def batch(texts: Sequence[str | tuple[str, ...]], *, label: str | None = 'sports
 
 
 def batch_draws(
-    params: 'MechanismParams', levels: int, *, run_id: str = 'run', batch_id: str = '0000-000000'
+    params: MechanismParams, levels: int, *, run_id: str = 'run', batch_id: str = '0000-000000'
 ) -> 'BatchDraws':
     """A batch's randomness under the key of `SECRET`."""
     from models.privacy import randomness

@@ -10,6 +10,7 @@ import errno
 import fnmatch
 import os
 import pathlib
+import re
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
@@ -153,9 +154,14 @@ def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
         except FileNotFoundError:
             return True
     else:
-        found = FileSystems.match([FileSystems.join(folder, '**')])[0].metadata_list
+        found = FileSystems.match([FileSystems.join(literal(folder), '**')])[0].metadata_list
         names = [FileSystems.split(metadata.path)[1] for metadata in found]
     return all(any(fnmatch.fnmatch(name, pattern) for pattern in besides) for name in names)
+
+
+def literal(path: str) -> str:
+    """The pattern that this path alone matches, where it holds `[`, `*` or `?`, too."""
+    return re.sub(r'([*?[])', r'[\1]', path)
 
 
 def list_files(folder: str, suffix: str) -> list[str]:
@@ -165,7 +171,7 @@ def list_files(folder: str, suffix: str) -> list[str]:
             return [entry.path for entry in os.scandir(folder) if entry.name.endswith(suffix)]
         except FileNotFoundError:
             return []
-    found = FileSystems.match([FileSystems.join(folder, f'*{suffix}')])[0].metadata_list
+    found = FileSystems.match([FileSystems.join(literal(folder), f'*{suffix}')])[0].metadata_list
     return [metadata.path for metadata in found]
 
 

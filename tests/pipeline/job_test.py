@@ -5,8 +5,6 @@ whether two runs write the same. The model is loaded once.
 """
 
 import base64
-import bz2
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -46,6 +44,7 @@ from pipeline.run import charge, folders, identity, start
 from pipeline.run import settings as run_settings
 from pipeline.run.beam_options import beam_options
 from tests.one_model import one_model
+from tests.samples import unpacked
 from transforms import read, run_files
 from transforms.durable import RUN_KEY
 from transforms.predict import read_loss
@@ -704,20 +703,6 @@ def test_a_failure_of_another_step_is_not_quoted_either(
     assert len(leaks(work_dir(run) / 'errors')) == 1
 
 
-def embedded_in(data: bytes) -> bytes:
-    """Serialized bytes with what Beam compressed into them put beside it."""
-    parts = [data]
-    for found in re.findall(rb'[A-Za-z0-9+/]{40,}={0,2}', data):
-        for cut in range(4):
-            with contextlib.suppress(ValueError):
-                raw = base64.b64decode(found[cut:] + b'=' * (-len(found[cut:]) % 4))
-                parts.append(raw)
-                for decompress in (bz2.decompress, zlib.decompress):
-                    with contextlib.suppress(OSError, ValueError, zlib.error):
-                        parts.append(decompress(raw))
-    return b'\0'.join(parts)
-
-
 @pytest.mark.parametrize('settings', [{}, {'clusters': 2, 'batches_per_label': None}], ids=str)
 def test_the_pipeline_itself_holds_no_record_and_no_key(
     tmp_path: pathlib.Path, settings: dict[str, Any]
@@ -729,7 +714,7 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
     options = beam_options(run, [])
     root = beam.Pipeline(options=options)
     job.build(root, run, settings)
-    proto = embedded_in(root.to_runner_api().SerializeToString())
+    proto = unpacked(root.to_runner_api().SerializeToString())
     # The search sees into the functions: this stands in the settings of the decoder.
     assert b'max_prompt_tokens' in proto and b'Generate/Decode' in proto
     secret = (work_dir(run) / RUN_KEY).read_bytes()

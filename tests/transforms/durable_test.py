@@ -183,6 +183,19 @@ def test_folders_of_an_object_store() -> None:
         assert sorted(durable.list_files('gs://bucket/work/batches', '')) == expected
 
 
+@pytest.mark.parametrize('name', ['work[1]', 'work[!a]', 'what?', 'wo*rk', 'work['])
+def test_a_folder_of_an_object_store_is_meant_by_its_own_name(name: str) -> None:
+    """Taken for a pattern, a folder of another run would look empty, and two runs would share it."""
+    with object_store():
+        for other in ('work1', 'workb', 'whats', 'wo-rk'):
+            durable.write_file(f'gs://bucket/{other}/a.json', b'')
+        assert durable.is_empty(f'gs://bucket/{name}')
+        assert durable.list_files(f'gs://bucket/{name}', '.json') == []
+        durable.write_file(f'gs://bucket/{name}/b.json', b'')
+        assert not durable.is_empty(f'gs://bucket/{name}')
+        assert durable.list_files(f'gs://bucket/{name}', '.json') == [f'gs://bucket/{name}/b.json']
+
+
 def test_a_key_in_an_object_store_is_never_replaced() -> None:
     with object_store():
         key = RunKey.new()

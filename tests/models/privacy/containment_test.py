@@ -16,16 +16,8 @@ import pytest
 from models.privacy import mechanism
 from models.privacy.aggregates import AGGREGATES, clipping, median
 from models.privacy.params import MechanismParams
+from tests.samples import PARAMS
 
-PARAMS = MechanismParams(
-    batch_size=4,
-    clip_bound=3.0,
-    temperature=2.0,
-    max_private_tokens=1,
-    max_batch_tokens=8,
-    threshold=0.5,
-    threshold_noise_scale=0.1,
-)
 VOCABULARIES = (512, 4096, 262_144)
 ROWS, BROKEN = 6, 3  # row 0 is the public prompt's
 C = PARAMS.clip_bound

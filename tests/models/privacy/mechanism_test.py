@@ -17,20 +17,12 @@ from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
 from tests.models.privacy.sampling_test import halves, words_of
+from tests.samples import PARAMS
 
 KEY = RunKey(bytes(range(32)))
 ODDS = 1e-6  # false alarms of a statistical test
 DRAWS = 200_000
 
-PARAMS = MechanismParams(
-    batch_size=4,
-    clip_bound=3.0,
-    temperature=2.0,
-    max_private_tokens=1,
-    max_batch_tokens=8,
-    threshold=0.5,
-    threshold_noise_scale=0.1,
-)
 DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
 MEDIAN = dataclasses.replace(PARAMS, aggregate='median')
 

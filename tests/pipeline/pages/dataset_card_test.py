@@ -17,9 +17,10 @@ import yaml
 
 from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
+from models.privacy.report import CenterCounts, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from models.records import SyntheticExample
 from pipeline.pages import dataset_card, report_page
+from tests.models.privacy.report.samples import clusters
 from transforms.predict import COLUMNS as PREDICTED
 
 PARAMS = MechanismParams(
@@ -58,7 +59,6 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
 def make_clustered(
     params: MechanismParams = PARAMS, source: report.CentersSource = 'public'
 ) -> PrivacyReport:
-    is_public = source == 'public'
     return make(
         params,
         plan=[
@@ -66,15 +66,10 @@ def make_clustered(
             GroupPlan(label='a', cluster=1, batches=1, noisy_count=-3),
             GroupPlan(label='b', cluster=1, batches=4, noisy_count=1_000),
         ],
-        clusters=Clusters(
-            source=source,
+        clusters=clusters(
+            source,
             centers_rho=0.0,
-            counts_rho=0.0025,
-            embedder='tfidf',
-            embedder_fingerprint='e' * 64,
-            centers_fingerprint='c' * 64,
-            corpus_fingerprint='f' * 64 if is_public else None,
-            corpus_texts=20_000 if is_public else None,
+            corpus_texts=20_000 if source == 'public' else None,
             center_counts=(
                 CenterCounts(label='a', kept=(0, 1), counts=(400, 9)),
                 CenterCounts(label='b', kept=(1,), counts=(4, 900)),

@@ -11,9 +11,10 @@ import pytest
 
 from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
-from models.privacy.report import CenterCounts, Clusters, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
+from models.privacy.report import CenterCounts, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from pipeline.pages import page as page_lib
 from pipeline.pages import report_page
+from tests.models.privacy.report.samples import clusters
 from tests.samples import assert_import_leaves, on_terminal
 
 PARAMS = MechanismParams(
@@ -54,7 +55,6 @@ def make_clustered(
     centers: int = 1000,
 ) -> PrivacyReport:
     """A report of `labels * kept` groups."""
-    is_public = source == 'public'
     names = [f'label {index}' for index in range(labels)]
     return make(
         params,
@@ -63,15 +63,9 @@ def make_clustered(
             for name in names
             for index in range(kept)
         ],
-        clusters=Clusters(
-            source=source,
-            centers_rho=0.01 if source == 'dp-k-means' else 0.0,
-            counts_rho=0.0025,
-            embedder='tfidf',
-            embedder_fingerprint='e' * 64,
-            centers_fingerprint='c' * 64,
-            corpus_fingerprint='f' * 64 if is_public else None,
-            corpus_texts=20_000 if is_public else None,
+        clusters=clusters(
+            source,
+            corpus_texts=20_000 if source == 'public' else None,
             center_counts=tuple(
                 CenterCounts(
                     label=name,

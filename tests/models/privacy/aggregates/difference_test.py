@@ -9,16 +9,8 @@ import pytest
 from models.privacy import mechanism, sampling
 from models.privacy.params import MechanismParams
 from tests import oracles
+from tests.samples import PARAMS
 
-PARAMS = MechanismParams(
-    batch_size=4,
-    clip_bound=3.0,
-    temperature=2.0,
-    max_private_tokens=1,
-    max_batch_tokens=8,
-    threshold=0.5,
-    threshold_noise_scale=0.1,
-)
 DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
 
 
