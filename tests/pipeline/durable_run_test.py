@@ -10,7 +10,6 @@ import functools
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import pathlib
 import random
@@ -34,6 +33,7 @@ from pipeline.config import BUNDLED, JobConfig, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.plan import rho_by_stage
 from pipeline.run import folders, identity, start
+from tests import fork_server
 from tests.object_store import object_store
 from transforms import durable, predict, write
 
@@ -44,7 +44,7 @@ pytestmark = [
     ),
 ]
 
-LAUNCHERS = multiprocessing.get_context('forkserver')
+LAUNCHERS = fork_server.CONTEXT
 ROOT = pathlib.Path(__file__).parents[2]
 LABELS = ('Billing', 'Delivery')
 # What a killed launcher may have cut: longer than this, and no file of a run is shorter.
@@ -70,17 +70,17 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture(scope='module', autouse=True)
-def warm_launchers() -> None:
-    """No backend of JAX starts at import, so a fork is safe."""
-    LAUNCHERS.set_forkserver_preload([
+def warm_launchers() -> Iterator[None]:
+    with fork_server.preloaded(
         'pipeline.main', 'pipeline.run.start', 'pipeline.progress',
         'apache_beam.runners.portability.fn_api_runner',
-        'sklearn.feature_extraction.text', 'jinja2', 'pydantic', 'pytest',
+        'sklearn.feature_extraction.text', 'jinja2', 'pydantic',
         # What the gemma library loads when a model is built.
         'tensorflow_text', 'sentencepiece', 'flax.linen', 'orbax.checkpoint', 'kauldron.kd',
         'gemma.gm.text._tokenizer', 'gemma.gm.data._functional', 'gemma.gm.nn._transformer',
         'gemma.gm.ckpts._checkpoint',
-    ])  # fmt: skip
+    ):  # fmt: skip
+        yield
 
 
 # --- Launchers -------------------------------------------------------------------

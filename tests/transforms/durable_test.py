@@ -1,21 +1,22 @@
 """Files of a run: whole, once, and the same for every reader."""
 
 import errno
-import multiprocessing
 import os
 import pathlib
 import stat
 import threading
+from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
 import pytest
 
 from models.privacy.randomness import RunKey
+from tests import fork_server
 from tests.object_store import object_store
 from transforms import durable
 
-PROCESSES = multiprocessing.get_context('forkserver')
+PROCESSES = fork_server.CONTEXT
 
 
 def test_write_file_leaves_the_file_and_nothing_beside_it(tmp_path: pathlib.Path) -> None:
@@ -49,9 +50,9 @@ SIZE = 300_000
 
 
 @pytest.fixture(scope='module', autouse=True)
-def warm_processes() -> None:
-    """Of no effect where another module's tests have started the server that forks."""
-    PROCESSES.set_forkserver_preload(['transforms.durable', 'pytest'])
+def warm_processes() -> Iterator[None]:
+    with fork_server.preloaded('transforms.durable'):
+        yield
 
 
 def write_in_a_race(path: str, writer: int, starts: Any, seen: Any) -> None:

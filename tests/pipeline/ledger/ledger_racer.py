@@ -1,9 +1,7 @@
-"""A process that charges a ledger when it is told to, for tests that race and kill it.
+"""What a process does that charges a ledger when it is told to, for tests that race and kill it.
 
-    python -m tests.pipeline.ledger.ledger_racer WHERE DATASET MODE
-
-For every line of standard input, a JSON object with `run_id`, `rho` and `key`, it waits for the
-monotonic time `at`, reserves, and answers with one line: the entry, or the name of the error.
+For every order, a mapping with `run_id`, `rho` and `key`, it waits for the monotonic time `at`, reserves,
+and answers with the entry, or the name of the error.
 
 Modes: `right` reserves as a run does. The others are wrong on purpose. `unlocked` looks up the sum and
 charges in two transactions. `deferred` opens SQLite's transaction without IMMEDIATE. `stale` opens
@@ -12,9 +10,9 @@ right, but waits for its death before the commit.
 """
 
 import dataclasses
-import json
-import sys
+import os
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 import sqlalchemy as sa
@@ -58,12 +56,16 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
     return account.entry(account.runs[-1])
 
 
-def hang(connection: sa.Connection) -> None:
-    print('hanging', flush=True)
-    time.sleep(600)
+def main(
+    where: str, dataset: str, mode: str, environment: dict[str, str], orders: Connection, answers: Connection
+) -> None:
+    """Serves orders until their end."""
+    os.environ.update(environment)
 
+    def hang(connection: sa.Connection) -> None:
+        answers.send('hanging')
+        time.sleep(600)
 
-def main(where: str, dataset: str, mode: str) -> None:
     if mode == 'deferred':
         ledger_lib._begin_sqlite = lambda connection: connection.exec_driver_sql('BEGIN') and None
     if mode == 'stale':
@@ -80,9 +82,12 @@ def main(where: str, dataset: str, mode: str) -> None:
         ledger._account = slowly  # type: ignore[method-assign]
     if mode == 'hang':
         sa.event.listen(ledger._engine, 'commit', hang)
-    print('ready', flush=True)
-    for line in sys.stdin:
-        order: dict[str, Any] = json.loads(line)
+    answers.send('ready')
+    while True:
+        try:
+            order: dict[str, Any] = orders.recv()
+        except EOFError:
+            return
         while time.monotonic() < order['at']:
             pass
         act = reserve_unlocked if mode == 'unlocked' else reserve
@@ -91,8 +96,4 @@ def main(where: str, dataset: str, mode: str) -> None:
             answer: dict[str, Any] = {'entry': dataclasses.asdict(entry)}
         except (BudgetExceeded, ValueError, ConnectionError, sa.exc.IntegrityError) as error:
             answer = {'error': type(error).__name__}
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == '__main__':
-    main(*sys.argv[1:])
+        answers.send(answer)

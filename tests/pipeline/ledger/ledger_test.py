@@ -1,20 +1,18 @@
 """The ledger on both databases: what it charges, what it refuses, and what races and kills leave."""
 
+import contextlib
 import dataclasses
 import itertools
-import json
-import os
 import pathlib
 import random
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import time
 import typing
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import pytest
 import sqlalchemy as sa
@@ -23,6 +21,8 @@ from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
 from pipeline.ledger import ledger as ledger_lib
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from tests import fork_server
+from tests.pipeline.ledger import ledger_racer
 
 KEY = 'k' * 32
 DELTA = 1e-6
@@ -395,37 +395,58 @@ def test_nothing_of_a_machine_is_stored(ledger: Ledger, where: str) -> None:
 # ------------------------------------------------------------------- races and deaths
 
 
+@pytest.fixture(scope='module', autouse=True)
+def warm_racers() -> Iterator[None]:
+    with fork_server.preloaded(
+        'tests.pipeline.ledger.ledger_racer', 'dp_accounting', 'scipy.optimize', 'psycopg',
+        'sqlalchemy.dialects.postgresql.psycopg',
+    ):  # fmt: skip
+        yield
+
+
 @dataclasses.dataclass
 class Racer:
-    """A process of `tests.pipeline.ledger.ledger_racer`."""
+    """A process of `ledger_racer.main`."""
 
-    process: subprocess.Popen[str]
+    process: BaseProcess
+    orders: Connection
+    answers: Connection
 
     @classmethod
     def start(cls, where: str, mode: str = 'right', environment: dict[str, str] | None = None) -> 'Racer':
-        command = [sys.executable, '-m', 'tests.pipeline.ledger.ledger_racer', where, 'visits', mode]
-        root = pathlib.Path(__file__).parents[3]
-        return cls(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root,
-                env=os.environ | (environment or {}),
-            )
-        )  # fmt: skip
+        to_obey, orders = fork_server.CONTEXT.Pipe(duplex=False)
+        answers, to_answer = fork_server.CONTEXT.Pipe(duplex=False)
+        process = fork_server.CONTEXT.Process(
+            target=ledger_racer.main, args=(where, 'visits', mode, environment or {}, to_obey, to_answer)
+        )
+        process.start()
+        # What it holds alone ends with it.
+        to_obey.close()
+        to_answer.close()
+        return cls(process, orders, answers)
 
     def tell(self, run_id: str, rho: float, *, at: float = 0.0, key: str = KEY) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({'run_id': run_id, 'rho': rho, 'at': at, 'key': key}) + '\n')
-        self.process.stdin.flush()
+        self.orders.send({'run_id': run_id, 'rho': rho, 'at': at, 'key': key})
 
-    def hear(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, 'the process died'
-        return line.strip()
+    def hear(self) -> typing.Any:
+        """The next answer; EOFError where the process died."""
+        return self.answers.recv()
+
+    def kill(self) -> list[typing.Any]:
+        """Kills it now; what it had answered and nobody had heard."""
+        self.process.kill()
+        self.process.join()
+        unheard = []
+        with contextlib.suppress(EOFError, OSError):  # at the end, which may lie within an answer
+            while True:
+                unheard.append(self.answers.recv())
+        return unheard
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.join()
+        self.orders.close()
+        self.answers.close()
 
 
 @pytest.fixture
@@ -451,7 +472,7 @@ def race(racers: list[Racer], rho: float, names: list[str], keys: list[str] | No
     at = time.monotonic() + 0.05
     for racer, name, key in zip(racers, names, keys or [KEY] * len(racers), strict=True):
         racer.tell(name, rho, at=at, key=key)
-    return [json.loads(racer.hear()) for racer in racers]
+    return [racer.hear() for racer in racers]
 
 
 COUNT = 5
@@ -569,8 +590,7 @@ def test_a_death_inside_the_transaction_charges_nothing(
         assert racer.hear() == 'hanging'
         # Readers neither wait for it nor see what it has not committed.
         assert (ledger.accounts(), ledger.events()) == before
-        racer.process.send_signal(signal.SIGKILL)
-        racer.process.wait()
+        assert racer.kill() == []
     assert (ledger.accounts(), ledger.events()) == before
     start = time.monotonic()
     assert reserve(ledger, 'after', 0.75).run_number == 1
@@ -593,9 +613,8 @@ def test_deaths_at_any_moment_lose_no_charge_and_make_none_up(
         for index in range(200):
             racer.tell(f'run-{racer.process.pid}-{index}', 0.1)
         time.sleep(chance.uniform(0.02, 0.25))
-        racer.process.send_signal(signal.SIGKILL)
-        out, _ = racer.process.communicate()
-        known |= {f'run-{racer.process.pid}-{index}' for index in range(out.count('"entry"'))}
+        answers = racer.kill()
+        known |= {f'run-{racer.process.pid}-{index}' for index in range(sum('entry' in a for a in answers))}
         runs = ledger.account('visits').runs
         charged = {run.run_id for run in runs}
         assert known <= charged and len(charged) <= len(known) + 1
