@@ -43,7 +43,8 @@ def generator() -> generate.BatchGenerator:
     table = generate_test._table(11, vocabulary.vocab_size)
     table[:, :, sorted(writer.stop_tokens)] += 6
     return generate.BatchGenerator(
-        decoder=generate_test.TableDecoder(table, micro_batch_size=4),
+        # Room for the largest batch: one program for every number of contexts.
+        decoder=generate_test.TableDecoder(table, micro_batch_size=8),
         writer=writer,
         params=PARAMS,
         run_id='audit',
@@ -72,9 +73,7 @@ def log_probability(
     table = np.asarray(generator.decoder.weights)
     types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
     public_type = generate_test._type_of(writer.public_prompt('sports'))
-    settings = dataclasses.replace(
-        generate_test._settings(params, writer.stop_tokens), aggregate=params.aggregate
-    )
+    settings = oracles.Mechanism.of(params, writer.stop_tokens)
     released = writer.released_tokens(table.shape[-1])
     total, below, state, offset = 0.0, [], generate_test.STATES, 0
     for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
@@ -129,6 +128,18 @@ def test_log_ratios_are_those_of_the_exact_distribution(
     else:
         assert result.replaced == ()
     assert result.empirical_epsilon == max(map(abs, result.removed + result.added + result.replaced)) > 0
+
+
+def test_micro_batches_change_no_ratio(generator: generate.BatchGenerator) -> None:
+    sparse = with_params(generator, **SPARSE)
+    table = np.asarray(generator.decoder.weights)
+    parts = dataclasses.replace(sparse, decoder=generate_test.TableDecoder(table, micro_batch_size=4))
+    whole, found = (
+        audit.leave_one_out(one, batch(), KEY, outsiders=contexts(OTHERS)) for one in (sparse, parts)
+    )
+    assert (found.private_tokens, found.public_tokens) == (whole.private_tokens, whole.public_tokens)
+    np.testing.assert_allclose(found.removed, whole.removed, rtol=1e-9)
+    np.testing.assert_allclose(found.added, whole.added, rtol=1e-9)
 
 
 @pytest.mark.parametrize('texts', [(), TEXTS[:1], TEXTS[:2], TEXTS[:3], TEXTS], ids=len)
