@@ -20,6 +20,7 @@ from tests.oracles.aggregates import (
 )
 from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
 from tests.oracles.clustering import bert_mean_state, nearest, prefix_tree_leaves, tfidf_embedding
+from tests.oracles.constraints import Allowed, digits, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
 from tests.oracles.mechanism import (
@@ -39,6 +40,7 @@ from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
 
 __all__ = [
+    'Allowed',
     'Mechanism',
     'Output',
     'SamplingTree',
@@ -52,6 +54,7 @@ __all__ = [
     'clip',
     'delta',
     'difference_aggregate',
+    'digits',
     'distance',
     'epsilon',
     'histogram',
@@ -80,5 +83,6 @@ __all__ = [
     'tfidf_embedding',
     'token_losses',
     'top_k_plus',
+    'vocabulary',
     'word_to_uniform',
 ]
