@@ -324,6 +324,30 @@ class RunIdentity(typing.TypedDict):
     code: str
 
 
+class FittedCenters(typing.TypedDict):
+    """Centres that were fitted, without the centres themselves.
+
+    Attributes:
+        output: The folder that they are in.
+        count: How many there are.
+        embedder: Name of what embedded the texts.
+        source: 'public'; or private texts, 'dp-k-means' for a cost and 'k-means' without a guarantee.
+        rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
+        fingerprint: SHA-256 of the centres and all that is known of them.
+        corpus_fingerprint: SHA-256 of the public texts; null for private ones.
+        corpus_texts: Number of the public texts; null for private ones.
+    """
+
+    output: str
+    count: int
+    embedder: str
+    source: Literal['public', 'k-means', 'dp-k-means']
+    rho: float
+    fingerprint: str
+    corpus_fingerprint: str | None
+    corpus_texts: int | None
+
+
 class Failure(typing.TypedDict):
     """Why a command did not do what it was asked to.
 
@@ -381,6 +405,9 @@ DOCUMENTS: dict[str, Document] = {
         where='What `dp-corpus ledger show --json --restricted` prints.',
         type_of=_ledger('AccountsOfCurator'),
         header=_restricted_header,
+    ),
+    'fitted-centers': Document(
+        where='What `dp-corpus centers --json` prints.', type_of=lambda: FittedCenters
     ),
     'run': Document(where='run.json in the work directory.', type_of=lambda: RunIdentity),
     'failure': Document(where='What any command prints with --json when it fails.', type_of=lambda: Failure),

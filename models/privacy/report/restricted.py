@@ -151,19 +151,19 @@ class RestrictedReport:
 
 
 def ex_post_losses(losses: Sequence['BatchLoss'], params: MechanismParams) -> ExPostLosses:
-    """What the curator learns of a median run's losses, from those of its batches.
+    """What the curator learns of the losses of a run without a price in advance, from those of its batches.
 
     Args:
         losses: One entry for each planned batch, in any order.
         params: The mechanism's settings.
 
     Raises:
-        ValueError: The aggregate is not the median, or there is no batch.
+        ValueError: The aggregate has a price in advance, or there is no batch.
     """
     if not params.is_ex_post or not losses:
         raise ValueError(
-            f"Expected the losses of a run with aggregate='median', got aggregate={params.aggregate!r}, "
-            f'batches={len(losses)}. Other aggregates are priced in advance: leave the losses out.'
+            f'Expected the losses of a run without a price in advance, got aggregate={params.aggregate!r}, '
+            f'batches={len(losses)}. With a price in advance leave the losses out.'
         )
     by_batch = {
         loss.batch_id: BatchEpsilon(
