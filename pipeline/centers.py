@@ -6,6 +6,8 @@ for research. A run looks its records' centres up in parallel (`transforms.clust
 
 import importlib.metadata
 import pathlib
+import typing
+import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +17,11 @@ from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.decoders import family
 from models.records import Record
+from pipeline.config.output import check_run_id
 from transforms import read
+
+if typing.TYPE_CHECKING:
+    from pipeline.ledger import centers_charge
 
 _TEXTS_AT_ONCE = 4096
 
@@ -86,13 +92,100 @@ def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
                 yield row
 
 
-def check_fit(folder: pathlib.Path, *, source: centers.Source, rho: float | None) -> None:
+def charge_fit(
+    pattern: str,
+    folder: pathlib.Path,
+    *,
+    dataset: str,
+    ledger: str,
+    run_id: str | None,
+    text_field: str,
+    settings: ClusterSettings,
+    count: int,
+    rho: float,
+    seed: int,
+) -> 'centers_charge.Reservation':
+    """Charges a fit of private centres to its dataset, before a record is read.
+
+    What can be known to fail is looked at first: files, columns and the embedder.
+
+    Args:
+        pattern: Files of the records.
+        folder: Where the artefact goes; its name is the default name of the charge.
+        dataset: Name under which the ledger keeps the records' budget.
+        ledger: Path or URL of the ledger.
+        run_id: Name of the charge; None for that of the folder.
+        text_field: Column of the text.
+        settings: Of the embedder.
+        count: Centres.
+        rho: zCDP cost.
+        seed: Public seed.
+
+    Raises:
+        ValueError: There is a charge of this name, or the request cannot be carried out.
+        BudgetExceeded: It costs more than is left.
+        ConnectionError: The ledger is not there.
+    """
+    from pipeline.ledger import centers_charge
+    from pipeline.ledger.ledger import Ledger
+
+    name = run_id or folder.absolute().name
+    check_run_id(name)
+    dp_kmeans.split_rho(rho)
+    if count < 1:
+        raise ValueError(f'Expected count >= 1, got count={count}. Ask for at least one centre.')
+    opened = Ledger.open(ledger)
+    read.check_input(pattern, read.RecordFields(text=text_field))
+    made = settings.load_embedder()
+    return centers_charge.reserve(
+        opened,
+        dataset=dataset,
+        run_id=name,
+        rho=rho,
+        settings={'embedder': made.fingerprint, 'count': count, 'rho': rho, 'seed': seed},
+    )
+
+
+def settle_fit(reservation: 'centers_charge.Reservation', ledger: str) -> None:
+    """Notes in the ledger that the centres are written; warns where it cannot be reached."""
+    from pipeline.ledger.ledger import Ledger
+
+    try:
+        Ledger.open(ledger).settle(reservation.dataset, reservation.run_id)
+    except ConnectionError as error:
+        warnings.warn(
+            f'Expected the ledger to note that run_id={reservation.run_id!r} is finished, got: {error} The '
+            'centres are written and paid for.',
+            stacklevel=2,
+        )
+
+
+def check_fit(
+    folder: pathlib.Path,
+    *,
+    source: centers.Source,
+    rho: float | None,
+    dataset: str | None = None,
+    ledger: str | None = None,
+    run_id: str | None = None,
+) -> None:
     """Refuses what `make_centers` would refuse, before a corpus is read.
 
     Raises:
         FileExistsError: The folder holds something.
-        ValueError: `rho` does not go with the source.
+        ValueError: `rho` or the ledger does not go with the source.
     """
+    if (dataset is None) != (ledger is None) or (run_id is not None and ledger is None):
+        raise ValueError(
+            f'Expected dataset and ledger together or not at all, got dataset={dataset!r}, '
+            f'ledger={"given" if ledger else None}, run_id={run_id!r}. The ledger charges the centres to the '
+            'dataset.'
+        )
+    if ledger is not None and source != 'dp-k-means':
+        raise ValueError(
+            f"Expected a ledger with source='dp-k-means' alone, got source={source!r}. Public centres are "
+            'free, and k-means on private texts has no price: leave --dataset and --ledger out.'
+        )
     if (rho is not None) != (source == 'dp-k-means'):
         raise ValueError(
             f"Expected rho with source='dp-k-means' and with no other, got rho={rho!r}, source={source!r}. "
@@ -113,6 +206,7 @@ def make_centers(
     count: int,
     rho: float | None,
     seed: int,
+    reservation: 'centers_charge.Reservation | None' = None,
 ) -> Centers:
     """Fits centres and writes them into a new folder.
 
@@ -128,6 +222,7 @@ def make_centers(
         count: Centres.
         rho: zCDP cost, for 'dp-k-means' alone.
         seed: Public seed.
+        reservation: The charge that pays for them; None where they are charged to no ledger.
 
     Raises:
         FileExistsError: The folder holds something.
@@ -163,6 +258,10 @@ def make_centers(
         )
     else:
         found = centers.fit_centers(texts, made, count=count, seed=seed, source=source)
+    if reservation is not None:
+        # First: centres without it would be paid for again.
+        folder.mkdir(parents=True, exist_ok=True)
+        reservation.of(found).write(folder)
     found.write(folder)
     return found
 

@@ -30,6 +30,7 @@ def build(
     prepared: Any,
     charge: report.LedgerEntry | None = None,
     files: Sequence[str] | None = None,
+    centers_run: str | None = None,
 ) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report."""
     work_dir, output = config.resolved_work_dir, str(config.output)
@@ -46,7 +47,8 @@ def build(
     method = METHODS[config.method]
     rows, sizes, losses = grouped | 'Generate' >> method.transform(config, prepared, plan)
     totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.shards, method.columns())
-    render = functools.partial(render_released, config, software_versions(), centers, charge)
+    versions = software_versions()
+    render = functools.partial(render_released, config, versions, centers, charge, centers_run)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
     restrict = functools.partial(render_restricted, config)

@@ -231,6 +231,16 @@ def centers(
         ),
     ] = 'public',
     rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
+    dataset: Annotated[
+        str | None, typer.Option('--dataset', help="Charge dp-k-means to this dataset's budget.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option('--ledger', help='The ledger that keeps it: SQLite file, or postgresql://.')
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option('--run-id', help="Public name of the charge. Default: the output folder's name."),
+    ] = None,
     seed: SeedFlag = 0,
     model: ModelFlag = 'bundled',
     checkpoint: CheckpointFlag = None,
@@ -250,7 +260,23 @@ def centers(
         settings = centers_lib.embedder_settings(
             None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
-        centers_lib.check_fit(pathlib.Path(output), source=source, rho=rho)
+        centers_lib.check_fit(
+            pathlib.Path(output), source=source, rho=rho, dataset=dataset, ledger=ledger, run_id=run_id
+        )
+        reservation = None
+        if dataset is not None and ledger is not None and rho is not None:
+            reservation = centers_lib.charge_fit(
+                input_,
+                pathlib.Path(output),
+                dataset=dataset,
+                ledger=ledger,
+                run_id=run_id,
+                text_field=text_field,
+                settings=settings,
+                count=count,
+                rho=rho,
+                seed=seed,
+            )
         texts = centers_lib.read_texts(input_, text_field)
         made = centers_lib.make_centers(
             texts,
@@ -260,8 +286,11 @@ def centers(
             count=count,
             rho=rho,
             seed=seed,
+            reservation=reservation,
         )
-    facts = {
+        if reservation is not None and ledger is not None:
+            centers_lib.settle_fit(reservation, ledger)
+    facts: dict[str, Any] = {
         'output': output,
         'count': made.count,
         'embedder': made.embedder,
@@ -271,6 +300,8 @@ def centers(
         'corpus_fingerprint': made.corpus_fingerprint,
         'corpus_texts': made.corpus_texts,
     }
+    if reservation is not None:
+        facts['charged_as'] = reservation.run_id
     if as_json:
         print(json.dumps(facts, indent=2))
         return
@@ -281,6 +312,13 @@ def centers(
         console.print(
             '[red]For research only:[/red] fitted on private texts without privacy. A run with them has no '
             'guarantee, and its report says so.'
+        )
+    if reservation is not None:
+        console.print(
+            f'Charged to {reservation.dataset} as {reservation.run_id}: a run on it with this ledger and '
+            'these centres is not charged for them again.',
+            soft_wrap=True,
+            markup=False,
         )
 
 
@@ -561,7 +599,7 @@ def _unquoted() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, OSError, ImportError):
+    except (ValueError, OSError, ImportError, BudgetExceeded):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote records
         kind = type(error).__name__

@@ -3,11 +3,15 @@
 import dataclasses
 import json
 import math
+from typing import TYPE_CHECKING
 
 from models.privacy import accounting
 from models.privacy.facts import Statement
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
+
+if TYPE_CHECKING:
+    from pipeline.ledger.budget import Account
 
 # Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
 # cache, counting votes. They are chosen so that their sum is the step that
@@ -131,6 +135,33 @@ def run_cost(config: JobConfig) -> accounting.RunCost:
     return accounting.RunCost(stages={**shared, **METHODS[config.method].cost(config)})
 
 
+def paid_centers(config: JobConfig, account: 'Account') -> str | None:
+    """The charge that paid for the run's centres before; None where none did, or they are free.
+
+    Raises:
+        ValueError: The account has it, and the centres are not those that it paid for.
+    """
+    if not config.centers_rho:
+        return None
+    from pipeline.ledger import centers_charge
+
+    return centers_charge.paid_by(account, config.centers_path)
+
+
+def cost_to_charge(config: JobConfig, account: 'Account') -> accounting.RunCost:
+    """What the ledger charges a run: its cost, without centres that an earlier charge paid for.
+
+    The run's own statement has the centres in it all the same: its text depends on them.
+
+    Raises:
+        ValueError: As `run_cost` and `paid_centers`.
+    """
+    cost = run_cost(config)
+    if paid_centers(config, account) is None:
+        return cost
+    return dataclasses.replace(cost, stages={**cost.stages, 'centers': accounting.ZCDpEvent(rho=0.0)})
+
+
 def rho_by_stage(config: JobConfig) -> dict[str, float]:
     """The price of each stage in zCDP, for the cap r.
 
@@ -166,7 +197,7 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
     ledger = Ledger.open(config.ledger)
     run_id = None if config.run_id is None and config.output is None else config.resolved_run_id
     account = ledger.account(config.dataset)
-    cost, fits = run_cost(config), True
+    cost, fits = cost_to_charge(config, account), True
     try:
         ledger.check(config.dataset, run_id=run_id, unit=config.unit, cost=cost)
     except BudgetExceeded:

@@ -11,6 +11,19 @@ _setting = functools.partial(panel.setting, 'Output')
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
+def check_run_id(run_id: str) -> None:
+    """Refuses what cannot be the public name of a run.
+
+    Raises:
+        ValueError: See above.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ValueError(
+            f'Expected a run id of letters, digits and "._-", got run_id={run_id!r}. '
+            'It names folders and is published.'
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output(panel.Panel):
     """What is written, and where. `output` may be None for `plan`, which writes nothing."""
@@ -26,11 +39,8 @@ class Output(panel.Panel):
 
     def check(self) -> None:
         self._check_positive('shards')
-        if self.run_id is not None and not _RUN_ID.fullmatch(self.run_id):
-            raise ValueError(
-                f'Expected a run id of letters, digits and "._-", got run_id={self.run_id!r}. '
-                'It names folders and is published.'
-            )
+        if self.run_id is not None:
+            check_run_id(self.run_id)
         for name in ('output', 'work_dir'):
             folder = getattr(self, name)
             if folder and '://' in folder and set(folder) & set('*?[]'):

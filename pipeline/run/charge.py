@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from models.privacy import report
 from pipeline.config import JobConfig
-from pipeline.plan import run_cost
+from pipeline.plan import cost_to_charge, paid_centers
 from pipeline.run import identity
 from transforms.durable import read_key
 
@@ -32,8 +32,13 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
         str(config.dataset),
         run_id=config.resolved_run_id,
         unit=config.unit,
-        cost=run_cost(config),
+        cost=cost_to_charge(config, ledger.account(str(config.dataset))),
     )
+
+
+def centers_run(ledger: 'Ledger', config: JobConfig) -> str | None:
+    """The earlier charge that paid for the run's centres; None where the run pays, or they are free."""
+    return paid_centers(config, ledger.account(str(config.dataset)))
 
 
 def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
@@ -45,7 +50,7 @@ def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
         str(config.dataset),
         run_id=config.resolved_run_id,
         unit=config.unit,
-        cost=run_cost(config),
+        cost=cost_to_charge(config, ledger.account(str(config.dataset))),
         identity=digest.hex(),
         key_commitment=key.commitment(config.resolved_run_id),
     )

@@ -23,6 +23,7 @@ def render_released(
     versions: Mapping[str, str],
     centers: Centers | None,
     charge: report.LedgerEntry | None,
+    centers_run: str | None,
     totals: Any,
     plan: BatchPlan,
 ) -> Files:
@@ -43,7 +44,7 @@ def render_released(
         settings=public_settings(config, facts.settings),
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
-        clusters=None if centers is None else released_clusters(centers, plan),
+        clusters=None if centers is None else released_clusters(centers, plan, centers_run),
         declared_units=config.records,
         ledger=charge,
     )
@@ -118,20 +119,29 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     return settings
 
 
-def released_clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
-    """What the report says of the clusters: the centres' facts and the first histogram."""
+def released_clusters(centers: Centers, plan: BatchPlan, centers_run: str | None = None) -> report.Clusters:
+    """What the report says of the clusters: the centres' facts and the first histogram.
+
+    Args:
+        centers: The centres.
+        plan: Of batches, with its clustering.
+        centers_run: The ledger's charge that paid for the centres before; None without one.
+    """
     assert plan.clustering is not None  # `build`
     cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)
-    return report.Clusters(
-        source=centers.source,
-        centers_rho=centers.rho,
-        counts_rho=plan.clustering.rho,
-        embedder=centers.embedder,
-        embedder_fingerprint=centers.embedder_fingerprint,
-        centers_fingerprint=centers.fingerprint,
-        corpus_fingerprint=centers.corpus_fingerprint,
-        corpus_texts=centers.corpus_texts,
-        center_counts=tuple(
+    facts: dict[str, Any] = {
+        'source': centers.source,
+        'centers_rho': centers.rho,
+        'counts_rho': plan.clustering.rho,
+        'embedder': centers.embedder,
+        'embedder_fingerprint': centers.embedder_fingerprint,
+        'centers_fingerprint': centers.fingerprint,
+        'corpus_fingerprint': centers.corpus_fingerprint,
+        'corpus_texts': centers.corpus_texts,
+        'center_counts': tuple(
             report.CenterCounts(label=label, kept=kept, counts=counts) for label, kept, counts in cells
         ),
-    )
+    }
+    if centers_run is None:
+        return report.Clusters(**facts)
+    return report.ChargedClusters(**facts, centers_run=centers_run)

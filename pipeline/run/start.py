@@ -45,7 +45,8 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         charge.check(ledger, config)
     files = prepare(config)
     entry = None if ledger is None else charge.reserve(ledger, config)
-    job.build(root, config, prepared, entry, files)
+    centers_run = None if ledger is None else charge.centers_run(ledger, config)
+    job.build(root, config, prepared, entry, files, centers_run)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:

@@ -18,6 +18,7 @@ from models.privacy.report.codec import SCHEMA_VERSION
 from models.privacy.report.groups import (
     CenterCounts,
     CentersSource,
+    ChargedClusters,
     Clusters,
     CountSource,
     GroupPlan,
@@ -54,6 +55,7 @@ __all__ = [
     'BatchEpsilon',
     'CenterCounts',
     'CentersSource',
+    'ChargedClusters',
     'Clusters',
     'CorpusTotals',
     'CountSource',

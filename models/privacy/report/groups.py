@@ -101,6 +101,11 @@ class Clusters:
                 )
 
     @property
+    def rho_charged_before(self) -> float:
+        """What of the run's cost its ledger charged before the run, under a name of its own."""
+        return 0.0
+
+    @property
     def centers(self) -> int:
         """Number K of centres."""
         return len(self.center_counts[0].counts)
@@ -109,6 +114,32 @@ class Clusters:
     def has_guarantee(self) -> bool:
         """Whether anything bounds what the centres tell about the records."""
         return self.source != 'k-means'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChargedClusters(Clusters):
+    """Clusters whose centres the run's ledger charged before the run.
+
+    The text depends on the centres, so their cost is part of what this run states of itself; the
+    ledger has it once, and the run is charged the rest.
+
+    Attributes:
+        centers_run: Name of the charge among the runs on the dataset.
+    """
+
+    centers_run: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source != 'dp-k-means':
+            raise ValueError(
+                f'Expected centres with a price, got source={self.source!r}, '
+                f'centers_run={self.centers_run!r}. Only those are charged.'
+            )
+
+    @property
+    def rho_charged_before(self) -> float:
+        return self.centers_rho
 
 
 class LabelTotals(typing.NamedTuple):
@@ -203,12 +234,18 @@ def _public_centers(_: Clusters) -> Facts:
 
 
 def _private_centers(clusters: Clusters) -> Facts:
+    explanation = 'k-means on the private records with Gaussian noise on its counts and sums.'
+    if isinstance(clusters, ChargedClusters):
+        explanation += (
+            f" Charged to the ledger before this run, as '{clusters.centers_run}': part of what this run is "
+            'by itself, and counted once in what all runs are together.'
+        )
     return Facts(
         stages=(
             RhoStage(
                 name='Cluster centres',
                 rho=clusters.centers_rho,
-                explanation='k-means on the private records with Gaussian noise on its counts and sums.',
+                explanation=explanation,
                 formula='set in advance',
                 numbers=f'{clusters.centers_rho:.6g}',
             ),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from models.privacy import accounting
 from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
 from models.privacy.report import codec, ledger, prediction
-from models.privacy.report.groups import Clusters, CountSource, GroupPlan
+from models.privacy.report.groups import ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
@@ -291,7 +291,7 @@ class PrivacyReport:
     assumptions_of_curator: tuple[str, ...]
     limits: tuple[str, ...]
     plan: tuple[GroupPlan, ...]
-    clusters: Clusters | None
+    clusters: Clusters | ChargedClusters | None
     ledger: LedgerEntry | MixedLedgerEntry | None
     corpus: CorpusTotals
     mechanism: Mapping[str, Setting]
@@ -316,13 +316,19 @@ class PrivacyReport:
                 f"'differential privacy' alone, got statement={self.statement!r}, epsilon={self.epsilon!r}, "
                 f'rho_total={self.rho_total!r}. Build the report with build_privacy_report; do not edit it.'
             )
+        before = 0.0 if self.clusters is None else self.clusters.rho_charged_before
+        if before and self.ledger is None:
+            raise ValueError(
+                'Expected the entry of the ledger that charged the centres, got none. Pass it, or clusters '
+                'whose centres were charged to no ledger.'
+            )
         if self.ledger is not None and (
-            self.rho_total is None or not math.isclose(self.ledger.rho, self.rho_total, rel_tol=1e-9)
+            self.rho_total is None or not math.isclose(self.ledger.rho + before, self.rho_total, rel_tol=1e-9)
         ):
             raise ValueError(
                 'Expected the ledger to have charged what the run costs, got '
-                f'charged={self.ledger.rho!r}, rho_total={self.rho_total!r}. A run without a price in '
-                'advance is charged to no ledger: pass none.'
+                f'charged={self.ledger.rho!r}, charged before={before!r}, rho_total={self.rho_total!r}. A '
+                'run without a price in advance is charged to no ledger: pass none.'
             )
         if self.rho_total is None or self.epsilon is None:
             return
