@@ -8,6 +8,7 @@ one of them fails, so that the tiers stay what they say.
 import functools
 import multiprocessing.process
 import os
+import pathlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,6 +25,23 @@ if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
     os.environ['JAX_COMPILATION_CACHE_DIR'] = _COMPILED.name
     os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
+
+
+# --- The order of files ----------------------------------------------------------
+
+# A worker takes a file at a time; a long one that came last would leave the other without work.
+_LONGEST = (
+    'pipeline/durable_run_test.py', 'pipeline/job_test.py', 'launch/flink/run_test.py',
+    'models/generate_test.py', 'models/decoders/gemma/decoder_test.py', 'contracts/decoder_test.py',
+    'pipeline/audit_test.py', 'models/privacy/enumeration_test.py', 'models/audits/audit_test.py',
+    'pipeline/main_test.py',
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest files first."""
+    ranks = {pathlib.Path(__file__).parent / name: rank for rank, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 # --- The tier of a test ----------------------------------------------------------
