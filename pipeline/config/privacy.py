@@ -8,13 +8,12 @@ import re
 import typing
 
 from models import bundled
+from models.privacy.aggregates import AGGREGATES
 from pipeline import methods
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Privacy')
 
-# PP section 5 and CL appendix E.2; METHOD 4b says about a tenth of the mean's.
-DEFAULT_CLIP_BOUNDS = {'mean': 10.0, 'median': 6.0, 'difference': 1.0}
 DEFAULT_CLUSTERING_RHO = 0.005
 # Other embedders are folders of weights.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
@@ -42,7 +41,9 @@ class Privacy(panel.Panel):
     delta: float | None = _setting('delta. Without it, records ** -1.1 of the declared --records.', None)
     batch_size: int = _setting('s: expected contexts per batch, the public divisor of every vote.', 64)
     clip_bound: float | None = _setting(
-        'c: votes are clipped to [-c, c]. Default: 10 for the mean, 6 for the median, 1 for the difference.',
+        'c: votes are clipped to [-c, c]. Default: '
+        + ', '.join(f'{known.default_clip_bound:g} for the {name}' for name, known in AGGREGATES.items())
+        + '.',
         None,
     )
     temperature: float = _setting('Temperature of private tokens.', 2.0)
@@ -61,7 +62,7 @@ class Privacy(panel.Panel):
         'How the votes of a batch are combined. The loss of a median is known afterwards only, and only to '
         'the curator; the difference from the public prompt needs a far smaller c.',
         'mean',
-        choices=('mean', 'median', 'difference'),
+        choices=AGGREGATES,
     )
     clusters: int | None = _setting(
         'Group similar records: public centres kept for each label. Without it, labels alone make groups.',
@@ -90,11 +91,11 @@ class Privacy(panel.Panel):
     )
 
     def check(self) -> None:
-        if self.aggregate == 'median' and self.epsilon is not None:
+        if self.epsilon is not None and not AGGREGATES[self.aggregate].has_price_in_advance:
             raise ValueError(
-                f"Expected no epsilon with aggregate='median', got epsilon={self.epsilon!r}. A median's loss "
-                'is a function of the records and the output, so no number of tokens can be solved for in '
-                'advance: give --max-private-tokens, and the curator learns the loss after the run.'
+                f'Expected no epsilon with aggregate={self.aggregate!r}, got epsilon={self.epsilon!r}. '
+                'Its loss is a function of the records and the output, so no number of tokens can be solved '
+                'for in advance: give --max-private-tokens, and the curator learns the loss after the run.'
             )
         self._check_ledger()
         if (self.epsilon is None) == (self.max_private_tokens is None):
@@ -133,11 +134,11 @@ class Privacy(panel.Panel):
                 'Expected a ledger URL without a password, got one with it. Leave it out and give '
                 'PGPASSWORD or PGPASSFILE in the environment.'
             )
-        if self.aggregate == 'median':
+        if not AGGREGATES[self.aggregate].has_price_in_advance:
             raise ValueError(
-                f"Expected no dataset with aggregate='median', got dataset={self.dataset!r}. A median has no "
-                'price that could be charged before it runs. Use another aggregate, or leave the ledger out '
-                "and count the run against the records' budget yourself."
+                f'Expected no dataset with aggregate={self.aggregate!r}, got dataset={self.dataset!r}. It '
+                'has no price that could be charged before it runs. Use another aggregate, or leave the '
+                "ledger out and count the run against the records' budget yourself."
             )
         if self.centers_source == 'k-means':
             raise ValueError(
@@ -173,7 +174,9 @@ class Privacy(panel.Panel):
     @property
     def resolved_clip_bound(self) -> float:
         """c as given, or what the papers use for the aggregate."""
-        return DEFAULT_CLIP_BOUNDS[self.aggregate] if self.clip_bound is None else self.clip_bound
+        if self.clip_bound is not None:
+            return self.clip_bound
+        return AGGREGATES[self.aggregate].default_clip_bound
 
     @property
     def resolved_clustering_rho(self) -> float:
