@@ -144,12 +144,13 @@ def _truth(name: str, value: str | None) -> bool:
 def main() -> None:
     """Runs `dp-corpus generate` with what the engine passed, and ends with its exit code."""
     from pipeline import main as command_line
+    from pipeline.commands import exit_codes
 
     try:
         ours, beams = split_arguments(sys.argv[1:], beam_switch_names())
     except ValueError as error:
         print(f'Error: {error}', file=sys.stderr)
-        sys.exit(command_line.EXIT_USAGE)
+        sys.exit(exit_codes.USAGE)
     sys.argv = ['dp-corpus', 'generate', *ours, '--', *beams]
     command_line.main()
 

@@ -25,7 +25,7 @@ from airflow.sdk import DAG, Param, task
 DAG_ID = 'dp_corpus'
 # Connection whose password the ledger's database wants; libpq reads it from the environment.
 LEDGER_CONNECTION = 'dp_corpus_ledger'
-EXIT_BUDGET = 3  # pipeline/main.py: the budget does not allow the run
+EXIT_BUDGET = 3  # pipeline/commands/exit_codes.py: the budget does not allow the run
 CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).parent / 'dp_corpus.toml'))
 # The fields of pipeline/config's JobConfig: keys of the TOML file, flags of the command
 # line, parameters of the Flex Template.

@@ -16,8 +16,8 @@ import pytest
 from launch.demo import records as demo_records
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
-from pipeline import main
 from pipeline import plan as plan_lib
+from pipeline.commands import screen
 from pipeline.config import BUNDLED, JobConfig
 from pipeline.ledger.ledger import Ledger
 from tests.command_line import Done, in_a_process, in_this_process
@@ -392,8 +392,8 @@ def test_an_audit_ends_with_what_it_found(
 
 
 def test_an_unforeseen_error_over_private_texts_is_not_quoted() -> None:
-    with pytest.raises(RuntimeError, match='error=KeyError') as caught, main._unquoted():
+    with pytest.raises(RuntimeError, match='error=KeyError') as caught, screen.unquoted():
         raise KeyError('Zyxquortle')
     assert 'Zyxquortle' not in ''.join(traceback.format_exception(caught.value))
-    with pytest.raises(ValueError, match='what to do'), main._unquoted():
+    with pytest.raises(ValueError, match='what to do'), screen.unquoted():
         raise ValueError('what to do')

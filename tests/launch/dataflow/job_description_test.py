@@ -22,6 +22,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch.dataflow import commands, profiles
 from pipeline import job, main
+from pipeline.commands import flags as command_flags
 from pipeline.config import BUNDLED, JobConfig
 from pipeline.run import folders
 from pipeline.run import settings as run_settings
@@ -101,7 +102,7 @@ def config_of(arguments: Sequence[str]) -> JobConfig:
     command = typer.main.get_command(main.app).commands['generate']  # type: ignore[attr-defined]
     with command.make_context('generate', list(arguments)) as context:
         given = {name: value for name, value in context.params.items() if name not in ('as_json', 'quiet')}
-    return main._config(given.pop('config'), given)
+    return command_flags.config_of(given.pop('config'), given)
 
 
 def build(folder: pathlib.Path, command: Sequence[str]) -> Built:

@@ -1,0 +1,117 @@
+"""`dp-corpus audit`: look for what a proof cannot see."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import rich.console
+import typer
+
+from pipeline import curator_files
+from pipeline.commands import exit_codes, flags, screen
+from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.config import JobConfig
+
+app = typer.Typer(
+    help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
+    no_args_is_help=True,
+    rich_markup_mode='rich',
+)
+AuditFileFlag = Annotated[
+    str | None,
+    typer.Option('--result', help='New .json file for the whole result, readable by its owner alone.'),
+]
+
+
+@app.command('leave-one-out')
+@with_config_flags
+def leave_one_out(
+    config: flags.ConfigFlag = None,
+    outsiders: Annotated[
+        int, typer.Option('--outsiders', help='Contexts of other batches to put in, one by one.')
+    ] = 8,
+    sabotage: Annotated[
+        Literal['none', 'no-clipping', 'paste'],
+        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
+    ] = 'none',
+    result_file: AuditFileFlag = None,
+    as_json: flags.JsonFlag = False,
+    **settings: Any,
+) -> None:
+    """Compare each context's true influence on a batch with the bound that is reported for it.
+
+    Decodes a batch of each label as a run would and replays its tokens without each of its
+    contexts, and with some of other batches. Ends with 1 where a bound is broken. The
+    result holds true losses: it is restricted to the curator.
+    """
+
+    def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
+        from pipeline import audit as audit_lib
+
+        return audit_lib.leave_one_out(job_config, outsiders=outsiders, sabotage=sabotage, progress=progress)
+
+    job_config = config_of(config, settings)
+    if job_config.input is None:
+        # Before the libraries are loaded, which takes a while.
+        raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
+    _audit(audit, job_config, result_file, as_json=as_json)
+
+
+@app.command('reconstruction')
+@with_config_flags
+def reconstruction(
+    config: flags.ConfigFlag = None,
+    keys: Annotated[
+        int, typer.Option('--keys', help='Made-up 5-digit keys; half of them are shown.')
+    ] = 10_000,
+    seed: Annotated[int, typer.Option('--seed', help='Of the keys and of the run.')] = 0,
+    sabotage: Annotated[
+        Literal['none', 'paste'],
+        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
+    ] = 'none',
+    result_file: AuditFileFlag = None,
+    as_json: flags.JsonFlag = False,
+    **settings: Any,
+) -> None:
+    """Hide made-up keys among records and count those that come out, beside keys never shown.
+
+    Reads no input. Ends with 1 where shown keys come out so much more often than others
+    that chance explains it less than once in a thousand.
+    """
+
+    def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
+        from pipeline import audit as audit_lib
+
+        return audit_lib.reconstruction(
+            job_config, keys=keys, seed=seed, sabotage=sabotage, progress=progress
+        )
+
+    _audit(audit, config_of(config, settings), result_file, as_json=as_json)
+
+
+def _audit(
+    audit: Callable[[JobConfig, Callable[[str], None]], Any],
+    job_config: JobConfig,
+    result_file: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
+    path = None if result_file is None else pathlib.Path(result_file)
+    if path is not None:
+        curator_files.check(path, curator_files.JSON)
+    from pipeline import audit as audit_lib
+
+    screen.silence_libraries()
+    # Standard error is held back meanwhile.
+    console = rich.console.Console(quiet=as_json)
+    with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
+        result = audit(job_config, lambda said: status.update(said))
+    if path is not None:
+        audit_lib.write_audit(result, path)
+    if as_json:
+        print(result.to_json(), end='')
+    else:
+        audit_lib.render(result, rich.console.Console())
+    if not result.ok:
+        raise typer.Exit(exit_codes.FAILED)

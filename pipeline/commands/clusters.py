@@ -1,0 +1,65 @@
+"""`dp-corpus clusters`: ways to cluster the records, compared for the curator."""
+
+import pathlib
+from typing import Annotated
+
+import rich.console
+import typer
+
+from pipeline import curator_files
+from pipeline.commands import flags, screen
+
+
+def clusters(
+    input_: flags.InputFlag,
+    output: Annotated[
+        str, typer.Option('--output', help='New .html or .json file, restricted to the curator.')
+    ],
+    text_field: flags.TextFieldFlag = 'text',
+    centers_folder: Annotated[
+        str | None, typer.Option('--centers', help="Folder of public centres. Default: the package's.")
+    ] = None,
+    embedder: flags.EmbedderFlag = 'tfidf',
+    kept: Annotated[int, typer.Option('--clusters', help='Centres that rebalancing keeps.')] = 100,
+    count: Annotated[int, typer.Option('--count', help='Clusters of k-means.')] = 500,
+    rho: Annotated[float, typer.Option('--clustering-rho', help='Price of each private method.')] = 0.005,
+    delta: Annotated[float, typer.Option('--delta', help='delta for the epsilon of that price.')] = 1e-6,
+    seed: flags.SeedFlag = 0,
+    model: flags.ModelFlag = 'bundled',
+    checkpoint: flags.CheckpointFlag = None,
+    tokenizer: flags.TokenizerFlag = None,
+    dtype: flags.DtypeFlag = 'float32',
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Compare ways to cluster the records: k-means, DP k-means, public centres, rebalanced ones.
+
+    For research and for the curator's eyes: true figures of private records, released
+    without noise. Nothing of it belongs beside a corpus.
+    """
+    path = pathlib.Path(output)
+    curator_files.check(path, curator_files.PAGE_OR_JSON)
+    screen.silence_libraries()
+    with screen.without_chatter(), screen.unquoted():
+        from pipeline import centers as centers_lib
+        from pipeline import clusters as clusters_lib
+        from pipeline.pages import clusters_page
+
+        settings = centers_lib.embedder_settings(
+            centers_folder, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+        clusterer = settings.build()
+        texts = centers_lib.read_texts(input_, text_field)
+        comparison = clusters_lib.compare_clusterings(
+            centers_lib.embed_all(clusterer.embedder, texts),
+            centers=clusterer.centers,
+            count=count,
+            kept=kept,
+            rho=rho,
+            delta=delta,
+            seed=seed,
+        )
+    clusters_lib.write_comparison(comparison, path)
+    if as_json:
+        print(comparison.to_json(), end='')
+    else:
+        clusters_page.render_terminal(comparison, rich.console.Console())

@@ -1,0 +1,86 @@
+"""`dp-corpus generate`: the job."""
+
+import pathlib
+from typing import Any
+
+import rich.console
+import typer
+
+from pipeline import plan as plan_lib
+from pipeline.commands import flags, screen
+from pipeline.commands import ledger as ledger_commands
+from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.commands.plan import statement
+from pipeline.commands.report import show_report
+from pipeline.methods import METHODS
+from transforms.run_files import RESTRICTED_PAGE
+
+
+@with_config_flags
+def generate(
+    context: typer.Context,
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Run the job: sensitive records in, a private corpus and its report out.
+
+    Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
+    run that died, and spends nothing twice.
+    """
+    job_config = config_of(config, settings)
+    if job_config.input is None or job_config.output is None:
+        raise ValueError(
+            f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
+            'Give --input FILES --output FOLDER.'
+        )
+    _check_local_files(job_config.input)
+    run_plan = plan_lib.plan_run(job_config)
+    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    console.print(
+        f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, '
+        f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.',
+        soft_wrap=True,
+    )
+    screen.silence_libraries()
+    with screen.without_chatter():
+        from pipeline import progress
+        from pipeline.run import folders, start
+
+        # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
+        METHODS[job_config.method].prepare(job_config)
+    with progress.watch(job_config.resolved_work_dir, console):
+        start.run(job_config, context.args)
+    if not folders.is_finished(job_config):
+        # A template's launcher only submits.
+        console.print(f'Submitted. The report will be in {job_config.output}.', soft_wrap=True)
+        return
+    show_report(str(job_config.output), as_json=as_json, quiet=quiet)
+    restricted = f'{job_config.resolved_work_dir}/{RESTRICTED_PAGE}'
+    console.print(f"The curator's own report, never for release: {restricted}", soft_wrap=True)
+    if job_config.dataset is not None and not console.quiet:
+        from pipeline.ledger.ledger import Ledger
+
+        try:
+            account = Ledger.open(str(job_config.ledger)).account(job_config.dataset)
+        except ConnectionError as error:
+            # The run is over, and was charged before it began.
+            console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)
+        else:
+            ledger_commands.print_spent(account, console)
+
+
+def _check_local_files(pattern: str) -> None:
+    """Refuses a plain path of this machine that is not there, before libraries load.
+
+    Whatever else the input may be, `transforms.read` says.
+    """
+    for part in pattern.split(','):
+        path = part.strip()
+        is_plain = path and '://' not in path and not path.endswith('/')
+        if is_plain and not set(path) & set('*?[') and not pathlib.Path(path).exists():
+            raise FileNotFoundError(
+                f'Expected files for each pattern, got none for pattern={path!r}. '
+                'Check the path, and that this machine may list it.'
+            )

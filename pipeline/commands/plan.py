@@ -1,0 +1,92 @@
+"""`dp-corpus plan`: what a run would release and cost, before anything is read or paid."""
+
+import dataclasses
+from typing import Any
+
+import rich.console
+import rich.table
+import typer
+
+from pipeline import plan as plan_lib
+from pipeline.commands import exit_codes, flags
+from pipeline.commands.flags import config_of, with_config_flags
+
+
+@with_config_flags
+def plan(config: flags.ConfigFlag = None, as_json: flags.JsonFlag = False, **settings: Any) -> None:
+    """Say what a run would release and cost, before anything is read or paid.
+
+    Give --epsilon and it solves for the private tokens of a batch, or give
+    --max-private-tokens and it answers with epsilon. With --dataset and --ledger it asks
+    whether the run would fit into what is left, and ends with 3 where it would not.
+    """
+    job_config = config_of(config, settings)
+    run_plan = plan_lib.plan_run(job_config)
+    if job_config.dataset is not None:
+        run_plan = dataclasses.replace(run_plan, budget=plan_lib.ask_ledger(job_config))
+    if as_json:
+        print(run_plan.to_json())
+    else:
+        print_plan(run_plan)
+    if run_plan.budget is not None and not run_plan.budget.fits:
+        raise typer.Exit(exit_codes.BUDGET)
+
+
+def statement(run_plan: plan_lib.RunPlan) -> str:
+    """The guarantee in a few words."""
+    if run_plan.statement == 'ex-post':
+        return 'ex-post: the loss is known after the run, to the curator only'
+    if run_plan.statement == 'none':
+        return 'NONE: the centres were fitted on private records, for research only'
+    return f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'
+
+
+def print_plan(run_plan: plan_lib.RunPlan) -> None:
+    """The plan as a table."""
+    table = rich.table.Table(show_header=False, box=None, pad_edge=False)
+    rows = [('Guarantee', statement(run_plan))]
+    if run_plan.rho_total is not None:
+        closed_form = f'closed form ε = {run_plan.epsilon_closed_form:.6g}'
+        rows.append(('', f'ρ = {run_plan.rho_total:.6g} in zCDP; {closed_form}'))
+    rows += [
+        ('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'),
+        ('All tokens per batch', f'at most {run_plan.max_batch_tokens:,}'),
+    ]
+    if run_plan.rho_per_private_token is not None:
+        rows.append(('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'))
+    rows.append(('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'))
+    if run_plan.rho_centers:
+        rows.append(('ρ of the centres', f'{run_plan.rho_centers:.6g}'))
+    if run_plan.expected_batches is None:
+        rows.append(('Batches', 'not known: declare --records or --batches-per-label'))
+    else:
+        rows.append(('Batches', f'about {run_plan.expected_batches:,}'))
+        rows.append(('Private tokens', f'about {run_plan.expected_private_tokens:,}'))
+        rows.append(
+            ('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated')
+        )
+    if run_plan.budget is not None:
+        rows += _budget_rows(run_plan.budget)
+    for name, value in rows:
+        table.add_row(name, value)
+    rich.console.Console().print(table)
+
+
+def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
+    """The ledger's answer as rows of the plan's table."""
+    from models.privacy.report import format_down, format_exact, format_up
+
+    if answer.is_charged:
+        verdict = 'was charged already: resuming it is free'
+    else:
+        verdict = 'fits' if answer.fits else 'DOES NOT FIT: it would not start'
+    left = f'ρ = {format_down(answer.rho_left)} left {"now" if not answer.fits else "after it"}'
+    return [
+        ('Budget', f'{answer.dataset}: {verdict}'),
+        ('', f'ρ = {format_up(answer.rho_spent)} of {format_down(answer.rho_budget)} spent, {left}'),
+        (
+            '',
+            f'which is ε = {format_down(answer.epsilon_left)} at δ = {format_exact(answer.delta)} '
+            'for one more run',
+        ),
+    ]

@@ -1,0 +1,76 @@
+"""`dp-corpus report`: a finished run's privacy report again."""
+
+import pathlib
+import typing
+from typing import Annotated
+
+import rich.console
+import typer
+
+from pipeline.commands import flags
+from transforms.run_files import REPORT
+
+if typing.TYPE_CHECKING:
+    from models.privacy.report import PrivacyReport
+
+
+def report(
+    output: Annotated[str, typer.Argument(help="A finished run's corpus folder.", metavar='OUTPUT')],
+    as_json: flags.JsonFlag = False,
+    html: Annotated[
+        str | None,
+        typer.Option('--html', help='Write the page to this file (- for standard output).', metavar='FILE'),
+    ] = None,
+) -> None:
+    """Show a finished run's privacy report again, in the terminal, as JSON or as a page."""
+    if html is not None:
+        from pipeline.pages import report_page
+
+        page = report_page.render_html(_read_report(output))
+        if html == '-':
+            print(page)
+        else:
+            pathlib.Path(html).write_text(page, encoding='utf-8')
+        return
+    show_report(output, as_json=as_json, quiet=False)
+
+
+def _read_report(output: str) -> 'PrivacyReport':
+    try:
+        text = _read(output).decode()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f'Expected the corpus folder of a finished run, got no {REPORT} in {output!r}. '
+            'Give the folder that --output named.'
+        ) from error
+    from models.privacy.report import PrivacyReport
+
+    return PrivacyReport.from_json(text)
+
+
+def _read(output: str) -> bytes:
+    if '://' not in output:
+        return (pathlib.Path(output) / REPORT).read_bytes()
+    # Beam takes seconds to load, and only a bucket needs it.
+    from apache_beam.io.filesystems import FileSystems
+
+    from transforms.durable import read_file
+
+    return read_file(FileSystems.join(output, REPORT))
+
+
+def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
+    """Shows the report of a corpus folder in the terminal, or prints its JSON.
+
+    Raises:
+        FileNotFoundError: No finished run has written there.
+        ValueError: The report is not one, or was edited.
+    """
+    privacy_report = _read_report(output)
+    if as_json:
+        print(privacy_report.to_json(), end='')
+    elif not quiet:
+        from pipeline.pages import report_page
+
+        report_page.render_terminal(privacy_report, rich.console.Console())
+        rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)

@@ -1,0 +1,56 @@
+"""Errors of the request come at once: no command loads a heavy library before it has said them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
+CENTERS = ('centers', '--input', 'x.jsonl', '--output', 'o')
+CLUSTERS = ('clusters', '--input', 'x.jsonl', '--output')
+# What follows takes seconds to import; and what it takes along.
+HEAVY = ('jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'sklearn', 'sqlalchemy', 'pandas')
+ERRORS = {
+    ('plan', '--delta', '1e-6'): 'Expected either epsilon or max_private_tokens',
+    ('plan', *CHEAP, '--batch-szie', '3'): 'No such option',
+    ('plan', *CHEAP, '--method', 'tuning'): "'tuning' is not",
+    ('generate', *CHEAP): 'Give --input FILES --output FOLDER',
+    ('generate', *CHEAP, '--input', 'none.jsonl', '--output', 'o'): "got none for pattern='none.jsonl'",
+    ('generate', *CHEAP, '--input', 'x.jsonl', '--output', 'o', '--aggregate', 'mode'): "'mode' is not",
+    ('report', 'no-such-folder'): 'Give the folder that --output named',
+    ('audit', 'leave-one-out', *CHEAP): 'Give --input FILES',
+    ('audit', 'leave-one-out', *CHEAP, '--input', 'x.jsonl', '--result', 'a.txt'): 'ending in .json',
+    ('audit', 'reconstruction', *CHEAP, '--result', 'no/such/folder/a.json'): 'which is not there',
+    ('audit', 'reconstruction', *CHEAP, '--sabotage', 'fire'): "'fire' is not",
+    (*CLUSTERS, 'o.txt'): '.html or .json',
+    ('schema', 'poem'): 'Expected the name of a document',
+    ('ledger', 'show'): "Missing option '--ledger'",
+    ('no-such-command',): 'No such command',
+}
+PROGRAM = """
+import json, sys, time
+from pipeline import main
+said = []
+for arguments in json.loads(sys.argv[1]):
+    try:
+        main.app(arguments, standalone_mode=False)
+        said.append('no error')
+    except Exception as error:
+        said.append(getattr(error, 'format_message', lambda: str(error))())
+print(json.dumps({'said': said, 'modules': list(sys.modules), 'seconds': time.process_time()}))
+"""
+
+
+@pytest.mark.run
+def test_no_error_of_a_request_waits_for_a_heavy_library() -> None:
+    arguments = json.dumps([list(each) for each in ERRORS])
+    done = subprocess.run([sys.executable, '-c', PROGRAM, arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for (request, expected), said in zip(ERRORS.items(), found['said'], strict=True):
+        assert expected in said, (request, said)
+    loaded = {name.split('.')[0] for name in found['modules']}
+    assert 'typer' in loaded and loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
+    # Of the processor, for all of them together: what others do on the machine does not count.
+    assert found['seconds'] < 3
