@@ -4,6 +4,8 @@ On one machine and without Beam's runners: centres are fitted once, and comparis
 for research. A run looks its records' centres up in parallel (`transforms.cluster`).
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import pathlib
 import typing
@@ -11,14 +13,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from etils import epy
 
-from models.bundled import fit_centers
 from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.decoders import family
 from models.records import Record
 from pipeline.config.output import check_run_id
-from transforms import read
+
+# Errors of the request come before scikit-learn and Beam are loaded.
+with epy.lazy_imports():
+    from models.bundled import fit_centers
+    from transforms import read
 
 if typing.TYPE_CHECKING:
     from pipeline.ledger import centers_charge
@@ -104,7 +110,7 @@ def charge_fit(
     count: int,
     rho: float,
     seed: int,
-) -> 'centers_charge.Reservation':
+) -> centers_charge.Reservation:
     """Charges a fit of private centres to its dataset, before a record is read.
 
     What can be known to fail is looked at first: files, columns and the embedder.
@@ -146,7 +152,7 @@ def charge_fit(
     )
 
 
-def settle_fit(reservation: 'centers_charge.Reservation', ledger: str) -> None:
+def settle_fit(reservation: centers_charge.Reservation, ledger: str) -> None:
     """Notes in the ledger that the centres are written; warns where it cannot be reached."""
     from pipeline.ledger.ledger import Ledger
 
@@ -206,7 +212,7 @@ def make_centers(
     count: int,
     rho: float | None,
     seed: int,
-    reservation: 'centers_charge.Reservation | None' = None,
+    reservation: centers_charge.Reservation | None = None,
 ) -> Centers:
     """Fits centres and writes them into a new folder.
 

@@ -5,28 +5,14 @@ not before: errors of the request come at once.
 """
 
 import json
-import pathlib
 import sys
 import typing
-from typing import Annotated, Literal
 
 import rich.console
 import rich.markup
 import typer
 
-from pipeline.commands import audit, clusters, exit_codes, generate, ledger, plan, report, schema
-from pipeline.commands.flags import (
-    CheckpointFlag,
-    DtypeFlag,
-    EmbedderFlag,
-    InputFlag,
-    JsonFlag,
-    ModelFlag,
-    SeedFlag,
-    TextFieldFlag,
-    TokenizerFlag,
-)
-from pipeline.commands.screen import silence_libraries, unquoted, without_chatter
+from pipeline.commands import audit, centers, clusters, exit_codes, generate, ledger, plan, report, schema
 from pipeline.ledger.budget import BudgetExceeded
 
 app = typer.Typer(
@@ -42,77 +28,7 @@ app.command()(plan.plan)
 # What follows a bare -- is Beam's.
 app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})(generate.generate)
 app.command()(report.report)
-
-
-@app.command()
-def centers(
-    input_: InputFlag,
-    output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
-    text_field: TextFieldFlag = 'text',
-    count: Annotated[int, typer.Option('--count', help='Centres.')] = 500,
-    embedder: EmbedderFlag = 'tfidf',
-    source: Annotated[
-        Literal['public', 'k-means', 'dp-k-means'],
-        typer.Option(
-            '--source',
-            help='What the texts are: public; or private ones, for research: k-means voids every guarantee, '
-            'dp-k-means costs --rho.',
-        ),
-    ] = 'public',
-    rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
-    seed: SeedFlag = 0,
-    model: ModelFlag = 'bundled',
-    checkpoint: CheckpointFlag = None,
-    tokenizer: TokenizerFlag = None,
-    dtype: DtypeFlag = 'float32',
-    as_json: JsonFlag = False,
-) -> None:
-    """Fit the centres of a public corpus, for `generate --clusters`.
-
-    The package has centres of its own, of encyclopedia texts; centres of a public corpus
-    nearer to your records group them better. Choose it without looking at the records.
-    """
-    silence_libraries()
-    with without_chatter(), unquoted():
-        from pipeline import centers as centers_lib
-
-        settings = centers_lib.embedder_settings(
-            None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
-        )
-        centers_lib.check_fit(pathlib.Path(output), source=source, rho=rho)
-        texts = centers_lib.read_texts(input_, text_field)
-        made = centers_lib.make_centers(
-            texts,
-            pathlib.Path(output),
-            settings=settings,
-            source=source,
-            count=count,
-            rho=rho,
-            seed=seed,
-        )
-    facts = {
-        'output': output,
-        'count': made.count,
-        'embedder': made.embedder,
-        'source': made.source,
-        'rho': made.rho,
-        'fingerprint': made.fingerprint,
-        'corpus_fingerprint': made.corpus_fingerprint,
-        'corpus_texts': made.corpus_texts,
-    }
-    if as_json:
-        print(json.dumps(facts, indent=2))
-        return
-    console = rich.console.Console()
-    of_what = f'{made.corpus_texts:,} public texts' if made.corpus_texts else 'private texts'
-    console.print(f'{made.count:,} centres of {of_what} by {made.embedder}: {output}', soft_wrap=True)
-    if made.source == 'k-means':
-        console.print(
-            '[red]For research only:[/red] fitted on private texts without privacy. A run with them has no '
-            'guarantee, and its report says so.'
-        )
-
-
+app.command()(centers.centers)
 app.command()(clusters.clusters)
 app.command()(schema.schema)
 app.add_typer(ledger.app, name='ledger')

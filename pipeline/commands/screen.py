@@ -9,6 +9,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from pipeline.ledger.budget import BudgetExceeded
+
 # What native libraries write past Python while they load, when it is no more than information.
 # TensorFlow also misses a GPU on machines without one: it only tokenizes here, on the CPU.
 _CHATTER = re.compile(
@@ -69,7 +71,7 @@ def unquoted() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, OSError, ImportError):
+    except (ValueError, OSError, ImportError, BudgetExceeded):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote records
         kind = type(error).__name__

@@ -1,0 +1,116 @@
+"""`dp-corpus centers`: the centres of a public corpus, fitted once."""
+
+import json
+import pathlib
+from typing import Annotated, Any, Literal
+
+import rich.console
+import typer
+
+from pipeline.commands import flags, screen
+
+
+def centers(
+    input_: flags.InputFlag,
+    output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
+    text_field: flags.TextFieldFlag = 'text',
+    count: Annotated[int, typer.Option('--count', help='Centres.')] = 500,
+    embedder: flags.EmbedderFlag = 'tfidf',
+    source: Annotated[
+        Literal['public', 'k-means', 'dp-k-means'],
+        typer.Option(
+            '--source',
+            help='What the texts are: public; or private ones, for research: k-means voids every guarantee, '
+            'dp-k-means costs --rho.',
+        ),
+    ] = 'public',
+    rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
+    dataset: Annotated[
+        str | None, typer.Option('--dataset', help="Charge dp-k-means to this dataset's budget.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option('--ledger', help='The ledger that keeps it: SQLite file, or postgresql://.')
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option('--run-id', help="Public name of the charge. Default: the output folder's name."),
+    ] = None,
+    seed: flags.SeedFlag = 0,
+    model: flags.ModelFlag = 'bundled',
+    checkpoint: flags.CheckpointFlag = None,
+    tokenizer: flags.TokenizerFlag = None,
+    dtype: flags.DtypeFlag = 'float32',
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Fit the centres of a public corpus, for `generate --clusters`.
+
+    The package has centres of its own, of encyclopedia texts; centres of a public corpus
+    nearer to your records group them better. Choose it without looking at the records.
+    """
+    screen.silence_libraries()
+    with screen.without_chatter(), screen.unquoted():
+        from pipeline import centers as centers_lib
+
+        settings = centers_lib.embedder_settings(
+            None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+        centers_lib.check_fit(
+            pathlib.Path(output), source=source, rho=rho, dataset=dataset, ledger=ledger, run_id=run_id
+        )
+        reservation = None
+        if dataset is not None and ledger is not None and rho is not None:
+            reservation = centers_lib.charge_fit(
+                input_,
+                pathlib.Path(output),
+                dataset=dataset,
+                ledger=ledger,
+                run_id=run_id,
+                text_field=text_field,
+                settings=settings,
+                count=count,
+                rho=rho,
+                seed=seed,
+            )
+        texts = centers_lib.read_texts(input_, text_field)
+        made = centers_lib.make_centers(
+            texts,
+            pathlib.Path(output),
+            settings=settings,
+            source=source,
+            count=count,
+            rho=rho,
+            seed=seed,
+            reservation=reservation,
+        )
+        if reservation is not None and ledger is not None:
+            centers_lib.settle_fit(reservation, ledger)
+    facts: dict[str, Any] = {
+        'output': output,
+        'count': made.count,
+        'embedder': made.embedder,
+        'source': made.source,
+        'rho': made.rho,
+        'fingerprint': made.fingerprint,
+        'corpus_fingerprint': made.corpus_fingerprint,
+        'corpus_texts': made.corpus_texts,
+    }
+    if reservation is not None:
+        facts['charged_as'] = reservation.run_id
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    console = rich.console.Console()
+    of_what = f'{made.corpus_texts:,} public texts' if made.corpus_texts else 'private texts'
+    console.print(f'{made.count:,} centres of {of_what} by {made.embedder}: {output}', soft_wrap=True)
+    if made.source == 'k-means':
+        console.print(
+            '[red]For research only:[/red] fitted on private texts without privacy. A run with them has no '
+            'guarantee, and its report says so.'
+        )
+    if reservation is not None:
+        console.print(
+            f'Charged to {reservation.dataset} as {reservation.run_id}: a run on it with this ledger and '
+            'these centres is not charged for them again.',
+            soft_wrap=True,
+            markup=False,
+        )
