@@ -123,6 +123,7 @@ def test_its_facts_are_in_the_report() -> None:
     made = build(params('priced-dummy'))
     assert [stage.name for stage in made.stages] == ['Dummy tokens']
     assert made.rho_total == pytest.approx(300 * RHO)
+    assert made.rho_per_private_token == pytest.approx(RHO)
     assert [row.quantity for row in made.sensitivities] == ['Any dummy']
     assert 'Dummies are counted.' in made.assumptions_enforced
     assert 'Dummies are public.' in made.assumptions_of_curator
