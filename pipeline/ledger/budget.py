@@ -66,9 +66,10 @@ class Dataset:
         delta: delta at which epsilon is stated for the runs together.
         epsilon_budget: The budget as it was given, where it was given so; None otherwise.
         created: UTC, ISO 8601.
-        renyi_order: The order at which costs are held against the budget: that at which the budget
-            converted best when the first run was charged. None before, when no output has been seen yet.
-            It stays when the budget changes: an order chosen after outputs bounds nothing (README, 7).
+        renyi_order: The order α at which costs are held against the budget: that at which the budget
+            converts best. Fixed by the first charge, and None before; see `with_budget`.
+        renyi_bound: What the runs charged so far surely stay within at that order, whatever their
+            outputs: the largest α times ρ that stood. None before the first charge.
     """
 
     name: str
@@ -78,6 +79,29 @@ class Dataset:
     epsilon_budget: float | None
     created: str
     renyi_order: float | None = None
+    renyi_bound: float | None = None
+
+    def with_budget(self, *, rho_budget: float, epsilon_budget: float | None, delta: float) -> 'Dataset':
+        """The dataset with another budget.
+
+        Before the first charge the order follows the budget. Afterwards it may only fall, and only to an
+        order at which the new budget holds all that the old ones could have let in: divergences grow
+        with the order, so what was within `renyi_bound` at the old order is within it at a lower one.
+        Any other order would be chosen after outputs were seen, and bound nothing (README, 7).
+        """
+        new = dataclasses.replace(self, rho_budget=rho_budget, epsilon_budget=epsilon_budget, delta=delta)
+        if self.renyi_order is None or self.renyi_bound is None:
+            return new
+        order = accounting.optimal_order(rho_budget, delta)
+        if order <= self.renyi_order and order * rho_budget >= self.renyi_bound:
+            return dataclasses.replace(new, renyi_order=order, renyi_bound=order * rho_budget)
+        return dataclasses.replace(new, renyi_bound=max(self.renyi_bound, self.renyi_order * rho_budget))
+
+    def charged(self) -> 'Dataset':
+        """The dataset once a run is charged: its order is fixed, while no output can have been seen."""
+        if self.renyi_order is not None:
+            return self
+        return dataclasses.replace(self, renyi_order=self.order, renyi_bound=self.order * self.rho_budget)
 
     @property
     def order(self) -> float:
@@ -123,7 +147,7 @@ class Run:
         number: Its place among the dataset's runs, from 1, in the order of their charging.
         run_id: Public name, unique in the dataset.
         rho: What was charged: the full cost, whatever the run did with it. For zCDP its ρ; for other
-            costs their Rényi divergence at the dataset's order α, over α.
+            costs their Rényi divergence at `renyi_order`, over that order.
         cost: The same as events, by name of the stage.
         state: 'reserved' from before the first token; 'settled' once the corpus is whole.
         identity: See `Charge`.
@@ -131,6 +155,7 @@ class Run:
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; None where it was given in rho.
         delta: The dataset's delta then.
+        renyi_order: The dataset's order then.
         reserved_at: UTC, ISO 8601.
         settled_at: The same; None before.
     """
@@ -145,6 +170,7 @@ class Run:
     rho_budget: float
     epsilon_budget: float | None
     delta: float
+    renyi_order: float
     reserved_at: str
     settled_at: str | None
 
@@ -163,8 +189,8 @@ class Account:
 
     @property
     def rho_spent(self) -> float:
-        """Sum of all charges, settled or not."""
-        return math.fsum(run.rho for run in self.runs)
+        """Sum of all charges, settled or not; where one is not in zCDP, at the dataset's order."""
+        return math.fsum(self._prices)
 
     @property
     def rho_left(self) -> float:
@@ -194,7 +220,13 @@ class Account:
 
     @property
     def _exactly_spent(self) -> Fraction:
-        return sum((Fraction(run.rho) for run in self.runs), Fraction(0))
+        return sum(map(Fraction, self._prices), Fraction(0))
+
+    @property
+    def _prices(self) -> list[float]:
+        # For zCDP that is `run.rho`, whatever the order.
+        order = self.dataset.order if self.runs else math.inf
+        return [run.cost.curve.rho_at(order) for run in self.runs]
 
     def run(self, run_id: str) -> Run | None:
         """The run of this name, or None."""
@@ -212,8 +244,9 @@ class Account:
     def entry(self, run: Run) -> report.LedgerEntry:
         """What the report of a run says of the ledger: of the runs up to this one, none after it."""
         so_far = tuple(other for other in self.runs if other.number <= run.number)
-        before = math.fsum(other.rho for other in so_far if other.number < run.number)
-        after = math.fsum(other.rho for other in so_far)
+        prices = {other.number: other.cost.curve.rho_at(run.renyi_order) for other in so_far}
+        before = math.fsum(price for number, price in prices.items() if number < run.number)
+        after = math.fsum(prices.values())
         facts: dict[str, Any] = {
             'dataset': self.dataset.name,
             'run_number': run.number,
@@ -227,7 +260,7 @@ class Account:
         }
         if all(other.cost.curve.is_zcdp for other in so_far):
             return report.LedgerEntry(**facts)
-        return report.MixedLedgerEntry(**facts, order=self.dataset.order)
+        return report.MixedLedgerEntry(**facts, order=run.renyi_order)
 
     def epsilon_up_to(self, run: Run) -> float:
         """epsilon of all runs up to this one together, at the dataset's present delta."""
@@ -294,12 +327,11 @@ class Account:
             rho_budget=self.dataset.rho_budget,
             epsilon_budget=self.dataset.epsilon_budget,
             delta=self.dataset.delta,
+            renyi_order=self.dataset.order,
             reserved_at=at,
             settled_at=None,
         )
-        # The first charge fixes the order: no output has been seen yet that it could follow from.
-        dataset = dataclasses.replace(self.dataset, renyi_order=self.dataset.order)
-        return Account(dataset=dataset, runs=(*self.runs, run))
+        return Account(dataset=self.dataset.charged(), runs=(*self.runs, run))
 
     def check_resumption(self, run: Run, charge: Charge) -> None:
         """Refuses a run that only shares its name with one that was charged.
@@ -341,7 +373,7 @@ class Account:
         Raises:
             ValueError: See above.
         """
-        rho = cost.curve.rho_at(self.dataset.order)
+        rho = cost.curve.rho_at(run.renyi_order)
         if rho != run.rho or cost.curve != run.cost.curve:
             raise ValueError(
                 f'Expected rho={run.rho!r}, which run_id={run.run_id!r} was charged on '

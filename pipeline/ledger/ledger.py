@@ -57,6 +57,7 @@ _DATASETS = sa.Table(
     sa.Column('epsilon_budget', sa.Double),
     sa.Column('created', sa.String(32), nullable=False),
     sa.Column('renyi_order', sa.Double),
+    sa.Column('renyi_bound', sa.Double),
 )
 # The number is a key, so that even without the lock no two charges could follow the same sum.
 _RUNS = sa.Table(
@@ -74,8 +75,9 @@ _RUNS = sa.Table(
     sa.Column('delta', sa.Double, nullable=False),
     sa.Column('reserved_at', sa.String(32), nullable=False),
     sa.Column('settled_at', sa.String(32)),
-    # A `RunCost`. Added by a migration, so the database takes NULL; reading refuses it.
+    # Added by a migration, so the database takes NULL; reading refuses it. `cost` is a `RunCost`.
     sa.Column('cost', sa.JSON),
+    sa.Column('renyi_order', sa.Double),
     sa.UniqueConstraint('dataset', 'run_id'),
 )
 _EVENTS = sa.Table(
@@ -272,12 +274,11 @@ class Ledger:
             account = self._account(connection, name, lock=True)
             before = account.dataset
             delta = before.delta if delta is None else delta
-            changed = dataclasses.replace(
-                before, rho_budget=_budget(rho, epsilon, delta), delta=delta, epsilon_budget=epsilon
+            changed = before.with_budget(
+                rho_budget=_budget(rho, epsilon, delta), delta=delta, epsilon_budget=epsilon
             )
-            connection.execute(
-                _DATASETS.update().where(_DATASETS.c.name == name).values(_budget_facts(changed))
-            )
+            columns = _budget_facts(changed) | _order_facts(changed)
+            connection.execute(_DATASETS.update().where(_DATASETS.c.name == name).values(columns))
             facts = {'reason': reason, 'before': _budget_facts(before), 'after': _budget_facts(changed)}
             _log(connection, name, 'budget changed', details=facts)
         return dataclasses.replace(account, dataset=changed)
@@ -364,7 +365,7 @@ class Ledger:
                     connection.execute(
                         _DATASETS.update()
                         .where(_DATASETS.c.name == dataset)
-                        .values(renyi_order=account.dataset.renyi_order)
+                        .values(_order_facts(account.dataset))
                     )
                 _log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
                 return account.entry(run)
@@ -625,6 +626,10 @@ def _budget_facts(dataset: Dataset) -> dict[str, float | None]:
         'epsilon_budget': dataset.epsilon_budget,
         'delta': dataset.delta,
     }
+
+
+def _order_facts(dataset: Dataset) -> dict[str, float | None]:
+    return {'renyi_order': dataset.renyi_order, 'renyi_bound': dataset.renyi_bound}
 
 
 def _log(

@@ -33,14 +33,20 @@ def _events(connection: sa.Connection) -> None:
     opened the ledger before can then charge nothing more.
     """
     double = sa.Double().compile(connection.dialect)
-    connection.execute(sa.text(f'ALTER TABLE ledger_datasets ADD COLUMN renyi_order {double}'))
-    connection.execute(sa.text('ALTER TABLE ledger_runs ADD COLUMN cost JSON'))
+    for table, column in (
+        ('ledger_datasets', f'renyi_order {double}'),
+        ('ledger_datasets', f'renyi_bound {double}'),
+        ('ledger_runs', 'cost JSON'),
+        ('ledger_runs', f'renyi_order {double}'),
+    ):
+        connection.execute(sa.text(f'ALTER TABLE {table} ADD COLUMN {column}'))
     runs = sa.table(
         'ledger_runs',
         sa.column('dataset'),
         sa.column('number'),
         sa.column('rho_by_stage', sa.JSON),
         sa.column('cost', sa.JSON),
+        sa.column('renyi_order'),
     )
     for row in connection.execute(sa.select(runs.c.dataset, runs.c.number, runs.c.rho_by_stage)).all():
         cost = RunCost.of_rho(row.rho_by_stage).to_json_object()
@@ -49,14 +55,27 @@ def _events(connection: sa.Connection) -> None:
         )
     datasets = sa.table(
         'ledger_datasets',
-        *map(sa.column, ('name', 'rho_budget', 'delta', 'renyi_order')),
+        *map(sa.column, ('name', 'rho_budget', 'delta', 'renyi_order', 'renyi_bound')),
     )
     charged = sa.select(runs.c.dataset).distinct()
     for row in connection.execute(sa.select(datasets).where(datasets.c.name.in_(charged))).all():
         # Any order would do: costs in zCDP alone are bounded at each of them.
         order = accounting.optimal_order(row.rho_budget, row.delta)
-        connection.execute(datasets.update().where(datasets.c.name == row.name).values(renyi_order=order))
+        bound = order * max(row.rho_budget, _largest_budget(connection, row.name))
+        here = datasets.update().where(datasets.c.name == row.name)
+        connection.execute(here.values(renyi_order=order, renyi_bound=bound))
+        connection.execute(runs.update().where(runs.c.dataset == row.name).values(renyi_order=order))
     connection.execute(sa.text('ALTER TABLE ledger_runs DROP COLUMN rho_by_stage'))
+
+
+def _largest_budget(connection: sa.Connection, dataset: str) -> float:
+    """The largest budget in ρ that ever stood, by the log."""
+    log = sa.table('ledger_events', *map(sa.column, ('dataset', 'kind')), sa.column('details', sa.JSON))
+    found = connection.execute(
+        sa.select(log.c.details).where(log.c.dataset == dataset, log.c.kind == 'budget changed')
+    )
+    budgets = [row.details[when]['rho_budget'] for row in found for when in ('before', 'after')]
+    return max(budgets, default=0.0)
 
 
 # By the version that each begins with.

@@ -1,0 +1,185 @@
+"""A ledger that version 1 wrote, on both databases: nothing of it is lost, whoever opens it first."""
+
+import pathlib
+import re
+import sqlite3
+from concurrent import futures
+
+import pytest
+import sqlalchemy as sa
+
+from models.privacy import accounting
+from models.privacy.accounting import RunCost
+from pipeline.ledger import ledger as ledger_lib
+from pipeline.ledger import migrations
+from pipeline.ledger.ledger import BudgetExceeded, Ledger
+
+VERSION_1 = pathlib.Path(__file__).parent / 'version_1'
+STAGES = {
+    ('visits', 'first'): {'centers': 0.0, 'noisy_counts': 0.005, 'generation': 0.18707275390625},
+    ('visits', 'second'): {'centers': 0.1, 'noisy_counts': 1 / 3, 'generation': 0.1 + 0.2},
+    ('visits', 'third'): {'generation': 0.5},
+    ('mails', 'first'): {'generation': 1e-9},
+}
+
+
+@pytest.fixture(params=['sqlite', pytest.param('postgresql', marks=pytest.mark.run)])
+def where(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+    """A ledger of version 1, from its dump."""
+    dump = (VERSION_1 / f'{request.param}.sql').read_text()
+    if request.param == 'sqlite':
+        with sqlite3.connect(tmp_path / 'ledger.db') as connection:
+            connection.executescript(dump)
+        return str(tmp_path / 'ledger.db')
+    url: str = request.getfixturevalue('postgresql')()
+    with engine_of(url).begin() as connection:
+        connection.exec_driver_sql(dump)
+    return url
+
+
+def engine_of(where: str) -> sa.Engine:
+    url = where.replace('postgresql:', 'postgresql+psycopg:') if '://' in where else f'sqlite:///{where}'
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+def contents(where: str) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table, whatever its columns."""
+    names = ('ledger_schema', 'ledger_datasets', 'ledger_runs', 'ledger_events')
+    with engine_of(where).begin() as connection:
+        rows = {name: connection.exec_driver_sql(f'SELECT * FROM {name}').all() for name in names}
+    return {name: sorted(map(tuple, found), key=repr) for name, found in rows.items()}
+
+
+def test_every_charge_budget_and_event_is_kept(where: str) -> None:
+    before = contents(where)
+    ledger = Ledger.open(where)
+    accounts = {account.dataset.name: account for account in ledger.accounts()}
+    assert sorted(accounts) == ['mails', 'unused', 'visits']
+    runs = {(name, run.run_id): run for name, account in accounts.items() for run in account.runs}
+    assert {key: run.cost for key, run in runs.items()} == {
+        key: RunCost.of_rho(stages) for key, stages in STAGES.items()
+    }
+    assert {key: accounts[key[0]].rho_by_stage(run) for key, run in runs.items()} == STAGES
+    for run in runs.values():
+        assert run.rho == run.cost.rho
+    visits = accounts['visits']
+    assert [(run.number, run.run_id, run.state) for run in visits.runs] == [
+        (1, 'first', 'settled'), (2, 'second', 'reserved'), (3, 'third', 'reserved'),
+    ]  # fmt: skip
+    assert visits.runs[0].settled_at is not None and visits.runs[1].settled_at is None
+    assert [run.rho_budget for run in visits.runs] == [1.0, 1.0, 2.0]
+    assert visits.dataset.rho_budget == 2.0 and accounts['mails'].dataset.epsilon_budget == 3.0
+    # The log and whatever else no column was changed of: the same rows.
+    after = contents(where)
+    assert after['ledger_events'] == before['ledger_events']
+    assert [kind.kind for kind in ledger.events('visits')] == [
+        'dataset added', 'reserved', 'settled', 'reserved', 'resumed', 'refused', 'budget changed', 'reserved'
+    ]  # fmt: skip
+    for old, new in zip(before['ledger_datasets'], after['ledger_datasets'], strict=True):
+        assert new[: len(old)] == old
+    assert after['ledger_schema'] == [(ledger_lib.SCHEMA_VERSION,)]
+
+
+def test_what_reports_said_is_said_again(where: str) -> None:
+    account = Ledger.open(where).account('visits')
+    entry = account.entry(account.runs[1])
+    assert type(entry).__name__ == 'LedgerEntry'
+    assert (entry.rho_before, entry.rho, entry.rho_budget) == (account.runs[0].rho, account.runs[1].rho, 1.0)
+    assert entry.epsilon_after == accounting.epsilon_from_rho(entry.rho_after, 1e-6)
+
+
+def test_the_order_is_fixed_where_something_was_charged(where: str) -> None:
+    datasets = {account.dataset.name: account.dataset for account in Ledger.open(where).accounts()}
+    visits = datasets['visits']
+    assert visits.renyi_order == accounting.optimal_order(2.0, 1e-6)
+    assert visits.renyi_bound == pytest.approx(visits.renyi_order * 2.0)
+    assert datasets['unused'].renyi_order is None and datasets['unused'].renyi_bound is None
+
+
+def test_it_goes_on_charging_where_it_stopped(where: str) -> None:
+    ledger = Ledger.open(where)
+    spent = ledger.account('visits').rho_spent
+    same = {'unit': 'example', 'identity': 'i' * 64}
+    again = RunCost.of_rho(STAGES['visits', 'second'])
+    resumed = ledger.reserve('visits', run_id='second', cost=again, key_commitment='s' * 32, **same)
+    assert resumed.run_number == 2 and ledger.account('visits').rho_spent == spent
+    left = ledger.account('visits').rho_left
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(
+            'visits', run_id='d', cost=RunCost.of_rho({'a': left + 1e-9}), key_commitment='d', **same
+        )
+    with pytest.raises(ValueError, match='key of the charged run'):
+        ledger.reserve('visits', run_id='second', cost=again, key_commitment='z', **same)
+    entry = ledger.reserve('visits', run_id='d', cost=RunCost.of_rho({'a': left}), key_commitment='d', **same)
+    assert entry.run_number == 4 and entry.rho_before == spent
+
+
+def test_opening_it_again_changes_nothing(where: str) -> None:
+    Ledger.open(where)
+    once = contents(where)
+    Ledger.open(where)
+    assert contents(where) == once
+    with pytest.raises(FileExistsError):
+        Ledger.create(where)
+    assert contents(where) == once
+
+
+def test_of_many_that_open_it_at_once_one_migrates(where: str) -> None:
+    with futures.ThreadPoolExecutor(6) as pool:
+        opened = list(pool.map(lambda _: Ledger.open(where), range(6)))
+    accounts = [ledger.accounts() for ledger in opened]
+    assert all(found == accounts[0] for found in accounts) and len(accounts[0][2].runs) == 3
+    assert contents(where)['ledger_schema'] == [(ledger_lib.SCHEMA_VERSION,)]
+
+
+def test_a_migration_is_whole_or_not_at_all(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(where)
+
+    def dies(connection: sa.Connection) -> None:
+        migrations._events(connection)
+        raise OSError('the machine goes down')
+
+    monkeypatch.setattr(migrations, 'MIGRATIONS', {1: dies})
+    with pytest.raises(OSError, match='goes down'):
+        Ledger.open(where)
+    assert contents(where) == before
+    monkeypatch.undo()
+    assert len(Ledger.open(where).account('visits').runs) == 3
+
+
+def test_a_program_of_version_1_can_charge_nothing_more(where: str) -> None:
+    """It may have opened the ledger before: its own statements have to fail."""
+    Ledger.open(where)
+    made_it = (VERSION_1 / 'sqlite.sql').read_text()
+    columns = re.findall(
+        r'^\t(\w+) ', made_it[made_it.index('CREATE TABLE ledger_runs') :].split(');')[0], re.M
+    )
+    assert 'rho_by_stage' in columns
+    listed = ', '.join(name for name in columns if name.islower())
+    for statement in (
+        f'SELECT {listed} FROM ledger_runs',
+        f'INSERT INTO ledger_runs ({listed}) SELECT {listed} FROM ledger_runs',
+    ):
+        with pytest.raises(sa.exc.DBAPIError, match='rho_by_stage'), engine_of(where).begin() as connection:
+            connection.exec_driver_sql(statement)
+
+
+def test_a_newer_version_is_refused_at_the_door_and_inside(where: str) -> None:
+    ledger = Ledger.open(where)
+    with engine_of(where).begin() as connection:
+        connection.exec_driver_sql(f'UPDATE ledger_schema SET version = {ledger_lib.SCHEMA_VERSION + 1}')
+    before = contents(where)
+    with pytest.raises(ConnectionError, match=r'version=3.*newer dp-corpus'):
+        Ledger.open(where)
+    for act in (
+        lambda: ledger.account('visits'),
+        lambda: ledger.settle('visits', 'second'),
+        lambda: ledger.change_budget('visits', rho=9.0, reason='more'),
+        lambda: ledger.reserve(
+            'visits', run_id='x', unit='example', cost=RunCost.of_rho({'a': 0.1}), identity='i',
+            key_commitment='k',
+        ),
+    ):  # fmt: skip
+        with pytest.raises(ConnectionError, match='since it was opened'):
+            act()
+    assert contents(where) == before
