@@ -7,6 +7,7 @@ randomness from arrays that were drawn before it started.
 
 import dataclasses
 import functools
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,17 +53,82 @@ class ExampleTokens:
     truncated: bool
 
 
+class _Prompts(NamedTuple):
+    """A batch's prompts, run through the model once."""
+
+    logits: tuple[jax.Array, ...]  # [m, V] for every micro-batch, after each prompt
+    is_private: tuple[jax.Array, ...]  # [m] bool; False for the public row and padding
+    cache: Any
+
+
+class _Place(NamedTuple):
+    """Where a token stream stands; what the next token is chosen from."""
+
+    offset: jax.Array  # int32 scalar, tokens of the current example before the next one
+    seen: Any  # what the loop keeps of the position's logits: a run its votes, a replay all
+    cache: Any
+
+
 class _Loop(NamedTuple):
     """The carry of the compiled loop; scalars are int32 unless said."""
 
     written: jax.Array  # tokens so far
-    offset: jax.Array  # tokens of the current example before the next one
     private_count: jax.Array  # t in PP Algorithm 1
-    votes: mechanism.Votes  # of the current position
-    cache: Any
+    place: _Place
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
     losses: jax.Array | None  # [2, max_batch_tokens]; of the median alone
+
+
+def _prefill(
+    decoder: decoder_lib.Decoder, public_prompt: np.ndarray | None, private_prompts: Sequence[np.ndarray]
+) -> _Prompts:
+    """Runs the prompts, the public one first, in whole micro-batches; padding rows vote for nothing."""
+    size = decoder.shapes.micro_batch_size
+    rows = [*([] if public_prompt is None else [public_prompt]), *private_prompts]
+    count = decoder.shapes.micro_batches(len(rows)) * size
+    # Padding rows hold one token.
+    padding = np.array([1], np.int32)
+    is_private = np.zeros(count, bool)
+    is_private[len(rows) - len(private_prompts) : len(rows)] = True
+    logits, cache = decoder.prefill([*rows, *[padding] * (count - len(rows))])
+    return _Prompts(logits, tuple(jnp.asarray(is_private.reshape(-1, size))), cache)
+
+
+def _advance(
+    place: _Place,
+    token: jax.Array,
+    *,
+    weights: Any,
+    first: Any,
+    see: Callable[[tuple[jax.Array, ...]], Any],
+    is_stop: jax.Array,
+    decoder: decoder_lib.Decoder,
+    params: MechanismParams,
+) -> _Place:
+    """The place after a token: further in the example, or at the prompts' end again.
+
+    The one step of every token stream, of a run's compiled loop and of a replay.
+
+    Args:
+        place: Where the token was chosen.
+        token: int32 scalar.
+        weights: The decoder's.
+        first: What `see` makes of the logits after the prompts.
+        see: What is kept of a position's logits.
+        is_stop: `[V]` bool, the tokens that end an example.
+        decoder: The model.
+        params: Of which the length cap ends an example.
+    """
+    ended = is_stop[token] | (place.offset + 1 >= params.max_example_tokens)
+    # The step after an example's last token is computed and thrown away: a
+    # branch around it would make the compiler copy the cache at every token.
+    logits, cache = decoder.step(weights, place.cache, token, place.offset)
+    return _Place(
+        offset=jnp.where(ended, 0, place.offset + 1),
+        seen=jax.tree.map(lambda start, new: jnp.where(ended, start, new), first, see(logits)),
+        cache=cache,
+    )
 
 
 @functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
@@ -84,39 +150,46 @@ def _run_loop(
 
     The whole carry is returned, so that the cache's buffers can be those of the donated one.
     """
-    first_votes = mechanism.tally(first_logits, is_private_row, params)
+
+    def tally(logits: tuple[jax.Array, ...]) -> mechanism.Votes:
+        return mechanism.tally(logits, is_private_row, params)
+
+    first = tally(first_logits)
 
     def unfinished(loop: _Loop) -> jax.Array:
         return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
 
     def next_token(loop: _Loop) -> _Loop:
+        votes = loop.place.seen
         token, is_private = mechanism.choose_token(
-            loop.votes,
+            votes,
             released,
             threshold_noise[loop.private_count],
             distance_noise[loop.written],
             words[loop.written],
             params,
         )
-        ended = is_stop[token] | (loop.offset + 1 >= params.max_example_tokens)
-        # The step after an example's last token is computed and thrown away: a
-        # branch around it would make the compiler copy the cache at every token.
-        logits, cache = decoder.step(weights, loop.cache, token, loop.offset)
-        votes = mechanism.tally(logits, is_private_row, params)
         losses = loop.losses
         if losses is not None:
-            allowed = mechanism.allowed_tokens(loop.votes, released, params)
-            found = params.strategy.token_losses(loop.votes.tallied, allowed, token, params)
+            allowed = mechanism.allowed_tokens(votes, released, params)
+            found = params.strategy.token_losses(votes.tallied, allowed, token, params)
             assert found is not None  # `is_ex_post`
             pair = jnp.stack(found)
             # A public token is free.
             losses = losses.at[:, loop.written].set(jnp.where(is_private, pair, 0.0))
         return _Loop(
             written=loop.written + 1,
-            offset=jnp.where(ended, 0, loop.offset + 1),
             private_count=loop.private_count + is_private.astype(jnp.int32),
-            votes=jax.tree.map(lambda first, new: jnp.where(ended, first, new), first_votes, votes),
-            cache=cache,
+            place=_advance(
+                loop.place,
+                token,
+                weights=weights,
+                first=first,
+                see=tally,
+                is_stop=is_stop,
+                decoder=decoder,
+                params=params,
+            ),
             tokens=loop.tokens.at[loop.written].set(token),
             is_private=loop.is_private.at[loop.written].set(is_private),
             losses=losses,
@@ -125,10 +198,8 @@ def _run_loop(
     zero = jnp.int32(0)
     start = _Loop(
         written=zero,
-        offset=zero,
         private_count=zero,
-        votes=first_votes,
-        cache=cache,
+        place=_Place(offset=zero, seen=first, cache=cache),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
         losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
@@ -173,25 +244,15 @@ def decode_stream(
             f'max_example_tokens={params.max_example_tokens}, '
             f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
-    size = decoder.shapes.micro_batch_size
-    rows = ([] if public_prompt is None else [public_prompt]) + private_prompts
-    first_private = len(rows) - len(private_prompts)
-    count = decoder.shapes.micro_batches(len(rows)) * size
-    # Padding rows hold one token and vote for nothing.
-    padding = np.array([1], np.int32)
-    is_private = np.zeros(count, bool)
-    is_private[first_private : len(rows)] = True
-    logits, cache = decoder.prefill(rows + [padding] * (count - len(rows)))
-    is_stop = np.zeros(decoder.vocab_size, bool)
-    is_stop[list(stop_tokens)] = True
+    prompts = _prefill(decoder, public_prompt, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     loop = _run_loop(
         decoder.weights,
-        cache,
-        logits,
-        tuple(jnp.asarray(is_private.reshape(-1, size))),
+        prompts.cache,
+        prompts.logits,
+        prompts.is_private,
         jnp.asarray(released),
-        jnp.asarray(is_stop),
+        _is_stop(decoder, stop_tokens),
         jnp.asarray(draws.threshold_noise, jnp.float32),
         jnp.asarray(draws.distance_noise, jnp.float32),
         jnp.asarray(words.astype(np.uint32)),
@@ -204,6 +265,87 @@ def decode_stream(
         np.asarray(loop.is_private)[:end],
         None if loop.losses is None else np.asarray(loop.losses)[:, :end],
     )
+
+
+class Position(NamedTuple):
+    """What the loop sees before it chooses a token, on the host.
+
+    Attributes:
+        logits: `[contexts, V]` float32, raw, of the private prompts in their order.
+        public_logits: `[V]` float32; zeros where the public prompt is not run.
+        example: Number of the current example, from 0.
+        place: Tokens of the current example before this one.
+    """
+
+    logits: np.ndarray
+    public_logits: np.ndarray
+    example: int
+    place: int
+
+
+def walk(
+    decoder: decoder_lib.Decoder,
+    public_prompt: np.ndarray | None,
+    private_prompts: Sequence[np.ndarray],
+    *,
+    params: MechanismParams,
+    stop_tokens: frozenset[int],
+) -> Generator[Position, int, None]:
+    """The steps of `decode_stream` one by one, for audits: whoever walks says which token follows.
+
+    Yields the position of every token and is sent the token, until it is closed. Nothing of the
+    mechanism is applied: the logits are those of real prompts, and stay with the curator.
+
+    Args:
+        decoder: The model.
+        public_prompt: As of `decode_stream`.
+        private_prompts: As of `decode_stream`.
+        params: Of which the length cap ends an example.
+        stop_tokens: Ids that end an example.
+    """
+    prompts = _prefill(decoder, public_prompt, private_prompts)
+    is_stop = _is_stop(decoder, stop_tokens)
+    place = _Place(jnp.int32(0), prompts.logits, prompts.cache)
+    first_private, example = 0 if public_prompt is None else 1, 0
+    while True:
+        rows = np.concatenate([np.asarray(part, np.float32) for part in place.seen])
+        token = yield Position(
+            logits=rows[first_private : first_private + len(private_prompts)],
+            public_logits=rows[0] if first_private else np.zeros(decoder.vocab_size, np.float32),
+            example=example,
+            place=int(place.offset),
+        )
+        place = _walk_on(
+            decoder.weights, place.cache, place.offset, jnp.int32(token), prompts.logits, is_stop,
+            decoder=decoder, params=params,
+        )  # fmt: skip
+        example += int(place.offset) == 0
+
+
+@functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
+def _walk_on(
+    weights: Any,
+    cache: Any,
+    offset: jax.Array,
+    token: jax.Array,
+    first: tuple[jax.Array, ...],
+    is_stop: jax.Array,
+    *,
+    decoder: decoder_lib.Decoder,
+    params: MechanismParams,
+) -> _Place:
+    """`_advance` of one token by itself, with all logits kept."""
+    return _advance(
+        _Place(offset, first, cache), token, weights=weights, first=first, see=lambda logits: logits,
+        is_stop=is_stop, decoder=decoder, params=params,
+    )  # fmt: skip
+
+
+def _is_stop(decoder: decoder_lib.Decoder, stop_tokens: frozenset[int]) -> jax.Array:
+    """`[V]` bool."""
+    is_stop = np.zeros(decoder.vocab_size, bool)
+    is_stop[list(stop_tokens)] = True
+    return jnp.asarray(is_stop)
 
 
 def split_examples(
@@ -272,6 +414,38 @@ class BatchGenerator:
     params: MechanismParams
     run_id: str
 
+    def draws(self, batch: records.Batch, key: randomness.RunKey) -> randomness.BatchDraws:
+        """The randomness of a batch: a function of its name, the key and the run id alone."""
+        return randomness.batch_draws(
+            key,
+            self.run_id,
+            str(batch.batch_id),
+            max_private_tokens=self.params.max_private_tokens,
+            max_batch_tokens=self.params.max_batch_tokens,
+            threshold_noise_scale=self.params.threshold_noise_scale,
+            levels=sampling.tree_levels(self.decoder.vocab_size),
+        )
+
+    def decode(
+        self, batch: records.Batch, draws: randomness.BatchDraws, released: np.ndarray | None = None
+    ) -> TokenStream:
+        """The token stream of a batch.
+
+        Args:
+            batch: Its contexts in the order of their keyed hashes.
+            draws: Its randomness.
+            released: `[V]` bool, the tokens that may be sampled; None for those of a run.
+        """
+        return decode_stream(
+            self.decoder,
+            self.writer.public_prompt(batch.label) if self.params.needs_public_logits else None,
+            self.writer.private_prompts(batch.label, batch.contexts),
+            params=self.params,
+            draws=draws,
+            released=self.writer.released_tokens(self.decoder.vocab_size) if released is None else released,
+            stop_tokens=self.writer.stop_tokens,
+        )
+
     def generate(self, batch: records.Batch, key: randomness.RunKey) -> GeneratedBatch:
         """Decodes one batch; a function of the batch, the key and the run id alone.
 
@@ -280,26 +454,8 @@ class BatchGenerator:
                 decoded like any other (METHOD 2).
             key: The run's secret.
         """
-        batch_id = str(batch.batch_id)
-        draws = randomness.batch_draws(
-            key,
-            self.run_id,
-            batch_id,
-            max_private_tokens=self.params.max_private_tokens,
-            max_batch_tokens=self.params.max_batch_tokens,
-            threshold_noise_scale=self.params.threshold_noise_scale,
-            levels=sampling.tree_levels(self.decoder.vocab_size),
-        )
-        stop_tokens = self.writer.stop_tokens
-        stream = decode_stream(
-            self.decoder,
-            self.writer.public_prompt(batch.label) if self.params.needs_public_logits else None,
-            self.writer.private_prompts(batch.label, batch.contexts),
-            params=self.params,
-            draws=draws,
-            released=self.writer.released_tokens(self.decoder.vocab_size),
-            stop_tokens=stop_tokens,
-        )
+        batch_id, stop_tokens = str(batch.batch_id), self.writer.stop_tokens
+        stream = self.decode(batch, self.draws(batch, key))
         examples = split_examples(
             stream, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
         )

@@ -19,8 +19,12 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from models.audits import audit
-from models.audits.audit import KeySabotage, LeaveOneOut, Reconstruction, Sabotage
+from models.audits import batches as audit_batches
+from models.audits import leave_one_out as leave_one_out_audit
+from models.audits import reconstruction as reconstruction_audit
+from models.audits.leave_one_out import LeaveOneOut
+from models.audits.reconstruction import KeySabotage, Reconstruction
+from models.audits.replay import Sabotage
 from models.privacy import accounting, counts, report
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -132,7 +136,7 @@ class ReconstructionAudit:
             'holdout_rate_95': list(found.interval(found.distinct_holdout_hits)),
             'p_value': found.p_value,
             'conclusive': found.conclusive,
-            'alarm_below': audit.ALARM,
+            'alarm_below': reconstruction_audit.ALARM,
         }
         return _to_json(self, RECONSTRUCTION_SCHEMA, MADE_UP, {'result': counted})
 
@@ -159,7 +163,7 @@ def leave_one_out(
         config: The run's settings. At most `MOST_PRIVATE_TOKENS` private tokens of each batch are
             decoded: more take longer and show the same.
         outsiders: Contexts of other batches to put in, one by one, for the other direction.
-        sabotage: What to break, to see the audit fail: see `models.audits.audit.leave_one_out`.
+        sabotage: What to break, to see the audit fail: see `models.audits.leave_one_out`.
         progress: Told, in words without private facts, what goes on.
 
     Raises:
@@ -196,7 +200,9 @@ def leave_one_out(
         ]
         progress(f'Decoding batch {batch.batch_id} and replaying it without each context')
         results.append(
-            audit.leave_one_out(generator, batch, key, outsiders=others[:outsiders], sabotage=sabotage)
+            leave_one_out_audit.leave_one_out(
+                generator, batch, key, outsiders=others[:outsiders], sabotage=sabotage
+            )
         )
     return LeaveOneOutAudit(
         aggregate=params.aggregate,
@@ -243,7 +249,7 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
                 records, clusterer.embedder.embed, clusterer.centers, settings.text_limit(config)
             )
             clustering = cluster.draw_clustering(
-                _true_counts(audit.placements(records, labels, params, key), labels, centers),
+                _true_counts(audit_batches.placements(records, labels, params, key), labels, centers),
                 os.path.join(folder, run_files.CLUSTERING),
                 labels=labels,
                 centers=centers,
@@ -251,7 +257,7 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
                 rho=centers_rho,
             )
             records = cluster.recluster(records, clusterer.centers, labels, clustering)
-        placed = audit.placements(records, labels, params, key)
+        placed = audit_batches.placements(records, labels, params, key)
         if config.batches_per_label is not None:
             plan = settings.configured_plan(config)
         else:
@@ -264,7 +270,7 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
                 contexts_per_batch=params.batch_size * records_per_count,
                 clustering=clustering,
             )
-    return plan, audit.batches_of(placed, plan, params, key)
+    return plan, audit_batches.batches_of(placed, plan, params, key)
 
 
 def _records(config: JobConfig) -> Iterator[Record]:
@@ -279,7 +285,7 @@ def _records(config: JobConfig) -> Iterator[Record]:
 
 
 def _true_counts(
-    placed: Sequence[audit.Placement], labels: Sequence[str | None], centers: int | None
+    placed: Sequence[audit_batches.Placement], labels: Sequence[str | None], centers: int | None
 ) -> list[int]:
     """Counts of each label, or of every centre of each label; private."""
     found = collections.Counter((label, cluster) for _, label, cluster, _ in placed)
@@ -313,24 +319,24 @@ def reconstruction(
     """
     from pipeline.run.settings import generator_settings
 
-    sets = audit.draw_keys(keys, seed)
+    sets = reconstruction_audit.draw_keys(keys, seed)
     run_key = RunKey(hashlib.sha256(f'reconstruction audit, seed {seed}'.encode()).digest())
     settings = generator_settings(config)
     params = settings.params
     cap = min(params.max_private_tokens, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(
         settings,
-        template=dataclasses.replace(settings.template, response_prefix=audit.KEY_PREFIX),
+        template=dataclasses.replace(settings.template, response_prefix=reconstruction_audit.KEY_PREFIX),
         label_words=(),
         params=dataclasses.replace(
             params,
             max_private_tokens=cap,
             max_batch_tokens=min(params.max_batch_tokens, cap if params.threshold is None else 8 * cap),
-            max_example_tokens=audit.KEY_DIGITS,
+            max_example_tokens=reconstruction_audit.KEY_DIGITS,
         ),
     )
     settings.check_prompts((None,))
-    batches = audit.key_batches(sets, params, run_key)
+    batches = reconstruction_audit.key_batches(sets, params, run_key)
     # The keys are made up, so the longest prompt tells nothing, and a short one is fast.
     writer = settings.writer()
     prompts = [prompt for batch in batches for prompt in writer.private_prompts(None, batch.contexts)]
@@ -342,7 +348,7 @@ def reconstruction(
     for number, batch in enumerate(batches):
         if number % 10 == 0:
             progress(f'Decoding batch {number} of {len(batches)}')
-        found, loss = audit.reconstruct(generator, batch, run_key, sabotage=sabotage)
+        found, loss = reconstruction_audit.reconstruct(generator, batch, run_key, sabotage=sabotage)
         texts += found
         losses += [] if loss is None else [loss]
     epsilon = max(losses) if losses else generation_epsilon(settings.params, config.resolved_delta)
@@ -352,7 +358,7 @@ def reconstruction(
         seed=seed,
         delta=config.resolved_delta,
         epsilon=epsilon,
-        result=audit.count_keys(texts, sets),
+        result=reconstruction_audit.count_keys(texts, sets),
     )
 
 
@@ -444,7 +450,7 @@ def render_reconstruction(result: ReconstructionAudit, console: 'rich.console.Co
         verdict = '[yellow]too few keys to tell[/yellow]'
     console.print(
         f'{result.aggregate}, {found.keys:,} keys: {verdict}, p = {found.p_value:.3g} '
-        f'(alarm below {audit.ALARM:g}). By chance {chance:.1%} would be in either half.',
+        f'(alarm below {reconstruction_audit.ALARM:g}). By chance {chance:.1%} would be in either half.',
         soft_wrap=True,
     )
     _print_sabotage(result.sabotage, console)

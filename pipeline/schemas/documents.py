@@ -208,7 +208,7 @@ def _cluster_comparison_header() -> dict[str, Any]:
 
 
 def _leave_one_out() -> Any:
-    from models.audits.audit import LeaveOneOut
+    from models.audits.leave_one_out import LeaveOneOut
     from pipeline.audit import LeaveOneOutAudit
 
     batch = _described_as(LeaveOneOut, {'empirical_epsilon': float, 'ratio': float, 'ok': bool})
@@ -223,7 +223,7 @@ def _leave_one_out_header() -> dict[str, Any]:
 
 
 def _reconstruction() -> Any:
-    from models.audits.audit import Reconstruction
+    from models.audits.reconstruction import Reconstruction
     from pipeline.audit import ReconstructionAudit
 
     interval = tuple[float, float]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
@@ -21,6 +21,8 @@ from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from models.privacy.accounting import events
     from models.privacy.params import MechanismParams
 
@@ -129,6 +131,34 @@ class Aggregate(abc.ABC):
             token: The one that was.
             params: The mechanism.
         """
+
+    @abc.abstractmethod
+    def replayed_scores(
+        self,
+        logits: np.ndarray,
+        public_logits: np.ndarray,
+        batches: Sequence[Sequence[int]],
+        params: MechanismParams,
+        *,
+        clips: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """`combine` of several batches once more, for audits: `[V]` float64 each, slowly, in NumPy.
+
+        It may call nothing of `tally` and `combine`: an audit is to find what is wrong with those.
+
+        Args:
+            logits: `[rows, V]` raw logits of contexts.
+            public_logits: `[V]`, finite; zeros where the public prompt is not run.
+            batches: Rows of each batch: a batch, then neighbours of it, with a context more, less or another.
+            params: The mechanism.
+            clips: False leaves the votes unbounded, a mechanism that is broken on purpose.
+        """
+
+    @abc.abstractmethod
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        """`allowed` once more, for audits: `[V]` bool, in NumPy, without calling `allowed`."""
 
 
 def sum_over_contexts(

@@ -6,11 +6,13 @@ After DClip and Top-k+ of InvisibleInk, arXiv 2507.02974; written from METHOD 4b
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from etils import epy
 
-from models.privacy.aggregates import aggregate, clipping
+from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.facts import Facts
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
@@ -101,3 +103,33 @@ class Difference(aggregate.Aggregate):
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
     ) -> None:
         """None: a price is known in advance."""
+
+    def replayed_scores(
+        self,
+        logits: np.ndarray,
+        public_logits: np.ndarray,
+        batches: Sequence[Sequence[int]],
+        params: MechanismParams,
+        *,
+        clips: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """The public prediction with sums over the public s; see `Aggregate.replayed_scores`."""
+        finite = np.isfinite(logits).all(axis=1, keepdims=True)
+        public = replay.log_softmax(public_logits.astype(np.float64))
+        votes = replay.log_softmax(np.where(finite, logits, 0.0).astype(np.float64)) - public
+        if clips:
+            votes = np.clip(votes, -params.clip_bound, params.clip_bound)
+        votes = np.where(finite, votes, 0.0)
+        for rows in batches:
+            yield votes[list(rows)].sum(axis=0) / params.batch_size + public
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        """Top-k+ within the sampler's range; see `Aggregate.replayed_tokens`."""
+        slack = 2 * params.clip_bound / params.batch_size
+        widest = 2 * (MAX_CLIP_OVER_TEMPERATURE * params.temperature - params.clip_bound)
+        logits = replay.masked(mask, public_logits)
+        return replay.top_k(mask, public_logits, params.public_top_k, slack) & (
+            logits >= logits.max() - widest
+        )

@@ -6,15 +6,18 @@ PP = Amin et al. 2024.
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy.aggregates import aggregate, clipping
+from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.facts import Facts
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from models.privacy.accounting import events
     from models.privacy.params import MechanismParams
 
@@ -80,3 +83,23 @@ class Mean(aggregate.Aggregate):
         self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
     ) -> None:
         """None: a price is known in advance."""
+
+    def replayed_scores(
+        self,
+        logits: np.ndarray,
+        public_logits: np.ndarray,
+        batches: Sequence[Sequence[int]],
+        params: MechanismParams,
+        *,
+        clips: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """Sums over the public s; see `Aggregate.replayed_scores`."""
+        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        for rows in batches:
+            yield votes[list(rows)].sum(axis=0) / params.batch_size
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        """See `Aggregate.replayed_tokens`."""
+        return replay.top_k(mask, public_logits, params.public_top_k)

@@ -22,12 +22,14 @@ columns: exact, without sorting, at a cost that follows the number of such colum
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from etils import epy
 
 from models.privacy import ex_post
-from models.privacy.aggregates import aggregate, clipping
+from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.facts import Facts, RhoStage, StatementWords
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
@@ -170,6 +172,36 @@ class Median(aggregate.Aggregate):
     ) -> tuple[jax.Array, jax.Array]:
         """−log α and log β of the token (CL appendix B; METHOD 5)."""
         return ex_post.token_losses(tallied, allowed, token, params.temperature)
+
+    def replayed_scores(
+        self,
+        logits: np.ndarray,
+        public_logits: np.ndarray,
+        batches: Sequence[Sequence[int]],
+        params: MechanismParams,
+        *,
+        clips: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """np.median over the rows; of none, the public prompt's vote; see `Aggregate.replayed_scores`."""
+        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        lowest = votes.min(axis=0, initial=np.inf)
+        # Only here may the medians of the batch and its neighbours be above the lowest vote: with
+        # one lowest vote of the batch gone, the others are still more than half of one row more.
+        inside = (votes[list(batches[0])] == lowest).sum(axis=0)
+        open_ = 2 * (inside - 1) <= len(batches[0]) + 1
+        for rows in batches:
+            if not rows:
+                yield replay.clipped(public_logits[None], params.clip_bound, clips=clips)[0]
+                continue
+            middle = lowest.copy()
+            middle[open_] = np.median(votes[list(rows)][:, open_], axis=0)
+            yield middle
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        """See `Aggregate.replayed_tokens`."""
+        return replay.top_k(mask, public_logits, params.public_top_k)
 
 
 def medians(

@@ -13,7 +13,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.audits.audit import LeaveOneOut, Reconstruction
+from models.audits.leave_one_out import LeaveOneOut
+from models.audits.reconstruction import Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.privacy import accounting, report

@@ -1,0 +1,59 @@
+"""Batches of an audit, formed in memory as a run forms them: only Beam is left out."""
+
+from collections.abc import Iterable, Sequence
+
+from models import batching
+from models.batching import BatchPlan
+from models.privacy.params import MechanismParams
+from models.privacy.randomness import RunKey
+from models.records import Batch, BatchId, Record
+
+# (keyed hash, label, cluster, texts): what one record or unit sends to its batch.
+Placement = tuple[bytes, str | None, int | None, list[str]]
+
+
+def placements(
+    records: Iterable[Record], labels: Sequence[str | None], params: MechanismParams, key: RunKey
+) -> list[Placement]:
+    """What the records of declared labels send to batches: one for each record, or for each unit.
+
+    Args:
+        records: Any records.
+        labels: The declared labels, or a single None.
+        params: Of which the unit of privacy is read, and k.
+        key: Of the audit.
+    """
+    known = [record for record in records if record.label in labels]
+    if params.unit == 'example':
+        return [(batching.record_hash(key, r), r.label, r.cluster, [r.text]) for r in known]
+    by_unit: dict[str, list[batching.Candidate]] = {}
+    for r in known:
+        if r.unit is not None:
+            by_unit.setdefault(r.unit, []).append((batching.record_hash(key, r), r.text, r.label, r.cluster))
+    return [
+        (batching.unit_hash(key, unit), *batching.unit_context(candidates, params.examples_per_context))
+        for unit, candidates in by_unit.items()
+    ]
+
+
+def batches_of(
+    placed: Iterable[Placement], plan: BatchPlan, params: MechanismParams, key: RunKey
+) -> list[Batch]:
+    """Every planned batch, as a run forms it, all in memory."""
+    rows: dict[BatchId, list[batching.Row]] = {batch_id: [] for batch_id in plan.batch_ids()}
+    for digest, label, cluster, texts in placed:
+        group = plan.group_of(label, cluster)
+        if group is not None:
+            rows[batching.batch_of(digest, group, plan)].append((digest, texts))
+    return [
+        batching.form_batch(
+            key,
+            batch_id,
+            held,
+            plan,
+            unit=params.unit,
+            slots=params.batch_size,
+            k=params.examples_per_context,
+        )
+        for batch_id, held in rows.items()
+    ]
