@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import records
+from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder as decoder_lib
 from models.privacy import ex_post, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
@@ -65,6 +66,7 @@ class _Place(NamedTuple):
     """Where a token stream stands; what the next token is chosen from."""
 
     offset: jax.Array  # int32 scalar, tokens of the current example before the next one
+    state: Any  # of the constraint
     seen: Any  # what the loop keeps of the position's logits: a run its votes, a replay all
     cache: Any
 
@@ -102,6 +104,7 @@ def _advance(
     weights: Any,
     first: Any,
     see: Callable[[tuple[jax.Array, ...]], Any],
+    constraint: Constraint,
     is_stop: jax.Array,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
@@ -116,6 +119,7 @@ def _advance(
         weights: The decoder's.
         first: What `see` makes of the logits after the prompts.
         see: What is kept of a position's logits.
+        constraint: Which tokens may come; begins anew with every example.
         is_stop: `[V]` bool, the tokens that end an example.
         decoder: The model.
         params: Of which the length cap ends an example.
@@ -124,11 +128,11 @@ def _advance(
     # The step after an example's last token is computed and thrown away: a
     # branch around it would make the compiler copy the cache at every token.
     logits, cache = decoder.step(weights, place.cache, token, place.offset)
-    return _Place(
-        offset=jnp.where(ended, 0, place.offset + 1),
-        seen=jax.tree.map(lambda start, new: jnp.where(ended, start, new), first, see(logits)),
-        cache=cache,
+    state = constraint.advance(place.state, token)
+    seen, state = jax.tree.map(
+        lambda start, new: jnp.where(ended, start, new), (first, constraint.start()), (see(logits), state)
     )
+    return _Place(offset=jnp.where(ended, 0, place.offset + 1), state=state, seen=seen, cache=cache)
 
 
 @functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
@@ -137,7 +141,7 @@ def _run_loop(
     cache: Any,
     first_logits: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
-    released: jax.Array,
+    constraint: Constraint,
     is_stop: jax.Array,
     threshold_noise: jax.Array,
     distance_noise: jax.Array,
@@ -160,10 +164,10 @@ def _run_loop(
         return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
 
     def next_token(loop: _Loop) -> _Loop:
-        votes = loop.place.seen
+        votes, mask = loop.place.seen, constraint.allowed(loop.place.state)
         token, is_private = mechanism.choose_token(
             votes,
-            released,
+            mask,
             threshold_noise[loop.private_count],
             distance_noise[loop.written],
             words[loop.written],
@@ -171,7 +175,7 @@ def _run_loop(
         )
         losses = loop.losses
         if losses is not None:
-            allowed = mechanism.allowed_tokens(votes, released, params)
+            allowed = mechanism.allowed_tokens(votes, mask, params)
             found = params.strategy.token_losses(votes.tallied, allowed, token, params)
             assert found is not None  # `is_ex_post`
             pair = jnp.stack(found)
@@ -186,6 +190,7 @@ def _run_loop(
                 weights=weights,
                 first=first,
                 see=tally,
+                constraint=constraint,
                 is_stop=is_stop,
                 decoder=decoder,
                 params=params,
@@ -199,7 +204,7 @@ def _run_loop(
     start = _Loop(
         written=zero,
         private_count=zero,
-        place=_Place(offset=zero, seen=first, cache=cache),
+        place=_Place(offset=zero, state=constraint.start(), seen=first, cache=cache),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
         losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
@@ -214,7 +219,7 @@ def decode_stream(
     *,
     params: MechanismParams,
     draws: randomness.BatchDraws,
-    released: np.ndarray,
+    constraint: Constraint,
     stop_tokens: frozenset[int],
 ) -> TokenStream:
     """Decodes one batch's whole token stream (PP Algorithm 1, lines 4 to 21).
@@ -226,7 +231,7 @@ def decode_stream(
         private_prompts: Token ids, one prompt for each context; may be empty.
         params: The mechanism. `max_example_tokens` may not exceed the decoder's shape.
         draws: The batch's randomness.
-        released: `[V]` bool, the tokens that may be sampled, stop tokens among them.
+        constraint: Which tokens may be sampled, stop tokens among them.
         stop_tokens: Ids that end an example.
 
     Returns:
@@ -244,6 +249,7 @@ def decode_stream(
             f'max_example_tokens={params.max_example_tokens}, '
             f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
+    _check_fits(constraint, decoder)
     prompts = _prefill(decoder, public_prompt, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     loop = _run_loop(
@@ -251,7 +257,7 @@ def decode_stream(
         prompts.cache,
         prompts.logits,
         prompts.is_private,
-        jnp.asarray(released),
+        constraint,
         _is_stop(decoder, stop_tokens),
         jnp.asarray(draws.threshold_noise, jnp.float32),
         jnp.asarray(draws.distance_noise, jnp.float32),
@@ -275,12 +281,14 @@ class Position(NamedTuple):
         public_logits: `[V]` float32; zeros where the public prompt is not run.
         example: Number of the current example, from 0.
         place: Tokens of the current example before this one.
+        mask: `[V]` bool, the tokens that the constraint allows here.
     """
 
     logits: np.ndarray
     public_logits: np.ndarray
     example: int
     place: int
+    mask: np.ndarray
 
 
 def walk(
@@ -289,6 +297,7 @@ def walk(
     private_prompts: Sequence[np.ndarray],
     *,
     params: MechanismParams,
+    constraint: Constraint,
     stop_tokens: frozenset[int],
 ) -> Generator[Position, int, None]:
     """The steps of `decode_stream` one by one, for audits: whoever walks says which token follows.
@@ -301,11 +310,13 @@ def walk(
         public_prompt: As of `decode_stream`.
         private_prompts: As of `decode_stream`.
         params: Of which the length cap ends an example.
+        constraint: Whose masks are shown; a token that is sent need not keep to them.
         stop_tokens: Ids that end an example.
     """
+    _check_fits(constraint, decoder)
     prompts = _prefill(decoder, public_prompt, private_prompts)
     is_stop = _is_stop(decoder, stop_tokens)
-    place = _Place(jnp.int32(0), prompts.logits, prompts.cache)
+    place = _Place(jnp.int32(0), constraint.start(), prompts.logits, prompts.cache)
     first_private, example = 0 if public_prompt is None else 1, 0
     while True:
         rows = np.concatenate([np.asarray(part, np.float32) for part in place.seen])
@@ -314,10 +325,11 @@ def walk(
             public_logits=rows[0] if first_private else np.zeros(decoder.vocab_size, np.float32),
             example=example,
             place=int(place.offset),
+            mask=np.asarray(constraint.allowed(place.state)),
         )
         place = _walk_on(
-            decoder.weights, place.cache, place.offset, jnp.int32(token), prompts.logits, is_stop,
-            decoder=decoder, params=params,
+            decoder.weights, place.cache, place.offset, place.state, jnp.int32(token), prompts.logits,
+            constraint, is_stop, decoder=decoder, params=params,
         )  # fmt: skip
         example += int(place.offset) == 0
 
@@ -327,8 +339,10 @@ def _walk_on(
     weights: Any,
     cache: Any,
     offset: jax.Array,
+    state: Any,
     token: jax.Array,
     first: tuple[jax.Array, ...],
+    constraint: Constraint,
     is_stop: jax.Array,
     *,
     decoder: decoder_lib.Decoder,
@@ -336,9 +350,18 @@ def _walk_on(
 ) -> _Place:
     """`_advance` of one token by itself, with all logits kept."""
     return _advance(
-        _Place(offset, first, cache), token, weights=weights, first=first, see=lambda logits: logits,
-        is_stop=is_stop, decoder=decoder, params=params,
+        _Place(offset, state, first, cache), token, weights=weights, first=first,
+        see=lambda logits: logits, constraint=constraint, is_stop=is_stop, decoder=decoder, params=params,
     )  # fmt: skip
+
+
+def _check_fits(constraint: Constraint, decoder: decoder_lib.Decoder) -> None:
+    masked = jax.eval_shape(lambda: constraint.allowed(constraint.start()))
+    if masked.shape != (decoder.vocab_size,):
+        raise ValueError(
+            f"Expected a constraint of the model's {decoder.vocab_size} tokens, got a mask of shape="
+            f'{masked.shape}. Build it for this vocabulary.'
+        )
 
 
 def _is_stop(decoder: decoder_lib.Decoder, stop_tokens: frozenset[int]) -> jax.Array:
@@ -426,15 +449,19 @@ class BatchGenerator:
             levels=sampling.tree_levels(self.decoder.vocab_size),
         )
 
+    def constraint(self) -> Constraint:
+        """What a run's tokens are restricted to: those that text may contain, and the stop tokens."""
+        return Vocabulary.of(self.writer.released_tokens(self.decoder.vocab_size))
+
     def decode(
-        self, batch: records.Batch, draws: randomness.BatchDraws, released: np.ndarray | None = None
+        self, batch: records.Batch, draws: randomness.BatchDraws, constraint: Constraint | None = None
     ) -> TokenStream:
         """The token stream of a batch.
 
         Args:
             batch: Its contexts in the order of their keyed hashes.
             draws: Its randomness.
-            released: `[V]` bool, the tokens that may be sampled; None for those of a run.
+            constraint: Which tokens may be sampled; None for that of a run.
         """
         return decode_stream(
             self.decoder,
@@ -442,7 +469,7 @@ class BatchGenerator:
             self.writer.private_prompts(batch.label, batch.contexts),
             params=self.params,
             draws=draws,
-            released=self.writer.released_tokens(self.decoder.vocab_size) if released is None else released,
+            constraint=self.constraint() if constraint is None else constraint,
             stop_tokens=self.writer.stop_tokens,
         )
 

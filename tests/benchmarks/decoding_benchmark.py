@@ -28,6 +28,7 @@ from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
 from models import bundled, generate
+from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
@@ -114,7 +115,7 @@ class _Ours:
             list(self.prompts[1:]),
             params=params,
             draws=draws,
-            released=np.ones(ARCHITECTURE.num_embed, bool),
+            constraint=Vocabulary.of(np.ones(ARCHITECTURE.num_embed, bool)),
             stop_tokens=frozenset(),
         )
         if len(stream.tokens) != new_tokens:

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import bundled, generate
+from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
@@ -126,7 +127,7 @@ def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> t
         rows,
         params=params,
         draws=draws,
-        released=np.ones(model.vocab_size, bool),
+        constraint=Vocabulary.of(np.ones(model.vocab_size, bool)),
         stop_tokens=frozenset(),
     )
     seconds = time.perf_counter() - begin

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from models import generate
+from models.constraints import Vocabulary
 from models.decoders.decoder import Decoder, Shapes
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.privacy import randomness, sampling
@@ -192,7 +193,7 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
             levels=sampling.tree_levels(decoder.vocab_size),
         )  # fmt: skip
         stream = generate.decode_stream(
-            decoder, rows[0], rows[1:], params=params, draws=draws, released=released,
+            decoder, rows[0], rows[1:], params=params, draws=draws, constraint=Vocabulary.of(released),
             stop_tokens=frozenset(range(8, decoder.vocab_size, 4)),
         )  # fmt: skip
         assert ((stream.tokens > 4) & (stream.tokens < decoder.vocab_size)).all()

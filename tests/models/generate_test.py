@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from models import bundled, generate, prompts, records
+from models.constraints import Vocabulary
 from models.decoders import decoder as decoder_lib
 from models.decoders.gemma import tokenizer
 from models.privacy import randomness, sampling
@@ -141,7 +142,7 @@ def _stream(
         contexts,
         params=params,
         draws=draws,
-        released=np.ones(decoder.vocab_size, bool) if released is None else released,
+        constraint=Vocabulary.of(np.ones(decoder.vocab_size, bool) if released is None else released),
         stop_tokens=stop,
     )
 
@@ -524,7 +525,7 @@ def test_a_public_prompt_is_given_exactly_where_it_is_read() -> None:
                 _contexts(2),
                 params=params,
                 draws=_draws(params, 0),
-                released=np.ones(VOCAB, bool),
+                constraint=Vocabulary.of(np.ones(VOCAB, bool)),
                 stop_tokens=frozenset({0}),
             )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from models.privacy.params import MechanismParams
 from tests.oracles.aggregates import TWINS, log_softmax, top_k_plus
+from tests.oracles.constraints import Allowed
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
 
@@ -231,7 +232,7 @@ def stream(
     threshold_noise: np.ndarray,
     distance_noise: np.ndarray,
     token_words: np.ndarray,
-    released: np.ndarray,
+    released: np.ndarray | Allowed,
     public_top_k: int | None = None,
 ) -> Output:
     """PP Algorithm 1, lines 4 to 21, in plain Python from the draws of one batch.
@@ -243,17 +244,18 @@ def stream(
         threshold_noise: One value for each threshold.
         distance_noise: One value for each token.
         token_words: `[tokens, levels]` uint64.
-        released: `[V]` bool.
+        released: `[V]` bool, or from the tokens of the current example to that.
         public_top_k: K, ties with the K-th stay in; Top-k+ for the difference aggregate.
     """
     output: list[tuple[int, bool]] = []
     t, x = 0, ()
     while t < mechanism.r and len(output) < mechanism.max_tokens:
         contexts, public = logits_at(x)
-        allowed = released.copy()
+        mask = released(x) if callable(released) else released
+        allowed = mask.copy()
         if public_top_k is not None:
             wider = mechanism.c if TWINS[mechanism.aggregate].widens_top_k else 0.0
-            allowed = top_k_plus(public, released, public_top_k, mechanism.s, wider)
+            allowed = top_k_plus(public, mask, public_top_k, mechanism.s, wider)
         is_private = True
         if mechanism.theta is not None:
             theta = mechanism.theta + threshold_noise[t if mechanism.refresh_threshold else 0]

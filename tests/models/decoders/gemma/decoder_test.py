@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 from models import generate
+from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
@@ -198,7 +199,7 @@ def _stream(
     public, contexts = (rows[0], rows[1:]) if params.needs_public_logits else (None, rows[1:])
     return generate.decode_stream(
         model, public, contexts, params=params, draws=_draws(params, model.vocab_size),
-        released=np.arange(model.vocab_size) > 4,
+        constraint=Vocabulary.of(np.arange(model.vocab_size) > 4),
         stop_tokens=frozenset(range(8, model.vocab_size, 4)),
     )  # fmt: skip
 

@@ -1,0 +1,186 @@
+"""Constraints in the compiled loop: carried, moved on by the sampled token, begun anew with every example.
+
+By a table of logits for a model, and token for token against the twin of Algorithm 1.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from models import generate
+from models.constraints import Constraint, Vocabulary
+from models.decoders.decoder import Shapes
+from models.privacy import sampling
+from models.privacy.params import MechanismParams
+from tests import oracles, samples
+from tests.contracts.aggregate_test import Halved, registered
+from tests.contracts.constraint_test import CASES, VOCAB, Rising
+from tests.contracts.decoder_test import STATES, TableDecoder
+
+BASE = MechanismParams(
+    batch_size=3,
+    clip_bound=3.0,
+    temperature=1.5,
+    max_private_tokens=30,
+    max_batch_tokens=30,
+    max_example_tokens=6,
+)
+SPARSE = dataclasses.replace(BASE, threshold=0.9, threshold_noise_scale=0.3)
+MECHANISMS = {
+    'mean': BASE,
+    'sparse vector, top 2': dataclasses.replace(SPARSE, public_top_k=2),
+    'difference, top 3': dataclasses.replace(SPARSE, aggregate='difference', clip_bound=1.0, public_top_k=3),
+}
+PUBLIC = np.array([6, 2, 6], np.int32)
+CONTEXTS = [np.array(prompt, np.int32) for prompt in ([1, 4], [9], [3, 3, 8])]
+
+
+class _Table(TableDecoder):
+    """`TableDecoder` with the vocabulary of the cases."""
+
+    def __init__(self) -> None:
+        super().__init__(Shapes(max_prompt_tokens=4, max_example_tokens=6, micro_batch_size=4))
+        self.weights, self.vocab_size = self.weights[:, :VOCAB], VOCAB
+
+
+DECODER = _Table()
+
+
+def _state(prompt: np.ndarray, example: tuple[int, ...]) -> int:
+    state = 0
+    for token in (*prompt.tolist(), *example):
+        state = (5 * state + 3 * token + 1) % STATES
+    return state
+
+
+def _logits_at(example: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.asarray(DECODER.weights)
+    return np.stack([table[_state(row, example)] for row in CONTEXTS]), table[_state(PUBLIC, example)]
+
+
+def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int]) -> generate.TokenStream:
+    return generate.decode_stream(
+        DECODER,
+        PUBLIC if params.needs_public_logits else None,
+        CONTEXTS,
+        params=params,
+        draws=samples.batch_draws(params, sampling.tree_levels(VOCAB)),
+        constraint=constraint,
+        stop_tokens=stop,
+    )
+
+
+def _twin(params: MechanismParams, allowed: oracles.Allowed, stop: frozenset[int]) -> oracles.Output:
+    draws = samples.batch_draws(params, sampling.tree_levels(VOCAB))
+    return oracles.stream(
+        _logits_at,
+        oracles.Mechanism.of(params, stop),
+        threshold_noise=draws.threshold_noise,
+        distance_noise=draws.distance_noise,
+        token_words=draws.token_words,
+        released=allowed,
+        public_top_k=params.public_top_k,
+    )
+
+
+def _examples(tokens: list[int], stop: frozenset[int], most: int) -> list[tuple[int, ...]]:
+    """What stood before each token in its example."""
+    before, example = [], ()
+    for token in tokens:
+        before.append(example)
+        example = (*example, token)
+        if token in stop or len(example) == most:
+            example = ()
+    return before
+
+
+@pytest.mark.parametrize('mechanism', MECHANISMS)
+@pytest.mark.parametrize('name', CASES)
+def test_a_constrained_stream_equals_the_twin_and_holds_no_other_token(name: str, mechanism: str) -> None:
+    case, params = CASES[name], MECHANISMS[mechanism]
+    stream = _stream(params, case.constraint, case.stop_tokens)
+    tokens = stream.tokens.tolist()
+    before = _examples(tokens, case.stop_tokens, params.max_example_tokens)
+    assert before.count(()) > 2, 'several examples, so that a state is begun anew'
+    for example, token in zip(before, tokens, strict=True):
+        assert case.twin(example)[token], (example, token)
+    expected = _twin(params, case.twin, case.stop_tokens)
+    assert tuple(zip(tokens, stream.is_private.tolist(), strict=True)) == expected
+
+
+def test_a_state_that_is_not_begun_anew_is_another_stream() -> None:
+    """The check has teeth: the twin that goes on from the example before differs."""
+    case = CASES['rising']
+    stream = _stream(BASE, case.constraint, case.stop_tokens).tokens.tolist()
+    before = _examples(stream, case.stop_tokens, BASE.max_example_tokens)
+    seen: tuple[int, ...] = ()
+    stale = []
+    for token in stream:
+        stale.append(bool(case.twin(seen)[token]))
+        seen = (*seen, token)
+    assert not all(stale) and all(case.twin(example)[token] for example, token in zip(before, stream))
+
+
+def test_the_walk_shows_the_masks_of_the_stream() -> None:
+    """An audit replays tokens by the same steps: examples, places and masks are those of the loop."""
+    case, params = CASES['digits'], MECHANISMS['mean']
+    tokens = _stream(params, case.constraint, case.stop_tokens).tokens.tolist()
+    walk = generate.walk(
+        DECODER, PUBLIC, CONTEXTS, params=params, constraint=case.constraint, stop_tokens=case.stop_tokens
+    )
+    position, number = next(walk), -1
+    for example, token in zip(_examples(tokens, case.stop_tokens, params.max_example_tokens), tokens):
+        number += example == ()
+        assert (position.example, position.place) == (number, len(example))
+        np.testing.assert_array_equal(position.mask, case.twin(example))
+        contexts, public = _logits_at(example)
+        np.testing.assert_array_equal(position.logits, contexts)
+        np.testing.assert_array_equal(position.public_logits, public)
+        position = walk.send(token)
+    walk.close()
+
+
+def test_another_mask_of_the_same_size_is_no_other_program() -> None:
+    masks = [np.arange(VOCAB) % 2 == 0, np.arange(VOCAB) < 9]
+    _stream(BASE, Vocabulary.of(masks[0]), frozenset({0}))
+    compiled = generate._run_loop._cache_size()
+    tokens = _stream(BASE, Vocabulary.of(masks[1]), frozenset({0})).tokens
+    assert generate._run_loop._cache_size() == compiled and (tokens < 9).all()
+
+
+def test_a_constraint_of_another_vocabulary_is_refused() -> None:
+    for constraint in (Vocabulary.of(np.ones(VOCAB + 1, bool)), Rising(VOCAB - 1)):
+        with pytest.raises(ValueError, match=rf'shape=\({VOCAB}|shape=\({VOCAB - 1},|{VOCAB} tokens'):
+            _stream(BASE, constraint, frozenset({0}))
+
+
+def test_an_aggregate_that_one_call_registers_is_decoded() -> None:
+    """Through the compiled loop, token for token as its twin says."""
+    with registered(Halved()) as name:
+        for params in (BASE, SPARSE):
+            params = dataclasses.replace(params, aggregate=name)
+            case = CASES['vocabulary']
+            stream = _stream(params, case.constraint, case.stop_tokens)
+            found = tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
+            assert found == _twin(params, case.twin, case.stop_tokens)
+
+
+def test_the_loop_gives_a_constraint_no_logits() -> None:
+    """What a constraint is called with has the shape of a token or of its own state."""
+    given: list[tuple[int, ...]] = []
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Spy(Rising):
+        def advance(self, state: jax.Array, token: jax.Array) -> jax.Array:
+            given.extend((state.shape, token.shape))
+            return super().advance(state, token)
+
+        def allowed(self, state: jax.Array) -> jax.Array:
+            given.append(state.shape)
+            return super().allowed(state)
+
+    _stream(BASE, Spy(VOCAB), frozenset({0}))
+    assert given and set(given) == {()}
