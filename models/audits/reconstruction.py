@@ -13,6 +13,7 @@ import numpy as np
 from models import generate
 from models.audits import batches, replay
 from models.batching import BatchPlan
+from models.constraints import Digits
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
@@ -162,13 +163,17 @@ def reconstruct(
         ValueError: The vocabulary spells a digit with more than one token.
     """
     params, writer = generator.params, generator.writer
-    digits = np.zeros(generator.decoder.vocab_size, bool)
-    digits[[writer.tokenizer.single_token_id(digit) for digit in '0123456789']] = True
+    constraint = Digits.of(
+        generator.decoder.vocab_size,
+        digits=map(writer.tokenizer.single_token_id, '0123456789'),
+        stop_tokens=writer.stop_tokens,
+        length=KEY_DIGITS,
+    )
     draws = generator.draws(batch, key)
     if sabotage == 'none':
-        stream = generator.decode(batch, draws, released=digits)
+        stream = generator.decode(batch, draws, constraint)
     else:
-        stream = replay.Case.of(generator, batch, sabotage=sabotage, released=digits).decode(draws)
+        stream = replay.Case.of(generator, batch, sabotage=sabotage, constraint=constraint).decode(draws)
     examples = generate.split_examples(
         stream, stop_tokens=writer.stop_tokens, max_example_tokens=params.max_example_tokens
     )

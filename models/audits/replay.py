@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import generate
+from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
 from models.privacy import accounting, ex_post, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
@@ -62,7 +63,7 @@ class Case:
         inside: Token ids of the batch's private prompts.
         outside: Those of the contexts that are put in.
         texts: Token ids of each context's first text, inside and then outside.
-        released: `[V]` bool.
+        constraint: Which tokens may be sampled.
         stop_tokens: Ids that end an example.
     """
 
@@ -73,7 +74,7 @@ class Case:
     inside: list[np.ndarray] = dataclasses.field(repr=False)
     outside: list[np.ndarray] = dataclasses.field(repr=False)
     texts: list[np.ndarray] = dataclasses.field(repr=False)
-    released: np.ndarray
+    constraint: Constraint
     stop_tokens: frozenset[int]
 
     @classmethod
@@ -83,7 +84,7 @@ class Case:
         batch: Batch,
         outsiders: Sequence[Context] = (),
         sabotage: Sabotage = 'none',
-        released: np.ndarray | None = None,
+        constraint: Constraint | None = None,
     ) -> 'Case':
         """The case of a batch and of contexts to add, all under the batch's label.
 
@@ -92,7 +93,7 @@ class Case:
             batch: The batch.
             outsiders: Contexts of other batches.
             sabotage: What to break.
-            released: `[V]` bool, the tokens that may be sampled; None for those of a run.
+            constraint: Which tokens may be sampled; None for that of a run.
         """
         writer, params = generator.writer, generator.params
         contexts = [*batch.contexts, *outsiders]
@@ -107,7 +108,7 @@ class Case:
             texts=writer.tokenizer.encode_batch(
                 [context.texts[0].removeprefix(prefix) for context in contexts]
             ),
-            released=writer.released_tokens(generator.decoder.vocab_size) if released is None else released,
+            constraint=generator.constraint() if constraint is None else constraint,
             stop_tokens=writer.stop_tokens,
         )
 
@@ -148,7 +149,12 @@ class Case:
         The caller appends each position's token to `tokens` before it asks for the next.
         """
         steps = generate.walk(
-            self.decoder, self.public, private, params=self.params, stop_tokens=self.stop_tokens
+            self.decoder,
+            self.public,
+            private,
+            params=self.params,
+            constraint=self.constraint,
+            stop_tokens=self.stop_tokens,
         )
         found = next(steps)
         while True:
@@ -190,8 +196,8 @@ class Case:
         In the replay a logit may differ by a rounding from the one that decided.
         """
         if self.sabotage == 'paste':
-            return self.released
-        allowed = self.params.strategy.replayed_tokens(self.released, position.public_logits, self.params)
+            return position.mask
+        allowed = self.params.strategy.replayed_tokens(position.mask, position.public_logits, self.params)
         if token is not None:
             allowed[token] = True
         return allowed
@@ -200,15 +206,15 @@ class Case:
         """The loss that the run's own accounting would state for a token of the broken mechanism."""
         rows = np.concatenate([position.public_logits[None], position.logits])
         mask = jnp.arange(len(rows)) > 0
-        return tuple(map(float, _token_losses(rows, mask, self.released, token, params=self.params)))  # type: ignore[return-value]
+        return tuple(map(float, _token_losses(rows, mask, position.mask, token, params=self.params)))  # type: ignore[return-value]
 
 
 @functools.partial(jax.jit, static_argnames=('params',))
 def _token_losses(
-    rows: jax.Array, mask: jax.Array, released: jax.Array, token: jax.Array, *, params: MechanismParams
+    rows: jax.Array, is_private: jax.Array, mask: jax.Array, token: jax.Array, *, params: MechanismParams
 ) -> Any:
-    votes = mechanism.tally((jnp.asarray(rows),), (mask,), params)
-    allowed = mechanism.allowed_tokens(votes, released, params)
+    votes = mechanism.tally((jnp.asarray(rows),), (is_private,), params)
+    allowed = mechanism.allowed_tokens(votes, mask, params)
     return params.strategy.token_losses(votes.tallied, allowed, token, params)
 
 

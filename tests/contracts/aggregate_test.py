@@ -12,7 +12,7 @@ import pytest
 
 from models.privacy import accounting, mechanism, report, sampling
 from models.privacy.accounting import events
-from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register
+from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register, replay
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.params import MechanismParams
 from models.privacy.report import GroupPlan
@@ -65,6 +65,17 @@ class Halved(Aggregate):
 
     def token_losses(self, tallied: Any, allowed: Any, token: Any, params: MechanismParams) -> None:
         """None: a price is known in advance."""
+
+    def replayed_scores(
+        self, logits: Any, public_logits: Any, batches: Any, params: MechanismParams, *, clips: bool = True
+    ) -> Iterator[np.ndarray]:
+        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        yield from (votes[list(rows)].sum(axis=0) / (2 * params.batch_size) for rows in batches)
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        return replay.top_k(mask, public_logits, params.public_top_k)
 
 
 def _halved_twin(logits: np.ndarray, public: np.ndarray, s: float, c: float) -> np.ndarray:
@@ -193,6 +204,8 @@ class _OtherMask(Halved):  # type: ignore[misc]
         (_Unclipped(), aggregate_contract.check_one_token_is_within_its_price),
         (_Unclipped(), aggregate_contract.check_scores_are_finite_whatever_a_row_holds),
         (_OtherMask(), aggregate_contract.check_the_mask_is_public),
+        (_OtherMask(), aggregate_contract.check_a_replay_allows_what_decoding_does),
+        (_TrueSize(), aggregate_contract.check_a_replay_scores_what_decoding_does),
     ],
     ids=lambda part: getattr(part, '__name__', type(part).__name__),
 )

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from models import generate
+from models.constraints import Vocabulary
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from tests.models import generate_test
 
 STOP = frozenset({0})
 PARAMS = MechanismParams(
-    batch_size=4, clip_bound=3.0, temperature=1.5, max_private_tokens=8, max_batch_tokens=20,
+    batch_size=4, clip_bound=3.0, temperature=1.5, max_private_tokens=20, max_batch_tokens=30,
     max_example_tokens=5,
 )  # fmt: skip
 SPARSE = dataclasses.replace(PARAMS, threshold=0.7, threshold_noise_scale=0.2)
@@ -26,15 +27,16 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
     decoder, contexts = generate_test.DECODERS[4], generate_test._contexts(7)
     draws = generate_test._draws(params, 0)
     public = generate_test.PUBLIC if params.needs_public_logits else None
-    released = np.ones(decoder.vocab_size, bool)
+    constraint = Vocabulary.of(np.array([1, 1, 0, 1, 1], bool))
     stream = generate.decode_stream(
-        decoder, public, contexts, params=params, draws=draws, released=released, stop_tokens=STOP
+        decoder, public, contexts, params=params, draws=draws, constraint=constraint, stop_tokens=STOP
     )
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     choose = jax.jit(mechanism.choose_token, static_argnames='params')
-    walk = generate.walk(decoder, public, contexts, params=params, stop_tokens=STOP)
+    walk = generate.walk(decoder, public, contexts, params=params, constraint=constraint, stop_tokens=STOP)
     position, private, places = next(walk), 0, []
     for index, token in enumerate(stream.tokens.tolist()):
+        assert position.mask.tolist() == [True, True, False, True, True]
         assert position.logits.shape == (7, decoder.vocab_size)
         assert position.public_logits.any() == params.needs_public_logits
         rows = (
@@ -44,7 +46,7 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
         votes = mechanism.tally((jnp.asarray(np.stack(rows)),), (is_private,), params)
         chosen, flag = choose(
             votes,
-            released,
+            position.mask,
             jnp.float32(draws.threshold_noise[private]),
             jnp.float32(draws.distance_noise[index]),
             jnp.asarray(words[index], jnp.uint32),

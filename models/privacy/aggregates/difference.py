@@ -9,7 +9,6 @@ import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from etils import epy
 
 from models.privacy.aggregates import aggregate, clipping, replay
@@ -23,6 +22,7 @@ if typing.TYPE_CHECKING:
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
 
 @typing.final

@@ -25,7 +25,6 @@ import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 from etils import epy
 
 from models.privacy import ex_post
@@ -39,6 +38,7 @@ if typing.TYPE_CHECKING:
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
 # Columns that are selected from at once: their votes stay in a core's cache.
 BLOCK = 256

@@ -6,7 +6,13 @@ finds what is wrong there only as long as neither side calls the other.
 PP = Amin et al. 2024.
 """
 
-import numpy as np
+from __future__ import annotations
+
+from etils import epy
+
+# `--help` lists the aggregates, and answers at once.
+with epy.lazy_imports():
+    import numpy as np
 
 
 def clipped(logits: np.ndarray, clip_bound: float, *, clips: bool) -> np.ndarray:

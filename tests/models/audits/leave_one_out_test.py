@@ -132,7 +132,7 @@ def test_micro_batches_change_no_ratio(generator: generate.BatchGenerator) -> No
     table = np.asarray(generator.decoder.weights)
     parts = dataclasses.replace(sparse, decoder=generate_test.TableDecoder(table, micro_batch_size=4))
     whole, found = (
-        audit.leave_one_out(one, batch(), KEY, outsiders=contexts(OTHERS)) for one in (sparse, parts)
+        leave_one_out.leave_one_out(one, batch(), KEY, outsiders=contexts(OTHERS)) for one in (sparse, parts)
     )
     assert (found.private_tokens, found.public_tokens) == (whole.private_tokens, whole.public_tokens)
     np.testing.assert_allclose(found.removed, whole.removed, rtol=1e-9)
