@@ -25,7 +25,7 @@ from models.privacy.accounting import (
     library,
     run_cost,
 )
-from tests import cost_oracles
+from tests.oracles import costs
 
 DELTA = 1e-6
 # Orders so dense that the library's minimum over them is within 1 % of the infimum.
@@ -101,7 +101,7 @@ def test_zcdp_is_at_most_what_the_librarys_accountants_say(rho: float) -> None:
 )
 def test_one_step_is_the_divergence_of_its_definition(q: float, z: float, order: float) -> None:
     step = curve_of(PoissonSampledDpEvent(sampling_probability=q, event=GaussianDpEvent(noise_multiplier=z)))
-    found, expected = order * step.rho_at(order), float(cost_oracles.sampled_gaussian(q, z, order))
+    found, expected = order * step.rho_at(order), float(costs.sampled_gaussian(q, z, order))
     # The library's sum for fractional orders is an upper bound, and a close one.
     assert expected * (1 - 1e-9) <= found <= expected * (1 + (1e-8 if float(order).is_integer() else 0.05))
     assert not expected * 0.8 < order * curve_of(sampled(q, z, 2)).rho_at(order) < expected * 1.2
@@ -114,12 +114,12 @@ def test_one_step_is_the_divergence_of_its_definition(q: float, z: float, order:
 @pytest.mark.parametrize('rho', [1e-4, 0.05, 1.3, 20.0])
 def test_truncated_zcdp_is_the_infimum_over_its_orders(rho: float, omega: float) -> None:
     found = epsilon(TruncatedZCDpEvent(rho=rho, omega=omega))
-    orders = cost_oracles.grid(1e-4, omega - 1, 4000)
-    expected = float(cost_oracles.epsilon(cost_oracles.zcdp(rho, omega), DELTA, orders))
+    orders = costs.grid(1e-4, omega - 1, 4000)
+    expected = float(costs.epsilon(costs.zcdp(rho, omega), DELTA, orders))
     assert expected * (1 - 1e-4) - 1e-12 <= found <= expected * (1 + 1e-9)
     # A wrong scale and a wrong ω are told apart where they matter.
-    curve = cost_oracles.zcdp(2 * rho, omega)
-    assert float(cost_oracles.epsilon(curve, DELTA, orders)) > found + 0.9 * rho
+    curve = costs.zcdp(2 * rho, omega)
+    assert float(costs.epsilon(curve, DELTA, orders)) > found + 0.9 * rho
     whole = accounting.epsilon_from_rho(rho, DELTA)
     assert found >= whole
     if omega < accounting.optimal_order(rho, DELTA):
@@ -135,8 +135,8 @@ def test_truncated_zcdp_is_the_infimum_over_its_orders(rho: float, omega: float)
 )
 def test_delta_of_truncated_zcdp_is_the_infimum_over_its_orders(rho: float, omega: float, e: float) -> None:
     found = accounting.delta_from_rho(rho, e, largest_order=omega)
-    orders = cost_oracles.grid(1e-6, omega - 1, 3000)
-    expected = float(cost_oracles.delta(cost_oracles.zcdp(rho, omega), e, orders))
+    orders = costs.grid(1e-6, omega - 1, 3000)
+    expected = float(costs.delta(costs.zcdp(rho, omega), e, orders))
     assert expected * (1 - 1e-3) <= found <= expected * (1 + 1e-9)
     assert RunCost(stages={'a': TruncatedZCDpEvent(rho=rho, omega=omega)}).curve.delta(e) == found
 
@@ -147,7 +147,7 @@ def test_a_truncated_cost_never_sees_an_order_above_its_own() -> None:
     assert epsilon(event) > 3 * library_epsilon(ZCDpEvent(rho=0.01))
     mixed = (event, sampled(0.01, 1.0, 1000))
     curve = curve_of(ComposedDpEvent(events=mixed))
-    orders = cost_oracles.grid(0.01, 3.0, 120)
+    orders = costs.grid(0.01, 3.0, 120)
     expected = min(accounting.epsilon_at_order(order, order * curve.rho_at(order), DELTA) for order in orders)
     assert epsilon(*mixed) == pytest.approx(expected, rel=1e-4)
     assert curve.rho_at(4.0) < math.inf and curve.rho_at(4.0 + 1e-9) == math.inf
