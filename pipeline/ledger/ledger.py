@@ -329,7 +329,7 @@ class Ledger:
             unit: Its unit of privacy.
             cost: Its stages and their events.
             identity: Digest of input, config, model and code, under the run's key. A plain one would be
-                a function of the records, and the ledger is public.
+                a function of the records, and others may read this one.
             key_commitment: Digest that only the run's own key gives.
 
         Returns:
