@@ -23,7 +23,13 @@ Done = subprocess.CompletedProcess[str]
 def in_a_process(*arguments: str, python: tuple[str, ...] = ()) -> Done:
     """Runs the command line, and Python with options of its own."""
     command = [sys.executable, *python, '-m', 'pipeline.main', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    # It compiles for itself, as a user's does: whatever that says belongs on the screen.
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(('JAX_COMPILATION_CACHE', 'JAX_PERSISTENT_CACHE'))
+    }
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
 
 
 def in_this_process(*arguments: str) -> Done:

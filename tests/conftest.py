@@ -6,11 +6,12 @@ one of them fails, so that the tiers stay what they say.
 """
 
 import functools
+import hashlib
 import multiprocessing.process
 import os
 import pathlib
+import platform
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,11 +19,34 @@ import pytest
 
 # --- What XLA compiles -----------------------------------------------------------
 
-# Workers of pytest-xdist, and the processes that tests start, inherit the first one's folder: a program
-# is compiled once. It ends with the session, so that no result of another machine's is taken.
-if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-    _COMPILED = tempfile.TemporaryDirectory(prefix='dp-corpus-compiled-', ignore_cleanup_errors=True)
-    os.environ['JAX_COMPILATION_CACHE_DIR'] = _COMPILED.name
+# Two thirds of the time that tests of the decoding loop take, where nothing was compiled before.
+_COMPILED_BYTES = 500_000_000
+
+
+def _processor() -> str:
+    """What code compiled for this machine needs of another one."""
+    try:
+        lines = pathlib.Path('/proc/cpuinfo').read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line for line in lines if line.startswith(('flags', 'Features'))), platform.machine())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps what is compiled, for both workers, for most processes that they start, and for the next time.
+
+    A program's key there is of its operations, its options and the compiler's version. The same code
+    runs whether it was kept or not: tests/pipeline/durable_run_test.py compares both, byte for byte.
+    """
+    cache = getattr(config, 'cache', None)
+    if 'JAX_COMPILATION_CACHE_DIR' in os.environ or cache is None:
+        return
+    folder = cache.mkdir(f'compiled-{hashlib.sha256(_processor().encode()).hexdigest()[:16]}')
+    kept = list(folder.iterdir())
+    if sum(path.stat().st_size for path in kept) > _COMPILED_BYTES:
+        for path in kept:
+            path.unlink()
+    os.environ['JAX_COMPILATION_CACHE_DIR'] = str(folder)
     os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
 
