@@ -38,8 +38,8 @@ app.add_typer(audit.app, name='audit')
 def main() -> None:
     """Runs the command line; errors of the request print one line and exit with 2, of the budget with 3."""
     try:
-        # A command's own `typer.Exit` comes back as its code.
-        sys.exit(app(standalone_mode=False))
+        # However Python was started, the command has one name. Its own `typer.Exit` comes back as its code.
+        sys.exit(app(prog_name='dp-corpus', standalone_mode=False))
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except typer.Abort:

@@ -1,4 +1,4 @@
-"""The price and the size of a run, before anything is read or paid."""
+"""The run plan: the price and the size of a run, before anything is read or paid."""
 
 import dataclasses
 import json
@@ -89,7 +89,7 @@ class RunPlan:
     budget: BudgetAnswer | None = None
 
     def to_json(self) -> str:
-        """The plan as one JSON object."""
+        """The run plan as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
 
@@ -217,7 +217,7 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
 
 
 def plan_run(config: JobConfig) -> RunPlan:
-    """Prices a run from its config alone."""
+    """The run plan of a config, which alone decides it."""
     params = config.params()
     per_token = None if params.is_ex_post else accounting.rho_per_private_token(params)
     statement = statement_of(config)

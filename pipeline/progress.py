@@ -18,6 +18,8 @@ from transforms.durable import is_local, list_files, read_file
 from transforms.run_files import BATCHES_FOLDER, PLAN
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+# Columns that count tokens, where a method's rows have them.
+_TOKENS = ('private_tokens', 'public_tokens')
 # Of a bucket each look is a request, which takes time and is charged.
 _SECONDS_BETWEEN_REMOTE_LOOKS = 15.0
 
@@ -70,7 +72,7 @@ def _look(
             for path in list_files(FileSystems.join(work_dir, BATCHES_FOLDER), '.json'):
                 if path not in tokens:
                     rows = json.loads(read_file(path))
-                    tokens[path] = sum(row['private_tokens'] + row['public_tokens'] for row in rows)
+                    tokens[path] = sum(row.get(name, 0) for row in rows for name in _TOKENS)
             planned = planned or _planned(FileSystems.join(work_dir, PLAN))
         so_far = sum(tokens.values())
         if earlier is None:
