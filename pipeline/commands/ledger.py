@@ -312,10 +312,11 @@ def _print_account(account: 'Account', console: rich.console.Console, *, restric
     runs = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ('Run', 'ρ', 'ρ so far', 'ε so far'):
         runs.add_column(name, justify='left' if name == 'Run' else 'right')
-    runs.add_column('Charged')
+    # A time that is cut short is no time.
+    runs.add_column('Charged', no_wrap=True)
     if restricted:
-        runs.add_column('State')
-        runs.add_column('Settled')
+        runs.add_column('State', no_wrap=True)
+        runs.add_column('Settled', no_wrap=True)
     for run in account.runs:
         entry = account.entry(run)
         runs.add_row(

@@ -206,6 +206,6 @@ def test_help_and_plans_without_a_ledger_load_no_database() -> None:
             'import sys\nfrom pipeline import main\n'
             f'sys.argv = ["dp-corpus", *{arguments!r}]\n'
             'try:\n    main.main()\nexcept SystemExit:\n    pass\n'
-            'assert not {"sqlalchemy", "psycopg", "matplotlib"} & sys.modules.keys()\n'
+            'assert not {"sqlalchemy", "psycopg", "matplotlib", "dp_accounting"} & sys.modules.keys()\n'
         )
         subprocess.run([sys.executable, '-c', code], check=True, timeout=120, stdout=subprocess.DEVNULL)
