@@ -140,11 +140,10 @@ def _covered(privacy_report: report.PrivacyReport) -> str:
     runs = {0: 'This run, the first', 1: 'This run and the one before it'}.get(
         before, f'This run and the {before:,} before it'
     )
-    mixed = isinstance(ledger, report.MixedLedgerEntry)
+    order = f' at the order α = {ledger.order:.6g}' if isinstance(ledger, report.MixedLedgerEntry) else ''
     return (
         f'{runs} on {page.shorten(ledger.dataset, _MAX_TERMINAL_NAME)} in the ledger: together ε = '
-        f'{report.format_up(ledger.epsilon_after)} at δ = {report.format_exact(ledger.delta)}, ρ'
-        f'{f" at the order α = {ledger.order:.6g}" if mixed else ""} = '
+        f'{report.format_up(ledger.epsilon_after)} at δ = {report.format_exact(ledger.delta)}, ρ{order} = '
         f'{report.format_up(ledger.rho_after)} of {report.format_down(ledger.rho_budget)}.'
     )
 
