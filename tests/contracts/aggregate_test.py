@@ -1,6 +1,7 @@
 """Every registered aggregate keeps the contract, so does one that a test registers; broken ones are found."""
 
 import contextlib
+import re
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -219,6 +220,18 @@ def test_an_aggregate_that_breaks_the_contract_is_found(
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="name='mean'"):
         register(AGGREGATES['mean'])
+
+
+def test_nobody_asks_for_an_aggregate_by_its_name() -> None:
+    """What depends on an aggregate is asked of it: a comparison with a name is nowhere but in the table."""
+    names = '|'.join(AGGREGATES)
+    asked = re.compile(rf"""aggregate(['"][)\]])? (==|!=|in|not in) |(==|!=|case) ['"]({names})['"]""")
+    for room in ('models', 'transforms', 'pipeline', 'launch'):
+        for path in (samples.ROOT / room).rglob('*.py'):
+            lines = path.read_text(encoding='utf-8').splitlines()
+            found = [line.strip() for line in lines if asked.search(line) and not line.startswith('for ')]
+            table = ['self.aggregate in AGGREGATES,'] if path.name == 'params.py' else []
+            assert found == table, path
 
 
 @pytest.mark.run
