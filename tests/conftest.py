@@ -15,7 +15,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
+
+# A busy machine makes an example slow, and says nothing of it.
+hypothesis.settings.register_profile('without a deadline', deadline=None)
+hypothesis.settings.load_profile('without a deadline')
 
 # --- What XLA compiles -----------------------------------------------------------
 
