@@ -17,7 +17,7 @@ import pytest
 from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from models.privacy.accounting import RunCost
-from pipeline import main as command_line
+from pipeline.commands import exit_codes
 from pipeline.config import EMBEDDERS, PROMPT_PRESETS, JobConfig, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run.beam_options import beam_options
@@ -134,7 +134,7 @@ def test_the_known_names_are_those_of_the_job() -> None:
 
 
 def test_the_dag_knows_the_exit_code_of_a_spent_budget() -> None:
-    assert f'EXIT_BUDGET = {command_line.EXIT_BUDGET}' in (FOLDER / 'dp_corpus_dag.py').read_text()
+    assert f'EXIT_BUDGET = {exit_codes.BUDGET}' in (FOLDER / 'dp_corpus_dag.py').read_text()
 
 
 def test_dataflow_gets_the_options_of_the_profiles() -> None:
@@ -172,7 +172,7 @@ def test_airflow_imports_the_dag(night: dict[str, Any]) -> None:
     assert all(task['retries'] > 0 for task in night['tasks'].values())
     assert night['tasks']['run_on_dataflow']['deferrable'] is True
     for name in ('ask_budget', 'run_on_flink'):
-        assert night['tasks'][name]['skip_on_exit_code'] == [command_line.EXIT_BUDGET]
+        assert night['tasks'][name]['skip_on_exit_code'] == [exit_codes.BUDGET]
 
 
 @pytest.mark.run

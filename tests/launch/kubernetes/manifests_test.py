@@ -12,7 +12,7 @@ from launch.flink.distribution import FLINK as FLINK_VERSION
 from launch.flink.distribution import FLINK_MINOR
 from launch.flink.job_server import JOB_SERVER
 from models.privacy.randomness import RunKey
-from pipeline import main as command_line
+from pipeline.commands import exit_codes
 from pipeline.config import JobConfig, read_config
 from pipeline.run.beam_options import beam_options
 from transforms import durable
@@ -100,7 +100,7 @@ def test_a_run_that_the_budget_or_the_request_forbids_is_not_tried_again() -> No
     assert rule['action'] == 'FailJob'
     assert rule['onExitCodes']['containerName'] == SUBMIT['name']
     assert rule['onExitCodes']['operator'] == 'In'
-    assert set(rule['onExitCodes']['values']) == {command_line.EXIT_USAGE, command_line.EXIT_BUDGET}
+    assert set(rule['onExitCodes']['values']) == {exit_codes.USAGE, exit_codes.BUDGET}
 
 
 def test_one_task_manager_has_one_slot_one_pool_and_one_gpu() -> None:
