@@ -57,7 +57,7 @@ class ExampleTokens:
 class _Prompts(NamedTuple):
     """A batch's prompts, run through the model once."""
 
-    logits: tuple[jax.Array, ...]  # [m, V] for every micro-batch, after each prompt
+    states: tuple[jax.Array, ...]  # [m, D] for every micro-batch, after each prompt
     is_private: tuple[jax.Array, ...]  # [m] bool; False for the public row and padding
     cache: Any
 
@@ -67,7 +67,7 @@ class _Place(NamedTuple):
 
     offset: jax.Array  # int32 scalar, tokens of the current example before the next one
     state: Any  # of the constraint
-    seen: Any  # what the loop keeps of the position's logits: a run its votes, a replay all
+    seen: Any  # what the loop keeps of the position's states: a run its votes, a replay all logits
     cache: Any
 
 
@@ -93,8 +93,8 @@ def _prefill(
     padding = np.array([1], np.int32)
     is_private = np.zeros(count, bool)
     is_private[len(rows) - len(private_prompts) : len(rows)] = True
-    logits, cache = decoder.prefill([*rows, *[padding] * (count - len(rows))])
-    return _Prompts(logits, tuple(jnp.asarray(is_private.reshape(-1, size))), cache)
+    states, cache = decoder.prefill([*rows, *[padding] * (count - len(rows))])
+    return _Prompts(states, tuple(jnp.asarray(is_private.reshape(-1, size))), cache)
 
 
 def _advance(
@@ -117,8 +117,8 @@ def _advance(
         place: Where the token was chosen.
         token: int32 scalar.
         weights: The decoder's.
-        first: What `see` makes of the logits after the prompts.
-        see: What is kept of a position's logits.
+        first: What `see` makes of the states after the prompts.
+        see: What is kept of a position's states.
         constraint: Which tokens may come; begins anew with every example.
         is_stop: `[V]` bool, the tokens that end an example.
         decoder: The model.
@@ -127,19 +127,26 @@ def _advance(
     ended = is_stop[token] | (place.offset + 1 >= params.max_example_tokens)
     # The step after an example's last token is computed and thrown away: a
     # branch around it would make the compiler copy the cache at every token.
-    logits, cache = decoder.step(weights, place.cache, token, place.offset)
+    states, cache = decoder.step(weights, place.cache, token, place.offset)
     state = constraint.advance(place.state, token)
     seen, state = jax.tree.map(
-        lambda start, new: jnp.where(ended, start, new), (first, constraint.start()), (see(logits), state)
+        lambda start, new: jnp.where(ended, start, new), (first, constraint.start()), (see(states), state)
     )
     return _Place(offset=jnp.where(ended, 0, place.offset + 1), state=state, seen=seen, cache=cache)
+
+
+def _all_logits(
+    decoder: decoder_lib.Decoder, weights: Any, states: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+    """`[m, V]` for every micro-batch."""
+    return tuple(decoder.logits(weights, part) for part in states)
 
 
 @functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
 def _run_loop(
     weights: Any,
     cache: Any,
-    first_logits: tuple[jax.Array, ...],
+    first_states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
     constraint: Constraint,
     is_stop: jax.Array,
@@ -155,10 +162,10 @@ def _run_loop(
     The whole carry is returned, so that the cache's buffers can be those of the donated one.
     """
 
-    def tally(logits: tuple[jax.Array, ...]) -> mechanism.Votes:
-        return mechanism.tally(logits, is_private_row, params)
+    def tally(states: tuple[jax.Array, ...]) -> mechanism.Votes:
+        return mechanism.tally(_all_logits(decoder, weights, states), is_private_row, params)
 
-    first = tally(first_logits)
+    first = tally(first_states)
 
     def unfinished(loop: _Loop) -> jax.Array:
         return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
@@ -255,7 +262,7 @@ def decode_stream(
     loop = _run_loop(
         decoder.weights,
         prompts.cache,
-        prompts.logits,
+        prompts.states,
         prompts.is_private,
         constraint,
         _is_stop(decoder, stop_tokens),
@@ -316,7 +323,8 @@ def walk(
     _check_fits(constraint, decoder)
     prompts = _prefill(decoder, public_prompt, private_prompts)
     is_stop = _is_stop(decoder, stop_tokens)
-    place = _Place(jnp.int32(0), constraint.start(), prompts.logits, prompts.cache)
+    first = jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, prompts.states)
+    place = _Place(jnp.int32(0), constraint.start(), first, prompts.cache)
     first_private, example = 0 if public_prompt is None else 1, 0
     while True:
         rows = np.concatenate([np.asarray(part, np.float32) for part in place.seen])
@@ -328,7 +336,7 @@ def walk(
             mask=np.asarray(constraint.allowed(place.state)),
         )
         place = _walk_on(
-            decoder.weights, place.cache, place.offset, place.state, jnp.int32(token), prompts.logits,
+            decoder.weights, place.cache, place.offset, place.state, jnp.int32(token), first,
             constraint, is_stop, decoder=decoder, params=params,
         )  # fmt: skip
         example += int(place.offset) == 0
@@ -351,7 +359,8 @@ def _walk_on(
     """`_advance` of one token by itself, with all logits kept."""
     return _advance(
         _Place(offset, state, first, cache), token, weights=weights, first=first,
-        see=lambda logits: logits, constraint=constraint, is_stop=is_stop, decoder=decoder, params=params,
+        see=lambda states: _all_logits(decoder, weights, states), constraint=constraint, is_stop=is_stop,
+        decoder=decoder, params=params,
     )  # fmt: skip
 
 

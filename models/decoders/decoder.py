@@ -1,9 +1,10 @@
-"""The decoder interface: token ids in, logits out; knows nothing of privacy.
+"""The decoder interface: token ids in, states out, and logits from states; knows nothing of privacy.
 
 A decoder prefills the private prompts and the public prompt of a batch once, then
 steps all of them with one shared token at a time. The next example of the batch
 starts again from the prompts' end, by stepping at offset 0: the cache keeps the
-prompts and overwrites what was generated.
+prompts and overwrites what was generated. Prefill and step give the rows' *states*; the
+output layer is a method of its own, since whoever asks for the logits may want few columns.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
 whatever the other rows hold. To that end every program has shapes that are public:
@@ -48,13 +49,13 @@ class Shapes:
 
 
 class Decoder(abc.ABC):
-    """Prefill, step, and start again, for a batch of prompts that share one answer.
+    """Prefill, step, logits, and start again, for a batch of prompts that share one answer.
 
     Instances are hashable by identity, so that the compiled loop may hold them.
 
     Attributes:
         shapes: The public shapes.
-        vocab_size: V, the number of logits of a row.
+        vocab_size: V, the number of all logits of a row.
         weights: The model's parameters, an argument of the compiled loop.
     """
 
@@ -71,7 +72,7 @@ class Decoder(abc.ABC):
                 micro-batches hold, padding rows included.
 
         Returns:
-            The logits after each prompt, `[m, V]` for every micro-batch, and the cache.
+            The states after each prompt, `[m, D]` for every micro-batch, and the cache.
 
         Raises:
             MemoryError: The batch cannot fit on the device, however it is cut.
@@ -91,5 +92,22 @@ class Decoder(abc.ABC):
                 again from the prompts' end.
 
         Returns:
-            The next logits, `[m, V]` for every micro-batch, and the new cache.
+            The next states, `[m, D]` for every micro-batch, and the new cache.
+        """
+
+    @abc.abstractmethod
+    def logits(self, weights: Weights, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
+        """The output layer on some rows; called inside the compiled loop.
+
+        A row's logits are a function of its own state, bit by bit whatever the other rows
+        hold. Those of some columns are the same columns of all, to rounding: they come of
+        another matrix product.
+
+        Args:
+            weights: `self.weights`.
+            states: `[m, D]`, of `prefill` or `step`; any number m of rows.
+            columns: `[C]` int32 token ids in [0, V), in any order; None for all V.
+
+        Returns:
+            `[m, V]` float32, or `[m, C]` in the order of the columns.
         """

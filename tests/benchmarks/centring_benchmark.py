@@ -52,7 +52,7 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
     )
     generator = run_settings.generator_settings(config).build()
     decoder, writer = generator.decoder, generator.writer
-    step = jax.jit(decoder.step)
+    step, output = jax.jit(decoder.step), jax.jit(decoder.logits)
     with open(RECORDS, newline='', encoding='utf-8') as file:
         rows = list(csv.reader(file))
     rng = np.random.default_rng(0)
@@ -64,13 +64,13 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
         prompts = [writer.public_prompt(label), *writer.private_prompts(label, units)]
         rows_needed = decoder.shapes.micro_batches(len(prompts)) * decoder.shapes.micro_batch_size
         padding = [np.array([1], np.int32)] * (rows_needed - len(prompts))
-        logits, cache = decoder.prefill(prompts + padding)
+        states, cache = decoder.prefill(prompts + padding)
         tokens = writer.tokenizer.encode_batch([written])[0][: steps - 1]
         for offset in range(len(tokens) + 1):
-            found = np.concatenate([np.asarray(part, np.float64) for part in logits])
+            found = np.concatenate([np.asarray(output(decoder.weights, part), np.float64) for part in states])
             yield found[1 : len(prompts)], found[0]
             if offset < len(tokens):
-                logits, cache = step(decoder.weights, cache, jnp.int32(tokens[offset]), jnp.int32(offset))
+                states, cache = step(decoder.weights, cache, jnp.int32(tokens[offset]), jnp.int32(offset))
 
 
 def centers(private: np.ndarray, public: np.ndarray) -> dict[str, np.ndarray]:

@@ -63,6 +63,11 @@ class _Prefilled(decoder.Decoder):
     ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
         return self._inner.step(weights, cache, token, offset)
 
+    def logits(
+        self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None
+    ) -> jax.Array:
+        return self._inner.logits(weights, states, columns)
+
 
 @dataclasses.dataclass
 class _Ours:

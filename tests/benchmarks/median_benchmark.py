@@ -66,14 +66,13 @@ class _Scaled(decoder.Decoder):
     def __init__(self, inner: gemma.GemmaDecoder, prompts: Sequence[np.ndarray]) -> None:
         self.shapes, self.vocab_size = inner.shapes, inner.vocab_size
         self._inner, self._plain = inner, inner.weights
-        self._replay = jax.jit(inner.step)
-        (logits,), self._cache = inner.prefill(prompts)
-        self._logits = logits.astype(jnp.float32)
+        self._replay, self._output = jax.jit(inner.step), jax.jit(inner.logits)
+        (self._states,), self._cache = inner.prefill(prompts)
         self.set_scale(1.0)
 
     def set_scale(self, factor: float) -> None:
         self.weights = scaled_head(self._plain, factor)
-        self._first = jax.block_until_ready(self._logits * factor)
+        self._first = jax.block_until_ready(self._states * factor)
 
     def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
         # The loop takes the cache's buffers over.
@@ -84,6 +83,11 @@ class _Scaled(decoder.Decoder):
     ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
         return self._inner.step(weights, cache, token, offset)
 
+    def logits(
+        self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None
+    ) -> jax.Array:
+        return self._inner.logits(weights, states, columns)
+
     def distances_from_top(self, tokens: np.ndarray) -> np.ndarray:
         """How far below the top each output lies for half of the contexts, at every fourth step of a stream.
 
@@ -91,9 +95,9 @@ class _Scaled(decoder.Decoder):
         """
         cache, found = self._cache, []
         for offset, token in enumerate(tokens.tolist()):
-            (logits,), cache = self._replay(self._plain, cache, jnp.int32(token), jnp.int32(offset))
+            (states,), cache = self._replay(self._plain, cache, jnp.int32(token), jnp.int32(offset))
             if offset % 4 == 0:
-                private = np.asarray(logits[1:], np.float32)
+                private = np.asarray(self._output(self._plain, states[1:]))
                 found.append(np.median(private.max(axis=1, keepdims=True) - private, axis=0))
         return np.stack(found)
 

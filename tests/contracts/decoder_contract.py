@@ -87,26 +87,56 @@ def jitted_step(decoder: Decoder) -> Callable:
     return jax.jit(decoder.step)
 
 
-def prefilled(decoder: Decoder, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, object]:
-    """Logits `[rows, V]` after each prompt, padding rows too, and the cache."""
+@functools.cache
+def jitted_logits(decoder: Decoder) -> Callable:
+    """The decoder's output layer, compiled once for each decoder."""
+    return jax.jit(decoder.logits)
+
+
+def logits_of(
+    decoder: Decoder, states: Sequence[jax.Array], columns: Sequence[int] | None = None
+) -> np.ndarray:
+    """Logits `[rows, V]`, or `[rows, C]`, of the states of all micro-batches."""
+    chosen = None if columns is None else jnp.asarray(columns, jnp.int32)
+    parts = [jitted_logits(decoder)(decoder.weights, part, chosen) for part in states]
+    assert {part.dtype for part in parts} == {jnp.dtype('float32')}
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def prefilled(
+    decoder: Decoder, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
+) -> tuple[np.ndarray, object]:
+    """Logits `[rows, V]`, or `[rows, C]`, after each prompt, padding rows too, and the cache."""
     count = decoder.shapes.micro_batches(len(rows)) * decoder.shapes.micro_batch_size
-    logits, cache = decoder.prefill([*rows, *[PADDING] * (count - len(rows))])
-    return np.concatenate([np.asarray(part, np.float32) for part in logits]), cache
+    states, cache = decoder.prefill([*rows, *[PADDING] * (count - len(rows))])
+    return logits_of(decoder, states, columns), cache
 
 
 def decoded(
-    decoder: Decoder, rows: Sequence[np.ndarray], examples: Sequence[Sequence[int]]
+    decoder: Decoder,
+    rows: Sequence[np.ndarray],
+    examples: Sequence[Sequence[int]],
+    columns: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
-    """Logits `[1 + len(example), rows, V]` of each example in turn, from one prefill; padding rows too."""
-    first, cache = prefilled(decoder, rows)
+    """Logits `[1 + len(example), rows, V]` of each example in turn, from one prefill; padding rows too.
+
+    With columns `[1 + len(example), rows, C]`.
+    """
+    first, cache = prefilled(decoder, rows, columns)
     results = []
     for example in examples:
         logits = [first]
         for offset, token in enumerate(example):
             parts, cache = jitted_step(decoder)(decoder.weights, cache, jnp.int32(token), jnp.int32(offset))
-            logits.append(np.concatenate([np.asarray(part, np.float32) for part in parts]))
+            logits.append(logits_of(decoder, parts, columns))
         results.append(np.stack(logits))
     return results
+
+
+def some_columns(decoder: Decoder) -> list[int]:
+    """Nine token ids in no order, the first and the last among them, and one of them twice."""
+    last = decoder.vocab_size - 1
+    return [last, 0, 5, last // 2, 3, last // 3, 5, last - 1, 1]
 
 
 # ------------------------------------------------------------------- the decoder
@@ -139,12 +169,14 @@ def check_every_example_starts_from_the_prompts_end(case: DecoderCase) -> None:
 
 
 def check_a_row_does_not_move_with_the_other_rows(case: DecoderCase) -> None:
-    """Other contents, other lengths, padding instead, rows before it gone or more behind it: 0 bits."""
+    """Other contents, other lengths, padding instead, rows before it gone or more behind it: 0 bits.
+
+    Of all logits, and of those of some columns.
+    """
     decoder, example = case.decoder(), case.examples()[1]
     rows = prompts(decoder.vocab_size, 6, seed=2)
-    mine = rows[2]
-    (logits,) = decoded(decoder, rows, [example])
-    expected = logits[:, 2]
+    mine, columns = rows[2], some_columns(decoder)
+    (logits,), (of_columns,) = decoded(decoder, rows, [example]), decoded(decoder, rows, [example], columns)
     others = prompts(decoder.vocab_size, 9, seed=3)
     for batch, index in (
         ([others[0], others[1], mine, others[2]], 2),
@@ -155,8 +187,25 @@ def check_a_row_does_not_move_with_the_other_rows(case: DecoderCase) -> None:
         ([PADDING, PADDING, mine, PADDING, PADDING], 2),
         ([mine] * 4, 3),
     ):
-        (logits,) = decoded(decoder, batch, [example])
-        np.testing.assert_array_equal(logits[:, index], expected)
+        for chosen, expected in ((None, logits[:, 2]), (columns, of_columns[:, 2])):
+            (found,) = decoded(decoder, batch, [example], chosen)
+            np.testing.assert_array_equal(found[:, index], expected)
+
+
+def check_columns_are_those_of_all_logits(case: DecoderCase) -> None:
+    """In their order, the repeated one twice; all of them, and one; a row by itself. To rounding."""
+    decoder, example = case.decoder(), case.examples()[0]
+    rows, vocab = prompts(decoder.vocab_size, 5, seed=6), decoder.vocab_size
+    (everything,) = decoded(decoder, rows, [example])
+    for columns in (some_columns(decoder), list(range(vocab)), list(range(vocab))[::-1], [vocab - 1]):
+        (found,) = decoded(decoder, rows, [example], columns)
+        assert found.shape == (*everything.shape[:2], len(columns))
+        np.testing.assert_allclose(found, everything[..., columns], rtol=0, atol=case.tolerance)
+    (states, *_), _ = decoder.prefill(rows[: decoder.shapes.micro_batch_size])
+    for columns in (None, some_columns(decoder)):
+        alone = logits_of(decoder, [states[:1]], columns)
+        wanted = everything[0, :1] if columns is None else everything[0, :1, columns].T
+        np.testing.assert_allclose(alone, wanted, rtol=0, atol=case.tolerance)
 
 
 def check_micro_batches_equal_the_whole(case: DecoderCase) -> None:
@@ -205,6 +254,7 @@ DECODER_CHECKS = (
     check_steps_equal_longer_prompts,
     check_every_example_starts_from_the_prompts_end,
     check_a_row_does_not_move_with_the_other_rows,
+    check_columns_are_those_of_all_logits,
     check_micro_batches_equal_the_whole,
     check_padding_rows_vote_nothing,
 )

@@ -22,7 +22,9 @@ class TableDecoder(Decoder):
     Args:
         shapes: The public shapes.
         wrong: What it does against the contract: rows that move with the others ('rows'), or
-            an example that goes on from the one before ('start').
+            an example that goes on from the one before
+            ('start'), logits of some columns that are not those columns' ('columns'), or that move
+            with the other rows ('rows of columns').
     """
 
     def __init__(self, shapes: Shapes, wrong: str = '') -> None:
@@ -37,7 +39,7 @@ class TableDecoder(Decoder):
         if self._wrong == 'rows':
             ends = (ends + ends.sum()) % STATES
         parts = tuple(jnp.asarray(part) for part in ends.reshape(-1, self.shapes.micro_batch_size))
-        return tuple(self.weights[part] for part in parts), {
+        return tuple(part[:, None] for part in parts), {
             'ends': parts,
             'states': tuple(map(jnp.copy, parts)),
         }
@@ -50,7 +52,15 @@ class TableDecoder(Decoder):
             _next(jnp.where(again, end, state), token)
             for end, state in zip(cache['ends'], cache['states'], strict=True)
         )
-        return tuple(weights[state] for state in states), {'ends': cache['ends'], 'states': states}
+        return tuple(state[:, None] for state in states), {'ends': cache['ends'], 'states': states}
+
+    def logits(self, weights: jax.Array, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
+        rows = weights[states[:, 0]]
+        if columns is None:
+            return rows
+        if self._wrong == 'rows of columns':
+            rows = rows + 1e-7 * states.sum()
+        return rows[:, jnp.sort(columns) if self._wrong == 'columns' else columns]
 
 
 def _next(state, token):  # type: ignore[no-untyped-def] # NumPy or JAX
@@ -98,6 +108,8 @@ def test_tokenizer(name: str, assert_kept: Callable[[TokenizerCase], None]) -> N
         ('rows', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
         ('rows', decoder_contract.check_steps_equal_longer_prompts),
         ('start', decoder_contract.check_every_example_starts_from_the_prompts_end),
+        ('columns', decoder_contract.check_columns_are_those_of_all_logits),
+        ('rows of columns', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
     ],
 )
 def test_a_decoder_that_breaks_the_contract_is_found(

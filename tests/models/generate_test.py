@@ -40,7 +40,10 @@ def _next_state(state: int, token: int, offset: int) -> int:
 
 
 class TableDecoder(decoder_lib.Decoder):
-    """Logits from a table `[TYPES, STATES + 1, V]`; the last state is the prompts' end."""
+    """Logits from a table `[TYPES, STATES + 1, V]`; the last state is the prompts' end.
+
+    What it gives for states are the logits themselves.
+    """
 
     def __init__(self, table: np.ndarray, micro_batch_size: int, max_example_tokens: int = 8) -> None:
         self.shapes = decoder_lib.Shapes(
@@ -62,6 +65,9 @@ class TableDecoder(decoder_lib.Decoder):
     ) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
         state = _next_state_on_device(cache['state'], token, offset)
         return tuple(weights[row, state] for row in cache['types']), {**cache, 'state': state}
+
+    def logits(self, weights: jax.Array, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
+        return states if columns is None else states[:, columns]
 
 
 def _next_state_on_device(state: jax.Array, token: jax.Array, offset: jax.Array) -> jax.Array:

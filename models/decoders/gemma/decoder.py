@@ -284,11 +284,11 @@ class GemmaDecoder(decoder_lib.Decoder):
             rows = slice(first, first + size)
             placed = jax.device_put((tokens[rows], lengths[rows]), self._by_row)
             results.append(self._prefill(self.weights, *placed))
-        logits, caches = zip(*results, strict=True)
-        return logits, caches
+        states, caches = zip(*results, strict=True)
+        return states, caches
 
     def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
-        """Prompts `[m P]` and their lengths `[m]` to last logits `[m V]` and the cache."""
+        """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache."""
         import jax
         import jax.numpy as jnp
 
@@ -307,17 +307,19 @@ class GemmaDecoder(decoder_lib.Decoder):
             cache=layers,
             attention_mask=mask,
             return_last_only=True,
+            return_hidden_states=True,
         )
-        return output.logits, {'layers': output.cache, 'lengths': lengths}
+        # The library's logits are not returned, so the compiler leaves its output layer out.
+        return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
 
     def step(self, weights: Any, cache: Any, token: Any, offset: Any) -> tuple[tuple[Any, ...], Any]:
         """See `Decoder.step`."""
         step = functools.partial(self._step_micro_batch, weights, token=token, offset=offset)
-        logits, caches = zip(*(step(part) for part in cache), strict=True)
-        return logits, caches
+        states, caches = zip(*(step(part) for part in cache), strict=True)
+        return states, caches
 
     def _step_micro_batch(self, weights: Any, cache: Any, *, token: Any, offset: Any) -> tuple[Any, Any]:
-        """One shared token to the next logits `[m V]` of one micro-batch, and its cache."""
+        """One shared token to the next states `[m D]` of one micro-batch, and its cache."""
         import jax.numpy as jnp
 
         lengths = cache['lengths']
@@ -333,8 +335,20 @@ class GemmaDecoder(decoder_lib.Decoder):
             cache={name: layer | {'end_index': end} for name, layer in cache['layers'].items()},
             attention_mask=mask[:, None, :],
             return_last_only=True,
+            return_hidden_states=True,
         )
-        return output.logits, {'layers': output.cache, 'lengths': lengths}
+        return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
+
+    def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
+        """See `Decoder.logits`; the embedding is the output layer, soft cap and all as in `Transformer`."""
+        import jax.numpy as jnp
+
+        table = weights['embedder']['input_embedding']
+        if columns is not None:
+            table = jnp.take(table, columns, axis=0)
+        logits = jnp.einsum('md,vd->mv', states, table, preferred_element_type=jnp.float32)
+        cap = self._architecture.final_logit_softcap
+        return logits if cap is None else jnp.tanh(logits / cap) * cap
 
     def _check_memory(self, rows: int) -> None:
         """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""

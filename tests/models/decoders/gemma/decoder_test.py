@@ -300,7 +300,7 @@ def save_outputs(path: str) -> None:
     first, cache = model.prefill([PADDING] * 4)
     np.savez(
         path, short=logits[0], long=logits[1], tokens=stream.tokens, is_private=stream.is_private,
-        devices=len(jax.local_devices()), logits_on=len(first[0].sharding.device_set),
+        devices=len(jax.local_devices()), states_on=len(first[0].sharding.device_set),
         cache_rows=[shard.data.shape[0] for shard in cache[0]['layers']['layer_0']['k'].addressable_shards],
     )  # fmt: skip
     with pytest.raises(ValueError, match='multiple of the 2 local devices, got micro_batch_size=3'):
@@ -322,7 +322,7 @@ def test_two_devices_give_what_one_gives(tmp_path: pathlib.Path) -> None:
         [sys.executable, '-c', code, str(path)], check=True, cwd=ROOT, env=environment, timeout=500
     )
     two = np.load(path)
-    assert two['devices'] == 2 and two['logits_on'] == 2 and two['cache_rows'].tolist() == [2, 2]
+    assert two['devices'] == 2 and two['states_on'] == 2 and two['cache_rows'].tolist() == [2, 2]
     model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
     for found, expected in zip((two['short'], two['long']), decoded(model, rows, EXAMPLES[:2]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE['float32'])
