@@ -66,15 +66,13 @@ class GeneratorSettings:
         """Writes the prompts of every label once, around a stand-in text.
 
         Raises:
-            ValueError: A prompt does not fit, a stop marker is not one token, or the
-                template needs a schema that was not given.
+            ValueError: A prompt does not fit, or the template needs a schema that was not given.
         """
         writer = self.writer()
         stand_in = Context(context_hash=b'', texts=('stand-in',) * self.params.examples_per_context)
         for label in labels:
             writer.public_prompt(label)
             writer.private_prompts(label, [stand_in])
-        writer.released_tokens(family.sizes_of(self.model).num_embed)
 
     def build(self) -> BatchGenerator:
         """Loads the weights and places them on the worker's devices."""

@@ -7,7 +7,7 @@ randomness from arrays that were drawn before it started.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from models.decoders import decoder as decoder_lib
 from models.privacy import ex_post, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter
+from models.stop_rule import StopRule
 
 
 class TokenStream(NamedTuple):
@@ -42,10 +43,10 @@ class ExampleTokens:
     """One example cut from a token stream.
 
     Attributes:
-        tokens: Its ids, without the stop token.
+        tokens: Its ids, without the stop token; a stop text is still among them.
         private_tokens: Private tokens, the stop token counted.
         public_tokens: Public tokens, the stop token counted.
-        truncated: Whether no stop token ended it.
+        truncated: Whether neither a stop token nor a stop text ended it.
     """
 
     tokens: tuple[int, ...]
@@ -67,6 +68,7 @@ class _Place(NamedTuple):
 
     offset: jax.Array  # int32 scalar, tokens of the current example before the next one
     state: Any  # of the constraint
+    stop_state: jax.Array  # uint8 scalar, of the stop rule
     seen: Any  # what the loop keeps of the position's states: a run its votes, a replay all logits
     cache: Any
 
@@ -80,6 +82,9 @@ class _Loop(NamedTuple):
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
     losses: jax.Array | None  # [2, max_batch_tokens]; of the median alone
+
+
+_STOP_START = np.uint8(0)
 
 
 def _prefill(
@@ -105,7 +110,7 @@ def _advance(
     first: Any,
     see: Callable[[tuple[jax.Array, ...]], Any],
     constraint: Constraint,
-    is_stop: jax.Array,
+    stop_table: jax.Array,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> _Place:
@@ -120,19 +125,22 @@ def _advance(
         first: What `see` makes of the states after the prompts.
         see: What is kept of a position's states.
         constraint: Which tokens may come; begins anew with every example.
-        is_stop: `[V]` bool, the tokens that end an example.
+        stop_table: `StopRule.table`, which says where an example ends.
         decoder: The model.
         params: Of which the length cap ends an example.
     """
-    ended = is_stop[token] | (place.offset + 1 >= params.max_example_tokens)
+    stop_state = stop_table[place.stop_state, token]
+    ended = (stop_state == stop_table.shape[0]) | (place.offset + 1 >= params.max_example_tokens)
     # The step after an example's last token is computed and thrown away: a
     # branch around it would make the compiler copy the cache at every token.
     states, cache = decoder.step(weights, place.cache, token, place.offset)
     state = constraint.advance(place.state, token)
-    seen, state = jax.tree.map(
-        lambda start, new: jnp.where(ended, start, new), (first, constraint.start()), (see(states), state)
+    start = (jnp.int32(0), constraint.start(), _STOP_START, first)
+    begun = (place.offset + 1, state, stop_state, see(states))
+    offset, state, stop_state, seen = jax.tree.map(
+        lambda anew, further: jnp.where(ended, anew, further), start, begun
     )
-    return _Place(offset=jnp.where(ended, 0, place.offset + 1), state=state, seen=seen, cache=cache)
+    return _Place(offset=offset, state=state, stop_state=stop_state, seen=seen, cache=cache)
 
 
 def _all_logits(
@@ -149,7 +157,7 @@ def _run_loop(
     first_states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
     constraint: Constraint,
-    is_stop: jax.Array,
+    stop_table: jax.Array,
     threshold_noise: jax.Array,
     distance_noise: jax.Array,
     words: jax.Array,
@@ -198,7 +206,7 @@ def _run_loop(
                 first=first,
                 see=tally,
                 constraint=constraint,
-                is_stop=is_stop,
+                stop_table=stop_table,
                 decoder=decoder,
                 params=params,
             ),
@@ -211,7 +219,13 @@ def _run_loop(
     start = _Loop(
         written=zero,
         private_count=zero,
-        place=_Place(offset=zero, state=constraint.start(), seen=first, cache=cache),
+        place=_Place(
+            offset=zero,
+            state=constraint.start(),
+            stop_state=jnp.asarray(_STOP_START),
+            seen=first,
+            cache=cache,
+        ),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
         losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
@@ -227,7 +241,7 @@ def decode_stream(
     params: MechanismParams,
     draws: randomness.BatchDraws,
     constraint: Constraint,
-    stop_tokens: frozenset[int],
+    stop_rule: StopRule,
 ) -> TokenStream:
     """Decodes one batch's whole token stream (PP Algorithm 1, lines 4 to 21).
 
@@ -239,7 +253,7 @@ def decode_stream(
         params: The mechanism. `max_example_tokens` may not exceed the decoder's shape.
         draws: The batch's randomness.
         constraint: Which tokens may be sampled, stop tokens among them.
-        stop_tokens: Ids that end an example.
+        stop_rule: What ends an example.
 
     Returns:
         At most `max_batch_tokens` tokens, of which at most `max_private_tokens` are private.
@@ -256,7 +270,7 @@ def decode_stream(
             f'max_example_tokens={params.max_example_tokens}, '
             f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
-    _check_fits(constraint, decoder)
+    _check_fits(constraint, stop_rule, decoder)
     prompts = _prefill(decoder, public_prompt, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     loop = _run_loop(
@@ -265,7 +279,7 @@ def decode_stream(
         prompts.states,
         prompts.is_private,
         constraint,
-        _is_stop(decoder, stop_tokens),
+        jnp.asarray(stop_rule.table),
         jnp.asarray(draws.threshold_noise, jnp.float32),
         jnp.asarray(draws.distance_noise, jnp.float32),
         jnp.asarray(words.astype(np.uint32)),
@@ -305,7 +319,7 @@ def walk(
     *,
     params: MechanismParams,
     constraint: Constraint,
-    stop_tokens: frozenset[int],
+    stop_rule: StopRule,
 ) -> Generator[Position, int, None]:
     """The steps of `decode_stream` one by one, for audits: whoever walks says which token follows.
 
@@ -318,13 +332,13 @@ def walk(
         private_prompts: As of `decode_stream`.
         params: Of which the length cap ends an example.
         constraint: Whose masks are shown; a token that is sent need not keep to them.
-        stop_tokens: Ids that end an example.
+        stop_rule: What ends an example.
     """
-    _check_fits(constraint, decoder)
+    _check_fits(constraint, stop_rule, decoder)
     prompts = _prefill(decoder, public_prompt, private_prompts)
-    is_stop = _is_stop(decoder, stop_tokens)
+    stop_table = jnp.asarray(stop_rule.table)
     first = jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, prompts.states)
-    place = _Place(jnp.int32(0), constraint.start(), first, prompts.cache)
+    place = _Place(jnp.int32(0), constraint.start(), jnp.asarray(_STOP_START), first, prompts.cache)
     first_private, example = 0 if public_prompt is None else 1, 0
     while True:
         rows = np.concatenate([np.asarray(part, np.float32) for part in place.seen])
@@ -336,8 +350,8 @@ def walk(
             mask=np.asarray(constraint.allowed(place.state)),
         )
         place = _walk_on(
-            decoder.weights, place.cache, place.offset, place.state, jnp.int32(token), first,
-            constraint, is_stop, decoder=decoder, params=params,
+            decoder.weights, place.cache, place.offset, place.state, place.stop_state, jnp.int32(token),
+            first, constraint, stop_table, decoder=decoder, params=params,
         )  # fmt: skip
         example += int(place.offset) == 0
 
@@ -348,68 +362,81 @@ def _walk_on(
     cache: Any,
     offset: jax.Array,
     state: Any,
+    stop_state: jax.Array,
     token: jax.Array,
     first: tuple[jax.Array, ...],
     constraint: Constraint,
-    is_stop: jax.Array,
+    stop_table: jax.Array,
     *,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> _Place:
     """`_advance` of one token by itself, with all logits kept."""
     return _advance(
-        _Place(offset, state, first, cache), token, weights=weights, first=first,
-        see=lambda states: _all_logits(decoder, weights, states), constraint=constraint, is_stop=is_stop,
-        decoder=decoder, params=params,
+        _Place(offset, state, stop_state, first, cache), token, weights=weights, first=first,
+        see=lambda states: _all_logits(decoder, weights, states), constraint=constraint,
+        stop_table=stop_table, decoder=decoder, params=params,
     )  # fmt: skip
 
 
-def _check_fits(constraint: Constraint, decoder: decoder_lib.Decoder) -> None:
+def _check_fits(constraint: Constraint, stop_rule: StopRule, decoder: decoder_lib.Decoder) -> None:
     masked = jax.eval_shape(lambda: constraint.allowed(constraint.start()))
     if masked.shape != (decoder.vocab_size,):
         raise ValueError(
             f"Expected a constraint of the model's {decoder.vocab_size} tokens, got a mask of shape="
             f'{masked.shape}. Build it for this vocabulary.'
         )
+    if stop_rule.table.shape[1] != decoder.vocab_size:
+        raise ValueError(
+            f"Expected a stop rule of the model's {decoder.vocab_size} tokens, got a table of shape="
+            f'{stop_rule.table.shape}. Build it for this vocabulary.'
+        )
 
 
-def _is_stop(decoder: decoder_lib.Decoder, stop_tokens: frozenset[int]) -> jax.Array:
-    """`[V]` bool."""
-    is_stop = np.zeros(decoder.vocab_size, bool)
-    is_stop[list(stop_tokens)] = True
-    return jnp.asarray(is_stop)
+def _ends(tokens: np.ndarray, stop_rule: StopRule, max_example_tokens: int) -> Iterator[tuple[bool, bool]]:
+    """For every token of a stream: whether the stop rule ends an example there, and whether anything does."""
+    state, place = _STOP_START, 0
+    for token in tokens.tolist():
+        state, place = stop_rule.table[state, token], place + 1
+        stopped = bool(state == stop_rule.ended)
+        ended = stopped or place == max_example_tokens
+        yield stopped, ended
+        if ended:
+            state, place = _STOP_START, 0
 
 
 def split_examples(
-    stream: TokenStream, *, stop_tokens: frozenset[int], max_example_tokens: int
+    stream: TokenStream, *, stop_rule: StopRule, max_example_tokens: int
 ) -> list[ExampleTokens]:
-    """Cuts a token stream into examples where a stop token or the length cap ended one.
+    """Cuts a token stream into examples where a stop token, a stop text or the length cap ended one.
 
     A function of released tokens alone. What is left after the last end is an
     example too, and truncated.
     """
     examples, start = [], 0
-    for position, token in enumerate(stream.tokens.tolist()):
-        stopped = token in stop_tokens
-        last = position + 1 == len(stream.tokens)
-        if stopped or last or position + 1 - start == max_example_tokens:
-            ids = stream.tokens[start : position + (not stopped)].tolist()
+    for position, (stopped, ended) in enumerate(_ends(stream.tokens, stop_rule, max_example_tokens)):
+        if ended or position + 1 == len(stream.tokens):
+            ids = stream.tokens[start : position + 1].tolist()
             private = int(stream.is_private[start : position + 1].sum())
             examples.append(
-                ExampleTokens(tuple(ids), private, position + 1 - start - private, truncated=not stopped)
+                ExampleTokens(
+                    tuple(ids[:-1] if ids[-1] in stop_rule.tokens else ids),
+                    private,
+                    len(ids) - private,
+                    truncated=not stopped,
+                )
             )
             start = position + 1
     return examples
 
 
 def places_in_examples(
-    tokens: np.ndarray, *, stop_tokens: frozenset[int], max_example_tokens: int
+    tokens: np.ndarray, *, stop_rule: StopRule, max_example_tokens: int
 ) -> tuple[int, ...]:
     """Place of every token of a stream within its example, from 0, the stop token counted."""
     places, place = [], 0
-    for token in tokens.tolist():
+    for _, ended in _ends(tokens, stop_rule, max_example_tokens):
         places.append(place)
-        ended = token in stop_tokens or place + 1 == max_example_tokens
         place = 0 if ended else place + 1
     return tuple(places)
 
@@ -446,6 +473,11 @@ class BatchGenerator:
     params: MechanismParams
     run_id: str
 
+    @functools.cached_property
+    def stop_rule(self) -> StopRule:
+        """What ends an example."""
+        return self.writer.stop_rule(self.decoder.vocab_size)
+
     def draws(self, batch: records.Batch, key: randomness.RunKey) -> randomness.BatchDraws:
         """The randomness of a batch: a function of its name, the key and the run id alone."""
         return randomness.batch_draws(
@@ -479,7 +511,7 @@ class BatchGenerator:
             params=self.params,
             draws=draws,
             constraint=self.constraint() if constraint is None else constraint,
-            stop_tokens=self.writer.stop_tokens,
+            stop_rule=self.stop_rule,
         )
 
     def generate(self, batch: records.Batch, key: randomness.RunKey) -> GeneratedBatch:
@@ -490,10 +522,10 @@ class BatchGenerator:
                 decoded like any other (METHOD 2).
             key: The run's secret.
         """
-        batch_id, stop_tokens = str(batch.batch_id), self.writer.stop_tokens
+        batch_id = str(batch.batch_id)
         stream = self.decode(batch, self.draws(batch, key))
         examples = split_examples(
-            stream, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
+            stream, stop_rule=self.stop_rule, max_example_tokens=self.params.max_example_tokens
         )
         texts = self.writer.texts([example.tokens for example in examples])
         released = [
@@ -515,7 +547,9 @@ class BatchGenerator:
                 minus_log_alpha=tuple(stream.losses[0].tolist()),
                 log_beta=tuple(stream.losses[1].tolist()),
                 places=places_in_examples(
-                    stream.tokens, stop_tokens=stop_tokens, max_example_tokens=self.params.max_example_tokens
+                    stream.tokens,
+                    stop_rule=self.stop_rule,
+                    max_example_tokens=self.params.max_example_tokens,
                 ),
                 is_private=tuple(stream.is_private.tolist()),
             )

@@ -20,6 +20,7 @@ import numpy as np
 
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.records import Context
+from models.stop_rule import StopRule, check_stop_texts, cut_at_stop_text
 
 _PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
 # A line ends after its newline and, so that no marker is left out with it, at a turn marker.
@@ -41,8 +42,9 @@ class PromptTemplate:
         separator: What stands between two examples; may hold what the public prompt may.
         response_prefix: Public text that the answer starts with: the prompts end with
             it and every synthetic example begins with it.
-        stop: Markers that end an example, one token each in the model's vocabulary; the
-            end of sequence and the end of turn always end one.
+        stop: Stop texts, taken as they stand: an example ends where its text, without the
+            response prefix, first holds one, and its text is what comes before. The end of
+            sequence and the end of turn always end one.
     """
 
     private: str
@@ -53,6 +55,7 @@ class PromptTemplate:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_stop_texts(self.stop)
         for name, form, needed, permitted in (
             ('private', self.private, 'examples', _PUBLIC | {'examples'}),
             ('example', self.example, 'text', _PUBLIC | {'text'}),
@@ -324,21 +327,28 @@ class PromptWriter:
     def _start(self) -> np.ndarray:
         return np.array(self.tokenizer.start_tokens, np.int32)
 
-    @functools.cached_property
-    def stop_tokens(self) -> frozenset[int]:
-        """Ids of the tokens that end an example: end of sequence, end of turn, the template's markers."""
-        markers = {self.tokenizer.single_token_id(marker) for marker in self.template.stop}
-        return self.tokenizer.stop_tokens | markers
+    def stop_rule(self, vocab_size: int) -> StopRule:
+        """What ends an example: end of sequence, end of turn, and the template's stop texts.
+
+        Args:
+            vocab_size: V, of the model.
+        """
+        tokens, texts = self.tokenizer.stop_tokens, self.template.stop
+        pieces = self.tokenizer.token_bytes() if texts else ()
+        return StopRule.of(vocab_size, tokens=tokens, texts=texts, token_bytes=pieces)
 
     def released_tokens(self, vocab_size: int) -> np.ndarray:
         """`[vocab_size]` bool: token ids that may be sampled; a model's ids past the tokenizer's may not."""
         mask = np.zeros(vocab_size, bool)
         known = self.tokenizer.released_token_mask()[:vocab_size]
         mask[: len(known)] = known
-        mask[list(self.stop_tokens)] = True
         return mask
 
     def texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of examples, with the response prefix before each and no white space around it."""
+        """The texts of examples, each cut where it first holds a stop text.
+
+        With the response prefix before each, in which nothing is cut, and no white space around it.
+        """
         decoded = self.tokenizer.decode_batch([list(ids) for ids in token_ids])
-        return [(self.template.response_prefix + text).strip() for text in decoded]
+        prefix, stop = self.template.response_prefix, self.template.stop
+        return [(prefix + cut_at_stop_text(text, stop)).strip() for text in decoded]

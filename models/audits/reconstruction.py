@@ -166,7 +166,7 @@ def reconstruct(
     constraint = Digits.of(
         generator.decoder.vocab_size,
         digits=map(writer.tokenizer.single_token_id, '0123456789'),
-        stop_tokens=writer.stop_tokens,
+        stop_tokens=generator.stop_rule.tokens,
         length=KEY_DIGITS,
     )
     draws = generator.draws(batch, key)
@@ -175,7 +175,7 @@ def reconstruct(
     else:
         stream = replay.Case.of(generator, batch, sabotage=sabotage, constraint=constraint).decode(draws)
     examples = generate.split_examples(
-        stream, stop_tokens=writer.stop_tokens, max_example_tokens=params.max_example_tokens
+        stream, stop_rule=generator.stop_rule, max_example_tokens=params.max_example_tokens
     )
     texts = writer.texts([example.tokens for example in examples])
     return texts, replay.output_bound(stream, params) if params.is_ex_post else None

@@ -22,6 +22,7 @@ from models.privacy import accounting, ex_post, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import MechanismParams
 from models.records import Batch, Context
+from models.stop_rule import StopRule
 
 Sabotage = Literal['none', 'no-clipping', 'paste']
 
@@ -64,7 +65,7 @@ class Case:
         outside: Those of the contexts that are put in.
         texts: Token ids of each context's first text, inside and then outside.
         constraint: Which tokens may be sampled.
-        stop_tokens: Ids that end an example.
+        stop_rule: What ends an example.
     """
 
     decoder: decoder_lib.Decoder
@@ -75,7 +76,7 @@ class Case:
     outside: list[np.ndarray] = dataclasses.field(repr=False)
     texts: list[np.ndarray] = dataclasses.field(repr=False)
     constraint: Constraint
-    stop_tokens: frozenset[int]
+    stop_rule: StopRule
 
     @classmethod
     def of(
@@ -109,7 +110,7 @@ class Case:
                 [context.texts[0].removeprefix(prefix) for context in contexts]
             ),
             constraint=generator.constraint() if constraint is None else constraint,
-            stop_tokens=writer.stop_tokens,
+            stop_rule=generator.stop_rule,
         )
 
     def decode(self, draws: randomness.BatchDraws) -> generate.TokenStream:
@@ -154,7 +155,7 @@ class Case:
             private,
             params=self.params,
             constraint=self.constraint,
-            stop_tokens=self.stop_tokens,
+            stop_rule=self.stop_rule,
         )
         found = next(steps)
         while True:
@@ -187,7 +188,8 @@ class Case:
         """All weight on the next token of a context's own text, example by example."""
         text = self.texts[rows[position.example % len(rows)]]
         scores = np.zeros(len(position.public_logits))
-        scores[text[position.place] if position.place < len(text) else min(self.stop_tokens)] = PASTED
+        ended = position.place >= len(text)
+        scores[min(self.stop_rule.tokens) if ended else text[position.place]] = PASTED
         return scores
 
     def allowed(self, position: generate.Position, token: int | None = None) -> np.ndarray:

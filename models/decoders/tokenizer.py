@@ -73,6 +73,14 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
+    def token_bytes(self) -> list[bytes]:
+        """The bytes that each id adds to a text, `vocab_size` of them; none for a control token.
+
+        One after another, and read as UTF-8, they are what `decode_batch` gives of the same ids,
+        but for how many replacement characters stand for bytes that are no UTF-8.
+        """
+
+    @abc.abstractmethod
     def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
         """Which tokens may be sampled: ordinary text, bytes, and the stop tokens.
 

@@ -34,6 +34,7 @@ from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 
 ARCHITECTURE = architectures.ARCHITECTURES['bundled']
 CHECKPOINT = bundled.CHECKPOINT
@@ -121,7 +122,7 @@ class _Ours:
             params=params,
             draws=draws,
             constraint=Vocabulary.of(np.ones(ARCHITECTURE.num_embed, bool)),
-            stop_tokens=frozenset(),
+            stop_rule=StopRule.of(ARCHITECTURE.num_embed, tokens=()),
         )
         if len(stream.tokens) != new_tokens:
             raise RuntimeError(f'Expected {new_tokens} tokens, got {len(stream.tokens)}. Compare equal work.')

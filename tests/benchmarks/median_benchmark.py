@@ -35,6 +35,7 @@ from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 
 BUNDLED = architectures.ARCHITECTURES['bundled']
 CHECKPOINT = bundled.CHECKPOINT
@@ -132,7 +133,7 @@ def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> t
         params=params,
         draws=draws,
         constraint=Vocabulary.of(np.ones(model.vocab_size, bool)),
-        stop_tokens=frozenset(),
+        stop_rule=StopRule.of(model.vocab_size, tokens=()),
     )
     seconds = time.perf_counter() - begin
     if len(stream.tokens) != new_tokens:

@@ -10,6 +10,7 @@ Programs of different shapes agree to rounding.
 import dataclasses
 import functools
 import pickle
+import re
 from collections.abc import Callable, Sequence
 
 import jax
@@ -23,6 +24,7 @@ from models.decoders.decoder import Decoder, Shapes
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 
 SHAPES = Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4)
 PADDING = np.array([1], np.int32)
@@ -243,7 +245,7 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
         )  # fmt: skip
         stream = generate.decode_stream(
             decoder, rows[0], rows[1:], params=params, draws=draws, constraint=Vocabulary.of(released),
-            stop_tokens=frozenset(range(8, decoder.vocab_size, 4)),
+            stop_rule=StopRule.of(decoder.vocab_size, tokens=range(8, decoder.vocab_size, 4)),
         )  # fmt: skip
         assert ((stream.tokens > 4) & (stream.tokens < decoder.vocab_size)).all()
         streams.append((stream.tokens.tolist(), stream.is_private.tolist()))
@@ -327,6 +329,23 @@ def check_control_tokens_have_ids_and_no_text(case: TokenizerCase) -> None:
     ]
 
 
+def check_token_bytes_add_up_to_the_text(case: TokenizerCase) -> None:
+    """Random ids, broken characters among them, for which replacement characters may differ in number."""
+    tokenizer, rng = case.tokenizer, np.random.default_rng(0)
+    pieces = tokenizer.token_bytes()
+    assert len(pieces) == tokenizer.vocab_size
+    controls = [*tokenizer.start_tokens, *sorted(tokenizer.stop_tokens)]
+    assert not any(pieces[index] for index in controls)
+    spelt = tokenizer.encode_batch(TEXTS)
+    assert [b''.join(pieces[index] for index in ids).decode() for ids in spelt] == list(TEXTS)
+    released = np.flatnonzero(tokenizer.released_token_mask())
+    short = [index for index in released if len(pieces[index]) == 1]
+    rows = [rng.choice(released if row % 2 else short, rng.integers(1, 12)) for row in range(400)]
+    for row, text in zip(rows, tokenizer.decode_batch(rows), strict=True):
+        found = b''.join(pieces[index] for index in row).decode(errors='replace')
+        assert re.sub('\ufffd+', '\ufffd', text) == re.sub('\ufffd+', '\ufffd', found), row
+
+
 def check_released_tokens_are_text_and_stops(case: TokenizerCase) -> None:
     """Whatever text encodes to, and the stop tokens; no start token and no row past the vocabulary."""
     tokenizer = case.tokenizer
@@ -370,6 +389,7 @@ TOKENIZER_CHECKS = (
     check_empty_batches,
     check_ids_outside_the_vocabulary_are_refused,
     check_control_tokens_have_ids_and_no_text,
+    check_token_bytes_add_up_to_the_text,
     check_released_tokens_are_text_and_stops,
     check_rows_beyond_the_vocabulary_are_never_released,
     check_a_single_token_is_one,

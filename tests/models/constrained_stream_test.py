@@ -14,6 +14,7 @@ from models.constraints import Constraint, Vocabulary
 from models.decoders.decoder import Shapes
 from models.privacy import sampling
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 from tests import oracles, samples
 from tests.contracts.aggregate_test import Halved, registered
 from tests.contracts.constraint_test import CASES, VOCAB, Rising
@@ -68,7 +69,7 @@ def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int
         params=params,
         draws=samples.batch_draws(params, sampling.tree_levels(VOCAB)),
         constraint=constraint,
-        stop_tokens=stop,
+        stop_rule=StopRule.of(VOCAB, tokens=stop),
     )
 
 
@@ -128,7 +129,12 @@ def test_the_walk_shows_the_masks_of_the_stream() -> None:
     case, params = CASES['digits'], MECHANISMS['mean']
     tokens = _stream(params, case.constraint, case.stop_tokens).tokens.tolist()
     walk = generate.walk(
-        DECODER, PUBLIC, CONTEXTS, params=params, constraint=case.constraint, stop_tokens=case.stop_tokens
+        DECODER,
+        PUBLIC,
+        CONTEXTS,
+        params=params,
+        constraint=case.constraint,
+        stop_rule=StopRule.of(VOCAB, tokens=case.stop_tokens),
     )
     position, number = next(walk), -1
     for example, token in zip(_examples(tokens, case.stop_tokens, params.max_example_tokens), tokens):

@@ -20,6 +20,7 @@ from models.decoders.gemma import tokenizer
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
+from models.stop_rule import StopRule
 from tests import oracles
 
 VOCAB = 5
@@ -149,7 +150,7 @@ def _stream(
         params=params,
         draws=draws,
         constraint=Vocabulary.of(np.ones(decoder.vocab_size, bool) if released is None else released),
-        stop_tokens=stop,
+        stop_rule=StopRule.of(decoder.vocab_size, tokens=stop),
     )
 
 
@@ -160,7 +161,7 @@ def _twin(
     *,
     table: np.ndarray = TABLE,
     released: np.ndarray | None = None,
-    stop: frozenset[int] = frozenset({0}),
+    stop: oracles.Stop = frozenset({0}),
     **wrong: object,
 ) -> oracles.Output:
     return oracles.stream(
@@ -519,6 +520,51 @@ def test_streams_come_as_often_as_enumeration_says(theta: float | None, aggregat
             assert not accepts(distribution(dataclasses.replace(settings, **wrong)), flags_alone=True), wrong
 
 
+# -------------------------------------------------------------------- stop texts
+
+# Tokens of the table's model as bytes; two of them are halves of a character.
+PIECES = (b'', b'a\n', b'\nb', b'\xc3', b'\xa9')
+
+
+def _text(ids: Sequence[int]) -> str:
+    return b''.join(PIECES[index] for index in ids).decode(errors='replace')
+
+
+@pytest.mark.parametrize('texts', [('\n\n',), ('\na', 'é'), ('b\nba', 'a'), ('é\n',)], ids=repr)
+def test_stop_texts_end_examples_of_the_loop_as_of_the_twin(texts: tuple[str, ...]) -> None:
+    """Token for token, texts beginning and ending within tokens; the loop, its cuts and places agree."""
+    stop = oracles.StopTexts(frozenset({0}), texts, _text)
+    rule = StopRule.of(VOCAB, tokens={0}, texts=texts, token_bytes=PIECES)
+    params = dataclasses.replace(BASE, max_private_tokens=40, max_batch_tokens=40)
+    ended_by_text = 0
+    for number in range(12):
+        contexts, draws = _contexts(3, number), _draws(params, number)
+        stream = generate.decode_stream(
+            DECODERS[4], None, contexts, params=params, draws=draws, stop_rule=rule,
+            constraint=Vocabulary.of(np.ones(VOCAB, bool)),
+        )  # fmt: skip
+        output = tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
+        assert output == _twin(params, contexts, draws, stop=stop)
+        cap = params.max_example_tokens
+        examples = generate.split_examples(stream, stop_rule=rule, max_example_tokens=cap)
+        assert [dataclasses.astuple(example) for example in examples] == oracles.split(output, stop, cap)
+        lengths = [example.private_tokens + example.public_tokens for example in examples]
+        assert generate.places_in_examples(stream.tokens, stop_rule=rule, max_example_tokens=cap) == tuple(
+            place for length in lengths for place in range(length)
+        )
+        walk = generate.walk(
+            DECODERS[4], None, contexts, params=params, stop_rule=rule,
+            constraint=Vocabulary.of(np.ones(VOCAB, bool)),
+        )  # fmt: skip
+        position, seen = next(walk), []
+        for token in stream.tokens.tolist():
+            seen.append((position.example, position.place))
+            position = walk.send(token)
+        assert seen == [(i, place) for i, length in enumerate(lengths) for place in range(length)]
+        ended_by_text += sum(not e.truncated and len(e.tokens) == n for e, n in zip(examples, lengths))
+    assert ended_by_text > 0
+
+
 # ---------------------------------------------------------------------- refusals
 
 
@@ -532,7 +578,7 @@ def test_a_public_prompt_is_given_exactly_where_it_is_read() -> None:
                 params=params,
                 draws=_draws(params, 0),
                 constraint=Vocabulary.of(np.ones(VOCAB, bool)),
-                stop_tokens=frozenset({0}),
+                stop_rule=StopRule.of(VOCAB, tokens={0}),
             )
 
 
@@ -541,6 +587,14 @@ def test_an_example_longer_than_the_decoders_cache_is_refused() -> None:
     params = dataclasses.replace(BASE, max_example_tokens=DECODERS[4].shapes.max_example_tokens + 1)
     with pytest.raises(ValueError, match='max_example_tokens'):
         _decode(params, _contexts(2), _draws(params, 0))
+
+
+def test_a_stop_rule_of_another_vocabulary_is_refused() -> None:
+    with pytest.raises(ValueError, match=rf"model's {VOCAB} tokens, got a table of shape=\(1, {VOCAB + 1}\)"):
+        generate.decode_stream(
+            DECODERS[4], None, _contexts(2), params=BASE, draws=_draws(BASE, 0),
+            constraint=Vocabulary.of(np.ones(VOCAB, bool)), stop_rule=StopRule.of(VOCAB + 1, tokens={0}),
+        )  # fmt: skip
 
 
 # ----------------------------------------------------------------- split_examples
@@ -554,7 +608,9 @@ def test_examples_are_cut_where_the_loop_began_them_anew(stop: frozenset[int], c
         tokens = rng.integers(0, 5, length).astype(np.int32)
         flags = rng.random(length) < 0.5
         examples = generate.split_examples(
-            generate.TokenStream(tokens, flags), stop_tokens=stop, max_example_tokens=cap
+            generate.TokenStream(tokens, flags),
+            stop_rule=StopRule.of(VOCAB, tokens=stop),
+            max_example_tokens=cap,
         )
         expected = oracles.split(tuple(zip(tokens.tolist(), flags.tolist(), strict=True)), stop, cap)
         assert [dataclasses.astuple(example) for example in examples] == expected
@@ -576,7 +632,7 @@ def test_examples_by_hand(tokens: list[int], expected: list[tuple]) -> None:
     """Stop token 0, two tokens at most; private tokens at even positions, but for a leading 0."""
     flags = np.array([(bool(t) and i % 2 == 0) or i == 2 for i, t in enumerate(tokens)], bool)
     stream = generate.TokenStream(np.array(tokens, np.int32), flags)
-    examples = generate.split_examples(stream, stop_tokens=frozenset({0}), max_example_tokens=2)
+    examples = generate.split_examples(stream, stop_rule=StopRule.of(VOCAB, tokens={0}), max_example_tokens=2)
     assert [dataclasses.astuple(example) for example in examples] == expected
 
 
@@ -594,7 +650,7 @@ def generator() -> generate.BatchGenerator:
         template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
     )
     table = _table(11, vocabulary.vocab_size)
-    table[:, :, sorted(writer.stop_tokens)] += 6
+    table[:, :, sorted(writer.tokenizer.stop_tokens)] += 6
     table[:, :, writer.tokenizer.special_tokens.pad] += 50  # never released, however likely
     params = dataclasses.replace(SPARSE, threshold=1.0, max_example_tokens=4, clip_bound=9.0, temperature=1.0)
     return generate.BatchGenerator(
@@ -641,13 +697,13 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
     )
     stream = oracles.stream(
         logits_at,
-        oracles.Mechanism.of(params, writer.stop_tokens),
+        oracles.Mechanism.of(params, writer.tokenizer.stop_tokens),
         threshold_noise=draws.threshold_noise,
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,
         released=writer.released_tokens(vocab),
     )
-    expected = oracles.split(stream, writer.stop_tokens, params.max_example_tokens)
+    expected = oracles.split(stream, writer.tokenizer.stop_tokens, params.max_example_tokens)
     assert len(expected) > 1
     assert examples == [
         records.SyntheticExample(
@@ -701,7 +757,9 @@ def test_places_begin_anew_where_examples_are_cut(stop: frozenset[int], cap: int
     rng = np.random.default_rng(cap)
     for length in (0, 1, 3, 40):
         tokens = rng.integers(0, 5, length).astype(np.int32)
-        places = generate.places_in_examples(tokens, stop_tokens=stop, max_example_tokens=cap)
+        places = generate.places_in_examples(
+            tokens, stop_rule=StopRule.of(VOCAB, tokens=stop), max_example_tokens=cap
+        )
         output = tuple((token, True) for token in tokens.tolist())
         sizes = [private for _, private, _, _ in oracles.split(output, stop, cap)]
         assert places == tuple(place for size in sizes for place in range(size))

@@ -308,16 +308,38 @@ def test_the_response_prefix_is_text_too() -> None:
 
 
 @pytest.mark.parametrize('preset', PRESETS)
-def test_stop_tokens_are_the_turns_end_and_the_templates_markers(preset: str) -> None:
-    fence = _original().PieceToId('```')
-    markers = {fence} if preset.startswith('pretrained') else set()
+def test_an_example_ends_with_its_turn_and_at_the_templates_stop_texts(preset: str) -> None:
     writer = _writer(preset)
-    assert writer.stop_tokens == frozenset({EOS, END} | markers)
+    rule = writer.stop_rule(5000)
+    assert rule.tokens == {EOS, END} and (rule.table[:, [EOS, END]] == rule.ended).all()
+    (words,) = VOCABULARY.encode_batch(['and so on'])
+    assert (rule.table[0, words] == 0).all() and (rule.table[0, VOCABULARY.vocab_size :] == 0).all()
+    for stop_text in writer.template.stop:
+        state = 0
+        for token in VOCABULARY.encode_batch([f'so {stop_text} it'])[0]:
+            state = rule.ended if state == rule.ended else rule.table[state, token]
+        assert state == rule.ended
     mask = writer.released_tokens(5000)
     assert mask.shape == (5000,) and mask.dtype == bool
-    assert mask[sorted(writer.stop_tokens)].all() and not mask[[0, BOS, 3, 4, START]].any()
+    assert mask[[EOS, END]].all() and not mask[[0, BOS, 3, 4, START]].any()
     assert not mask[VOCABULARY.vocab_size :].any()
     np.testing.assert_array_equal(mask[:4096], VOCABULARY.released_token_mask())
+
+
+def test_a_text_is_cut_at_the_first_stop_text_and_its_prefix_is_not() -> None:
+    template = prompts.PromptTemplate(
+        private='{examples}\n',
+        example='{text}',
+        public='Go:\n',
+        response_prefix='a\n\nb',
+        stop=('\n\n', '\nTopic:'),
+    )
+    answers = [VOCABULARY.encode_batch([text])[0].tolist() for text in (
+        ' one\nTopic: two\n\nthree', ' one\nTopi', '\n\n\n', ' one\n \n\n',
+    )]  # fmt: skip
+    assert _writer('', template=template).texts(answers) == [
+        'a\n\nb one', 'a\n\nb one\nTopi', 'a\n\nb', 'a\n\nb one',
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize('preset', PRESETS)
@@ -328,10 +350,10 @@ def test_texts_begin_with_the_response_prefix(preset: str) -> None:
     assert _writer(preset).texts([]) == []
 
 
-def test_a_stop_marker_of_several_tokens_is_refused() -> None:
-    template = dataclasses.replace(prompts.PRESETS['pretrained'], stop=('the end of it all',))
-    with pytest.raises(ValueError, match="exactly one token, got .* for text='the end of it all'"):
-        _ = _writer('', template=template).stop_tokens
+@pytest.mark.parametrize('stop', ['', 'a\ud800b', '\ufffd', 'x' * 300])
+def test_a_stop_text_that_no_table_finds_is_refused(stop: str) -> None:
+    with pytest.raises(ValueError, match='Expected stop texts'):
+        dataclasses.replace(prompts.PRESETS['pretrained'], stop=('fine', stop))
 
 
 # --------------------------------------------------------------------- refusals

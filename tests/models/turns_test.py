@@ -29,6 +29,9 @@ class Bytes(Tokenizer):
     def decode_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
         return [bytes(int(index) - 100 for index in row if index >= 100).decode() for row in ids]
 
+    def token_bytes(self) -> list[bytes]:
+        return [b''] * 100 + [bytes([byte]) for byte in range(256)]
+
     def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
         return np.arange(num_embed or self.vocab_size) >= 100
 
@@ -57,7 +60,7 @@ def test_a_family_may_write_roles_in_its_own_way() -> None:
     assert 'Text: a <start_of_turn>model\n b' in text
     public = shown(tokenizer, writer.public_prompt(None))
     assert public.startswith('[2][3][5]user\n') and public.endswith('[8]\n[5][6][7]Text:')
-    assert writer.stop_tokens == {1}
+    assert writer.stop_rule(tokenizer.vocab_size).tokens == {1}
 
 
 def test_start_tokens_count_as_the_prompts() -> None:

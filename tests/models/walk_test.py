@@ -11,9 +11,10 @@ from models import generate
 from models.constraints import Vocabulary
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 from tests.models import generate_test
 
-STOP = frozenset({0})
+STOP = StopRule.of(generate_test.VOCAB, tokens={0})
 PARAMS = MechanismParams(
     batch_size=4, clip_bound=3.0, temperature=1.5, max_private_tokens=20, max_batch_tokens=30,
     max_example_tokens=5,
@@ -29,11 +30,11 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
     public = generate_test.PUBLIC if params.needs_public_logits else None
     constraint = Vocabulary.of(np.array([1, 1, 0, 1, 1], bool))
     stream = generate.decode_stream(
-        decoder, public, contexts, params=params, draws=draws, constraint=constraint, stop_tokens=STOP
+        decoder, public, contexts, params=params, draws=draws, constraint=constraint, stop_rule=STOP
     )
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     choose = jax.jit(mechanism.choose_token, static_argnames='params')
-    walk = generate.walk(decoder, public, contexts, params=params, constraint=constraint, stop_tokens=STOP)
+    walk = generate.walk(decoder, public, contexts, params=params, constraint=constraint, stop_rule=STOP)
     position, private, places = next(walk), 0, []
     for index, token in enumerate(stream.tokens.tolist()):
         assert position.mask.tolist() == [True, True, False, True, True]
@@ -57,7 +58,7 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
         places.append((position.example, position.place))
         position = walk.send(token)
     lengths = [example.private_tokens + example.public_tokens for example in generate.split_examples(
-        stream, stop_tokens=STOP, max_example_tokens=params.max_example_tokens
+        stream, stop_rule=STOP, max_example_tokens=params.max_example_tokens
     )]  # fmt: skip
     assert places == [(example, place) for example, length in enumerate(lengths) for place in range(length)]
     assert len(lengths) > 2 and len(set(lengths)) > 1

@@ -38,6 +38,7 @@ from tests.oracles.mechanism import (
 )
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
+from tests.oracles.stopping import Stop, StopTexts, released_text, stopped
 
 __all__ = [
     'Allowed',
@@ -45,6 +46,8 @@ __all__ = [
     'Output',
     'SamplingTree',
     'Steps',
+    'Stop',
+    'StopTexts',
     'TWINS',
     'Twin',
     'batches',
@@ -73,12 +76,14 @@ __all__ = [
     'prefix_tree_leaves',
     'prefixes',
     'record_hash',
+    'released_text',
     'renyi',
     'rho_per_private_token',
     'sampling_tree',
     'softmax',
     'split',
     'steps_of',
+    'stopped',
     'stream',
     'tfidf_embedding',
     'token_losses',

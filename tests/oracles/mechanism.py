@@ -16,6 +16,7 @@ from tests.oracles.aggregates import TWINS, log_softmax, top_k_plus
 from tests.oracles.constraints import Allowed
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
+from tests.oracles.stopping import Stop, stop_tokens, stopped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Mechanism:
         tau_public: τ_pub.
         max_tokens: Cap on all tokens.
         max_example_tokens: Length cap of one example.
-        stop: Tokens that end an example.
+        stop: What ends an example, but for its length.
         aggregate: What private tokens are sampled from.
         divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
         distance_noise_factor: The distance gets this times σ; 2 is right.
@@ -50,7 +51,7 @@ class Mechanism:
     tau_public: float = 1.5
     max_tokens: int
     max_example_tokens: int
-    stop: frozenset[int] = frozenset()
+    stop: Stop = frozenset()
     aggregate: str = 'mean'
     divide_by_true_size: bool = False
     distance_noise_factor: float = 2.0
@@ -59,7 +60,7 @@ class Mechanism:
     around_the_private: bool = False
 
     @classmethod
-    def of(cls, params: MechanismParams, stop: frozenset[int] = frozenset()) -> 'Mechanism':
+    def of(cls, params: MechanismParams, stop: Stop = frozenset()) -> 'Mechanism':
         """The right mechanism with a run's settings."""
         return cls(
             s=params.batch_size,
@@ -152,7 +153,7 @@ def positions_of(output: Output, mechanism: Mechanism, index: dict[tuple[int, ..
     for token, _ in output:
         positions.append(index[example])
         example = (*example, token)
-        if token in mechanism.stop or len(example) == mechanism.max_example_tokens:
+        if stopped(example, mechanism.stop) or len(example) == mechanism.max_example_tokens:
             example = ()
     return positions
 
@@ -269,25 +270,26 @@ def stream(
         output.append((token, bool(is_private)))
         t += bool(is_private)
         x = (*x, token)
-        if token in mechanism.stop or len(x) == mechanism.max_example_tokens:
+        if stopped(x, mechanism.stop) or len(x) == mechanism.max_example_tokens:
             x = ()
     return tuple(output)
 
 
-def split(output: Output, stop: frozenset[int], max_example_tokens: int) -> list[tuple]:
+def split(output: Output, stop: Stop, max_example_tokens: int) -> list[tuple]:
     """Examples of a released stream: (tokens without the stop token, private, public, truncated)."""
     examples, current = [], []
     for token, is_private in output:
         current.append((token, is_private))
-        if token in stop or len(current) == max_example_tokens:
+        if stopped([token for token, _ in current], stop) or len(current) == max_example_tokens:
             examples.append(current)
             current = []
     if current:
         examples.append(current)
     result = []
     for example in examples:
-        stopped = example[-1][0] in stop
         tokens = tuple(token for token, _ in example)
+        ended = stopped(tokens, stop)
         private = sum(flag for _, flag in example)
-        result.append((tokens[:-1] if stopped else tokens, private, len(example) - private, not stopped))
+        shown = tokens[:-1] if tokens[-1] in stop_tokens(stop) else tokens
+        result.append((shown, private, len(example) - private, not ended))
     return result

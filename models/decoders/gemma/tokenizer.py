@@ -114,6 +114,18 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
         ragged = tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
         return [text.decode('utf-8', errors='replace') for text in self._processor.detokenize(ragged).numpy()]
 
+    def token_bytes(self) -> list[bytes]:
+        """See `Tokenizer.token_bytes`."""
+        byte = type(self._model.pieces[0]).BYTE
+        return [
+            b''
+            if index in self._control_ids
+            else bytes([int(piece.piece.removeprefix('<0x').removesuffix('>'), 16)])
+            if piece.type == byte
+            else piece.piece.replace('\u2581', ' ').encode()
+            for index, piece in enumerate(self._model.pieces)
+        ]
+
     def released_token_mask(self, num_embed: int | None = None) -> np.ndarray:
         """See `Tokenizer.released_token_mask`.
 

@@ -41,7 +41,7 @@ def generator() -> generate.BatchGenerator:
         template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
     )
     table = generate_test._table(11, vocabulary.vocab_size)
-    table[:, :, sorted(writer.stop_tokens)] += 6
+    table[:, :, sorted(writer.tokenizer.stop_tokens)] += 6
     return generate.BatchGenerator(
         # Room for the largest batch: one program for every number of contexts.
         decoder=generate_test.TableDecoder(table, micro_batch_size=8),
@@ -73,7 +73,7 @@ def log_probability(
     table = np.asarray(generator.decoder.weights)
     types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
     public_type = generate_test._type_of(writer.public_prompt('sports'))
-    settings = oracles.Mechanism.of(params, writer.stop_tokens)
+    settings = oracles.Mechanism.of(params, writer.tokenizer.stop_tokens)
     released = writer.released_tokens(table.shape[-1])
     total, below, state, offset = 0.0, [], generate_test.STATES, 0
     for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
@@ -89,7 +89,7 @@ def log_probability(
             if is_private:
                 total += oracles.log_run_probability(below, [d], params.threshold, settings)
             below = [] if is_private else [*below, d]
-        ended = token in writer.stop_tokens or offset + 1 == params.max_example_tokens
+        ended = token in writer.tokenizer.stop_tokens or offset + 1 == params.max_example_tokens
         state = generate_test.STATES if ended else generate_test._next_state(state, token, offset)
         offset = 0 if ended else offset + 1
     if below:

@@ -31,6 +31,7 @@ from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
 from models.privacy import mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 from tests.contracts import decoder_contract
 from tests.contracts.decoder_contract import EXAMPLES, PADDING, SHAPES, DecoderCase, decoded
 
@@ -200,7 +201,7 @@ def _stream(
     return generate.decode_stream(
         model, public, contexts, params=params, draws=_draws(params, model.vocab_size),
         constraint=Vocabulary.of(np.arange(model.vocab_size) > 4),
-        stop_tokens=frozenset(range(8, model.vocab_size, 4)),
+        stop_rule=StopRule.of(model.vocab_size, tokens=range(8, model.vocab_size, 4)),
     )  # fmt: skip
 
 
@@ -247,7 +248,7 @@ def test_stream_equals_a_slow_loop_without_cache(name: str, kind: str) -> None:
     assert len(set(tokens)) > 5 and set(flags) == ({True, False} if params.uses_sparse_vector else {True})
     examples = generate.split_examples(
         stream,
-        stop_tokens=frozenset(range(8, model.vocab_size, 4)),
+        stop_rule=StopRule.of(model.vocab_size, tokens=range(8, model.vocab_size, 4)),
         max_example_tokens=params.max_example_tokens,
     )
     assert len(examples) > 2
