@@ -14,6 +14,7 @@ REQUIREMENTS = [
     'dp-accounting==0.6.0',
     'etils',
     'gemma==4.0.1',
+    'gguf==0.19.0',
     'jax==0.12.0.1',
     'jinja2>=3.1,<4',
     'matplotlib>=3.10,<4',

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -40,8 +40,8 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
     """What may not change between a run and its resumption, as digests: config, input, model, code.
 
     Settings that change nothing about the output, `MAY_CHANGE`, are left out. Files of up to 64
-    MiB are known by content, larger ones by name, size and time: reading them all would take as
-    long as the run's first stage.
+    MiB, and weights in one file, are known by content; larger ones by name, size and time: reading
+    tens of gigabytes would take as long as the run's first stage.
 
     Args:
         config: The run.
@@ -61,7 +61,7 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
         'run_id': config.resolved_run_id,
         'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         'input': input_digest(str(config.input), files),
-        'model': _digest_of_files(_model_files(config)),
+        'model': _model_digest(config),
         'code': _code_digest(),
     }
 
@@ -94,15 +94,19 @@ def input_digest(pattern: str, files: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _digest_of_files(paths: Iterable[pathlib.Path]) -> str:
-    """Digest of names and contents; of size and time for weights, which can be tens of gigabytes."""
+def _digest_of_files(paths: Iterable[pathlib.Path], whole: Container[pathlib.Path] = ()) -> str:
+    """Digest of names and contents; of size and time for what is large and not in `whole`."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         status = path.stat()
-        small = status.st_size <= _HASHED_BYTES
-        content = path.read_bytes() if small else str(status.st_mtime_ns).encode()
-        for part in (path.name.encode(), str(status.st_size).encode(), content):
+        if status.st_size <= _HASHED_BYTES or path in whole:
+            with path.open('rb') as file:
+                content = hashlib.file_digest(file, 'sha256').digest()
+        else:
+            content = hashlib.sha256(str(status.st_mtime_ns).encode()).digest()
+        for part in (path.name.encode(), str(status.st_size).encode()):
             digest.update(hashlib.sha256(part).digest())
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -120,16 +124,19 @@ def _code_digest() -> str:
     return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
 
 
-def _model_files(config: JobConfig) -> list[pathlib.Path]:
-    checkpoint = config.checkpoint_path
+def _model_digest(config: JobConfig) -> str:
+    """Digest of the weights, the tokenizer, the texts of the prompt and the centres."""
     texts = [pathlib.Path(name) for name in (config.prompt, config.schema) if name and name not in PRESETS]
-    folders = [checkpoint]
+    files, folders = {config.tokenizer_path, *texts}, [config.checkpoint_path]
+    if config.checkpoint_path.is_file():
+        # Known by content: fetched again, it has another time and is the same model.
+        files.add(config.checkpoint_path)
     if config.clusters is not None:
         folders.append(config.centers_path)
         if pathlib.Path(config.resolved_embedder).is_dir():
             folders.append(pathlib.Path(config.resolved_embedder))
-    contents = (path for folder in folders for path in folder.rglob('*') if path.is_file())
-    return [config.tokenizer_path, *texts, *contents]
+    contents = {path for folder in folders for path in folder.rglob('*') if path.is_file()}
+    return _digest_of_files(files | contents, whole=files)
 
 
 def installed_versions() -> Mapping[str, str]:

@@ -1,8 +1,10 @@
 """What a run is known by: exactly the files that it reads, and everything that computes with them."""
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -91,6 +93,32 @@ def test_other_files_than_those_of_the_digest_are_not_read(tmp_path: pathlib.Pat
         _ = beam.Pipeline() | read.ReadRecords(str(run.input), record_rules(run), files)
 
 
+# --- The model -------------------------------------------------------------------
+
+
+def test_weights_in_one_file_are_known_by_content_whatever_their_size_and_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, '_HASHED_BYTES', 10)
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    file = tmp_path / 'weights.gguf'
+    file.write_bytes(b'GGUF' + bytes(60))
+    run = config(tmp_path, model='gemma3-1b', checkpoint=str(file), tokenizer=str(file))
+    first = identity.fingerprint(run)['model']
+    os.utime(file, (1, 1))
+    assert identity.fingerprint(run)['model'] == first
+    file.write_bytes(b'GGUF' + bytes(59) + b'1')
+    os.utime(file, (1, 1))
+    assert identity.fingerprint(run)['model'] != first
+    # The weights count where the tokenizer is another file, and under their own name.
+    text = tmp_path / 'tokenizer.model'
+    text.write_bytes(bytes(5))
+    apart = dataclasses.replace(run, tokenizer=str(text))
+    second = identity.fingerprint(apart)['model']
+    file.write_bytes(b'GGUF' + bytes(60))
+    assert len({first, second, identity.fingerprint(apart)['model']}) == 3
+
+
 # --- The code --------------------------------------------------------------------
 
 
@@ -98,7 +126,7 @@ def test_every_library_that_decides_a_records_place_or_a_draw_is_known() -> None
     names = {
         'jax', 'jaxlib', 'flax', 'gemma', 'orbax-checkpoint', 'safetensors', 'zstandard', 'tensorstore',
         'scikit-learn', 'scipy', 'numpy', 'pyarrow', 'tokenizers', 'sentencepiece', 'tensorflow',
-        'tensorflow-text', 'opendp', 'apache-beam', 'dp-accounting', 'ml-dtypes', 'dp-corpus',
+        'tensorflow-text', 'opendp', 'apache-beam', 'dp-accounting', 'ml-dtypes', 'gguf', 'dp-corpus',
     }  # fmt: skip
     found = identity.installed_versions()
     assert names - {'tokenizers'} <= set(found)

@@ -1,0 +1,88 @@
+"""Reads model weights: Hugging Face safetensors, a GGUF file, or an Orbax directory."""
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from etils import epath
+
+from models.decoders.gemma import architectures, gguf_file
+from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma.checkpoints import gguf, safetensors
+
+if TYPE_CHECKING:
+    import jax
+
+
+def load_parameters(
+    architecture: architectures.Architecture,
+    path: str | os.PathLike[str],
+    *,
+    dtype: 'jax.typing.DTypeLike',
+) -> gemma.Parameters:
+    """Reads the text parameters of a checkpoint.
+
+    A file is read as GGUF, whatever its quantization. A folder with `*.safetensors` is read
+    as Hugging Face's, one file or many with an index; any other is taken for an Orbax
+    directory. Vision weights of a folder are left out.
+
+    An embedding of 256,000 rows is padded with zeros to the library's 256,128; the
+    logit of a padded id is then 0, so decoding must never allow ids beyond the
+    tokenizer's. One of 262,208 rows is cut to 262,144. Any other difference is
+    refused.
+
+    Args:
+        architecture: What the checkpoint should hold.
+        path: The file or folder. Safetensors and GGUF must be on a local file system.
+        dtype: Type to convert the weights to.
+
+    Returns:
+        The nested parameters of the gemma library, as `jax.Array`.
+
+    Raises:
+        FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.
+        ValueError: The checkpoint is not of this architecture, and what differs; or it is damaged.
+    """
+    checkpoint = epath.Path(path)
+    _check_is_there(checkpoint)
+    is_orbax = checkpoint.is_dir() and not any(checkpoint.glob('*.safetensors'))
+    if is_orbax:
+        return gemma.load_orbax(architecture, path, dtype=dtype)
+    if '://' in str(path):
+        raise ValueError(
+            f'Expected safetensors or GGUF on a local file system, got path={str(path)!r}. Copy it first.'
+        )
+    load = safetensors.load if checkpoint.is_dir() else gguf.load
+    return load(architecture, pathlib.Path(path), dtype=dtype)
+
+
+def check_files(architecture: architectures.Architecture, path: str | os.PathLike[str]) -> None:
+    """Refuses a local checkpoint that is not of this architecture, without reading its weights.
+
+    Safetensors and GGUF tell names, shapes and types in their headers, GGUF the numbers of
+    the architecture too; of Orbax, only that the folder is there.
+
+    Raises:
+        FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.
+        ValueError: The checkpoint is not of this architecture, and what differs; or it is damaged.
+    """
+    checkpoint = pathlib.Path(path)
+    _check_is_there(checkpoint)
+    if checkpoint.is_file():
+        gguf.check(architecture, checkpoint)
+    elif any(checkpoint.glob('*.safetensors')):
+        safetensors.check(architecture, checkpoint)
+
+
+def _check_is_there(checkpoint: epath.PathLike) -> None:
+    """Refuses a path that leads to nothing, or to a folder around a GGUF file."""
+    path = epath.Path(checkpoint)
+    if not path.exists():
+        raise FileNotFoundError(
+            f'Expected a checkpoint, got path={str(path)!r}. '
+            'Give the folder that holds the *.safetensors files or the Orbax _METADATA, or a GGUF file.'
+        )
+    if path.is_dir() and not any(path.glob('*.safetensors')) and any(path.glob(f'*{gguf_file.SUFFIX}')):
+        raise ValueError(
+            f'Expected a checkpoint, got a folder with GGUF files, path={str(path)!r}. Give the file itself.'
+        )
