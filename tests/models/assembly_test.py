@@ -73,10 +73,6 @@ def test_prompts_that_fit_pass_the_check(preset: str, labels: list[str | None]) 
     [
         ({'max_prompt_tokens': 5}, 'max_prompt_tokens=5'),
         ({'template': prompts.read_template('instruction-json')}, 'Give --schema FILE'),
-        (
-            {'template': dataclasses.replace(SETTINGS.template, stop=('several of them',))},
-            "for text='several of them'",
-        ),
         # The public prompt fits, and one text would too, but not two.
         (
             {
