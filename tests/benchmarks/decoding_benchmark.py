@@ -87,7 +87,7 @@ class _Ours:
             micro_batch_size=self.micro_batch_size,
         )
         self._decoder = _Prefilled(
-            gemma.GemmaDecoder(ARCHITECTURE, self.weights, shapes=shapes, dtype='float32')
+            gemma.GemmaDecoder(ARCHITECTURE, dict(self.weights), shapes=shapes, dtype='float32')
         )
         rows = shapes.micro_batches(len(self.prompts)) * shapes.micro_batch_size
         self._rows = [*self.prompts, *[np.array([1], np.int32)] * (rows - len(self.prompts))]

@@ -152,7 +152,9 @@ def measure(
     shapes = decoder.Shapes(
         max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts + 1
     )
-    model = _Scaled(gemma.GemmaDecoder(ARCHITECTURE, weights, shapes=shapes, dtype='float32'), list(prompts))
+    model = _Scaled(
+        gemma.GemmaDecoder(ARCHITECTURE, dict(weights), shapes=shapes, dtype='float32'), list(prompts)
+    )
     results: list[dict[str, object]] = []
     for share in shares:
         # The stream follows the scale and the scale the stream: the closest of a few rounds.

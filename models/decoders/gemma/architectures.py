@@ -140,15 +140,22 @@ class Architecture(family.Sizes):
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that one slot of one row takes in the attention cache, over all layers.
 
-        The library keeps every slot of the cache in local layers too.
+        Local layers keep every slot too.
 
         Args:
             dtype_bytes: Size of a key or value component: 2 in bfloat16, 4 in float32.
 
         Returns:
-            Keys and values, and the slot's int32 position.
+            Keys and values.
         """
-        return self.num_layers * (2 * self.num_kv_heads * self.head_dim * dtype_bytes + 4)
+        return self.num_layers * 2 * self.num_kv_heads * self.head_dim * dtype_bytes
+
+    @property
+    def query_scale(self) -> float:
+        """What queries are multiplied by before they meet the keys (`query_pre_attn_norm`)."""
+        if self.query_pre_attn_norm == 'by_one_over_sqrt_head_dim':
+            return self.head_dim**-0.5
+        return (self.embed_dim // self.num_heads) ** -0.5
 
     @property
     def special_tokens(self) -> SpecialTokens:

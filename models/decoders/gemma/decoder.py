@@ -7,7 +7,6 @@ Parameters are the nested dictionary of `Transformer.init`, with the keys of the
 library (`layer_0/attn/q_einsum/w`).
 """
 
-import functools
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 import psutil
 
 from models.decoders import decoder as decoder_lib
-from models.decoders.gemma import architectures
+from models.decoders.gemma import architectures, forward
 
 if TYPE_CHECKING:
     import jax
@@ -220,16 +219,8 @@ _ROWS = 'rows'
 class GemmaDecoder(decoder_lib.Decoder):
     """Gemma as a `Decoder`: cached, micro-batched, sharded over all local devices.
 
-    The library writes every row's keys and values to one shared slot, while rotary
-    positions are separate. So prompts of different lengths share slots, and a mask
-    hides the padding between a prompt's end and the example:
-
-        slot        0 . . . . . . P-1 | P  P+1 . . . . L-1
-        row 0       p p p p p - -  -  | x  x             length 5
-        row 1       p p p - - - -  -  | x  x             length 3
-        position    0 1 2             | 3  4
-
-    Going back to the prompts' end is a matter of the write index alone.
+    Prompts and steps go through this project's own forward pass (`forward.py`), which the library's
+    definitions are the reference for. Going back to the prompts' end is a matter of the offset alone.
     """
 
     def __init__(
@@ -244,10 +235,11 @@ class GemmaDecoder(decoder_lib.Decoder):
 
         Args:
             architecture: The numbers of the model.
-            parameters: Its nested parameters.
+            parameters: Its nested parameters, which are taken over: the dictionary is empty afterwards, so
+                that no weight lies in memory twice.
             shapes: The public shapes; the micro-batch size must be a multiple of the
                 number of local devices.
-            dtype: Type of computation and cache.
+            dtype: Type of weights, cache and products.
         """
         import jax
         import jax.numpy as jnp
@@ -262,11 +254,16 @@ class GemmaDecoder(decoder_lib.Decoder):
         self.vocab_size = architecture.num_embed
         self._architecture = architecture
         self._dtype = jnp.dtype(dtype)
-        self._model = make_transformer(architecture, dtype=dtype)
+        # Activations of few rows at a time stay in a processor's cache; an accelerator wants all rows.
+        self._in_pieces = len(devices) == 1 and devices[0].platform == 'cpu'
         mesh = jax.sharding.Mesh(np.array(devices), (_ROWS,))
         self._by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_ROWS))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        self.weights = jax.device_put(jax.tree.map(lambda w: jnp.asarray(w, dtype), parameters), everywhere)
+        self.weights = forward.arrange(
+            architecture,
+            parameters,
+            lambda weight: jax.device_put(jnp.asarray(weight, dtype), everywhere),
+        )
         self._prefill = jax.jit(self._prefill_micro_batch)
 
     def prefill(self, prompts: 'Sequence[np.ndarray]') -> tuple[tuple[Any, ...], Any]:
@@ -288,67 +285,28 @@ class GemmaDecoder(decoder_lib.Decoder):
         return states, caches
 
     def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
-        """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache."""
+        """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache, both by row."""
         import jax
-        import jax.numpy as jnp
 
-        rows, length = tokens.shape
-        slots = jnp.arange(self.shapes.cache_length)
-        positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
-        mask = (slots <= positions[..., None]) & (slots < lengths[:, None, None])
-        layers = self._model.init_cache(
-            batch_size=rows, dtype=self._dtype, cache_length=self.shapes.cache_length
-        )
-        layers = jax.lax.with_sharding_constraint(layers, self._by_row)
-        output = self._model.apply(
-            {'params': weights},
+        states, cache = forward.read_prompts(
+            self._architecture,
+            weights,
             tokens,
-            positions=positions,
-            cache=layers,
-            attention_mask=mask,
-            return_last_only=True,
-            return_hidden_states=True,
+            lengths,
+            example_slots=self.shapes.max_example_tokens,
+            in_pieces=self._in_pieces,
         )
-        # The library's logits are not returned, so the compiler leaves its output layer out.
-        return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
+        return jax.lax.with_sharding_constraint((states, cache), self._by_row)
 
     def step(self, weights: Any, cache: Any, token: Any, offset: Any) -> tuple[tuple[Any, ...], Any]:
         """See `Decoder.step`."""
-        step = functools.partial(self._step_micro_batch, weights, token=token, offset=offset)
-        states, caches = zip(*(step(part) for part in cache), strict=True)
+        results = [forward.step(self._architecture, weights, part, token, offset) for part in cache]
+        states, caches = zip(*results, strict=True)
         return states, caches
 
-    def _step_micro_batch(self, weights: Any, cache: Any, *, token: Any, offset: Any) -> tuple[Any, Any]:
-        """One shared token to the next states `[m D]` of one micro-batch, and its cache."""
-        import jax.numpy as jnp
-
-        lengths = cache['lengths']
-        rows, prompt_slots = len(lengths), self.shapes.max_prompt_tokens
-        slots = jnp.arange(self.shapes.cache_length)
-        written = (slots >= prompt_slots) & (slots <= prompt_slots + offset)
-        mask = (slots < lengths[:, None]) | written
-        end = jnp.full(rows, prompt_slots, jnp.int32) + offset
-        output = self._model.apply(
-            {'params': weights},
-            jnp.full((rows, 1), token, jnp.int32),
-            positions=(lengths + offset)[:, None],
-            cache={name: layer | {'end_index': end} for name, layer in cache['layers'].items()},
-            attention_mask=mask[:, None, :],
-            return_last_only=True,
-            return_hidden_states=True,
-        )
-        return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
-
     def logits(self, weights: Any, states: Any, columns: Any | None = None) -> Any:
-        """See `Decoder.logits`; the embedding is the output layer, soft cap and all as in `Transformer`."""
-        import jax.numpy as jnp
-
-        table = weights['embedder']['input_embedding']
-        if columns is not None:
-            table = jnp.take(table, columns, axis=0)
-        logits = jnp.einsum('md,vd->mv', states, table, preferred_element_type=jnp.float32)
-        cap = self._architecture.final_logit_softcap
-        return logits if cap is None else jnp.tanh(logits / cap) * cap
+        """See `Decoder.logits`; the embedding is the output layer, soft cap and all as in the library."""
+        return forward.logits(self._architecture, weights, states, columns)
 
     def _check_memory(self, rows: int) -> None:
         """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""

@@ -1,0 +1,376 @@
+"""Gemma's forward pass for rows that share their next token, on the parameters of the gemma library.
+
+The library defines every number, and tests/models/decoders/gemma/decoder_test.py holds this to its
+logits for every kind of architecture. What differs is where the numbers lie. The library's cached
+step copies keys and values that it only reads, and multiplies weights as they are stored for
+training. Here
+
+* weights are matrices as they are multiplied, those of queries, keys and values one (`arrange`);
+* the prompts' keys and values are written once, and a step reads them where they lie; a step writes
+  one slot of the example's, in place;
+* keys lie with their slots innermost, as products with queries read them;
+* norms, rotations, softmax and the sum of the layers' outputs are float32, whatever the weights
+  and the cache are kept in.
+
+Symbols are those of `Architecture`: V D F N K H; and m rows, P slots of a prompt, T of an example,
+G = N/K query heads for a key head.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from etils import epy
+
+if typing.TYPE_CHECKING:
+    from models.decoders.gemma.architectures import Architecture, AttentionType
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+# The score of a slot that may not be seen, and the variance of a norm that has none: the library's.
+_UNSEEN = -2.3819763e38
+_EPSILON = 1e-6
+
+# Tokens that run through the layers together while prompts are read, where memory is the host's:
+# their activations then stay in its cache.
+_PIECE_TOKENS = 1024
+
+
+class Layer(NamedTuple):
+    """The weights of one layer.
+
+    A norm is the library's `scale`, which is one less than its factor; None where a model has none.
+    """
+
+    pre_attention_norm: jax.Array  # [D]
+    query_key_value: jax.Array  # [D, (N + 2K) H]
+    query_norm: jax.Array | None  # [H]
+    key_norm: jax.Array | None  # [H]
+    attention_output: jax.Array  # [N H, D]
+    post_attention_norm: jax.Array | None  # [D]
+    pre_ffw_norm: jax.Array  # [D]
+    gate_up: jax.Array  # [D, 2F]
+    down: jax.Array  # [F, D]
+    post_ffw_norm: jax.Array | None  # [D]
+
+
+class Weights(NamedTuple):
+    """All weights of a model."""
+
+    embedding: jax.Array  # [V, D]; the output layer as well
+    layers: tuple[Layer, ...]
+    final_norm: jax.Array  # [D]
+
+
+class KeysValues(NamedTuple):
+    """What one layer keeps of some slots, of every row."""
+
+    keys: jax.Array  # [m, K, H, slots]
+    values: jax.Array  # [m, K, slots, H]
+
+
+class Cache(NamedTuple):
+    """What is kept of a micro-batch.
+
+    Prompts of different lengths share slots: each row's own begin at slot 0, and what
+    lies between its end and P is never seen. A row's example goes on at the position
+    after its prompt.
+
+    Attributes:
+        prompt: P slots for each layer; written by `read_prompts` alone.
+        example: T slots for each layer; slot t holds the example's token t. An example begins
+            by writing slot 0 anew.
+        lengths: `[m]` int32, the prompts' tokens.
+    """
+
+    prompt: tuple[KeysValues, ...]
+    example: tuple[KeysValues, ...]
+    lengths: jax.Array
+
+
+def arrange(
+    architecture: Architecture, parameters: dict[str, Any], place: Callable[[Any], jax.Array]
+) -> Weights:
+    """Parameters of the library as a step multiplies them.
+
+    Args:
+        architecture: The numbers of the model.
+        parameters: The library's nested parameters. They are taken out one layer after another, so
+            that no more than one layer's weights lie in memory twice; the dictionary is empty
+            afterwards.
+        place: Puts a weight where it is to lie, in the type it is to have.
+    """
+
+    def arranged(layer: dict[str, Any]) -> Layer:
+        return Layer(*(None if weight is None else place(weight) for weight in _layer(architecture, layer)))
+
+    return Weights(
+        embedding=place(parameters.pop('embedder')['input_embedding']),
+        layers=tuple(arranged(parameters.pop(f'layer_{index}')) for index in range(architecture.num_layers)),
+        final_norm=place(parameters.pop('final_norm')['scale']),
+    )
+
+
+def _layer(a: Architecture, layer: dict[str, Any]) -> Layer:
+    """The matrices of one layer, of the library's parameters for it."""
+    attention, mlp = layer['attn'], layer['mlp']
+    if a.num_heads == a.num_kv_heads:
+        heads = attention['qkv_einsum']['w'].reshape(-1, a.embed_dim, a.head_dim)
+    else:
+        key_value = attention['kv_einsum']['w'].reshape(-1, a.embed_dim, a.head_dim)
+        heads = jnp.concatenate([attention['q_einsum']['w'], key_value])
+    # [2 F D] or [2 D F].
+    gate_up = mlp['gating_einsum'].transpose((2, 0, 1) if a.transpose_gating_einsum else (1, 0, 2))
+
+    def norm(weights: dict[str, Any], name: str) -> Any:
+        return weights[name]['scale'] if name in weights else None
+
+    return Layer(
+        pre_attention_norm=norm(layer, 'pre_attention_norm'),
+        query_key_value=heads.transpose(1, 0, 2).reshape(a.embed_dim, -1),
+        query_norm=norm(attention, '_query_norm'),
+        key_norm=norm(attention, '_key_norm'),
+        attention_output=attention['attn_vec_einsum']['w'].reshape(-1, a.embed_dim),
+        post_attention_norm=norm(layer, 'post_attention_norm'),
+        pre_ffw_norm=norm(layer, 'pre_ffw_norm'),
+        gate_up=gate_up.reshape(a.embed_dim, -1),
+        down=mlp['linear'],
+        post_ffw_norm=norm(layer, 'post_ffw_norm'),
+    )
+
+
+def read_prompts(
+    architecture: Architecture,
+    weights: Weights,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    *,
+    example_slots: int,
+    in_pieces: bool,
+) -> tuple[jax.Array, Cache]:
+    """Runs prompts through the model.
+
+    Args:
+        architecture: The numbers of the model.
+        weights: Its weights.
+        tokens: `[m P]` int32; what follows a prompt's end changes nothing.
+        lengths: `[m]` int32, 1 to P.
+        example_slots: T.
+        in_pieces: Whether some rows at a time go through all layers, which is faster where they
+            share a processor's cache, or all rows at once.
+
+    Returns:
+        States `[m D]` float32 after each prompt, and the cache.
+    """
+    rows, prompt_slots = tokens.shape
+
+    def read(piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple[KeysValues, ...]]:
+        return _read(architecture, weights, *piece)
+
+    if in_pieces:
+        # Whole blocks of 8 rows, or single ones: see `assembly.ROWS_MULTIPLE`.
+        wanted = 1 if prompt_slots >= _PIECE_TOKENS else 8 * -(-_PIECE_TOKENS // (8 * prompt_slots))
+        size = math.gcd(rows, wanted)
+        pieces = jax.tree.map(lambda of: of.reshape(rows // size, size, *of.shape[1:]), (tokens, lengths))
+        states, prompt = jax.tree.map(lambda of: of.reshape(rows, *of.shape[2:]), jax.lax.map(read, pieces))
+    else:
+        states, prompt = read((tokens, lengths))
+    a, dtype = architecture, weights.embedding.dtype
+    empty = KeysValues(
+        keys=jnp.zeros((rows, a.num_kv_heads, a.head_dim, example_slots), dtype),
+        values=jnp.zeros((rows, a.num_kv_heads, example_slots, a.head_dim), dtype),
+    )
+    example = tuple(jax.tree.map(jnp.copy, empty) for _ in prompt)
+    return states, Cache(prompt=prompt, example=example, lengths=lengths)
+
+
+def _read(
+    a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, tuple[KeysValues, ...]]:
+    """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
+    slots = jnp.arange(tokens.shape[1])
+    x = _embedded(a, weights, tokens)
+    kept = []
+    for kind, layer in zip(a.attention_types, weights.layers, strict=True):
+        seen = slots <= slots[:, None]
+        if kind == 'local':
+            seen &= slots > slots[:, None] - _window(a)
+
+        def attend(
+            query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array = seen
+        ) -> tuple[jax.Array, KeysValues]:
+            keys, values = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
+            scores = _product('mqkgh,mkhp->mkgqp', query, keys)
+            mixed = _product('mkgqp,mkph->mqkgh', _shares(a, scores, seen).astype(values.dtype), values)
+            return mixed, KeysValues(keys, values)
+
+        x, keys_values = _through_layer(a, kind, layer, x, slots, attend)
+        kept.append(keys_values)
+    last = x[jnp.arange(len(lengths)), lengths - 1]
+    return _normed(last, weights.final_norm), tuple(kept)
+
+
+def step(
+    architecture: Architecture, weights: Weights, cache: Cache, token: jax.Array, offset: jax.Array
+) -> tuple[jax.Array, Cache]:
+    """Appends one shared token to every row.
+
+    Args:
+        architecture: The numbers of the model.
+        weights: Its weights.
+        cache: What `read_prompts` or the step before gave.
+        token: int32 scalar.
+        offset: int32 scalar, below T: tokens of the example before this one.
+
+    Returns:
+        The next states `[m D]` float32, and the cache with the token in it.
+    """
+    a = architecture
+    positions = cache.lengths + offset
+    prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
+    example_slots = jnp.arange(cache.example[0].keys.shape[-1])
+    rows = len(cache.lengths)
+    x = jnp.broadcast_to(_embedded(a, weights, token), (rows, 1, a.embed_dim))
+    written = []
+    for kind, layer, prompt, example in zip(
+        a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
+    ):
+        of_prompt, of_example = prompt_slots < cache.lengths[:, None], example_slots <= offset
+        if kind == 'local':
+            of_prompt &= prompt_slots > positions[:, None] - _window(a)
+            of_example &= example_slots > offset - _window(a)
+        of_example = jnp.broadcast_to(of_example, (rows, len(example_slots)))
+        seen = jnp.concatenate([of_prompt, of_example], axis=-1)[:, None, None]
+
+        def attend(
+            query: jax.Array,
+            key: jax.Array,
+            value: jax.Array,
+            seen: jax.Array = seen,
+            prompt: KeysValues = prompt,
+            example: KeysValues = example,
+        ) -> tuple[jax.Array, KeysValues]:
+            query = query[:, 0]
+            example = KeysValues(
+                jax.lax.dynamic_update_slice_in_dim(example.keys, key.transpose(0, 2, 3, 1), offset, 3),
+                jax.lax.dynamic_update_slice_in_dim(example.values, value.transpose(0, 2, 1, 3), offset, 2),
+            )
+            # Without the barrier the compiler writes the slot once for the products and once for the
+            # loop, into two copies of everything.
+            example = jax.lax.optimization_barrier(example)
+            parts = (prompt, example)
+            scores = [_product('mkgh,mkhp->mkgp', query, part.keys) for part in parts]
+            shares = _shares(a, jnp.concatenate(scores, axis=-1), seen).astype(query.dtype)
+            of_parts = jnp.split(shares, [len(prompt_slots)], axis=-1)
+            mixed = [
+                _product('mkgp,mkph->mkgh', share, part.values)
+                for share, part in zip(of_parts, parts, strict=True)
+            ]
+            return (mixed[0] + mixed[1])[:, None], example
+
+        x, keys_values = _through_layer(a, kind, layer, x, positions[:, None], attend)
+        written.append(keys_values)
+    states = _normed(x[:, 0], weights.final_norm)
+    return states, Cache(prompt=cache.prompt, example=tuple(written), lengths=cache.lengths)
+
+
+def logits(
+    architecture: Architecture, weights: Weights, states: jax.Array, columns: jax.Array | None = None
+) -> jax.Array:
+    """The output layer: `[m V]` float32 of states `[m D]`, or `[m C]` of the columns `[C]` alone."""
+    table, rows = weights.embedding, len(states)
+    if columns is not None:
+        table = jnp.take(table, columns, axis=0)
+    states = states.astype(table.dtype)
+    if table.dtype != jnp.float32 and rows < 8:
+        # A processor's product of few rows in bfloat16 falls back to a loop ten times as slow.
+        states = jnp.pad(states, ((0, 8 - rows), (0, 0)))
+    found = _product('md,vd->mv', states, table)[:rows]
+    cap = architecture.final_logit_softcap
+    return found if cap is None else jnp.tanh(found / cap) * cap
+
+
+def _embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
+    """`[... D]` float32; the factor is rounded as the library rounds it."""
+    factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
+    return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)
+
+
+def _through_layer(
+    a: Architecture,
+    kind: AttentionType,
+    layer: Layer,
+    x: jax.Array,
+    positions: jax.Array,
+    attend: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, KeysValues]],
+) -> tuple[jax.Array, KeysValues]:
+    """One layer on `[m q D]`, q tokens a row, at positions that broadcast to `[m q]`.
+
+    `attend` takes queries `[m q K G H]`, keys and values `[m q K H]`, and gives the mixed values
+    `[m q K G H]` and what is to be kept.
+    """
+    leading, dtype = x.shape[:-1], layer.query_key_value.dtype
+    heads = _matmul(_normed(x, layer.pre_attention_norm), layer.query_key_value)
+    heads = heads.reshape(*leading, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
+    query, key, value = jnp.split(heads, [a.num_heads, a.num_heads + a.num_kv_heads], axis=-2)
+    rotation = _rotation(a, kind, positions)
+    query = _rotated(_normed(query, layer.query_norm), rotation) * a.query_scale
+    key = _rotated(_normed(key, layer.key_norm), rotation)
+    query = query.reshape(*leading, a.num_kv_heads, a.num_heads // a.num_kv_heads, a.head_dim)
+    mixed, kept = attend(query.astype(dtype), key.astype(dtype), value.astype(dtype))
+    output = _matmul(mixed.reshape(*leading, -1), layer.attention_output)
+    x = x + _normed(output, layer.post_attention_norm)
+    gate, up = jnp.split(_matmul(_normed(x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
+    return x + _normed(_matmul(jax.nn.gelu(gate) * up, layer.down), layer.post_ffw_norm), kept
+
+
+def _normed(x: jax.Array, scale: jax.Array | None) -> jax.Array:
+    """Root mean square norm over the last axis; `x` itself where the model has none here."""
+    if scale is None:
+        return x
+    variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+    return x * jax.lax.rsqrt(variance + _EPSILON) * (1 + scale.astype(jnp.float32))
+
+
+def _rotation(a: Architecture, kind: AttentionType, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines `[... 1 H/2]` of the rotary positions."""
+    local = kind == 'local'
+    base = a.local_base_frequency if local else a.global_base_frequency
+    factor = a.local_scale_factor if local else a.global_scale_factor
+    wavelengths = base ** ((2.0 / a.head_dim) * jnp.arange(a.head_dim // 2, dtype=jnp.float32))
+    angles = (positions[..., None, None] / wavelengths) / factor
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _rotated(x: jax.Array, rotation: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Turns the first half of each head against the second."""
+    (cos, sin), (first, second) = rotation, jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def _shares(a: Architecture, scores: jax.Array, seen: jax.Array) -> jax.Array:
+    """How much of each slot a query takes: softmax of the scores of what is seen, float32."""
+    if a.attn_logits_soft_cap is not None:
+        scores = jnp.tanh(scores / a.attn_logits_soft_cap) * a.attn_logits_soft_cap
+    return jax.nn.softmax(jnp.where(seen, scores, _UNSEEN), axis=-1)
+
+
+def _window(a: Architecture) -> int:
+    if a.sliding_window_size is None:
+        raise ValueError('Expected a window for local layers, got sliding_window_size=None. Give it.')
+    return a.sliding_window_size
+
+
+def _matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32."""
+    return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
+
+
+def _product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """`einsum` of two arrays of one type, summed in float32."""
+    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
