@@ -106,12 +106,12 @@ def arrange(
         place: Puts a weight where it is to lie, in the type it is to have.
     """
 
-    def arranged(layer: dict[str, Any]) -> Layer:
-        return Layer(*(None if weight is None else place(weight) for weight in _layer(architecture, layer)))
-
     return Weights(
         embedding=place(parameters.pop('embedder')['input_embedding']),
-        layers=tuple(arranged(parameters.pop(f'layer_{index}')) for index in range(architecture.num_layers)),
+        layers=tuple(
+            jax.tree.map(place, _layer(architecture, parameters.pop(f'layer_{index}')))
+            for index in range(architecture.num_layers)
+        ),
         final_norm=place(parameters.pop('final_norm')['scale']),
     )
 
