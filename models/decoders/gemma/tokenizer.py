@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from etils import epath
 
 from models.decoders import tokenizer as tokenizer_lib
-from models.decoders.gemma import architectures
+from models.decoders.gemma import architectures, vocabulary
 
 if TYPE_CHECKING:
     import tensorflow_text
@@ -41,7 +40,8 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
     The file is read when first needed, and pickling carries its path alone.
 
     Attributes:
-        model_path: The SentencePiece model file, local or on a remote file system.
+        model_path: The SentencePiece model, or a GGUF file that holds one; local or on a remote
+            file system.
         generation: The Gemma generation whose special ids it has (1, 2, 3).
     """
 
@@ -146,11 +146,7 @@ class GemmaTokenizer(tokenizer_lib.Tokenizer):
     @functools.cached_property
     def _model(self) -> Any:
         """The `ModelProto` of the file, as it was trained."""
-        from sentencepiece import sentencepiece_model_pb2
-
-        model = sentencepiece_model_pb2.ModelProto.FromString(  # type: ignore[attr-defined]
-            epath.Path(self.model_path).read_bytes()
-        )
+        model = vocabulary.read_vocabulary(self.model_path, self.generation)
         special = self.special_tokens
         for index, piece in (
             (special.pad, '<pad>'),

@@ -1,0 +1,76 @@
+"""A Gemma vocabulary as a SentencePiece model: its own file, or the one that a GGUF file carries.
+
+GGUF holds pieces, scores and types, in SentencePiece's numbers, and not what else a model says.
+That is the same for every Gemma: byte-pair merges, any text as it is (the identity as
+normalizer, no space put in front, none removed), bytes for what no piece spells. Two
+things are as llama.cpp wants them: user-defined pieces hold spaces where the model
+has U+2581, and the unknown piece is a control piece.
+"""
+
+import os
+from typing import Any
+
+from etils import epath
+
+from models.decoders.gemma import architectures, gguf_file
+
+# Multi-modal files add placeholders, which no text gives, after the last piece.
+_NUM_PIECES = {1: 256_000, 2: 256_000, 3: 262_144}
+_SPACE = '\u2581'
+
+
+def read_vocabulary(path: str | os.PathLike[str], generation: int) -> Any:
+    """Reads the vocabulary of a SentencePiece model or of a GGUF file.
+
+    Args:
+        path: The file, local or on a remote file system.
+        generation: The Gemma generation that it is of.
+
+    Returns:
+        A `ModelProto`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is a GGUF file that is damaged or has no SentencePiece vocabulary.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    if gguf_file.is_gguf(path):
+        return _from_gguf(path, generation)
+    return sentencepiece_model_pb2.ModelProto.FromString(  # type: ignore[attr-defined]
+        epath.Path(path).read_bytes()
+    )
+
+
+def _from_gguf(path: str | os.PathLike[str], generation: int) -> Any:
+    """The `ModelProto` of a file's pieces, scores and types."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    metadata = gguf_file.read_header(path).metadata
+    kind = metadata.get('tokenizer.ggml.model')
+    pieces, scores, types = (
+        metadata.get(f'tokenizer.ggml.{name}', ()) for name in ('tokens', 'scores', 'token_type')
+    )
+    # The format's name for SentencePiece is that of the first model which had it.
+    if kind != 'llama' or not len(pieces) == len(scores) == len(types) > 0:
+        raise ValueError(
+            f'Expected a SentencePiece vocabulary in path={str(path)!r}, got tokenizer.ggml.model={kind!r} '
+            f'with {len(pieces):,} pieces, {len(scores):,} scores and {len(types):,} types. '
+            "Give the tokenizer.model of the model's own generation with --tokenizer."
+        )
+    special = architectures.SPECIAL_TOKENS[generation]
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    trainer.model_type = trainer.BPE
+    trainer.byte_fallback = True
+    trainer.pad_id, trainer.eos_id = special.pad, special.eos
+    trainer.bos_id, trainer.unk_id = special.bos, special.unk
+    normalizer.name = 'identity'
+    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = False
+    for index in range(min(len(pieces), _NUM_PIECES[generation])):
+        piece = model.pieces.add(piece=pieces[index], score=float(scores[index]), type=int(types[index]))
+        if piece.type == piece.USER_DEFINED:
+            piece.piece = piece.piece.replace(' ', _SPACE)
+        if index == special.unk:
+            piece.type = piece.UNKNOWN
+    return model
