@@ -1,6 +1,7 @@
 # make demo    set-up, then the job on the bundled model and invented records
 # make test    set-up, then every check
 # make check   format, lint, types and the tests that start no run, no engine and no process
+# make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
 # make airflow an environment of Airflow's own, where the schedule is tested
 
@@ -17,7 +18,7 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo test check style bench airflow clean
+.PHONY: demo test check style gemma gemma-if-possible bench airflow clean
 
 demo: $(READY)
 	rm -rf demo
@@ -26,16 +27,23 @@ demo: $(READY)
 	@echo
 	@echo "Open demo/corpus/privacy_report.html; the corpus lies in demo/corpus/data."
 
-test: style $(MINILM) $(OBJECT_STORE) airflow
+test: style $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs
 
 check: style
-	$(PYTEST) -m 'not run'
+	$(PYTEST) -m 'not run and not weights'
 
 style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+gemma: $(READY)
+	$(BIN)/python -m launch.weights
+
+gemma-if-possible: $(READY)
+	@$(BIN)/python -m launch.weights \
+		|| echo 'No weights of Gemma 3 270M here, for the reason above: the tests on them will be skipped.'
 
 bench: $(BENCHMARKS:%=bench-%)
 

@@ -1,4 +1,4 @@
-"""Two tiers of tests, and one place for what XLA compiles.
+"""Two tiers of tests, one place for what XLA compiles, and the weights that some tests need.
 
 `make check` takes the tests without the mark `run`: they start no run, no engine and no process, and
 need neither Java, Go, PostgreSQL nor Airflow. `make test` takes all. A test without the mark that starts
@@ -142,3 +142,17 @@ def pytest_runtest_call() -> Iterator[None]:
     yield
     if _guard.started:
         pytest.fail(f'Expected a test without the mark `run` to start nothing, got {_guard.started}.')
+
+
+# --- Real weights ----------------------------------------------------------------
+
+
+@pytest.fixture(scope='session')
+def gemma_file() -> pathlib.Path:
+    """The GGUF file of Gemma 3 270M, for tests with the mark `weights`, which are skipped without it."""
+    from models import fetched
+
+    path = fetched.fetched_file()
+    if not path.is_file():
+        pytest.skip(f'No weights of {fetched.MODEL} at {path}. {fetched.REMEDY}.')
+    return path

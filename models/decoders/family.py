@@ -54,12 +54,27 @@ class ModelFiles:
     """Where a model lies.
 
     Attributes:
-        checkpoint: Folder of the weights.
-        tokenizer: The tokenizer's file.
+        checkpoint: Folder or file of the weights.
+        tokenizer: The tokenizer's file, which may be that of the weights.
     """
 
     checkpoint: str
     tokenizer: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Whose weights a model's are, whatever file they come in.
+
+    Attributes:
+        name: The model's name as its makers write it.
+        maker: Who trained it.
+        terms: Under which terms they let others use it, with the place of the text.
+    """
+
+    name: str
+    maker: str
+    terms: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,8 +108,19 @@ class Family(abc.ABC):
         """Models by the name that `--model` takes; no two families share one."""
 
     @abc.abstractmethod
-    def shipped_files(self, model: str) -> ModelFiles | None:
-        """Where this package has the model's files; None for a model that users bring."""
+    def origin(self, model: str) -> Origin:
+        """Whose weights they are and under which terms, for reports."""
+
+    @abc.abstractmethod
+    def known_files(self, model: str) -> ModelFiles | None:
+        """Where the model's files lie if the user names none; None for a model that users bring.
+
+        The package ships them, or a command puts them there; they need not be there yet.
+        """
+
+    @abc.abstractmethod
+    def tokenizer_within(self, checkpoint: str) -> str | None:
+        """The tokenizer that comes with the weights, as far as their path tells; None if none does."""
 
     @abc.abstractmethod
     def check_files(self, model: str, files: ModelFiles) -> None:
@@ -115,7 +141,7 @@ class Family(abc.ABC):
 
         Args:
             model: One of `models`.
-            checkpoint: Folder of the weights.
+            checkpoint: Folder or file of the weights.
             shapes: The public shapes.
             dtype: 'float32' or 'bfloat16'.
 
@@ -182,18 +208,24 @@ def sizes_of(model: str) -> Sizes:
 
 
 def files_of(model: str, checkpoint: str | None = None, tokenizer: str | None = None) -> ModelFiles:
-    """A model's files: those given, else those that this package has.
+    """A model's files: those given, else those of the weights, else those that the family knows of.
 
     Raises:
         ValueError: No family has a model of this name, or its files must be given.
     """
-    shipped = family_of(model).shipped_files(model)
-    if shipped is None and (checkpoint is None or tokenizer is None):
+    own = family_of(model)
+    known = own.known_files(model)
+    if checkpoint is None and known is not None:
+        checkpoint = known.checkpoint
+    if tokenizer is None and checkpoint is not None:
+        tokenizer = own.tokenizer_within(checkpoint)
+        if tokenizer is None and known is not None:
+            tokenizer = known.tokenizer
+    if checkpoint is None or tokenizer is None:
         raise ValueError(
             f'Expected a checkpoint and a tokenizer for model={model!r}, got '
             f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}. '
-            'Give local paths with --checkpoint and --tokenizer, or use --model bundled.'
+            'Give local paths with --checkpoint and --tokenizer, a GGUF file with --checkpoint alone, '
+            'or use --model bundled.'
         )
-    if shipped is None:
-        return ModelFiles(checkpoint=str(checkpoint), tokenizer=str(tokenizer))
-    return ModelFiles(checkpoint=checkpoint or shipped.checkpoint, tokenizer=tokenizer or shipped.tokenizer)
+    return ModelFiles(checkpoint=checkpoint, tokenizer=tokenizer)

@@ -17,9 +17,13 @@ class Model(panel.Panel):
 
     model: str = _setting(f'Model size: {", ".join(family.model_names())}.', 'bundled', names_path=False)
     checkpoint: str | None = _setting(
-        'Orbax directory or safetensors folder; the bundled model has its own.', None
+        'GGUF file, safetensors folder or Orbax directory. The bundled model has its own; gemma3-270m '
+        'is looked for where `make gemma` puts it.',
+        None,
     )
-    tokenizer: str | None = _setting('SentencePiece file; the bundled model has its own.', None)
+    tokenizer: str | None = _setting(
+        'SentencePiece file. The bundled model has its own, and so has a GGUF file.', None
+    )
     dtype: typing.Literal['float32', 'bfloat16'] = _setting('Type of weights and computation.', 'float32')
     micro_batch_size: int | None = _setting(
         'Prompts that go through the model together. Default: enough for a typical batch.', None
@@ -37,7 +41,7 @@ class Model(panel.Panel):
 
     @property
     def model_files(self) -> family.ModelFiles:
-        """Where the model lies: as given, or where the package has it."""
+        """Where the model lies: as given, or where it is known to be."""
         return family.files_of(self.model, self.checkpoint, self.tokenizer)
 
     @property

@@ -75,10 +75,10 @@ def configured_plan(config: JobConfig) -> BatchPlan:
 
 def generator_settings(config: JobConfig) -> GeneratorSettings:
     """What workers build their generator from; checks that the prompts fit."""
+    family.family_of(config.model).check_files(config.model, config.model_files)
     for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
             raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
-    family.family_of(config.model).check_files(config.model, config.model_files)
     settings = GeneratorSettings(
         run_id=config.resolved_run_id,
         params=config.params(),

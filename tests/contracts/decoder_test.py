@@ -69,7 +69,7 @@ def _next(state, token):  # type: ignore[no-untyped-def] # NumPy or JAX
 
 def _shipped_model(of: family.Family) -> str:
     for model in of.models:
-        if of.shipped_files(model) is not None:
+        if of.known_files(model) is not None:
             return model
     raise ValueError(f'Expected a family that ships a small model, got none of family={of.name!r}. Add one.')
 

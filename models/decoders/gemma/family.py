@@ -1,10 +1,13 @@
-"""Gemma as a family: the open models of its three generations, and the bundled model, a small Gemma 3."""
+"""Gemma as a family: the open models of its three generations, and the bundled model, a small Gemma 3.
+
+The command line's help imports this, so what reads files is imported where it is used.
+"""
 
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
-from models import bundled
+from models import bundled, fetched
 from models.decoders import family
 from models.decoders.gemma import architectures
 
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
     from models.decoders.decoder import Shapes
     from models.decoders.gemma.decoder import GemmaDecoder
     from models.decoders.gemma.tokenizer import GemmaTokenizer
+
+# Of every generation here; the fetched file has the text beside it.
+_TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
 
 
 @final
@@ -25,19 +31,40 @@ class GemmaFamily(family.Family):
         """See `Family.models`."""
         return architectures.ARCHITECTURES
 
-    def shipped_files(self, model: str) -> family.ModelFiles | None:
-        """See `Family.shipped_files`; only the bundled model ships."""
-        if model != bundled.MODEL:
-            return None
-        return family.ModelFiles(checkpoint=str(bundled.CHECKPOINT), tokenizer=str(bundled.TOKENIZER))
+    def origin(self, model: str) -> family.Origin:
+        """See `Family.origin`."""
+        if model == bundled.MODEL:
+            return family.Origin(name='bundled model', maker='dp-corpus', terms='Apache License 2.0')
+        version, size = model.removeprefix('gemma').split('-')
+        return family.Origin(name=f'Gemma {version} {size.upper()}', maker='Google', terms=_TERMS)
+
+    def known_files(self, model: str) -> family.ModelFiles | None:
+        """See `Family.known_files`: the bundled model ships, and one can be fetched."""
+        if model == bundled.MODEL:
+            return family.ModelFiles(checkpoint=str(bundled.CHECKPOINT), tokenizer=str(bundled.TOKENIZER))
+        if model == fetched.MODEL:
+            path = str(fetched.fetched_file())
+            return family.ModelFiles(checkpoint=path, tokenizer=path)
+        return None
+
+    def tokenizer_within(self, checkpoint: str) -> str | None:
+        """See `Family.tokenizer_within`: a GGUF file holds its own."""
+        return checkpoint if checkpoint.endswith('.gguf') else None
 
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         """See `Family.check_files`; of Orbax, whose metadata needs the library, only that it is there."""
         from models.decoders.gemma import checkpoints
 
+        known = self.known_files(model)
+        for name, path in (('checkpoint', files.checkpoint), ('tokenizer', files.tokenizer)):
+            if model == fetched.MODEL and known and path == known.checkpoint and not os.path.isfile(path):
+                raise FileNotFoundError(
+                    f'Expected the weights of model={model!r} among what this machine has fetched, got none '
+                    f'at {name}={path!r}. {fetched.REMEDY}, or give --{name}.'
+                )
         if '://' not in files.tokenizer and not os.path.isfile(files.tokenizer):
             raise FileNotFoundError(
-                f'Expected a SentencePiece file, got tokenizer={files.tokenizer!r}. '
+                f'Expected a SentencePiece or GGUF file, got tokenizer={files.tokenizer!r}. '
                 'Give the tokenizer.model that belongs to the checkpoint.'
             )
         if '://' not in files.checkpoint:

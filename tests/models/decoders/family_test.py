@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from models import bundled
+from models import bundled, cache, fetched
 from models.decoders import family
 from models.decoders.gemma import architectures
 
@@ -36,8 +36,14 @@ class _Dummy(family.Family):
     def models(self) -> Mapping[str, family.Sizes]:
         return self._models
 
-    def shipped_files(self, model: str) -> None:
+    def origin(self, model: str) -> family.Origin:
+        return family.Origin(name=model, maker='nobody', terms='none')
+
+    def known_files(self, model: str) -> None:
         return None
+
+    def tokenizer_within(self, checkpoint: str) -> str | None:
+        return 'within' if checkpoint == 'whole' else None
 
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         raise NotImplementedError
@@ -58,6 +64,10 @@ def test_one_registration_makes_a_family_known(monkeypatch: pytest.MonkeyPatch) 
     assert given == family.ModelFiles(checkpoint='folder', tokenizer='file')
     with pytest.raises(ValueError, match="a tokenizer for model='dummy-1b', got checkpoint='folder'"):
         family.files_of('dummy-1b', 'folder')
+    assert family.files_of('dummy-1b', 'whole').tokenizer == 'within'
+    assert family.files_of('dummy-1b', 'whole', 'given').tokenizer == 'given'
+    with pytest.raises(ValueError, match="got checkpoint=None, tokenizer='given'"):
+        family.files_of('dummy-1b', tokenizer='given')
 
 
 @pytest.mark.parametrize('taken', [_Dummy('gemma3-1b'), type('_Gemma', (_Dummy,), {'name': 'gemma'})('new')])
@@ -72,10 +82,44 @@ def test_the_models_are_those_of_gemma() -> None:
     assert family.model_names() == tuple(architectures.ARCHITECTURES)
     for model in family.model_names():
         assert family.sizes_of(model) is architectures.ARCHITECTURES[model]
-        assert (GEMMA.shipped_files(model) is not None) == (model == bundled.MODEL)
+        assert (GEMMA.known_files(model) is not None) == (model in (bundled.MODEL, fetched.MODEL))
 
 
-def test_shipped_files_give_way_to_given_ones() -> None:
+def test_every_model_says_whose_it_is() -> None:
+    assert GEMMA.origin('gemma3-270m') == family.Origin(
+        name='Gemma 3 270M', maker='Google', terms='Gemma Terms of Use, ai.google.dev/gemma/terms'
+    )
+    assert GEMMA.origin('gemma1.1-2b').name == 'Gemma 1.1 2B'
+    for model in family.model_names():
+        origin = GEMMA.origin(model)
+        assert (origin.maker == 'Google') == (model != 'bundled') and origin.terms
+
+
+def test_a_gguf_file_is_all_that_a_model_needs() -> None:
+    assert family.files_of('gemma3-1b', 'a.gguf') == family.ModelFiles(
+        checkpoint='a.gguf', tokenizer='a.gguf'
+    )
+    assert family.files_of('gemma3-1b', 'a.gguf', 'mine').tokenizer == 'mine'
+    with pytest.raises(ValueError, match='a GGUF file with --checkpoint alone'):
+        family.files_of('gemma3-1b', 'folder')
+
+
+def test_fetched_weights_are_found_in_the_cache(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    files = family.files_of(fetched.MODEL)
+    assert files.checkpoint == files.tokenizer == str(fetched.fetched_file())
+    assert fetched.fetched_file().is_relative_to(tmp_path)
+    with pytest.raises(FileNotFoundError, match='none at checkpoint=.*`make gemma`.*or give --checkpoint'):
+        GEMMA.check_files(fetched.MODEL, files)
+    given = family.files_of(fetched.MODEL, 'folder')
+    assert given == family.ModelFiles(checkpoint='folder', tokenizer=files.tokenizer)
+    with pytest.raises(FileNotFoundError, match='none at tokenizer=.*or give --tokenizer'):
+        GEMMA.check_files(fetched.MODEL, given)
+
+
+def test_known_files_give_way_to_given_ones() -> None:
     shipped = family.files_of('bundled')
     assert shipped == family.ModelFiles(checkpoint=str(bundled.CHECKPOINT), tokenizer=str(bundled.TOKENIZER))
     assert family.files_of('bundled', tokenizer='mine').checkpoint == shipped.checkpoint
@@ -87,7 +131,7 @@ def test_files_that_are_missing_are_refused_before_loading(tmp_path: pathlib.Pat
     GEMMA.check_files('bundled', shipped)
     for name, message in (
         ('checkpoint', 'Expected a checkpoint, got path'),
-        ('tokenizer', 'SentencePiece file'),
+        ('tokenizer', 'SentencePiece or GGUF file'),
     ):
         with pytest.raises(FileNotFoundError, match=message):
             GEMMA.check_files('bundled', dataclasses.replace(shipped, **{name: str(tmp_path / 'none')}))

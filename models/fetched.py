@@ -1,0 +1,17 @@
+"""The model that `make gemma` fetches: which file it is, and where it lies then."""
+
+import pathlib
+
+from models import cache
+
+# What `--model` calls it.
+MODEL = 'gemma3-270m'
+FILE_NAME = 'gemma-3-270m-q4_k_m.gguf'
+SHA256 = 'a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818'
+# How to get it, for errors.
+REMEDY = 'Fetch it with `make gemma`, where the package is installed with `python -m launch.weights`'
+
+
+def fetched_file() -> pathlib.Path:
+    """Where the file lies once it is fetched."""
+    return cache.cache_folder() / 'weights' / MODEL / FILE_NAME
