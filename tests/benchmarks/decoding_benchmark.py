@@ -1,21 +1,30 @@
-"""Benchmark of a decoding step: our loop against the gemma library's own sampler, in one process.
+"""Benchmark of a decoding step: our loop, the library's step in it, its own sampler and llama.cpp, in one run.
 
-Both decode the same number of contexts from prompts of the same tokens with the bundled model's
-weights in float32, on a cache of prompt + new tokens, without stop tokens. Ours adds the public
-prompt's row, the votes of the mean aggregate, the sparse-vector test and exact sampling; the
-library samples a token for every row. Prints one JSON line. Run from the repository root:
+All decode the same number of contexts from prompts of the same tokens with the same weights, on a
+cache of prompt + new tokens, without stop tokens. Prints one JSON line. Run from the repository root:
 
+    python -m tests.benchmarks.decoding_benchmark --model gemma3-270m --new-tokens 24 --rounds 2
     python -m tests.benchmarks.decoding_benchmark --contexts 64 --prompt-tokens 128 --new-tokens 64
 
-Rounds are interleaved and the figures are medians. `..._prefill_seconds` is the prompts' forward
-pass. `..._seconds_per_step` leaves it out: it is the loop's time over all new tokens less its
-time over half of them, divided by the tokens between.
+* `ours`: the job's loop with the difference aggregate on 1,024 columns, the public row, exact sampling.
+* `library_step`: the same loop as it would be with the library's cached step, and the full output
+  layer for every row, whole vocabulary.
+* `gemma`: the library's own sampler, which samples a token for every row.
+* `llama_cpp`: llama.cpp's batched decoding of the same GGUF file with the output layer for every row, where
+  `--llama-python` names a Python that has its binding; in a process of its own.
+
+Rounds are interleaved and the figures are medians. `..._prefill_seconds` is the prompts' forward pass.
+`..._seconds_per_step` leaves it out: it is the loop's time over all new tokens less its time over half
+of them, divided by the tokens between. With `--late`, the time of a step at the end of a long example
+is compared with that of one near its beginning.
 """
 
 import argparse
 import dataclasses
 import json
+import pathlib
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,19 +36,16 @@ from gemma import gm
 from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
-from models import bundled, generate
+from models import generate
 from models.constraints import Vocabulary
-from models.decoders import decoder
+from models.decoders import decoder, family
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
-from models.privacy import randomness, sampling
+from models.privacy import candidates, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 
-ARCHITECTURE = architectures.ARCHITECTURES['bundled']
-CHECKPOINT = bundled.CHECKPOINT
-# In the middle of the distance's range, with noise as wide: both kinds of token occur.
-THRESHOLD, THRESHOLD_NOISE_SCALE = 0.8, 0.4
+COLUMNS = 1024
 
 
 class _Prefilled(decoder.Decoder):
@@ -48,16 +54,15 @@ class _Prefilled(decoder.Decoder):
     def __init__(self, inner: decoder.Decoder) -> None:
         self.shapes, self.vocab_size, self.weights = inner.shapes, inner.vocab_size, inner.weights
         self._inner = inner
-        self._ready: tuple[tuple[jax.Array, ...], decoder.Cache] | None = None
+        self._ready: Any = None
 
     def run_prefill(self, prompts: Sequence[np.ndarray]) -> None:
         self._ready = jax.block_until_ready(self._inner.prefill(prompts))
 
     def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
-        ready, self._ready = self._ready, None  # the loop takes the cache's buffers over
-        if ready is None:
-            raise RuntimeError('Expected a prefilled cache, got none. Call run_prefill first.')
-        return ready
+        # The loop takes the buffers over.
+        ready: tuple[tuple[jax.Array, ...], decoder.Cache] = jax.tree.map(jnp.copy, self._ready)
+        return jax.block_until_ready(ready)
 
     def step(
         self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
@@ -70,15 +75,84 @@ class _Prefilled(decoder.Decoder):
         return self._inner.logits(weights, states, columns)
 
 
-@dataclasses.dataclass
-class _Ours:
-    """Our loop: mean aggregate and sparse vector, one example as long as the run."""
+class _LibraryStep(decoder.Decoder):
+    """The library's cached forward pass behind our interface, for one micro-batch."""
 
+    def __init__(
+        self,
+        architecture: architectures.Architecture,
+        parameters: gemma.Parameters,
+        *,
+        shapes: decoder.Shapes,
+        dtype: str,
+    ) -> None:
+        self.shapes, self.vocab_size = shapes, architecture.num_embed
+        self.weights = jax.device_put(parameters)
+        self._dtype = dtype
+        self._cap = architecture.final_logit_softcap
+        self._model = gemma.make_transformer(architecture, dtype=dtype)
+        self._prefill = jax.jit(self._read)
+
+    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        tokens = np.zeros((len(prompts), self.shapes.max_prompt_tokens), np.int32)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        states, cache = self._prefill(self.weights, tokens, np.array([len(prompt) for prompt in prompts]))
+        return (states,), cache
+
+    def _read(self, weights: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
+        rows, length = tokens.shape
+        slots, places = jnp.arange(self.shapes.cache_length), jnp.arange(length)
+        mask = (slots <= places[:, None]) & (slots < lengths[:, None, None])
+        cache = self._model.init_cache(
+            batch_size=rows, dtype=self._dtype, cache_length=self.shapes.cache_length
+        )
+        return self._apply(weights, tokens, jnp.broadcast_to(places, tokens.shape), mask, cache, lengths)
+
+    def _apply(
+        self, weights: Any, tokens: Any, positions: Any, mask: Any, cache: Any, lengths: Any
+    ) -> tuple[jax.Array, Any]:
+        output = self._model.apply(
+            {'params': weights}, tokens, positions=positions, cache=cache, attention_mask=mask,
+            return_last_only=True, return_hidden_states=True,
+        )  # fmt: skip
+        return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
+
+    def step(
+        self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        lengths, prompt_slots = cache['lengths'], self.shapes.max_prompt_tokens
+        slots, rows = jnp.arange(self.shapes.cache_length), len(cache['lengths'])
+        mask = (slots < lengths[:, None]) | ((slots >= prompt_slots) & (slots <= prompt_slots + offset))
+        end = jnp.full(rows, prompt_slots, jnp.int32) + offset
+        layers = {name: layer | {'end_index': end} for name, layer in cache['layers'].items()}
+        states, cache = self._apply(
+            weights, jnp.full((rows, 1), token, jnp.int32), (lengths + offset)[:, None], mask[:, None],
+            layers, lengths,
+        )  # fmt: skip
+        return (states,), cache
+
+    def logits(
+        self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None
+    ) -> jax.Array:
+        table = weights['embedder']['input_embedding']
+        logits = jnp.dot(states, (table if columns is None else table[columns]).T)
+        logits = logits if self._cap is None else jnp.tanh(logits / self._cap) * self._cap
+        return logits.astype(jnp.float32)
+
+
+@dataclasses.dataclass
+class _Loop:
+    """The job's loop on a decoder: difference aggregate, one example as long as the run."""
+
+    kind: Callable[..., decoder.Decoder]
+    architecture: architectures.Architecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int
     micro_batch_size: int
-    private_tokens: int = 0
+    dtype: str
+    public_top_k: int | None
 
     def __post_init__(self) -> None:
         shapes = decoder.Shapes(
@@ -86,9 +160,9 @@ class _Ours:
             max_example_tokens=self.new_tokens,
             micro_batch_size=self.micro_batch_size,
         )
-        self._decoder = _Prefilled(
-            gemma.GemmaDecoder(ARCHITECTURE, dict(self.weights), shapes=shapes, dtype='float32')
-        )
+        # The decoder takes the dictionary over.
+        inner = self.kind(self.architecture, dict(self.weights), shapes=shapes, dtype=self.dtype)
+        self._decoder = _Prefilled(inner)
         rows = shapes.micro_batches(len(self.prompts)) * shapes.micro_batch_size
         self._rows = [*self.prompts, *[np.array([1], np.int32)] * (rows - len(self.prompts))]
 
@@ -98,53 +172,55 @@ class _Ours:
     def loop(self, new_tokens: int) -> None:
         params = MechanismParams(
             batch_size=len(self.prompts) - 1,
-            clip_bound=10.0,
-            temperature=2.0,
+            aggregate='difference',
+            clip_bound=1.0,
+            temperature=1.0,
             max_private_tokens=self.new_tokens,
             max_batch_tokens=new_tokens,
             max_example_tokens=self.new_tokens,
-            threshold=THRESHOLD,
-            threshold_noise_scale=THRESHOLD_NOISE_SCALE,
-        )
-        draws = randomness.batch_draws(
-            randomness.RunKey(bytes(32)),
-            'benchmark',
-            'batch',
-            max_private_tokens=params.max_private_tokens,
-            max_batch_tokens=params.max_batch_tokens,
-            threshold_noise_scale=params.threshold_noise_scale,
-            levels=sampling.tree_levels(ARCHITECTURE.num_embed),
+            public_top_k=self.public_top_k,
         )
         stream = generate.decode_stream(
             self._decoder,
             self.prompts[0],
             list(self.prompts[1:]),
             params=params,
-            draws=draws,
-            constraint=Vocabulary.of(np.ones(ARCHITECTURE.num_embed, bool)),
-            stop_rule=StopRule.of(ARCHITECTURE.num_embed, tokens=()),
+            draws=randomness.batch_draws(
+                randomness.RunKey(bytes(32)),
+                'benchmark',
+                'batch',
+                max_private_tokens=params.max_private_tokens,
+                max_batch_tokens=params.max_batch_tokens,
+                threshold_noise_scale=None,
+                levels=sampling.tree_levels(
+                    candidates.count(params.public_top_k, self.architecture.num_embed)
+                ),
+            ),
+            constraint=Vocabulary.of(np.ones(self.architecture.num_embed, bool)),
+            stop_rule=StopRule.of(self.architecture.num_embed, tokens=()),
         )
         if len(stream.tokens) != new_tokens:
             raise RuntimeError(f'Expected {new_tokens} tokens, got {len(stream.tokens)}. Compare equal work.')
-        self.private_tokens = int(stream.is_private.sum())
 
 
 @dataclasses.dataclass
 class _Library:
     """The library's sampler on token ids, its prefill and its loop called as `Sampler.sample` does."""
 
+    architecture: architectures.Architecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int
+    dtype: str
 
     def __post_init__(self) -> None:
-        self._model = gemma.make_transformer(ARCHITECTURE, dtype=jnp.float32)
+        self._model = gemma.make_transformer(self.architecture, dtype=jnp.dtype(self.dtype))
         self._weights = jax.device_put(self.weights)
         self._loop = _sampler_loop.SamplerLoop(
             model=self._model,
-            end_tokens=(ARCHITECTURE.num_embed,),  # an id that no row can sample
+            end_tokens=(self.architecture.num_embed,),  # an id that no row can sample
             forbidden_tokens=None,
-            sampling=gm.text.RandomSampling(temperature=2.0),
+            sampling=gm.text.RandomSampling(temperature=1.0),
             cache_length=self._cache_length,
             special_tokens=gm.text.Gemma3Tokenizer.special_tokens,
         )
@@ -186,41 +262,91 @@ def _seconds(call: Callable[..., None], *args: Any) -> float:
     return time.perf_counter() - begin
 
 
+def _llama_cpp(
+    python: pathlib.Path, checkpoint: str, contexts: int, prompt: int, new: int
+) -> dict[str, float]:
+    """Seconds of a prefill and of a step, by llama.cpp in a process of its own."""
+    script = pathlib.Path(__file__).with_name('llama_cpp_step.py')
+    command = [str(python), str(script), checkpoint, str(contexts), str(prompt), str(new)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
 def measure(
-    *, contexts: int, prompt_tokens: int, new_tokens: int, micro_batch_size: int, rounds: int
+    *,
+    model: str,
+    contexts: int,
+    prompt_tokens: int,
+    new_tokens: int,
+    micro_batch_size: int,
+    rounds: int,
+    dtypes: Sequence[str],
+    llama_python: pathlib.Path | None,
+    late: bool,
 ) -> dict[str, object]:
-    """Median seconds of both, compilation left out."""
+    """Median seconds of all sides, compilation left out."""
+    files = family.files_of(model)
+    architecture = architectures.ARCHITECTURES[model]
     rng = np.random.default_rng(0)
     # The first row is our public prompt. Ids below 110 are control tokens and line ends.
-    prompts = rng.integers(110, ARCHITECTURE.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
-    weights = checkpoints.load_parameters(ARCHITECTURE, CHECKPOINT, dtype='float32')
-    sides = {
-        'ours': _Ours(weights, prompts, new_tokens, micro_batch_size),
-        'gemma': _Library(weights, prompts[1:], new_tokens),
-    }
+    prompts = rng.integers(110, architecture.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
+    weights = checkpoints.load_parameters(architecture, files.checkpoint, dtype='float32')
     half = new_tokens // 2
-    times: dict[tuple[str, str], list[float]] = {}
+
+    def loop(kind: Callable[..., decoder.Decoder], dtype: str, top_k: int | None) -> _Loop:
+        rows = micro_batch_size if kind is gemma.GemmaDecoder else contexts + 1
+        return _Loop(kind, architecture, weights, prompts, new_tokens, rows, dtype, top_k)
+
+    sides: dict[str, Any] = {
+        ('ours' if dtype == 'float32' else f'ours_{dtype}'): loop(gemma.GemmaDecoder, dtype, COLUMNS)
+        for dtype in dtypes
+    }
+    lengths = [half, new_tokens]
+    if late:
+        lengths = [34, 66, new_tokens - 32, new_tokens]
+    else:
+        sides['library_step'] = loop(_LibraryStep, 'float32', None)
+        sides['gemma'] = _Library(architecture, weights, prompts[1:], new_tokens, 'float32')
+    times: dict[tuple[str, object], list[float]] = {}
     for number in range(rounds + 1):
         for name, side in sides.items():
-            for part, length in (('half', half), ('whole', new_tokens)):
-                prefill = _seconds(side.prefill)
-                loop = _seconds(side.loop, length)
-                if number:  # the first round compiles
-                    times.setdefault((name, 'prefill'), []).append(prefill)
-                    times.setdefault((name, part), []).append(loop)
+            prefill = _seconds(side.prefill)
+            if number:  # the first round compiles
+                times.setdefault((name, 'prefill'), []).append(prefill)
+            for length in lengths:
+                seconds = _seconds(side.loop, length)
+                if number:
+                    times.setdefault((name, length), []).append(seconds)
+        if number and llama_python is not None:
+            for part, seconds in _llama_cpp(
+                llama_python, files.checkpoint, contexts, prompt_tokens, new_tokens
+            ).items():
+                times.setdefault(('llama_cpp', part), []).append(seconds)
     median = {key: statistics.median(values) for key, values in times.items()}
-    step = {name: (median[name, 'whole'] - median[name, 'half']) / (new_tokens - half) for name in sides}
-    return {
-        'ours_seconds_per_step': round(step['ours'], 6),
-        'gemma_seconds_per_step': round(step['gemma'], 6),
-        'ratio': round(step['ours'] / step['gemma'], 3),
-        'ours_prefill_seconds': round(median['ours', 'prefill'], 4),
-        'gemma_prefill_seconds': round(median['gemma', 'prefill'], 4),
+    result: dict[str, object] = {'model': model}
+    step = {
+        name: (median[name, lengths[-1]] - median[name, lengths[-2]]) / (lengths[-1] - lengths[-2])
+        for name in sides
+    }
+    if llama_python is not None:
+        step['llama_cpp'] = median['llama_cpp', 'step']
+    for name in step:
+        result[f'{name}_seconds_per_step'] = round(step[name], 6)
+        result[f'{name}_prefill_seconds'] = round(median[name, 'prefill'], 4)
+    if late:
+        for name in sides:
+            early = (median[name, 66] - median[name, 34]) / 32
+            result[f'{name}_late_over_early'] = round(step[name] / early, 3)
+    for name in step:
+        if name != 'ours' and not name.startswith('ours_'):
+            for ours in (ours for ours in sides if ours.startswith('ours')):
+                result[f'{name}_over_{ours}'] = round(step[name] / step[ours], 3)
+    return result | {
         'contexts': contexts,
         'prompt_tokens': prompt_tokens,
         'new_tokens': new_tokens,
-        'private_tokens': sides['ours'].private_tokens,
-        'vocab_size': ARCHITECTURE.num_embed,
+        'columns': COLUMNS,
+        'vocab_size': architecture.num_embed,
         'device': jax.devices()[0].device_kind,
         'micro_batch_size': micro_batch_size,
         'rounds': rounds,
@@ -230,6 +356,9 @@ def measure(
 def main() -> None:
     """Measures once and prints the line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument(
+        '--model', default='bundled', help='one whose weights are at hand: bundled, gemma3-270m'
+    )
     parser.add_argument('--contexts', type=int, default=64)
     parser.add_argument('--prompt-tokens', type=int, default=128)
     parser.add_argument('--new-tokens', type=int, default=64)
@@ -237,13 +366,22 @@ def main() -> None:
     parser.add_argument(
         '--micro-batch-size', type=int, help='Rows of our loop at a time. Default: all, with the public one.'
     )
+    parser.add_argument('--dtypes', nargs='+', default=['float32', 'bfloat16'], help='of our loop')
+    parser.add_argument('--llama-python', type=pathlib.Path, help='a Python with llama-cpp-python')
+    parser.add_argument('--late', action='store_true', help='our loop alone, at both ends of an example')
     args = parser.parse_args()
+    rows = args.contexts + 1
     result = measure(
+        model=args.model,
         contexts=args.contexts,
         prompt_tokens=args.prompt_tokens,
         new_tokens=args.new_tokens,
-        micro_batch_size=args.micro_batch_size or args.contexts + 1,
+        # Whole blocks of 8 rows, as the job has them.
+        micro_batch_size=args.micro_batch_size or -(-rows // 8) * 8,
         rounds=args.rounds,
+        dtypes=args.dtypes,
+        llama_python=args.llama_python,
+        late=args.late,
     )
     print(json.dumps(result))
 
