@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from models.decoders import decoder, family
+from models.decoders import decoder, device, family
 from models.generate import BatchGenerator
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
@@ -25,7 +25,7 @@ class GeneratorSettings:
         model: The model's name, which leads to its family.
         checkpoint: Folder of the weights.
         tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16'.
+        dtype: 'float32', 'bfloat16', or 'auto' for what the worker is fastest in.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
         max_prompt_tokens: Length of a prompt.
@@ -86,7 +86,10 @@ class GeneratorSettings:
         )
         return BatchGenerator(
             decoder=family.family_of(self.model).load_decoder(
-                self.model, self.checkpoint, shapes=shapes, dtype=self.dtype
+                self.model,
+                self.checkpoint,
+                shapes=shapes,
+                dtype=device.fastest_dtype() if self.dtype == 'auto' else self.dtype,
             ),
             writer=self.writer(),
             params=self.params,

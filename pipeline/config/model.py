@@ -24,7 +24,11 @@ class Model(panel.Panel):
     tokenizer: str | None = _setting(
         'SentencePiece file. The bundled model has its own, and so has a GGUF file.', None
     )
-    dtype: typing.Literal['float32', 'bfloat16'] = _setting('Type of weights and computation.', 'float32')
+    dtype: typing.Literal['auto', 'float32', 'bfloat16'] = _setting(
+        'Type of weights and products; sums are float32. auto: bfloat16 on accelerators and processors '
+        'that multiply it natively, float32 elsewhere.',
+        'auto',
+    )
     micro_batch_size: int | None = _setting(
         'Prompts that go through the model together. Default: enough for a typical batch.', None
     )

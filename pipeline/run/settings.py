@@ -105,6 +105,7 @@ def cluster_settings(config: JobConfig) -> ClusterSettings:
             'model': config.model,
             'checkpoint': str(config.checkpoint_path),
             'tokenizer': str(config.tokenizer_path),
-            'dtype': config.dtype,
+            # The centres are of one type, whatever machine embeds the records.
+            'dtype': 'float32' if config.dtype == 'auto' else config.dtype,
         }
     return ClusterSettings(centers=str(config.centers_path), embedder=config.resolved_embedder, **model)

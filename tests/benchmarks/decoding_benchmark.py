@@ -1,4 +1,4 @@
-"""Benchmark of a decoding step: our loop, the library's step in it, its own sampler and llama.cpp, in one run.
+"""Benchmark of a decoding step: our loop, the library's step in it, its sampler and llama.cpp, in one run.
 
 All decode the same number of contexts from prompts of the same tokens with the same weights, on a
 cache of prompt + new tokens, without stop tokens. Prints one JSON line. Run from the repository root:
