@@ -17,7 +17,7 @@ import numpy as np
 from models import records
 from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder as decoder_lib
-from models.privacy import ex_post, mechanism, randomness, sampling
+from models.privacy import candidates, ex_post, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter
 from models.stop_rule import StopRule
@@ -108,7 +108,7 @@ def _advance(
     *,
     weights: Any,
     first: Any,
-    see: Callable[[tuple[jax.Array, ...]], Any],
+    see: Callable[[tuple[jax.Array, ...], Any], Any],
     constraint: Constraint,
     stop_table: jax.Array,
     decoder: decoder_lib.Decoder,
@@ -123,7 +123,7 @@ def _advance(
         token: int32 scalar.
         weights: The decoder's.
         first: What `see` makes of the states after the prompts.
-        see: What is kept of a position's states.
+        see: What is kept of a position, from its states and the state of the constraint there.
         constraint: Which tokens may come; begins anew with every example.
         stop_table: `StopRule.table`, which says where an example ends.
         decoder: The model.
@@ -136,7 +136,7 @@ def _advance(
     states, cache = decoder.step(weights, place.cache, token, place.offset)
     state = constraint.advance(place.state, token)
     start = (jnp.int32(0), constraint.start(), _STOP_START, first)
-    begun = (place.offset + 1, state, stop_state, see(states))
+    begun = (place.offset + 1, state, stop_state, see(states, state))
     offset, state, stop_state, seen = jax.tree.map(
         lambda anew, further: jnp.where(ended, anew, further), start, begun
     )
@@ -170,19 +170,20 @@ def _run_loop(
     The whole carry is returned, so that the cache's buffers can be those of the donated one.
     """
 
-    def tally(states: tuple[jax.Array, ...]) -> mechanism.Votes:
-        return mechanism.tally(_all_logits(decoder, weights, states), is_private_row, params)
+    output = functools.partial(decoder.logits, weights)
 
-    first = tally(first_states)
+    def tally(states: tuple[jax.Array, ...], state: Any) -> mechanism.Votes:
+        return mechanism.tally(states, is_private_row, constraint.allowed(state), params, output)
+
+    first = tally(first_states, constraint.start())
 
     def unfinished(loop: _Loop) -> jax.Array:
         return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
 
     def next_token(loop: _Loop) -> _Loop:
-        votes, mask = loop.place.seen, constraint.allowed(loop.place.state)
+        votes = loop.place.seen
         token, is_private = mechanism.choose_token(
             votes,
-            mask,
             threshold_noise[loop.private_count],
             distance_noise[loop.written],
             words[loop.written],
@@ -190,10 +191,8 @@ def _run_loop(
         )
         losses = loop.losses
         if losses is not None:
-            allowed = mechanism.allowed_tokens(votes, mask, params)
-            found = params.strategy.token_losses(votes.tallied, allowed, token, params)
-            assert found is not None  # `is_ex_post`
-            pair = jnp.stack(found)
+            pair = mechanism.token_losses(votes, token, params)
+            assert pair is not None  # `is_ex_post`
             # A public token is free.
             losses = losses.at[:, loop.written].set(jnp.where(is_private, pair, 0.0))
         return _Loop(
@@ -374,7 +373,7 @@ def _walk_on(
     """`_advance` of one token by itself, with all logits kept."""
     return _advance(
         _Place(offset, state, stop_state, first, cache), token, weights=weights, first=first,
-        see=lambda states: _all_logits(decoder, weights, states), constraint=constraint,
+        see=lambda states, _: _all_logits(decoder, weights, states), constraint=constraint,
         stop_table=stop_table, decoder=decoder, params=params,
     )  # fmt: skip
 
@@ -487,7 +486,7 @@ class BatchGenerator:
             max_private_tokens=self.params.max_private_tokens,
             max_batch_tokens=self.params.max_batch_tokens,
             threshold_noise_scale=self.params.threshold_noise_scale,
-            levels=sampling.tree_levels(self.decoder.vocab_size),
+            levels=sampling.tree_levels(candidates.count(self.params.public_top_k, self.decoder.vocab_size)),
         )
 
     def constraint(self) -> Constraint:

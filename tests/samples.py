@@ -26,8 +26,12 @@ from models.records import Batch, BatchId, Context, Record
 
 if typing.TYPE_CHECKING:
     import apache_beam as beam
+    import jax
+    import numpy as np
     import rich.console
 
+    from models.privacy import mechanism
+    from models.privacy.candidates import Candidates
     from models.privacy.randomness import BatchDraws
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -102,6 +106,31 @@ def batch_draws(
         threshold_noise_scale=params.threshold_noise_scale,
         levels=levels,
     )
+
+
+def tally(
+    rows: 'tuple[jax.Array, ...]',
+    is_private: 'tuple[jax.Array, ...]',
+    params: MechanismParams,
+    mask: 'jax.Array | None' = None,
+) -> 'mechanism.Votes':
+    """The votes of raw logits; of the whole vocabulary where no mask is given."""
+    import jax.numpy as jnp
+
+    from models.privacy import mechanism
+
+    everything = jnp.ones(rows[0].shape[1], bool)
+    return mechanism.tally(rows, is_private, everything if mask is None else jnp.asarray(mask), params)
+
+
+def allowed_of(found: 'Candidates', vocab: int) -> 'np.ndarray':
+    """`[V]` bool: the allowed candidates among all tokens."""
+    import numpy as np
+
+    allowed = np.zeros(vocab, bool)
+    tokens = np.arange(vocab) if found.tokens is None else np.asarray(found.tokens)
+    allowed[tokens[np.asarray(found.allowed)]] = True
+    return allowed
 
 
 def write_rows(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> str:

@@ -131,7 +131,7 @@ def log_ratios(case: replay.Case, stream: generate.TokenStream) -> dict[str, tup
         if is_private:
             allowed = case.allowed(position, token)
             chosen = int(allowed[:token].sum())
-            for index, scores in enumerate(case.scores(position, sets)):
+            for index, scores in enumerate(case.scores(position, allowed, sets)):
                 total[index] += scores[allowed][chosen] - np.logaddexp.reduce(scores[allowed])
         told.append(token)
         if len(told) == len(stream.tokens):

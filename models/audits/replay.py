@@ -125,11 +125,11 @@ class Case:
             if params.threshold is not None:
                 noisy = distances([members], position, params)[0] + draws.distance_noise[len(tokens)]
                 is_private = bool(noisy >= params.threshold + draws.threshold_noise[sum(flags)])
-            (scores,) = self.scores(position, [members])
+            allowed = self.allowed(position)
+            (scores,) = self.scores(position, allowed, [members])
             if not is_private:
                 scores = position.public_logits / params.public_temperature
-            allowed = self.allowed(position)
-            weights = np.where(allowed, np.exp(scores - scores[allowed].max()), 0.0).cumsum()
+            weights = np.exp(np.where(allowed, scores - scores[allowed].max(), -np.inf)).cumsum()
             uniform = int(draws.token_words[len(tokens), 0]) / 2**64
             token = int(np.searchsorted(weights, uniform * weights[-1], side='right'))
             pair = self._reported_loss(position, token) if is_private and params.is_ex_post else (0.0, 0.0)
@@ -169,16 +169,24 @@ class Case:
             yield found._replace(logits=logits, public_logits=public)
             found = steps.send(tokens[-1])
 
-    def scores(self, position: generate.Position, batches: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+    def scores(
+        self, position: generate.Position, allowed: np.ndarray, batches: Sequence[Sequence[int]]
+    ) -> Iterator[np.ndarray]:
         """The aggregate over τ of each batch, `[V]` float64.
 
         Args:
             position: Where.
+            allowed: `[V]` bool, of `self.allowed`.
             batches: Rows of each: the batch itself, then neighbours of it.
         """
         params = self.params
         clean = params.strategy.replayed_scores(
-            position.logits, position.public_logits, batches, params, clips=self.sabotage != 'no-clipping'
+            position.logits,
+            position.public_logits,
+            allowed,
+            batches,
+            params,
+            clips=self.sabotage != 'no-clipping',
         )
         for rows, scores in zip(batches, clean, strict=True):
             pastes = self.sabotage == 'paste' and len(rows) > 0
@@ -215,9 +223,8 @@ class Case:
 def _token_losses(
     rows: jax.Array, is_private: jax.Array, mask: jax.Array, token: jax.Array, *, params: MechanismParams
 ) -> Any:
-    votes = mechanism.tally((jnp.asarray(rows),), (is_private,), params)
-    allowed = mechanism.allowed_tokens(votes, mask, params)
-    return params.strategy.token_losses(votes.tallied, allowed, token, params)
+    votes = mechanism.tally((jnp.asarray(rows),), (is_private,), jnp.asarray(mask), params)
+    return mechanism.token_losses(votes, token, params)
 
 
 def distances(

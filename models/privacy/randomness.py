@@ -171,7 +171,7 @@ def batch_draws(
         max_batch_tokens: Cap on all tokens of the batch.
         threshold_noise_scale: σ: thresholds get Laplace(σ), distances Laplace(2σ)
             (PP Algorithm 1, lines 4, 11 and 16); None draws zeros that nothing reads.
-        levels: Depth of the sampling tree, `sampling.tree_levels(vocab_size)`.
+        levels: Depth of the sampling tree, `sampling.tree_levels` of a step's candidates.
     """
     threshold_scale, distance_scale = sparse_vector.noise_scales(threshold_noise_scale or 0.0)
     identity = (run_id.encode(), batch_id.encode())

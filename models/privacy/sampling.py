@@ -19,13 +19,13 @@ with epy.lazy_imports():
 MAX_CLIP_OVER_TEMPERATURE = 15.0
 
 
-def tree_levels(vocab_size: int) -> int:
-    """Depth of the binary tree over a vocabulary: the random words one token needs."""
-    return max(1, (vocab_size - 1).bit_length())
+def tree_levels(count: int) -> int:
+    """Depth of the binary tree over that many candidates: the random words one token needs."""
+    return max(1, (count - 1).bit_length())
 
 
 def sample_token(scores: jax.Array, allowed: jax.Array, words: jax.Array) -> jax.Array:
-    """Draws a token from softmax(scores) over the allowed tokens by inverting its distribution function.
+    """Draws a candidate from softmax(scores) over the allowed tokens by inverting its distribution function.
 
     The distribution function is inverted one binary digit at a time: a tree of pair
     sums over the weights, and at each node a draw for the lighter side with a fresh
@@ -35,13 +35,13 @@ def sample_token(scores: jax.Array, allowed: jax.Array, words: jax.Array) -> jax
     would be cut off (METHOD 7).
 
     Args:
-        scores: `[V]` logits divided by the temperature; range at most 60 over the
+        scores: `[C]` logits divided by the temperature; range at most 60 over the
             allowed tokens, or tokens below that have probability 0.
-        allowed: `[V]` bool, the public restriction of the vocabulary, not empty.
+        allowed: `[C]` bool, the public restriction of the candidates, not empty.
         words: `[levels, 2]` uint32, the high and low halves of 64-bit words.
 
     Returns:
-        The token, an int32 scalar.
+        Its index among the C, an int32 scalar.
     """
     levels = tree_levels(scores.shape[0])
     top = jnp.where(allowed, scores, -jnp.inf).max()

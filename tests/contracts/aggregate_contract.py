@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.privacy import accounting, mechanism
+from models.privacy import accounting, candidates, mechanism
 from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
-from tests import oracles
+from tests import oracles, samples
 
 ORDERS = (1.5, 2.0, 4.0, 16.0, 64.0)
 # float32 moves a log-probability by some 1e-6, hence a divergence of order 64 by less than this.
@@ -53,13 +53,14 @@ def params_of(aggregate: str, **changes: object) -> MechanismParams:
 def _combined(
     logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], params: MechanismParams
 ) -> jax.Array:
-    return mechanism.aggregate(mechanism.tally(logits, is_private, params), params)
+    return mechanism.aggregate(samples.tally(logits, is_private, params), params)
 
 
 @functools.partial(jax.jit, static_argnames='params')
 def _allowed(rows: jax.Array, mask: jax.Array, params: MechanismParams) -> jax.Array:
-    votes = mechanism.tally((rows,), (jnp.arange(len(rows)) > 0,), params)
-    return mechanism.allowed_tokens(votes, mask, params)
+    found = samples.tally((rows,), (jnp.arange(len(rows)) > 0,), params, mask).candidates
+    whole = jnp.zeros(rows.shape[1], bool)
+    return found.allowed if found.tokens is None else whole.at[found.tokens].set(found.allowed)
 
 
 def scores_of(public: np.ndarray, rows: np.ndarray, params: MechanismParams) -> np.ndarray:
@@ -176,16 +177,21 @@ def _neighbours(datasets: Sequence[tuple[int, ...]], *, replace: bool) -> list[t
 
 @functools.partial(jax.jit, static_argnames='params')
 def _every_dataset(rows: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
-    """Scores `[D, V]`, and losses `[D, V, 2]` of every token or None, of D subsets of the contexts."""
+    """Scores `[D, V]`, and losses `[D, V, 2]` of every token or None, of D subsets of the contexts.
+
+    All V are candidates; last what is counted of them, `[D, V]` bool.
+    """
 
     def one(mask: jax.Array) -> tuple:
-        votes = mechanism.tally((rows,), (jnp.append(False, mask),), params)
+        votes = samples.tally((rows,), (jnp.append(False, mask),), params)
 
         def losses(token: jax.Array) -> jax.Array | None:
-            pair = params.strategy.token_losses(votes.tallied, jnp.ones(rows.shape[1], bool), token, params)
+            pair = params.strategy.token_losses(votes.tallied, counted, token, params)
             return None if pair is None else jnp.stack(pair)
 
-        return mechanism.aggregate(votes, params), jax.vmap(losses)(jnp.arange(rows.shape[1]))
+        everything = jnp.ones(rows.shape[1], bool)
+        counted = everything if votes.candidates.counted is None else votes.candidates.counted
+        return mechanism.aggregate(votes, params), jax.vmap(losses)(jnp.arange(rows.shape[1])), counted
 
     return jax.vmap(one)(masks)
 
@@ -198,8 +204,14 @@ def check_one_token_is_within_its_price(name: str) -> None:
     """
     strategy = AGGREGATES[name]
     publics = np.array([[0, 0, 0, 0], [1, -2, 0.5, -30], [-8, 3, 0, 1]], np.float32)
-    for per_context, clip_bound in ((1, 0.25), (1, 2.0), (2, 2.0)):
-        params = params_of(name, examples_per_context=per_context, clip_bound=clip_bound)
+    for per_context, clip_bound, k in (
+        (1, 0.25, None),
+        (1, 2.0, None),
+        (2, 2.0, None),
+        (1, 0.25, 2),
+        (1, 2.0, 2),
+    ):
+        params = params_of(name, examples_per_context=per_context, clip_bound=clip_bound, public_top_k=k)
         event = strategy.event(params)
         assert (event is not None) == strategy.has_price_in_advance
         types, datasets = _types(clip_bound), _datasets(5)
@@ -208,9 +220,14 @@ def check_one_token_is_within_its_price(name: str) -> None:
         for public in publics:
             rows = jnp.asarray(np.concatenate([public[None], types]))
             found = _every_dataset(rows, jnp.asarray(masks), params)
-            scores = dict(zip(datasets, np.asarray(found[0], np.float64), strict=True))
+            counted = np.asarray(found[2])
+            assert (counted == counted[0]).all() and (k is not None or counted.all())
+            kept = counted[0]
+            scores = dict(zip(datasets, np.asarray(found[0], np.float64)[:, kept], strict=True))
             assert (found[1] is None) == strategy.has_price_in_advance
-            losses = dict(zip(datasets, [()] * len(datasets) if event else np.asarray(found[1]), strict=True))
+            losses = dict(
+                zip(datasets, [()] * len(datasets) if event else np.asarray(found[1])[:, kept], strict=True)
+            )
             logs = {d: oracles.log_softmax(found / params.temperature) for d, found in scores.items()}
             for a, b in pairs:
                 if event is None:
@@ -273,10 +290,13 @@ def check_its_facts_are_those_of_its_price(name: str) -> None:
 
 
 def check_a_replay_scores_what_decoding_does(name: str) -> None:
-    """A batch, and each with a context more, less or another; rows that are broken and extreme among them."""
-    params, strategy = params_of(name, batch_size=5), AGGREGATES[name]
-    rng = np.random.default_rng(0)
-    for count in (0, 1, 2, 5, 6):
+    """A batch, and each with a context more, less or another; rows that are broken and extreme among them.
+
+    With K as well, on the allowed tokens.
+    """
+    strategy, rng = AGGREGATES[name], np.random.default_rng(0)
+    for count, k in ((0, None), (1, None), (2, None), (5, None), (6, None), (0, 7), (5, 7)):
+        params = params_of(name, batch_size=5, public_top_k=k)
         logits = rng.normal(0, 3, (count + 1, 40)).astype(np.float32)
         if count > 2:
             logits[1, 3] = np.nan
@@ -285,8 +305,10 @@ def check_a_replay_scores_what_decoding_does(name: str) -> None:
         batch = list(range(count))
         batches = [batch, [*batch, count], *([row for row in batch if row != gone] for gone in batch)]
         batches += [[count if row == gone else row for row in batch] for gone in batch]
-        seen = public if strategy.reads_public_logits else np.zeros_like(public)
-        replayed = list(strategy.replayed_scores(logits, seen, batches, params))
+        seen = public if params.needs_public_logits else np.zeros_like(public)
+        allowed = strategy.replayed_tokens(np.ones(40, bool), seen, params)
+        assert allowed.all() == (k is None)
+        replayed = list(strategy.replayed_scores(logits, seen, allowed, batches, params))
         assert len(replayed) == len(batches)
         # One program for all of them: rows of zeros fill up, and vote for nothing.
         rows = np.zeros((len(batches), 9, 40), np.float32)
@@ -296,7 +318,7 @@ def check_a_replay_scores_what_decoding_does(name: str) -> None:
             is_private[index, 1 : 1 + len(members)] = True
         for index, scores in enumerate(replayed):
             expected = _combined((jnp.asarray(rows[index]),), (jnp.asarray(is_private[index]),), params)
-            np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-4)
+            np.testing.assert_allclose(scores[allowed], np.asarray(expected)[allowed], rtol=0, atol=2e-4)
 
 
 def check_a_replay_without_clipping_is_another(name: str) -> None:
@@ -304,19 +326,20 @@ def check_a_replay_without_clipping_is_another(name: str) -> None:
     params, strategy = params_of(name), AGGREGATES[name]
     logits = np.random.default_rng(9).normal(0, 9, (2, 40)).astype(np.float32)
     public = np.zeros(40, np.float32)
-    (kept,) = strategy.replayed_scores(logits, public, [[0, 1]], params)
-    (broken,) = strategy.replayed_scores(logits, public, [[0, 1]], params, clips=False)
+    (kept,) = strategy.replayed_scores(logits, public, np.ones(40, bool), [[0, 1]], params)
+    (broken,) = strategy.replayed_scores(logits, public, np.ones(40, bool), [[0, 1]], params, clips=False)
     assert np.abs(broken - kept).max() > params.clip_bound
 
 
 def check_a_replay_allows_what_decoding_does(name: str) -> None:
-    """With K and without, public logits near one another and far apart, over a part of the vocabulary."""
+    """With K and without, public logits alike, near and far apart, over a part of the vocabulary."""
     strategy, rng = AGGREGATES[name], np.random.default_rng(3)
-    for k, clip_bound, scale in itertools.product((None, 1, 7, 40, 41), (0.5, 2.0), (1, 40)):
+    for k, clip_bound, scale in itertools.product((None, 1, 7, 99, 100), (0.5, 2.0), (0, 0.01, 1, 40)):
         params = params_of(name, public_top_k=k, clip_bound=clip_bound)
-        public = (scale * rng.normal(0, 1, 40)).astype(np.float32)
-        mask = rng.uniform(size=40) < 0.6
-        expected = strategy.allowed(jnp.asarray(mask), jnp.asarray(public), params)
+        public = (scale * rng.normal(0, 1, 99)).astype(np.float32)
+        mask = rng.uniform(size=99) < 0.9
+        chosen = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params)
+        expected = samples.allowed_of(chosen, 99)
         replayed = strategy.replayed_tokens(mask, public, params)
         np.testing.assert_array_equal(replayed, expected)
         assert replayed.dtype == bool and replayed is not mask

@@ -35,12 +35,12 @@ class Halved(Aggregate):
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
 
-    def tally(self, logits: Any, is_private: Any, public_logits: Any, params: MechanismParams) -> jax.Array:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> jax.Array:
         return aggregate.sum_over_contexts(
-            lambda rows: clipping.clip_logits(rows, params.clip_bound), logits, is_private
+            lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted), logits, is_private
         )
 
-    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+    def combine(self, tallied: Any, candidates: Any, params: MechanismParams) -> jax.Array:
         return tallied / (2 * params.batch_size)
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
@@ -64,19 +64,27 @@ class Halved(Aggregate):
             stages=(stage,), sensitivities=(moved,), on_replacement='all doubles', reproduction=arithmetic
         )
 
-    def token_losses(self, tallied: Any, allowed: Any, token: Any, params: MechanismParams) -> None:
+    def token_losses(self, tallied: Any, allowed: Any, index: Any, params: MechanismParams) -> None:
         """None: a price is known in advance."""
 
     def replayed_scores(
-        self, logits: Any, public_logits: Any, batches: Any, params: MechanismParams, *, clips: bool = True
+        self,
+        logits: Any,
+        public_logits: Any,
+        allowed: Any,
+        batches: Any,
+        params: MechanismParams,
+        *,
+        clips: bool = True,
     ) -> Iterator[np.ndarray]:
-        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        counted = replay.counted(allowed, params)
+        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         yield from (votes[list(rows)].sum(axis=0) / (2 * params.batch_size) for rows in batches)
 
     def replayed_tokens(
         self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
     ) -> np.ndarray:
-        return replay.top_k(mask, public_logits, params.public_top_k)
+        return replay.top_k(mask, public_logits, params)
 
 
 def _halved_twin(logits: np.ndarray, public: np.ndarray, s: float, c: float) -> np.ndarray:
@@ -146,13 +154,9 @@ def test_an_aggregate_that_one_call_registers_chooses_tokens(halved: str) -> Non
     rng = np.random.default_rng(0)
     logits, public = rng.normal(0, 3, (3, 8)), rng.normal(0, 3, 8)
     rows = jnp.asarray(np.concatenate([public[None], logits]), jnp.float32)
-    votes = mechanism.tally((rows,), (jnp.arange(4) > 0,), params)
+    votes = samples.tally((rows,), (jnp.arange(4) > 0,), params)
     words = halves(words_of('halved', 200_000, sampling.tree_levels(8)))
-    choose = jax.vmap(
-        lambda w: mechanism.choose_token(votes, jnp.ones(8, bool), jnp.float32(0), jnp.float32(0), w, params)[
-            0
-        ]
-    )
+    choose = jax.vmap(lambda w: mechanism.choose_token(votes, jnp.float32(0), jnp.float32(0), w, params)[0])
     counts = np.bincount(np.asarray(jax.jit(choose)(words)), minlength=8)
     for name in (halved, 'mean'):
         scores = oracles.TWINS[name].scores(logits, public, params.batch_size, params.clip_bound)
@@ -174,9 +178,9 @@ class _TrueSize(Halved):  # type: ignore[misc]
 
     name = 'true size'
 
-    def tally(self, logits: Any, is_private: Any, public_logits: Any, params: MechanismParams) -> jax.Array:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> jax.Array:
         count = jnp.maximum(1, sum(mask.sum() for mask in is_private))
-        return super().tally(logits, is_private, public_logits, params) * params.batch_size / count
+        return super().tally(logits, is_private, candidates, params) * params.batch_size / count
 
 
 class _Unclipped(Halved):  # type: ignore[misc]
@@ -184,7 +188,7 @@ class _Unclipped(Halved):  # type: ignore[misc]
 
     name = 'unclipped'
 
-    def tally(self, logits: Any, is_private: Any, public_logits: Any, params: MechanismParams) -> jax.Array:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> jax.Array:
         return aggregate.sum_over_contexts(lambda rows: rows, logits, is_private)
 
 

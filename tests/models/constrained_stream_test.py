@@ -82,7 +82,6 @@ def _twin(params: MechanismParams, allowed: oracles.Allowed, stop: frozenset[int
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,
         released=allowed,
-        public_top_k=params.public_top_k,
     )
 
 

@@ -171,7 +171,6 @@ def _twin(
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,
         released=np.ones(table.shape[-1], bool) if released is None else released,
-        public_top_k=params.public_top_k,
     )
 
 
@@ -400,20 +399,21 @@ def _losses_by_hand(
     logits_at, example, found = _logits_at(TABLE, contexts), (), []
     for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
         logits, public = logits_at(example)
+        allowed = oracles.Mechanism.of(params).allowed(public, released)
+        # With K nothing but the allowed tokens is seen of a row.
+        seen = allowed if params.public_top_k is not None else np.ones(VOCAB, bool)
+        logits, public, index = logits[:, seen], public[seen], int(seen[:token].sum())
         middle = oracles.median_aggregate(logits, public, params.clip_bound)
-        ends = np.full((2, VOCAB), [[-params.clip_bound], [params.clip_bound]])
+        ends = np.full((2, len(public)), [[-params.clip_bound], [params.clip_bound]])
         if len(logits) >= 3:
             others = oracles.medians_after_one_change(
                 oracles.clip(logits, params.clip_bound),
                 params.clip_bound,
                 replace=params.examples_per_context > 1,
-                random=np.zeros((0, VOCAB)),
+                random=np.zeros((0, len(public))),
             )
             ends = np.stack([others.min(axis=0), others.max(axis=0)])
-        allowed = released
-        if params.public_top_k is not None:
-            allowed = oracles.top_k_plus(public, released, params.public_top_k, params.batch_size, 0.0)
-        losses = oracles.token_losses(middle, *ends, allowed, token, params.temperature)
+        losses = oracles.token_losses(middle, *ends, allowed[seen], index, params.temperature)
         found.append(losses if is_private else (0.0, 0.0))
         ended = token == 0 or len(example) + 1 == params.max_example_tokens
         example = () if ended else (*example, token)

@@ -12,6 +12,7 @@ from models.constraints import Vocabulary
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
+from tests import samples
 from tests.models import generate_test
 
 STOP = StopRule.of(generate_test.VOCAB, tokens={0})
@@ -44,10 +45,9 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
             [position.public_logits, *position.logits] if params.needs_public_logits else [*position.logits]
         )
         is_private = jnp.arange(len(rows)) >= len(rows) - 7
-        votes = mechanism.tally((jnp.asarray(np.stack(rows)),), (is_private,), params)
+        votes = samples.tally((jnp.asarray(np.stack(rows)),), (is_private,), params, position.mask)
         chosen, flag = choose(
             votes,
-            position.mask,
             jnp.float32(draws.threshold_noise[private]),
             jnp.float32(draws.distance_noise[index]),
             jnp.asarray(words[index], jnp.uint32),

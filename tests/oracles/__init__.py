@@ -8,6 +8,8 @@ from tests.oracles.accounting import delta, epsilon, renyi, rho_per_private_toke
 from tests.oracles.aggregates import (
     TWINS,
     Twin,
+    allowed_tokens,
+    candidates,
     clip,
     difference_aggregate,
     log_softmax,
@@ -41,6 +43,8 @@ from tests.oracles.sparse_vector import distance, laplace_cdf
 from tests.oracles.stopping import Stop, StopTexts, released_text, stopped
 
 __all__ = [
+    'allowed_tokens',
+    'candidates',
     'Allowed',
     'Mechanism',
     'Output',

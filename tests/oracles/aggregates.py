@@ -83,6 +83,23 @@ def top_k_plus(public: np.ndarray, released: np.ndarray, k: int, s: float, c: fl
     return np.array([bool(keep) and x >= kth - 2 * c / s for x, keep in zip(public, released, strict=True)])
 
 
+def candidates(public: np.ndarray, released: np.ndarray, k: int | None) -> list[int]:
+    """Ids of a step's candidates, rising: all, or the first K and a spare by public logit, then by id.
+
+    Spare are a quarter of K, or 64; tokens that are not released come last.
+    """
+    ranked = sorted(range(len(public)), key=lambda x: (-float(public[x]) if released[x] else float('inf'), x))
+    return sorted(ranked if k is None else ranked[: k + max(64, k // 4)])
+
+
+def allowed_tokens(public: np.ndarray, released: np.ndarray, k: int | None, s: float, c: float) -> np.ndarray:
+    """`[V]` bool: Top-k+ of the released tokens, of which those that are no candidates are left out."""
+    if k is None:
+        return released.copy()
+    candidate = np.isin(np.arange(len(public)), candidates(public, released, k))
+    return top_k_plus(public, released, k, s, c) & candidate
+
+
 def median(votes: np.ndarray) -> np.ndarray:
     """Middle of `[n, ...]` sorted votes, n >= 1; between two middles their mean, in the votes' own type."""
     ordered, h = np.sort(votes, axis=0), len(votes) // 2

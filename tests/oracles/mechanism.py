@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from models.privacy.params import MechanismParams
-from tests.oracles.aggregates import TWINS, log_softmax, top_k_plus
+from tests.oracles.aggregates import TWINS, allowed_tokens, candidates, log_softmax
 from tests.oracles.constraints import Allowed
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
@@ -21,7 +21,7 @@ from tests.oracles.stopping import Stop, stop_tokens, stopped
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """Algorithm 1's settings in the paper's symbols; the last five fields spoil it on purpose.
+    """Algorithm 1's settings in the paper's symbols; the last six fields spoil it on purpose.
 
     Attributes:
         s: Divisor.
@@ -35,11 +35,13 @@ class Mechanism:
         max_example_tokens: Length cap of one example.
         stop: What ends an example, but for its length.
         aggregate: What private tokens are sampled from.
+        top_k: K, or None for the whole vocabulary: what is allowed, and what rows are centred over.
         divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
         distance_noise_factor: The distance gets this times σ; 2 is right.
         threshold_noise: False is wrong: θ without noise.
         refresh_threshold: False is wrong: one threshold for the whole stream.
         around_the_private: Wrong: differences are clamped around the contexts' own mean.
+        candidates_of_the_contexts: Wrong: the contexts' mean logits choose the candidates.
     """
 
     s: float
@@ -53,11 +55,13 @@ class Mechanism:
     max_example_tokens: int
     stop: Stop = frozenset()
     aggregate: str = 'mean'
+    top_k: int | None = None
     divide_by_true_size: bool = False
     distance_noise_factor: float = 2.0
     threshold_noise: bool = True
     refresh_threshold: bool = True
     around_the_private: bool = False
+    candidates_of_the_contexts: bool = False
 
     @classmethod
     def of(cls, params: MechanismParams, stop: Stop = frozenset()) -> 'Mechanism':
@@ -74,16 +78,43 @@ class Mechanism:
             max_example_tokens=params.max_example_tokens,
             stop=stop,
             aggregate=params.aggregate,
+            top_k=params.public_top_k,
         )
 
     def divisor(self, contexts: int) -> float:
         return max(1, contexts) if self.divide_by_true_size else self.s
 
-    def private_scores(self, logits: np.ndarray, public: np.ndarray) -> np.ndarray:
-        """The aggregate of `[n, ..., V]` logits, divided by τ."""
+    def allowed(self, public: np.ndarray, released: np.ndarray | None = None) -> np.ndarray:
+        """`[..., V]` bool: what may be sampled at each of the `[..., V]` public logits."""
+        mask = np.ones(public.shape[-1], bool) if released is None else released
+        wider = self.c if TWINS[self.aggregate].widens_top_k and self.c is not None else 0.0
+        found = np.zeros(public.shape, bool)
+        for index in np.ndindex(public.shape[:-1]):
+            found[index] = allowed_tokens(public[index], mask, self.top_k, self.s, wider)
+        return found
+
+    def private_scores(
+        self, logits: np.ndarray, public: np.ndarray, released: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The aggregate of `[n, ..., V]` logits, divided by τ.
+
+        With K of the allowed columns alone, one place after the other: of the others nothing is
+        seen, and they get −∞.
+        """
         scores = TWINS[self.aggregate].scores
         spoilt = {'around_the_private': True} if self.around_the_private else {}
-        return scores(logits, public, self.divisor(len(logits)), self.c, **spoilt) / self.tau
+        divisor = self.divisor(len(logits))
+        if self.top_k is None:
+            return scores(logits, public, divisor, self.c, **spoilt) / self.tau
+        chooser = public
+        if self.candidates_of_the_contexts and len(logits):
+            chooser = np.nan_to_num(logits.astype(np.float64)).mean(axis=0)
+        allowed, found = self.allowed(chooser, released), np.full(public.shape, -np.inf)
+        for index in np.ndindex(public.shape[:-1]):
+            columns = np.flatnonzero(allowed[index])
+            rows = logits[(slice(None), *index)][:, columns]
+            found[index][columns] = scores(rows, public[index][columns], divisor, self.c, **spoilt) / self.tau
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +140,10 @@ def steps_of(logits: np.ndarray, public: np.ndarray, mechanism: Mechanism) -> St
         public: `[N, V]`.
         mechanism: The settings.
     """
+    allowed = mechanism.allowed(public)
     return Steps(
         log_softmax(mechanism.private_scores(logits, public)),
-        log_softmax(public.astype(np.float64) / mechanism.tau_public),
+        log_softmax(np.where(allowed, public.astype(np.float64) / mechanism.tau_public, -np.inf)),
         distance(logits, public, mechanism.divisor(len(logits))),
     )
 
@@ -234,7 +266,6 @@ def stream(
     distance_noise: np.ndarray,
     token_words: np.ndarray,
     released: np.ndarray | Allowed,
-    public_top_k: int | None = None,
 ) -> Output:
     """PP Algorithm 1, lines 4 to 21, in plain Python from the draws of one batch.
 
@@ -246,27 +277,24 @@ def stream(
         distance_noise: One value for each token.
         token_words: `[tokens, levels]` uint64.
         released: `[V]` bool, or from the tokens of the current example to that.
-        public_top_k: K, ties with the K-th stay in; Top-k+ for the difference aggregate.
     """
     output: list[tuple[int, bool]] = []
     t, x = 0, ()
     while t < mechanism.r and len(output) < mechanism.max_tokens:
         contexts, public = logits_at(x)
         mask = released(x) if callable(released) else released
-        allowed = mask.copy()
-        if public_top_k is not None:
-            wider = mechanism.c if TWINS[mechanism.aggregate].widens_top_k else 0.0
-            allowed = top_k_plus(public, mask, public_top_k, mechanism.s, wider)
+        allowed = mechanism.allowed(public, mask)
         is_private = True
         if mechanism.theta is not None:
             theta = mechanism.theta + threshold_noise[t if mechanism.refresh_threshold else 0]
             is_private = distance(contexts, public, mechanism.s) + distance_noise[len(output)] >= theta
         if is_private:
-            scores = mechanism.private_scores(contexts, public)
+            scores = mechanism.private_scores(contexts, public, mask)
         else:
             scores = public / mechanism.tau_public
-        weights = np.where(allowed, np.exp(scores - scores[allowed].max()), 0.0)
-        token = sampling_tree(weights.astype(np.float32)).walk(token_words[len(output)])
+        weights = np.exp(np.where(allowed, scores - scores[allowed].max(), -np.inf))
+        voted = candidates(public, mask, mechanism.top_k)
+        token = voted[sampling_tree(weights[voted].astype(np.float32)).walk(token_words[len(output)])]
         output.append((token, bool(is_private)))
         t += bool(is_private)
         x = (*x, token)

@@ -2,7 +2,8 @@
 
 An aggregate is a strategy without a state: the compiled loop of `models/generate.py` calls it
 through `models/privacy/mechanism.py`, the price comes from its event, and a report states
-its facts. V is the vocabulary size, m the rows of one micro-batch.
+its facts. V is the vocabulary size, C the number of a step's candidates
+(`models/privacy/candidates.py`), m the rows of one micro-batch.
 
 PP = Amin et al. 2024.
 """
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
+from models.privacy import candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
 
@@ -24,6 +26,7 @@ if typing.TYPE_CHECKING:
     import numpy as np
 
     from models.privacy.accounting import events
+    from models.privacy.candidates import Candidates
     from models.privacy.params import MechanismParams
 
 # `--help` lists the aggregates, and answers at once.
@@ -63,40 +66,40 @@ class Aggregate(abc.ABC):
         self,
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
-        public_logits: jax.Array,
+        candidates: Candidates,
         params: MechanismParams,
     ) -> Any:
         """What one step has to know of the batch's votes: any pytree of arrays.
 
         Formal guarantees: a row that is not private changes nothing; whatever a row holds, it
         changes nothing of what the other rows add; how rows are cut into micro-batches
-        matters for rounding at most.
+        matters for rounding at most; a column that is not counted changes nothing of the others.
 
         Args:
-            logits: `[m, V]` raw logits for every micro-batch.
+            logits: `[m, C]` raw logits of the candidates for every micro-batch.
             is_private: `[m]` bool for every micro-batch.
-            public_logits: `[V]` of the public prompt; zeros where it is not run.
+            candidates: Of which `counted` are the columns that a row is centred over.
             params: The mechanism.
         """
 
     @abc.abstractmethod
-    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """The scores that a private token is sampled from, `[V]` float32, before the temperature.
+    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+        """The scores that a private token is sampled from, `[C]` float32, before the temperature.
 
-        Formal guarantees: finite, whatever the private rows held; where `has_price_in_advance`, one
-        unit moves any component by `sensitivity(params)` at most. A batch without contexts
-        gives a function of public values.
+        Formal guarantees, for the counted candidates: finite, whatever the private rows held; where
+        `has_price_in_advance`, one unit moves any component by `sensitivity(params)` at most. A
+        batch without contexts gives a function of public values.
         """
 
     @abc.abstractmethod
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """The tokens that may be sampled, `[V]` bool: of `mask`, and never none of a mask that has some.
+        """The candidates that may be sampled, `[C]` bool: of `mask`, and never none of a mask that has some.
 
         Formal guarantee: a function of its arguments, which are public, and so free.
 
         Args:
-            mask: `[V]` bool, what the step's constraint allows.
-            public_logits: `[V]` of the public prompt; zeros where it is not run.
+            mask: `[C]` bool, what the step's constraint allows.
+            public_logits: `[C]` of the public prompt; zeros where it is not run.
             params: Of which `public_top_k` keeps the K best tokens of the mask.
         """
 
@@ -118,7 +121,7 @@ class Aggregate(abc.ABC):
 
     @abc.abstractmethod
     def token_losses(
-        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
     ) -> tuple[jax.Array, jax.Array] | None:
         """−log α and log β of a private token, scalars; None where a price is known in advance.
 
@@ -127,8 +130,8 @@ class Aggregate(abc.ABC):
 
         Args:
             tallied: What `tally` gave.
-            allowed: `[V]` bool, the tokens that could be sampled.
-            token: The one that was.
+            allowed: `[C]` bool, the candidates that could be sampled.
+            index: The one that was, among the C.
             params: The mechanism.
         """
 
@@ -137,6 +140,7 @@ class Aggregate(abc.ABC):
         self,
         logits: np.ndarray,
         public_logits: np.ndarray,
+        allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
         params: MechanismParams,
         *,
@@ -144,11 +148,13 @@ class Aggregate(abc.ABC):
     ) -> Iterator[np.ndarray]:
         """`combine` of several batches once more, for audits: `[V]` float64 each, slowly, in NumPy.
 
-        It may call nothing of `tally` and `combine`: an audit is to find what is wrong with those.
+        Of all V tokens, of which those that are not counted mean nothing. It may call nothing of `tally`
+        and `combine`: an audit is to find what is wrong with those.
 
         Args:
             logits: `[rows, V]` raw logits of contexts.
             public_logits: `[V]`, finite; zeros where the public prompt is not run.
+            allowed: `[V]` bool, of `replayed_tokens`: with `public_top_k` rows are centred over these.
             batches: Rows of each batch: a batch, then neighbours of it, with a context more, less or another.
             params: The mechanism.
             clips: False leaves the votes unbounded, a mechanism that is broken on purpose.
@@ -158,17 +164,23 @@ class Aggregate(abc.ABC):
     def replayed_tokens(
         self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
     ) -> np.ndarray:
-        """`allowed` once more, for audits: `[V]` bool, in NumPy, without calling `allowed`."""
+        """The allowed candidates once more, for audits: `[V]` bool, in NumPy, without calling `allowed`.
+
+        Args:
+            mask: `[V]` bool.
+            public_logits: `[V]`.
+            params: Of which `public_top_k` limits the candidates to `candidates.count`.
+        """
 
 
 def sum_over_contexts(
     vote: Callable[[jax.Array], jax.Array], logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]
 ) -> jax.Array:
-    """Σ vote(z) over the private rows of all micro-batches, `[V]`: a sum, never a mean.
+    """Σ vote(z) over the private rows of all micro-batches, `[C]`: a sum, never a mean.
 
     Args:
-        vote: From `[m, V]` logits to `[m, V]` votes, row by row, bounded whatever a row holds.
-        logits: `[m, V]` for every micro-batch.
+        vote: From `[m, C]` logits to `[m, C]` votes, row by row, bounded whatever a row holds.
+        logits: `[m, C]` for every micro-batch.
         is_private: `[m]` bool for every micro-batch.
     """
     parts = [
@@ -179,13 +191,13 @@ def sum_over_contexts(
 
 
 def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float = 0.0) -> jax.Array:
-    """The tokens of a mask whose public logit is at least that of its K-th best, less a slack; `[V]` bool.
+    """The tokens of a mask whose public logit is at least that of its K-th best, less a slack; `[C]` bool.
 
     Ties with the K-th stay in. All of a mask that has no more than K.
 
     Args:
-        mask: `[V]` bool.
-        public_logits: `[V]`.
+        mask: `[C]` bool.
+        public_logits: `[C]`.
         k: K; None keeps the mask as it is.
         slack: In nats.
     """
@@ -193,6 +205,24 @@ def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float
         return mask
     logits = jnp.where(mask, public_logits, -jnp.inf)
     return mask & (logits >= jax.lax.top_k(logits, k)[0][-1] - slack)
+
+
+def candidate_facts(params: MechanismParams, slack: str = '') -> tuple[str, ...]:
+    """What a report states of `public_top_k`; nothing where it is not set.
+
+    Args:
+        params: The mechanism.
+        slack: What the aggregate takes off the K-th logit, such as ' minus 2c/s (Top-k+)'.
+    """
+    k = params.public_top_k
+    if k is None:
+        return ()
+    return (
+        f'Text is made of tokens whose public logit is at least the K-th largest{slack} of those that may '
+        f'come, K = {k}, and of at most {candidates.most(k)} of them, of equal ones the first in the '
+        'vocabulary: a function of public values alone. Each private prompt votes on these tokens alone, '
+        'recentred over them.',
+    )
 
 
 def bounded_sensitivity(params: MechanismParams) -> float:

@@ -1,7 +1,9 @@
 """Bounding one context's vote, the step from which every sensitivity follows.
 
 PP = Amin et al. 2024. All functions work row by row in float32, whatever the model
-computes in; V is the vocabulary size.
+computes in. V is the number of columns of logits: those of a step's candidates, or all of the
+vocabulary. `counted`, `[V]` bool, says which of them a row is centred over (METHOD 4d); the others
+have no part in the votes of these, and votes of their own that nobody reads. None counts all.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ with epy.lazy_imports():
     import jax.numpy as jnp
 
 
-def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
-    """Recentres the maximum to c and clips from below at −c (PP equation 1).
+def clip_logits(logits: jax.Array, clip_bound: float, counted: jax.Array | None = None) -> jax.Array:
+    """Recentres the maximum of the counted columns to c and clips from below at −c (PP equation 1).
 
     Formal guarantee: every component of the result lies in [−c, c], for any input, and
     is a function of its own row alone; a row that is not finite counts as all −c, so
@@ -23,11 +25,12 @@ def clip_logits(logits: jax.Array, clip_bound: float) -> jax.Array:
     Args:
         logits: `[..., V]`.
         clip_bound: c > 0.
+        counted: `[V]` bool.
 
     Returns:
         `[..., V]` float32.
     """
-    return clip_below(logits, *row_tops(logits), clip_bound)
+    return clip_below(logits, *row_tops(logits, counted), clip_bound)
 
 
 def clip_below(logits: jax.Array, top: jax.Array, finite: jax.Array, clip_bound: float) -> jax.Array:
@@ -41,11 +44,14 @@ def clip_below(logits: jax.Array, top: jax.Array, finite: jax.Array, clip_bound:
     return jnp.where(finite & (vote > -clip_bound) & (vote <= clip_bound), vote, -clip_bound)
 
 
-def row_tops(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Maximum of each row, float32, and whether the row is finite; both `[..., 1]`."""
+def row_tops(logits: jax.Array, counted: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Maximum of each row, float32, and whether it is finite; both `[..., 1]`, of the counted columns."""
     logits = logits.astype(jnp.float32)
     # Element by element: the compiled maximum of a long row loses a NaN that is in it.
-    return logits.max(axis=-1, keepdims=True), jnp.isfinite(logits).all(axis=-1, keepdims=True)
+    finite = jnp.isfinite(logits)
+    if counted is not None:
+        logits, finite = jnp.where(counted, logits, -jnp.inf), finite | ~counted
+    return logits.max(axis=-1, keepdims=True), finite.all(axis=-1, keepdims=True)
 
 
 def probabilities(logits: jax.Array) -> jax.Array:
@@ -65,34 +71,39 @@ def probabilities(logits: jax.Array) -> jax.Array:
     return jnp.where(finite & (total >= 1), weights * (1 / total), 0.0)
 
 
-def clip_difference(logits: jax.Array, public_logits: jax.Array, clip_bound: float) -> jax.Array:
+def clip_difference(
+    logits: jax.Array, public_logits: jax.Array, clip_bound: float, counted: jax.Array | None = None
+) -> jax.Array:
     """clamp(z − z_pub, −c, c) of log-probabilities (METHOD 4b).
 
-    Both sides are centred by subtracting their own log Σ exp, which makes them
-    log-probabilities: a token on which the context agrees with the public prompt has
+    Both sides are centred by subtracting their own log Σ exp over the counted columns, which
+    makes them log-probabilities there: a token on which the context agrees with the public prompt has
     difference 0. Of the constants tried (maximum, mean, weighted mean, median,
     mid-range) none distorts the aggregate visibly less: see
     `tests/benchmarks/centring_benchmark.py`.
 
     Formal guarantee: every component of the result lies in [−c, c] for any input; a
-    row that is not finite counts as all 0, so that it adds nothing.
+    row that is not finite counts as all 0, so that it adds nothing, and so does a column that
+    is not counted.
 
     Args:
         logits: `[..., V]` of private prompts.
         public_logits: `[V]` of the public prompt.
         clip_bound: c > 0.
+        counted: `[V]` bool.
 
     Returns:
         `[..., V]` float32.
     """
-    difference = log_probabilities(logits) - log_probabilities(public_logits)
-    finite = row_tops(logits)[1] & row_tops(public_logits)[1]
-    # Of logits further apart than float32 reaches, both logarithms are −∞. The bound is
-    # each element's own, whatever became of its row's normaliser.
+    difference = log_probabilities(logits, counted) - log_probabilities(public_logits, counted)
+    finite = row_tops(logits, counted)[1] & row_tops(public_logits, counted)[1]
+    # Of logits further apart than float32 reaches, and of columns that are not counted, both
+    # logarithms are −∞. The bound is each element's own, whatever became of its row's normaliser.
     defined = finite & ~jnp.isnan(difference)
     return jnp.where(defined, jnp.clip(difference, -clip_bound, clip_bound), 0.0)
 
 
-def log_probabilities(logits: jax.Array) -> jax.Array:
-    """log softmax over the last axis, float32."""
-    return jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
+def log_probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Array:
+    """log softmax over the counted columns of the last axis, float32; −∞ for the others."""
+    logits = logits.astype(jnp.float32)
+    return jax.nn.log_softmax(logits if counted is None else jnp.where(counted, logits, -jnp.inf), axis=-1)

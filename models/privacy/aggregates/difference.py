@@ -17,6 +17,7 @@ from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
     from models.privacy.accounting import events
+    from models.privacy.candidates import Candidates
     from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
@@ -41,17 +42,22 @@ class Difference(aggregate.Aggregate):
         self,
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
-        public_logits: jax.Array,
+        candidates: Candidates,
         params: MechanismParams,
     ) -> jax.Array:
-        """Σ clamp(z − z_pub, −c, c), `[V]`; a context adds at most c in absolute value to any component."""
+        """Σ clamp(z − z_pub, −c, c), `[C]`; a context adds at most c in absolute value to any component."""
         return aggregate.sum_over_contexts(
-            lambda rows: clipping.clip_difference(rows, public_logits, params.clip_bound), logits, is_private
+            lambda rows: clipping.clip_difference(
+                rows, candidates.public_logits, params.clip_bound, candidates.counted
+            ),
+            logits,
+            is_private,
         )
 
-    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """log softmax(z_pub) + (1/s) Σ clamp(…), `[V]`. An empty batch gives the public prediction."""
-        return clipping.log_probabilities(public_logits) + tallied / params.batch_size
+    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+        """log softmax(z_pub) + (1/s) Σ clamp(…), `[C]`. An empty batch gives the public prediction."""
+        public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
+        return public + tallied / params.batch_size
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
         """Top-k+ of the mask, within what the sampler resolves.
@@ -77,10 +83,9 @@ class Difference(aggregate.Aggregate):
 
     def facts(self, params: MechanismParams) -> Facts:
         """What a report states of clipped differences (METHOD 4b)."""
-        vocabulary = (
-            'tokens whose public logit is at least the K-th largest minus 2c/s (Top-k+)'
-            if params.public_top_k is not None
-            else 'tokens within a fixed range below the most likely public one'
+        vocabulary = aggregate.candidate_facts(params, ' minus 2c/s (Top-k+)') or (
+            'Text is made of tokens within a fixed range below the most likely public one, a function of '
+            'public values alone.',
         )
         return aggregate.bounded_facts(
             self,
@@ -94,13 +99,13 @@ class Difference(aggregate.Aggregate):
                 "Each private prompt's log-probabilities are compared with the public prompt's. The "
                 'differences are clipped before they are averaged, and sums are divided by the public '
                 'expected batch size, whatever a batch holds.',
-                f'Text is made of {vocabulary}, a function of public values alone.',
+                *vocabulary,
             ),
             sources=('InvisibleInk, arXiv 2507.02974 (clipped differences, Top-k+).',),
         )
 
     def token_losses(
-        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
     ) -> None:
         """None: a price is known in advance."""
 
@@ -108,15 +113,21 @@ class Difference(aggregate.Aggregate):
         self,
         logits: np.ndarray,
         public_logits: np.ndarray,
+        allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
         params: MechanismParams,
         *,
         clips: bool = True,
     ) -> Iterator[np.ndarray]:
         """The public prediction with sums over the public s; see `Aggregate.replayed_scores`."""
-        finite = np.isfinite(logits).all(axis=1, keepdims=True)
-        public = replay.log_softmax(public_logits.astype(np.float64))
-        votes = replay.log_softmax(np.where(finite, logits, 0.0).astype(np.float64)) - public
+        counted = replay.counted(allowed, params)
+        finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
+        rows_of = np.where(finite, logits, 0.0).astype(np.float64)
+        public, own = (
+            z - np.logaddexp.reduce(z[..., counted], axis=-1, keepdims=True)
+            for z in (public_logits.astype(np.float64), rows_of)
+        )
+        votes = own - public
         if clips:
             votes = np.clip(votes, -params.clip_bound, params.clip_bound)
         votes = np.where(finite, votes, 0.0)
@@ -130,6 +141,4 @@ class Difference(aggregate.Aggregate):
         slack = 2 * params.clip_bound / params.batch_size
         widest = 2 * (MAX_CLIP_OVER_TEMPERATURE * params.temperature - params.clip_bound)
         logits = replay.masked(mask, public_logits)
-        return replay.top_k(mask, public_logits, params.public_top_k, slack) & (
-            logits >= logits.max() - widest
-        )
+        return replay.top_k(mask, public_logits, params, slack) & (logits >= logits.max() - widest)

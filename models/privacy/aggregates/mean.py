@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     import numpy as np
 
     from models.privacy.accounting import events
+    from models.privacy.candidates import Candidates
     from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
@@ -40,16 +41,18 @@ class Mean(aggregate.Aggregate):
         self,
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
-        public_logits: jax.Array,
+        candidates: Candidates,
         params: MechanismParams,
     ) -> jax.Array:
-        """Σ clip(z), `[V]`; a context adds at most c in absolute value to any component."""
+        """Σ clip(z), `[C]`; a context adds at most c in absolute value to any component."""
         return aggregate.sum_over_contexts(
-            lambda rows: clipping.clip_logits(rows, params.clip_bound), logits, is_private
+            lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted),
+            logits,
+            is_private,
         )
 
-    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """(1/s) Σ clip(z), `[V]`: divided by the public s. An empty batch gives the zero vector."""
+    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+        """(1/s) Σ clip(z), `[C]`: divided by the public s. An empty batch gives the zero vector."""
         return tallied / params.batch_size
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
@@ -76,11 +79,12 @@ class Mean(aggregate.Aggregate):
             enforced=(
                 'Logits are clipped before they are averaged, and sums are divided by the public expected '
                 'batch size, whatever a batch holds.',
+                *aggregate.candidate_facts(params),
             ),
         )
 
     def token_losses(
-        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
     ) -> None:
         """None: a price is known in advance."""
 
@@ -88,13 +92,15 @@ class Mean(aggregate.Aggregate):
         self,
         logits: np.ndarray,
         public_logits: np.ndarray,
+        allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
         params: MechanismParams,
         *,
         clips: bool = True,
     ) -> Iterator[np.ndarray]:
         """Sums over the public s; see `Aggregate.replayed_scores`."""
-        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        counted = replay.counted(allowed, params)
+        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         for rows in batches:
             yield votes[list(rows)].sum(axis=0) / params.batch_size
 
@@ -102,4 +108,4 @@ class Mean(aggregate.Aggregate):
         self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
     ) -> np.ndarray:
         """See `Aggregate.replayed_tokens`."""
-        return replay.top_k(mask, public_logits, params.public_top_k)
+        return replay.top_k(mask, public_logits, params)

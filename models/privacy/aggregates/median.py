@@ -33,6 +33,7 @@ from models.privacy.facts import Facts, RhoStage, StatementWords
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 if typing.TYPE_CHECKING:
+    from models.privacy.candidates import Candidates
     from models.privacy.params import Change, MechanismParams
 
 with epy.lazy_imports():
@@ -76,14 +77,21 @@ class Median(aggregate.Aggregate):
         self,
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
-        public_logits: jax.Array,
+        candidates: Candidates,
         params: MechanismParams,
     ) -> Medians:
         """The medians, and how far one unit can move them."""
-        return medians(logits, is_private, public_logits, params.clip_bound, params.change)
+        return medians(
+            logits,
+            is_private,
+            candidates.public_logits,
+            params.clip_bound,
+            params.change,
+            candidates.counted,
+        )
 
-    def combine(self, tallied: Any, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """The medians, `[V]` (CL equation 3). An empty batch gives the clipped public logits."""
+    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+        """The medians, `[C]` (CL equation 3). An empty batch gives the clipped public logits."""
         return tallied.middle
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
@@ -156,6 +164,7 @@ class Median(aggregate.Aggregate):
                 'the public prompt does.',
                 f'The range of the medians that one change can cause ({places} from the middle) is computed '
                 'exactly, for every private token.',
+                *aggregate.candidate_facts(params),
             ),
             assumptions_of_curator=(
                 'The data-dependent loss, of the run, of a batch or of a token, is told to nobody who may '
@@ -168,22 +177,24 @@ class Median(aggregate.Aggregate):
         )
 
     def token_losses(
-        self, tallied: Any, allowed: jax.Array, token: jax.Array, params: MechanismParams
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
     ) -> tuple[jax.Array, jax.Array]:
         """−log α and log β of the token (CL appendix B; METHOD 5)."""
-        return ex_post.token_losses(tallied, allowed, token, params.temperature)
+        return ex_post.token_losses(tallied, allowed, index, params.temperature)
 
     def replayed_scores(
         self,
         logits: np.ndarray,
         public_logits: np.ndarray,
+        allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
         params: MechanismParams,
         *,
         clips: bool = True,
     ) -> Iterator[np.ndarray]:
         """np.median over the rows; of none, the public prompt's vote; see `Aggregate.replayed_scores`."""
-        votes = replay.clipped(logits, params.clip_bound, clips=clips)
+        counted = replay.counted(allowed, params)
+        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         lowest = votes.min(axis=0, initial=np.inf)
         # Only here may the medians of the batch and its neighbours be above the lowest vote: with
         # one lowest vote of the batch gone, the others are still more than half of one row more.
@@ -191,7 +202,7 @@ class Median(aggregate.Aggregate):
         open_ = 2 * (inside - 1) <= len(batches[0]) + 1
         for rows in batches:
             if not rows:
-                yield replay.clipped(public_logits[None], params.clip_bound, clips=clips)[0]
+                yield replay.clipped(public_logits[None], params.clip_bound, counted, clips=clips)[0]
                 continue
             middle = lowest.copy()
             middle[open_] = np.median(votes[list(rows)][:, open_], axis=0)
@@ -201,7 +212,7 @@ class Median(aggregate.Aggregate):
         self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
     ) -> np.ndarray:
         """See `Aggregate.replayed_tokens`."""
-        return replay.top_k(mask, public_logits, params.public_top_k)
+        return replay.top_k(mask, public_logits, params)
 
 
 def medians(
@@ -210,6 +221,7 @@ def medians(
     public_logits: jax.Array,
     clip_bound: float,
     change: Change,
+    counted: jax.Array | None = None,
 ) -> Medians:
     """Medians of clipped logits over the private rows of all micro-batches (CL equation 3).
 
@@ -223,9 +235,12 @@ def medians(
         public_logits: `[V]`.
         clip_bound: c.
         change: What one unit does to a batch.
+        counted: `[V]` bool, the columns that a row is centred over; None for all.
     """
     vocab = public_logits.shape[0]
-    parts = [(z, *clipping.row_tops(z), mask[:, None]) for z, mask in zip(logits, is_private, strict=True)]
+    parts = [
+        (z, *clipping.row_tops(z, counted), mask[:, None]) for z, mask in zip(logits, is_private, strict=True)
+    ]
     rows = jnp.concatenate(is_private).sum()
     # Counted in float32, exact to 2^24: the sum over rows is faster than that of integers.
     above = sum(
@@ -261,7 +276,7 @@ def medians(
     middle, lowest, highest = jnp.where(undecided, spread, -clip_bound)
     few = rows < FEWEST
     return Medians(
-        jnp.where(rows == 0, clipping.clip_logits(public_logits, clip_bound), middle),
+        jnp.where(rows == 0, clipping.clip_logits(public_logits, clip_bound, counted), middle),
         jnp.where(few, -clip_bound, lowest),
         jnp.where(few, clip_bound, highest),
     )

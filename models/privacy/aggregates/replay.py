@@ -8,24 +8,37 @@ PP = Amin et al. 2024.
 
 from __future__ import annotations
 
+import typing
+
 from etils import epy
+
+from models.privacy import candidates
+
+if typing.TYPE_CHECKING:
+    from models.privacy.params import MechanismParams
 
 # `--help` lists the aggregates, and answers at once.
 with epy.lazy_imports():
     import numpy as np
 
 
-def clipped(logits: np.ndarray, clip_bound: float, *, clips: bool) -> np.ndarray:
+def counted(allowed: np.ndarray, params: MechanismParams) -> np.ndarray:
+    """The tokens that a row is centred over, `[V]` bool: with `public_top_k` the allowed ones, or all."""
+    return allowed if params.public_top_k is not None else np.ones_like(allowed)
+
+
+def clipped(logits: np.ndarray, clip_bound: float, among: np.ndarray, *, clips: bool) -> np.ndarray:
     """PP equation 1 of each row, `[rows, V]` float64; a row that is not finite votes −c throughout.
 
     Args:
         logits: `[rows, V]`.
         clip_bound: c.
+        among: `[V]` bool, of `counted`: the tokens that have the maximum, and have to be finite.
         clips: False recentres the rows and cuts nothing off.
     """
-    finite = np.isfinite(logits).all(axis=1, keepdims=True)
-    z = np.where(finite, logits, 0.0).astype(np.float64)
-    votes = z - z.max(axis=1, keepdims=True) + clip_bound
+    finite = np.isfinite(logits[:, among]).all(axis=1, keepdims=True)
+    z = np.where(finite & among, logits, 0.0).astype(np.float64)
+    votes = z - z[:, among].max(axis=1, keepdims=True) + clip_bound
     return np.where(finite, np.maximum(votes, -clip_bound) if clips else votes, -clip_bound)
 
 
@@ -39,9 +52,18 @@ def masked(mask: np.ndarray, public_logits: np.ndarray) -> np.ndarray:
     return np.where(mask, public_logits.astype(np.float64), -np.inf)
 
 
-def top_k(mask: np.ndarray, public_logits: np.ndarray, k: int | None, slack: float = 0.0) -> np.ndarray:
-    """The mask's tokens from the K-th best public logit on, less a slack in nats, `[V]` bool."""
+def top_k(
+    mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams, slack: float = 0.0
+) -> np.ndarray:
+    """The mask's tokens from the K-th best public logit on, less a slack in nats, `[V]` bool.
+
+    No more of them than a step has candidates: the first by logit, of equal ones by id.
+    """
+    k = params.public_top_k
     if k is None or k >= len(mask):
         return mask.copy()
     logits = masked(mask, public_logits)
-    return mask & (logits >= np.sort(logits)[-k] - slack)
+    ranked = np.lexsort((np.arange(len(mask)), -logits))[: candidates.count(k, len(mask))]
+    kept = np.zeros_like(mask)
+    kept[ranked] = logits[ranked] >= logits[ranked[k - 1]] - slack
+    return mask & kept

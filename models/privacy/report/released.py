@@ -164,6 +164,9 @@ class PrivacyReport:
           an empty one too.
         - Logits are clipped before they are averaged, and sums are divided by the public expected
           batch size, whatever a batch holds.
+        - 'Text is made of tokens whose public logit is at least the K-th largest of those that may come,
+          K = 1024, and of at most 1280 of them, of equal ones the first in the vocabulary: a function
+          of public values alone. Each private prompt votes on these tokens alone, recentred over them.'
         - A context's logits do not depend on the other contexts of its batch.
         - A batch stops at 300 private tokens, in the middle of an example if need be.
         - All randomness of decoding derives from a secret 256-bit run key by name, so that a step

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import mechanism
+from models.privacy import mechanism, sparse_vector
 from models.privacy.aggregates import AGGREGATES, clipping, median
 from models.privacy.params import MechanismParams
+from tests import samples
 from tests.samples import PARAMS
 
 VOCABULARIES = (512, 4096, 262_144)
@@ -67,11 +68,11 @@ def batch(vocab: int) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames='params')
 def _step(logits: jax.Array, is_private: jax.Array, params: MechanismParams) -> tuple:
-    votes = mechanism.tally((logits[:4], logits[4:]), (is_private[:4], is_private[4:]), params)
+    votes = samples.tally((logits[:4], logits[4:]), (is_private[:4], is_private[4:]), params)
     return (
         mechanism.aggregate(votes, params),
-        mechanism.public_distance(votes, params),
-        votes.probability_sum,
+        votes.distance,
+        sparse_vector.tally((logits[:4], logits[4:]), (is_private[:4], is_private[4:])),
         votes.tallied if isinstance(votes.tallied, median.Medians) else None,
     )
 

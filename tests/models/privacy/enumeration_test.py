@@ -28,7 +28,7 @@ import pytest
 from models.privacy import accounting, ex_post, mechanism
 from models.privacy.aggregates import AGGREGATES, median
 from models.privacy.params import MechanismParams
-from tests import oracles
+from tests import oracles, samples
 
 ALPHAS = (1.5, 2.0, 4.0, 16.0, 64.0)
 # float32 moves a log-probability by some 1e-6, hence a divergence of order 64 by less than this.
@@ -90,13 +90,26 @@ def _adversarial(vocab: int, length: int, clip_bound: float) -> Family:
 
 @functools.partial(jax.jit, static_argnames='params')
 def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
-    """Scores `[D, N, V]`, distances `[D, N]` and medians of our functions, for every dataset and prefix."""
+    """Scores `[D, N, V]`, distances `[D, N]` and medians of our functions, for every dataset and prefix.
+
+    Of tokens that are no allowed candidates scores are −∞; without K all are.
+    """
+    vocab = public.shape[-1]
 
     def at_prefix(rows: jax.Array, public_row: jax.Array, mask: jax.Array) -> tuple:
         # Row 0 is the public prompt's, which counts as no context.
-        votes = mechanism.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
-        distance = mechanism.public_distance(votes._replace(public_logits=public_row), params)
-        return mechanism.aggregate(votes, params), distance, votes.tallied
+        votes = samples.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
+        found = votes.candidates
+        tokens = jnp.arange(vocab) if found.tokens is None else found.tokens
+
+        def among_all(part: jax.Array, other: float) -> jax.Array:
+            kept = part if found.counted is None else jnp.where(found.counted, part, other)
+            return jnp.full(vocab, other).at[tokens].set(kept)
+
+        scores = among_all(mechanism.aggregate(votes, params), -jnp.inf)
+        is_median = isinstance(votes.tallied, median.Medians)
+        ranges = median.Medians(*(among_all(part, 0.0) for part in votes.tallied)) if is_median else None
+        return scores, votes.distance, ranges
 
     over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
     return jax.vmap(over_prefixes, in_axes=(None, None, 0))(logits, public, masks)
@@ -112,7 +125,11 @@ def _run_ours(family: Family, params: MechanismParams) -> tuple:
 def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
     """What our float32 functions make of every dataset of a family."""
     scores, distances = map(np.asarray, _run_ours(family, params)[:2])
-    public = oracles.log_softmax(family.public.astype(np.float64) / params.public_temperature)
+    allowed = np.isfinite(scores)
+    # What may be sampled is the same whatever a dataset holds.
+    assert (allowed == allowed[:1]).all()
+    public = family.public.astype(np.float64) / params.public_temperature
+    public = oracles.log_softmax(np.where(allowed[0], public, -np.inf))
     return {
         dataset: oracles.Steps(
             oracles.log_softmax(scores[row].astype(np.float64) / params.temperature),
@@ -134,7 +151,11 @@ def distributions(
     """Exact log-probability of every output, for every dataset."""
     outputs = oracles.outputs_of(family.vocab, settings)
     positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
-    return {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
+    logs = {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
+    # Outputs that no dataset can give, and never one that only some can.
+    possible = np.isfinite(next(iter(logs.values())))
+    assert all((np.isfinite(found) == possible).all() for found in logs.values())
+    return {d: found[possible] for d, found in logs.items()}
 
 
 def worst_excess(
@@ -182,8 +203,27 @@ CASES = {
 PRICED = [name for name, strategy in AGGREGATES.items() if strategy.has_price_in_advance]
 
 
+# With K: of how many tokens, K, how the public logits spread, and the case that gives the rest. A few tokens
+# that are all candidates, of which some are allowed; more, of which C = K + 64 are looked at; and so alike
+# that a slack of 2c/s, or a tie with the K-th, would admit more than that.
+TOP_K = {
+    'one token of the best 2': (4, 2, 1.5, 'one token'),
+    'two tokens of the best 2': (4, 2, 1.5, 'two private tokens, s=1'),
+    'two runs of the best 2': (3, 2, 1.5, 'two runs'),
+    'one token of 3 and the slack, of many': (90, 3, 3.0, 'one token'),
+    'one token where the slack admits more': (90, 3, 0.01, 'one token'),
+    'one token where all tie': (90, 3, 0.0, 'one token'),
+    'one run of many': (70, 2, 2.0, 'one run of one token'),
+}
+CASES['one run of one token'] = (3, 1, 1, 1, 2, 2.0, 1.5, 0.5, 0.4, ())
+
+
 def _case(name: str, aggregate: str = 'mean') -> tuple[Family, MechanismParams, frozenset[int]]:
+    top_k, spread = None, None
+    if name in TOP_K:
+        *(vocab_of_k, top_k, spread), name = TOP_K[name]
     vocab, length, tokens, r, s, c, tau, theta, sigma, stop = CASES[name]
+    vocab = vocab if top_k is None else vocab_of_k
     c = min(c, AGGREGATES[aggregate].largest_clip_over_temperature * tau)
     params = MechanismParams(
         aggregate=aggregate,
@@ -195,12 +235,16 @@ def _case(name: str, aggregate: str = 'mean') -> tuple[Family, MechanismParams, 
         threshold_noise_scale=sigma,
         max_example_tokens=length,
         max_batch_tokens=tokens,
+        public_top_k=top_k,
     )
-    return _adversarial(vocab, length, c), params, frozenset(stop)
+    family = _adversarial(vocab, length, c)
+    if spread is not None:
+        family = dataclasses.replace(family, public=family.public * np.float32(spread / 1.5))
+    return family, params, frozenset(stop)
 
 
 @pytest.mark.parametrize('aggregate', PRICED)
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', [*CASES, *TOP_K])
 def test_one_batch_costs_at_most_its_price(name: str, aggregate: str) -> None:
     family, params, stop = _case(name, aggregate)
     settings = oracles.Mechanism.of(params, stop)
@@ -304,7 +348,16 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize('name', ['one token', 'two private tokens of a large clip bound', 'two runs'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'one token',
+        'two private tokens of a large clip bound',
+        'two runs',
+        'one token of 3 and the slack, of many',
+        'one token where the slack admits more',
+    ],
+)
 @pytest.mark.parametrize(
     'aggregate, wrong',
     [
@@ -335,22 +388,45 @@ def test_wrong_aggregates_break_the_price(name: str, aggregate: str, wrong: str)
     assert worst_excess(pairs, logs, rho, math.inf) > 1.2
 
 
+@pytest.mark.parametrize('name', ['one token of the best 2', 'one token where the slack admits more'])
+@pytest.mark.parametrize('aggregate', AGGREGATES)
+def test_candidates_chosen_by_the_contexts_tell_them_apart(name: str, aggregate: str) -> None:
+    """A token that one of two neighbours cannot give: no price covers that, and the check finds it."""
+    family, params, stop = _case(name, aggregate)
+    right = oracles.Mechanism.of(params, stop)
+    steps = oracle_steps(family, right)
+    distributions(family, steps, right)
+    spoilt = dataclasses.replace(right, candidates_of_the_contexts=True)
+    with pytest.raises(AssertionError):
+        distributions(family, oracle_steps(family, spoilt), spoilt)
+
+
+@pytest.mark.parametrize('aggregate', AGGREGATES)
+def test_what_would_pass_the_candidates_is_left_out(aggregate: str) -> None:
+    """K = 3 of 90 alike: 67 of them are candidates, and all others have probability 0."""
+    for name in ('one token where the slack admits more', 'one token where all tie'):
+        family, params, _ = _case(name, aggregate)
+        found = np.isfinite(our_steps(family, params)[(0, 1)].private_log[0])
+        widened = oracles.TWINS[aggregate].widens_top_k or name.endswith('tie')
+        assert found.sum() == (67 if widened else 3)
+
+
 # ------------------------------------------------------- the median's loss of every output
 
 
 @functools.partial(jax.jit, static_argnames='tau')
-def _token_losses(medians: median.Medians, tau: float) -> jax.Array:
-    """`[2, ..., V]` of medians of `[..., V]`: both losses of every token, were it sampled."""
+def _token_losses(medians: median.Medians, allowed: jax.Array, tau: float) -> jax.Array:
+    """`[2, ..., V]` of medians and masks of `[..., V]`: both losses of every token, were it sampled."""
     vocab = medians.middle.shape[-1]
 
-    def at_step(here: median.Medians) -> jax.Array:
+    def at_step(here: median.Medians, mask: jax.Array) -> jax.Array:
         def of_token(token: jax.Array) -> jax.Array:
-            return jnp.stack(ex_post.token_losses(here, jnp.ones(vocab, bool), token, tau))
+            return jnp.stack(ex_post.token_losses(here, mask, token, tau))
 
         return jax.vmap(of_token, out_axes=1)(jnp.arange(vocab))
 
-    flat = jax.tree.map(lambda part: part.reshape(-1, vocab), medians)
-    return jax.vmap(at_step, out_axes=1)(flat).reshape(2, *medians.middle.shape)
+    flat = jax.tree.map(lambda part: part.reshape(-1, vocab), (medians, allowed))
+    return jax.vmap(at_step, out_axes=1)(*flat).reshape(2, *medians.middle.shape)
 
 
 def _reported(
@@ -367,13 +443,23 @@ def _reported(
     settings = oracles.Mechanism.of(params, stop)
     outputs = oracles.outputs_of(family.vocab, settings)
     positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
-    found = _run_ours(family, params)[2]
+    scores, _, found = _run_ours(family, params)
+    allowed = jnp.isfinite(scores)
     ends = (found.middle + narrowed * (end - found.middle) for end in found[1:])
-    losses = np.asarray(_token_losses(median.Medians(found.middle, *ends), params.temperature), np.float64)
+    losses = np.asarray(
+        _token_losses(median.Medians(found.middle, *ends), allowed, params.temperature), np.float64
+    )
+    # Those that are possible, as in `distributions`.
+    may = np.asarray(allowed[0])
+    cases = [
+        (output, places)
+        for output, places in zip(outputs, positions, strict=True)
+        if all(may[place, token] for (token, _), place in zip(output, places, strict=True))
+    ]
     result = {}
     for row, dataset in enumerate(family.datasets):
         sums = []
-        for output, places in zip(outputs, positions, strict=True):
+        for output, places in cases:
             flags = tuple(flag for _, flag in output)
             pairs = [
                 losses[:, row, place, token] * flag
@@ -404,7 +490,9 @@ def _worst_over_loss(
 
 
 MEDIAN_CASES = ('one token', 'three private tokens', 'one run', 'two runs',
-                'two runs, a stop token, several examples', 'threshold above every distance')  # fmt: skip
+                'two runs, a stop token, several examples', 'threshold above every distance',
+                'two tokens of the best 2', 'two runs of the best 2',
+                'one token of 3 and the slack, of many', 'one token where all tie')  # fmt: skip
 
 
 def _median_case(name: str) -> tuple[Family, MechanismParams, frozenset[int]]:

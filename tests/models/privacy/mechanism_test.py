@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import mechanism, sampling
+from models.privacy import candidates, mechanism, sampling, sparse_vector
 from models.privacy.aggregates import AGGREGATES, median
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
-from tests import oracles
+from tests import oracles, samples
 from tests.models.privacy.sampling_test import halves, words_of
 from tests.samples import PARAMS
 
@@ -46,11 +46,12 @@ def test_a_broken_row_costs_no_more_than_any_other(name: str) -> None:
     logits[2] = BROKEN[name]
     mask = np.array([True, True, True, True])
     without = np.array([True, True, False, True])
-    votes = mechanism.tally((jnp.asarray(logits),), (jnp.asarray(mask),), PARAMS)
-    others = mechanism.tally((jnp.asarray(logits),), (jnp.asarray(without),), PARAMS)
+    votes = samples.tally((jnp.asarray(logits),), (jnp.asarray(mask),), PARAMS)
+    others = samples.tally((jnp.asarray(logits),), (jnp.asarray(without),), PARAMS)
     moved = np.asarray(votes.tallied - others.tallied)
     assert (np.abs(moved) <= PARAMS.clip_bound + 1e-5).all()
-    mass = np.asarray(votes.probability_sum - others.probability_sum)
+    sums = [sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),)) for m in (mask, without)]
+    mass = np.asarray(sums[0] - sums[1])
     assert (mass >= -1e-6).all() and mass.sum() <= 1 + 1e-6
     if not np.isfinite(logits[2]).all():
         np.testing.assert_allclose(moved, -PARAMS.clip_bound, atol=1e-5)
@@ -59,39 +60,47 @@ def test_a_broken_row_costs_no_more_than_any_other(name: str) -> None:
 def test_rows_that_are_not_private_vote_nothing_whatever_they_hold() -> None:
     rng = np.random.default_rng(3)
     private = rng.normal(0, 3, (3, 6)).astype(np.float32)
-    expected = mechanism.tally((jnp.asarray(private),), (jnp.ones(3, bool),), PARAMS)
+    expected = samples.tally((jnp.asarray(private),), (jnp.ones(3, bool),), PARAMS)
+    mass = sparse_vector.tally((jnp.asarray(private),), (jnp.ones(3, bool),))
     for filling in (0.0, 1e30, np.nan, np.inf, -np.inf):
         padded = np.concatenate([private, np.full((5, 6), filling, np.float32)])
-        votes = mechanism.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,), PARAMS)
+        votes = samples.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,), PARAMS)
         np.testing.assert_allclose(votes.tallied, expected.tallied, atol=1e-6)
-        np.testing.assert_allclose(votes.probability_sum, expected.probability_sum, atol=1e-6)
+        found = sparse_vector.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,))
+        np.testing.assert_allclose(found, mass, atol=1e-6)
 
 
 def test_a_row_votes_the_same_whatever_the_others_hold() -> None:
     rng = np.random.default_rng(4)
     row = rng.normal(0, 3, 6).astype(np.float32)
-    alone = mechanism.tally((jnp.asarray(row[None]),), (jnp.ones(1, bool),), PARAMS)
+    alone = samples.tally((jnp.asarray(row[None]),), (jnp.ones(1, bool),), PARAMS)
     for others in (rng.normal(0, 30, (7, 6)), np.full((7, 6), np.nan), np.full((7, 6), 1e38)):
         rows = np.concatenate([others, row[None]]).astype(np.float32)
-        everyone = mechanism.tally((jnp.asarray(rows),), (jnp.ones(8, bool),), PARAMS)
-        rest = mechanism.tally((jnp.asarray(rows),), (jnp.arange(8) < 7,), PARAMS)
+        everyone = samples.tally((jnp.asarray(rows),), (jnp.ones(8, bool),), PARAMS)
+        rest = samples.tally((jnp.asarray(rows),), (jnp.arange(8) < 7,), PARAMS)
         np.testing.assert_allclose(everyone.tallied - rest.tallied, alone.tallied, atol=1e-5)
-        np.testing.assert_allclose(
-            everyone.probability_sum - rest.probability_sum, alone.probability_sum, atol=1e-6
-        )
+        mass = [
+            sparse_vector.tally((jnp.asarray(some),), (jnp.asarray(mask),))
+            for some, mask in (
+                (rows, np.ones(8, bool)),
+                (rows, np.arange(8) < 7),
+                (row[None], np.ones(1, bool)),
+            )
+        ]
+        np.testing.assert_allclose(mass[0] - mass[1], mass[2], atol=1e-6)
 
 
 def test_an_empty_batch_gives_the_zero_vector_and_distance_one() -> None:
     logits = jnp.asarray(np.random.default_rng(5).normal(0, 3, (4, 6)), jnp.float32)
-    votes = mechanism.tally((logits,), (jnp.zeros(4, bool),), PARAMS)._replace(public_logits=logits[0])
+    votes = samples.tally((logits,), (jnp.zeros(4, bool),), PARAMS)
     assert not np.asarray(mechanism.aggregate(votes, PARAMS)).any()
-    assert float(mechanism.public_distance(votes, PARAMS)) == pytest.approx(1, abs=1e-6)
+    assert float(votes.distance) == pytest.approx(1, abs=1e-6)
 
 
-def test_probabilities_are_not_summed_without_the_sparse_vector() -> None:
+def test_no_distance_is_computed_without_the_sparse_vector() -> None:
     plain = dataclasses.replace(PARAMS, threshold=None, threshold_noise_scale=None)
-    votes = mechanism.tally((jnp.ones((4, 6)),), (jnp.ones(4, bool),), plain)
-    assert not np.asarray(votes.probability_sum).any()
+    votes = samples.tally((jnp.ones((4, 6)),), (jnp.ones(4, bool),), plain)
+    assert float(votes.distance) == 0
 
 
 @functools.partial(jax.jit, static_argnames='params')
@@ -102,8 +111,8 @@ def _aggregate_and_distance(
 
     def one(rows: jax.Array, mask: jax.Array, public_row: jax.Array) -> tuple[jax.Array, jax.Array]:
         # Row 0 is the public prompt's, which counts as no context.
-        votes = mechanism.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
-        return mechanism.aggregate(votes, params), mechanism.public_distance(votes, params)
+        votes = samples.tally((jnp.vstack([public_row, rows]),), (jnp.append(False, mask),), params)
+        return mechanism.aggregate(votes, params), votes.distance
 
     return jax.vmap(one)(logits, masks, public)
 
@@ -162,12 +171,12 @@ def test_micro_batches_and_padding_change_no_aggregate(kind: str, fill: tuple[in
         parts.append(jnp.asarray(rows, jnp.float32))
         masks.append(jnp.asarray(mask))
         start += private
-    votes = mechanism.tally(tuple(parts), tuple(masks), params)
-    np.testing.assert_array_equal(votes.public_logits, public[0].astype(np.float32))
+    votes = samples.tally(tuple(parts), tuple(masks), params)
+    np.testing.assert_array_equal(votes.candidates.public_logits, public[0].astype(np.float32))
     expected = settings_.private_scores(logits, public[0])
     np.testing.assert_allclose(mechanism.aggregate(votes, params), expected, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits, public[0], params.batch_size)
-    assert float(mechanism.public_distance(votes, params)) == pytest.approx(distance, abs=1e-5)
+    assert float(votes.distance) == pytest.approx(distance, abs=1e-5)
 
 
 @pytest.mark.parametrize('kind', list(AGGREGATES))
@@ -179,14 +188,10 @@ def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, r
     rng = np.random.default_rng(20 + rows)
     public, logits = rng.normal(0, 3, vocab), rng.normal(0, 3, (rows, vocab))
     stacked = jnp.asarray(np.concatenate([public[None], logits]), jnp.float32)
-    votes = mechanism.tally((stacked,), (jnp.arange(rows + 1) > 0,), params)
+    votes = samples.tally((stacked,), (jnp.arange(rows + 1) > 0,), params)
     words = halves(words_of(f'{kind}{rows}', DRAWS, sampling.tree_levels(vocab)))
     choose = jax.jit(
-        jax.vmap(
-            lambda w: mechanism.choose_token(
-                votes, jnp.ones(vocab, bool), jnp.float32(0), jnp.float32(0), w, params
-            )[0]
-        )
+        jax.vmap(lambda w: mechanism.choose_token(votes, jnp.float32(0), jnp.float32(0), w, params)[0])
     )
     counts = np.bincount(np.asarray(choose(words)), minlength=vocab)
     for other in AGGREGATES:
@@ -201,15 +206,15 @@ def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, r
 def test_only_the_median_has_medians() -> None:
     rows, mask = (jnp.ones((3, 5)),), (jnp.ones(3, bool),)
     for params in (PARAMS, DIFFERENCE):
-        assert not isinstance(mechanism.tally(rows, mask, params).tallied, median.Medians)
-    medians = mechanism.tally(rows, mask, MEDIAN).tallied
+        assert not isinstance(samples.tally(rows, mask, params).tallied, median.Medians)
+    medians = samples.tally(rows, mask, MEDIAN).tallied
     assert isinstance(medians, median.Medians) and (np.asarray(medians.middle) == PARAMS.clip_bound).all()
 
 
 def test_aggregate_divides_by_the_public_batch_size() -> None:
     row = jnp.asarray([[9.0, -9.0, 0.0]])
     for rows in (1, 2, 7):
-        votes = mechanism.tally((jnp.tile(row, (rows, 1)),), (jnp.ones(rows, bool),), PARAMS)
+        votes = samples.tally((jnp.tile(row, (rows, 1)),), (jnp.ones(rows, bool),), PARAMS)
         expected = rows / PARAMS.batch_size * np.array([3.0, -3.0, -3.0])
         np.testing.assert_allclose(mechanism.aggregate(votes, PARAMS), expected, rtol=1e-6)
 
@@ -220,13 +225,12 @@ def test_aggregate_and_distance_equal_the_oracle(batch: int) -> None:
     logits = np.concatenate([rng.normal(0, 4, (batch, 11)), np.zeros((2, 11))]).astype(np.float32)
     public = rng.normal(0, 4, 11).astype(np.float32)
     mask = jnp.arange(batch + 2) < batch
-    votes = mechanism.tally((jnp.asarray(logits),), (mask,), PARAMS)._replace(
-        public_logits=jnp.asarray(public)
-    )
+    rows = jnp.asarray(np.concatenate([public[None], logits]))
+    votes = samples.tally((rows,), (jnp.append(False, mask),), PARAMS)
     aggregate = oracles.mean_aggregate(logits[:batch], PARAMS.batch_size, PARAMS.clip_bound)
     np.testing.assert_allclose(mechanism.aggregate(votes, PARAMS), aggregate, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits[:batch], public, PARAMS.batch_size)
-    assert float(mechanism.public_distance(votes, PARAMS)) == pytest.approx(distance, abs=1e-5)
+    assert float(votes.distance) == pytest.approx(distance, abs=1e-5)
 
 
 # ----------------------------------------------------------- restricted vocabulary
@@ -235,9 +239,8 @@ def test_aggregate_and_distance_equal_the_oracle(batch: int) -> None:
 def _allowed(public: list[float], released: list[bool], top_k: int | None) -> list[bool]:
     params = dataclasses.replace(PARAMS, public_top_k=top_k)
     logits = jnp.asarray(public, jnp.float32)
-    # Private sums that would give another answer, were they read.
-    votes = mechanism.Votes(-5 * logits, -logits, logits)
-    return np.asarray(mechanism.allowed_tokens(votes, jnp.asarray(released), params)).tolist()
+    found = candidates.choose(jnp.asarray(released), logits, params)
+    return samples.allowed_of(found, len(public)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -267,14 +270,11 @@ def _choose(
     distance_noise: float, threshold_noise: float, params: MechanismParams, word: int = 0
 ) -> tuple[int, bool]:
     # One context of four expects token 1, the public prompt token 0: the distance is 1.25.
-    logits = jnp.asarray([[-80.0, 80.0, -80.0]])
-    votes = mechanism.tally((logits,), (jnp.ones(1, bool),), params)._replace(
-        public_logits=jnp.asarray([80.0, -80.0, -80.0])
-    )
+    logits = jnp.asarray([[80.0, -80.0, -80.0], [-80.0, 80.0, -80.0]])
+    votes = samples.tally((logits,), (jnp.array([False, True]),), params)
     words = halves(np.full(2, word, np.uint64))
-    released = jnp.ones(3, bool)
     token, is_private = mechanism.choose_token(
-        votes, released, jnp.float32(threshold_noise), jnp.float32(distance_noise), words, params
+        votes, jnp.float32(threshold_noise), jnp.float32(distance_noise), words, params
     )
     return int(token), bool(is_private)
 
@@ -311,14 +311,12 @@ def test_private_and_public_tokens_have_their_own_temperatures() -> None:
     params = dataclasses.replace(PARAMS, temperature=0.7, public_temperature=3.0)
     rng = np.random.default_rng(10)
     logits, public = rng.normal(0, 2, (3, 5)).astype(np.float32), rng.normal(0, 2, 5).astype(np.float32)
-    votes = mechanism.tally((jnp.asarray(logits),), (jnp.ones(3, bool),), params)
-    votes = votes._replace(public_logits=jnp.asarray(public))
+    rows = jnp.asarray(np.concatenate([public[None], logits]))
+    votes = samples.tally((rows,), (jnp.arange(4) > 0,), params)
     words = halves(words_of('temperatures', DRAWS, 3))
     choose = jax.jit(
         jax.vmap(
-            lambda noise, w: mechanism.choose_token(
-                votes, jnp.ones(5, bool), noise, jnp.float32(0), w, params
-            ),
+            lambda noise, w: mechanism.choose_token(votes, noise, jnp.float32(0), w, params),
             (None, 0),
         )
     )

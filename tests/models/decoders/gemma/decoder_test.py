@@ -31,9 +31,10 @@ from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
-from models.privacy import mechanism, randomness, sampling
+from models.privacy import candidates, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
+from tests import samples
 from tests.contracts import decoder_contract
 from tests.contracts.decoder_contract import EXAMPLES, PADDING, SHAPES, DecoderCase, decoded
 
@@ -247,7 +248,8 @@ def _draws(params: MechanismParams, vocab_size: int) -> randomness.BatchDraws:
     return randomness.batch_draws(
         randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
         max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
-        threshold_noise_scale=params.threshold_noise_scale, levels=sampling.tree_levels(vocab_size),
+        threshold_noise_scale=params.threshold_noise_scale,
+        levels=sampling.tree_levels(candidates.count(params.public_top_k, vocab_size)),
     )  # fmt: skip
 
 
@@ -272,12 +274,11 @@ def _slow_stream(
     tokens, flags, example = [], [], []
     while sum(flags) < params.max_private_tokens and len(tokens) < params.max_batch_tokens:
         logits = jnp.stack([_recomputed(model, name, row, example)[-1] for row in rows])
-        votes = mechanism.tally((logits,), (jnp.arange(len(rows)) > 0,), params)
+        votes = samples.tally((logits,), (jnp.arange(len(rows)) > 0,), params, released)
         words = draws.token_words[len(tokens)]
         words = np.stack([words >> np.uint64(32), words & np.uint64(2**32 - 1)], axis=-1)
         token, is_private = mechanism.choose_token(
             votes,
-            released,
             jnp.float32(draws.threshold_noise[sum(flags)]),
             jnp.float32(draws.distance_noise[len(tokens)]),
             jnp.asarray(words, jnp.uint32),

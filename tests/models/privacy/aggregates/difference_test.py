@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import mechanism, sampling
+from models.privacy import candidates, mechanism, sampling
 from models.privacy.params import MechanismParams
-from tests import oracles
+from tests import oracles, samples
 from tests.samples import PARAMS
 
 DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
@@ -17,7 +17,7 @@ DIFFERENCE = dataclasses.replace(PARAMS, aggregate='difference')
 def _difference(logits: np.ndarray, public: np.ndarray, params: MechanismParams = DIFFERENCE) -> np.ndarray:
     rows = np.concatenate([public[None], logits, np.full((2, len(public)), np.nan)]).astype(np.float32)
     mask = (np.arange(len(rows)) > 0) & (np.arange(len(rows)) <= len(logits))
-    votes = mechanism.tally((jnp.asarray(rows),), (jnp.asarray(mask),), params)
+    votes = samples.tally((jnp.asarray(rows),), (jnp.asarray(mask),), params)
     return np.asarray(mechanism.aggregate(votes, params))
 
 
@@ -63,7 +63,7 @@ def test_one_context_moves_a_component_by_exactly_c_over_s() -> None:
 
 @pytest.mark.parametrize('top_k', [1, 3, 10, 19, 50])
 @pytest.mark.parametrize('batch_size', [1, 4, 1000])
-def test_top_k_plus_equals_the_oracle_and_reads_public_values_alone(top_k: int, batch_size: int) -> None:
+def test_top_k_plus_equals_the_oracle(top_k: int, batch_size: int) -> None:
     params = dataclasses.replace(DIFFERENCE, public_top_k=top_k, batch_size=batch_size)
     rng = np.random.default_rng(top_k)
     for _ in range(20):
@@ -71,12 +71,11 @@ def test_top_k_plus_equals_the_oracle_and_reads_public_values_alone(top_k: int, 
         released = rng.random(30) < 0.7
         released[0] = True
         expected = oracles.top_k_plus(public, released, top_k, batch_size, params.clip_bound)
-        for private in (0.0, np.nan, 1e30):
-            votes = mechanism.Votes(*(jnp.full(30, private),) * 2, jnp.asarray(public))
-            found = mechanism.allowed_tokens(votes, jnp.asarray(released), params)
-            assert np.asarray(found).tolist() == expected.tolist()
+        mask, logits = jnp.asarray(released), jnp.asarray(public)
+        found = candidates.choose(mask, logits, params)
+        assert samples.allowed_of(found, 30).tolist() == expected.tolist()
         plain = dataclasses.replace(PARAMS, public_top_k=top_k, batch_size=batch_size)
-        fewer = np.asarray(mechanism.allowed_tokens(votes, jnp.asarray(released), plain))
+        fewer = samples.allowed_of(candidates.choose(mask, logits, plain), 30)
         assert not (fewer & ~expected).any()
 
 
@@ -84,12 +83,13 @@ def test_top_k_plus_keeps_every_token_that_one_context_could_lift_over_the_kth()
     """Within 2c/s of the K-th a context can turn the order around; past it none can."""
     params = dataclasses.replace(DIFFERENCE, public_top_k=1, clip_bound=1.0)
     public = np.array([0.0, -0.49, -0.51, -2.0])
-    votes = mechanism.Votes(*(jnp.zeros(4),) * 2, jnp.asarray(public, jnp.float32))
-    allowed = np.asarray(mechanism.allowed_tokens(votes, jnp.ones(4, bool), params))
+    found = candidates.choose(jnp.ones(4, bool), jnp.asarray(public, jnp.float32), params)
+    allowed = np.asarray(found.allowed)
     assert allowed.tolist() == [True, True, False, False]
+    whole = dataclasses.replace(params, public_top_k=None)
     for token, can in ((1, True), (2, False)):
         context = np.where(np.arange(4) == token, 60.0, -60.0)[None]
-        scores = _difference(context, public, params)
+        scores = _difference(context, public, whole)
         assert (scores[token] >= scores[0]) == can
 
 
@@ -99,12 +99,12 @@ def test_the_difference_aggregates_scores_span_what_the_sampler_resolves() -> No
     public = np.linspace(0, -200, 101)
     for context in (public[::-1] * 3, public, np.zeros(101)):
         logits = np.tile(context, (params.batch_size, 1))
-        votes = mechanism.tally(
+        votes = samples.tally(
             (jnp.asarray(np.concatenate([public[None], logits]), jnp.float32),),
             (jnp.arange(params.batch_size + 1) > 0,),
             params,
         )
-        allowed = np.asarray(mechanism.allowed_tokens(votes, jnp.ones(101, bool), params))
+        allowed = np.asarray(votes.candidates.allowed)
         assert allowed.tolist() == (public >= -2 * (15 * 2.0 - 15.0)).tolist()
         scores = np.asarray(mechanism.aggregate(votes, params))[allowed] / params.temperature
         assert np.ptp(scores) <= 2 * sampling.MAX_CLIP_OVER_TEMPERATURE + 1e-4

@@ -30,16 +30,16 @@ class _Votes(Aggregate):
     reads_public_logits: ClassVar[bool] = False
     largest_clip_over_temperature: ClassVar[float] = 15.0
 
-    def tally(self, logits: Any, is_private: Any, public_logits: Any, params: MechanismParams) -> Any:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> Any:
         raise NotImplementedError
 
-    def combine(self, tallied: Any, public_logits: Any, params: MechanismParams) -> Any:
+    def combine(self, tallied: Any, candidates: Any, params: MechanismParams) -> Any:
         raise NotImplementedError
 
     def allowed(self, mask: Any, public_logits: Any, params: MechanismParams) -> Any:
         raise NotImplementedError
 
-    def token_losses(self, tallied: Any, allowed: Any, token: Any, params: MechanismParams) -> Any:
+    def token_losses(self, tallied: Any, allowed: Any, index: Any, params: MechanismParams) -> Any:
         raise NotImplementedError
 
     def replayed_scores(self, *arguments: Any, clips: bool = True) -> Any:
