@@ -9,11 +9,6 @@ from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
 from models.records import Context
 
-# Matrix kernels take rows in blocks and treat a remainder otherwise. In whole blocks a
-# row's logits are the same bits wherever the row lies, so that one context more or less
-# moves no other row (METHOD 4).
-ROWS_MULTIPLE = 8
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorSettings:
@@ -78,7 +73,7 @@ class GeneratorSettings:
         """Loads the weights and places them on the worker's devices."""
         import jax
 
-        multiple = ROWS_MULTIPLE * len(jax.local_devices())
+        multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
         shapes = decoder.Shapes(
             max_prompt_tokens=self.max_prompt_tokens,
             max_example_tokens=self.params.max_example_tokens,

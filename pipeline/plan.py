@@ -5,21 +5,17 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from models.decoders import family
 from models.privacy import accounting
 from models.privacy.facts import Statement
+from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
 
 if TYPE_CHECKING:
     from pipeline.ledger.budget import Account
 
-# Rough rates of two cores of a recent server CPU in float32: arithmetic, reading the
-# cache, counting votes. They are chosen so that their sum is the step that
-# `python -m tests.benchmarks.decoding_benchmark` measured (12.5 ms, bundled model),
-# and not measured one by one.
-CPU_FLOPS_PER_SECOND = 100e9
-CPU_BYTES_PER_SECOND = 8e9
-CPU_SECONDS_PER_LOGIT = 4e-9
+_ITEM_BYTES = {'float32': 4, 'bfloat16': 2}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +45,29 @@ class BudgetAnswer:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodingEstimate:
+    """How long one device would decode, from its rates. All fields are public.
+
+    Loading the model, compiling and reading records come on top. What a median or the sparse vector
+    computes beside the votes is left out.
+
+    Attributes:
+        device: Whose rates they are.
+        measured_on: ISO date of this machine's calibration; None for reference rates, which are of
+            another machine.
+        prompts_seconds: Reading the prompts of one batch.
+        seconds_per_step: One token of one batch.
+        hours: All batches up to the cap on all tokens; None where their number is not declared.
+    """
+
+    device: str
+    measured_on: str | None
+    prompts_seconds: float
+    seconds_per_step: float
+    hours: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """What a run would release and cost. All fields are public.
 
@@ -68,8 +87,7 @@ class RunPlan:
         expected_batches: Planned batches; None where neither they nor the number of
             records is declared.
         expected_private_tokens: r times `expected_batches`.
-        expected_cpu_hours: Decoding on two CPU cores, up to the cap on all tokens; a rough
-            estimate from the model's size.
+        decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
     """
 
@@ -85,7 +103,7 @@ class RunPlan:
     delta: float
     expected_batches: int | None
     expected_private_tokens: int | None
-    expected_cpu_hours: float | None
+    decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
 
     def to_json(self) -> str:
@@ -104,14 +122,42 @@ def expected_batches(config: JobConfig) -> int | None:
     return max(groups, round(config.records / per_batch))
 
 
-def seconds_per_step(config: JobConfig) -> float:
-    """Estimated seconds of one decoding step of one batch on two CPU cores."""
-    sizes = config.model_sizes
-    rows = config.batch_size + 1
-    length = config.max_prompt_tokens + config.max_example_tokens
-    arithmetic = 2 * sizes.num_parameters * rows / CPU_FLOPS_PER_SECOND
-    cache = rows * length * sizes.cache_bytes_per_token(4) / CPU_BYTES_PER_SECOND
-    return arithmetic + cache + rows * sizes.num_embed * CPU_SECONDS_PER_LOGIT
+def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEstimate:
+    """How long decoding would take on a device of these rates.
+
+    Every full batch is taken to fill its micro-batches, as it does: rows of padding are computed too.
+    A step reads each layer's weights or multiplies them by its rows, whichever takes longer, then reads
+    the whole cache.
+    """
+    sizes, rates, params = config.model_sizes, calibration.rates, config.params()
+    item_bytes = _ITEM_BYTES[config.dtype]
+    part = -(-config.resolved_micro_batch_size // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
+    parts = -(-(params.batch_size + params.needs_public_logits) // part)
+    rows = part * parts
+    weights = sizes.layer_parameters
+    layers = parts * max(2 * weights * part / rates.step_flops, weights * item_bytes / rates.weight_bytes)
+    slots = config.max_prompt_tokens + config.max_example_tokens
+    cache = rows * slots * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
+    embedding, columns = sizes.num_embed * sizes.embed_dim, sizes.num_embed
+    public_row = 0.0
+    if params.public_top_k is not None and not params.uses_sparse_vector:
+        # The public prompt's row chooses the columns of all others.
+        columns = min(columns, params.public_top_k)
+        public_row = embedding * item_bytes / rates.weight_bytes + sizes.num_embed / rates.ranked_logits
+    output = 2 * columns * sizes.embed_dim * rows / rates.output_flops
+    prompts = rows * sizes.prompt_flops(config.max_prompt_tokens) / rates.prompt_flops
+    step = layers + cache + public_row + output
+    batches = expected_batches(config)
+    # With the sparse vector the number of public tokens is not known in advance; the cap on
+    # all tokens bounds it.
+    seconds = prompts + params.max_batch_tokens * step
+    return DecodingEstimate(
+        device=calibration.device,
+        measured_on=calibration.measured_on,
+        prompts_seconds=prompts,
+        seconds_per_step=step,
+        hours=None if batches is None else batches * seconds / 3600,
+    )
 
 
 def statement_of(config: JobConfig) -> Statement:
@@ -217,7 +263,7 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
 
 
 def plan_run(config: JobConfig) -> RunPlan:
-    """The run plan of a config, which alone decides it."""
+    """The run plan of a config, which alone decides it; how long decoding takes is another question."""
     params = config.params()
     per_token = None if params.is_ex_post else accounting.rho_per_private_token(params)
     statement = statement_of(config)
@@ -227,11 +273,6 @@ def plan_run(config: JobConfig) -> RunPlan:
         epsilon = accounting.epsilon_from_rho(rho_total, config.resolved_delta)
         closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
     batches = expected_batches(config)
-    hours = None
-    if batches is not None:
-        # With the sparse vector the number of public tokens is not known in advance;
-        # the cap on all tokens bounds it.
-        hours = batches * params.max_batch_tokens * seconds_per_step(config) / 3600
     return RunPlan(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
@@ -245,5 +286,4 @@ def plan_run(config: JobConfig) -> RunPlan:
         delta=config.resolved_delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.max_private_tokens,
-        expected_cpu_hours=hours,
     )

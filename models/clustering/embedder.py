@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A text is padded to the first of these lengths that holds it, and cut at the last.
 TOKEN_LENGTHS = (32, 64, 96, 128, 192, 256)
-# Matrix kernels treat rows alike in whole blocks of 8 (models.assembly.ROWS_MULTIPLE).
+# Matrix kernels treat rows alike in whole blocks of 8 (models.decoders.family.ROWS_MULTIPLE).
 BLOCK_ROWS = 32
 
 TFIDF_SCHEMA = 'dp-corpus tf-idf embedder 1'

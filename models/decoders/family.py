@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     import jax
 
     from models.decoders.decoder import Decoder, Shapes
+    from models.decoders.rates import Rates
     from models.decoders.tokenizer import Tokenizer
+
+
+# Matrix kernels take rows in blocks and treat a remainder otherwise. In whole blocks a
+# row's logits are the same bits wherever the row lies, so that one context more or less
+# moves no other row (METHOD 4).
+ROWS_MULTIPLE = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +46,19 @@ class Sizes(abc.ABC):
     @abc.abstractmethod
     def num_parameters(self) -> int:
         """Exact number of weights."""
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights that every token is multiplied by: all but the embedding."""
+        return self.num_parameters - self.num_embed * self.embed_dim
+
+    @abc.abstractmethod
+    def prompt_flops(self, tokens: int) -> int:
+        """Multiplications and additions of the layers for a prompt; the output layer is not among them.
+
+        Args:
+            tokens: Length of the prompt.
+        """
 
     @abc.abstractmethod
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
@@ -148,6 +168,15 @@ class Family(abc.ABC):
         Raises:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint is another model's.
+        """
+
+    @abc.abstractmethod
+    def measure_rates(self, model: str, *, dtype: str) -> 'Rates':
+        """Measures how fast this machine's first device decodes; takes some ten seconds and no weights.
+
+        Args:
+            model: One of `models`, whose dimensions are taken.
+            dtype: 'float32' or 'bfloat16'.
         """
 
     @abc.abstractmethod

@@ -1,27 +1,48 @@
 """`dp-corpus plan`: what a run would release and cost, before anything is read or paid."""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import rich.console
 import rich.table
 import typer
 
+from pipeline import calibration
 from pipeline import plan as plan_lib
 from pipeline.commands import exit_codes, flags
 from pipeline.commands.flags import config_of, with_config_flags
 
+CalibrateFlag = Annotated[
+    bool,
+    typer.Option(
+        '--calibrate',
+        help="Measure for some ten seconds how fast this machine decodes with the model's dimensions, and "
+        'keep it for later plans.',
+    ),
+]
+
 
 @with_config_flags
-def plan(config: flags.ConfigFlag = None, as_json: flags.JsonFlag = False, **settings: Any) -> None:
+def plan(
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    calibrate: CalibrateFlag = False,
+    **settings: Any,
+) -> None:
     """Say what a run would release and cost, before anything is read or paid.
 
     Give --epsilon and it solves for the private tokens of a batch, or give
     --max-private-tokens and it answers with epsilon. With --dataset and --ledger it asks
     whether the run would fit into what is left, and ends with 3 where it would not.
+
+    How long decoding takes is estimated from this machine's rates, which --calibrate measures; without
+    them from those of a reference machine, and the plan says so.
     """
     job_config = config_of(config, settings)
     run_plan = plan_lib.plan_run(job_config)
+    rates_of = calibration.calibrate if calibrate else calibration.known
+    found = rates_of(job_config.model, dtype=job_config.dtype)
+    run_plan = dataclasses.replace(run_plan, decoding=plan_lib.estimate_decoding(job_config, found))
     if job_config.dataset is not None:
         run_plan = dataclasses.replace(run_plan, budget=plan_lib.ask_ledger(job_config))
     if as_json:
@@ -62,14 +83,30 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     else:
         rows.append(('Batches', f'about {run_plan.expected_batches:,}'))
         rows.append(('Private tokens', f'about {run_plan.expected_private_tokens:,}'))
-        rows.append(
-            ('Decoding', f'up to {run_plan.expected_cpu_hours:.2g} hours on two CPU cores, estimated')
-        )
+    if run_plan.decoding is not None:
+        rows += _decoding_rows(run_plan.decoding)
     if run_plan.budget is not None:
         rows += _budget_rows(run_plan.budget)
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
+
+
+def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]:
+    """The estimate, and what it rests on, as rows of the plan's table."""
+    if estimate.measured_on is None:
+        source = f'from rates of {estimate.device}; measure this machine: {calibration.REMEDY}'
+    else:
+        source = f'from rates measured on this machine on {estimate.measured_on} ({estimate.device})'
+    step = 1000 * estimate.seconds_per_step
+    rows = [('One batch', f'{estimate.prompts_seconds:.2g} s for its prompts, {step:.3g} ms a token')]
+    if estimate.hours is not None:
+        rows.append(('Decoding', f'up to {_duration(estimate.hours)}'))
+    return [*rows, ('Estimated', source)]
+
+
+def _duration(hours: float) -> str:
+    return f'{hours:.2g} hours' if hours >= 1 else f'{60 * hours:.2g} minutes'
 
 
 def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:

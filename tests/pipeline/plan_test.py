@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from models.clustering import centers
+from models.decoders.rates import Rates
 from models.privacy import accounting
 from pipeline import plan
+from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
 
 
@@ -64,7 +66,7 @@ def test_batches_are_unknown_without_public_facts() -> None:
     run_plan = plan.plan_run(config())
     assert run_plan.expected_batches is None
     assert run_plan.expected_private_tokens is None
-    assert run_plan.expected_cpu_hours is None
+    assert plan.estimate_decoding(config(), CALIBRATION).hours is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,6 @@ def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
     run_plan = plan.plan_run(config(**settings))
     assert run_plan.expected_batches == batches
     assert run_plan.expected_private_tokens == 100 * batches
-    assert run_plan.expected_cpu_hours is not None and run_plan.expected_cpu_hours > 0
 
 
 def test_a_median_has_no_price_in_advance() -> None:
@@ -109,15 +110,73 @@ def test_centres_of_private_records_leave_no_guarantee(tmp_path: pathlib.Path) -
     assert (run_plan.statement, run_plan.rho_total, run_plan.epsilon) == ('none', None, None)
 
 
-def test_the_estimate_grows_with_the_work() -> None:
-    def hours(**settings: Any) -> float:
-        found = plan.plan_run(config(batches_per_label=1, **settings)).expected_cpu_hours
-        assert found is not None
-        return found
+# --- How long decoding takes -----------------------------------------------------
 
-    assert hours(max_private_tokens=200) == pytest.approx(2 * hours())
-    assert hours(batch_size=256) > 1.5 * hours()
-    assert hours(max_prompt_tokens=640) > hours()
+# Each rate is a power of ten of its own: a product with the wrong one shows.
+RATES = Rates(
+    prompt_flops=1e12, step_flops=1e11, output_flops=1e10,
+    weight_bytes=1e9, cache_bytes=1e8, ranked_logits=1e6,
+)  # fmt: skip
+CALIBRATION = Calibration(device='a device', measured_on='2026-11-22', rates=RATES)
+# The bundled model by hand: 4 layers of width 256, feed-forward of 512, 4 query and 2 key heads of 64.
+LAYER = 256 * 64 * (4 + 2 + 2 + 4) + 3 * 256 * 512
+WEIGHTS = 4 * (LAYER + 4 * 256 + 2 * 64) + 256
+SLOT_BYTES = 4 * 2 * 2 * 64 * 4
+
+
+def estimate(**settings: Any) -> plan.DecodingEstimate:
+    sizes = {'max_prompt_tokens': 100, 'max_example_tokens': 28, 'batches_per_label': 1}
+    return plan.estimate_decoding(config(**(sizes | settings)), CALIBRATION)
+
+
+def test_the_estimate_of_a_case_by_hand() -> None:
+    # 16 contexts of the mean: a micro-batch for 16 + 1 + 2 * 4 rows, in whole blocks of 8.
+    rows = 32
+    found = estimate(batch_size=16, public_top_k=None)
+    # For so few rows reading the weights takes longer than multiplying them.
+    layers = WEIGHTS * 4 / 1e9
+    assert layers > 2 * WEIGHTS * rows / 1e11
+    cache, output = rows * 128 * SLOT_BYTES / 1e8, 2 * 4096 * 256 * rows / 1e10
+    assert found.seconds_per_step == pytest.approx(layers + cache + output)
+    prompt = 2 * WEIGHTS * 100 + 4 * 4 * (4 * 64) * 100**2
+    assert found.prompts_seconds == pytest.approx(rows * prompt / 1e12)
+    assert found.hours == pytest.approx((found.prompts_seconds + 100 * found.seconds_per_step) / 3600)
+    assert (found.device, found.measured_on) == ('a device', '2026-11-22')
+
+
+def test_large_batches_are_arithmetic_in_several_micro_batches() -> None:
+    # 600 + 1 + 2 * 24 rows in 6 parts of 109, in whole blocks of 8: 112, of which 6 are filled.
+    rows = 6 * 112
+    found = estimate(batch_size=600, public_top_k=None)
+    layers = 2 * WEIGHTS * rows / 1e11
+    assert layers < 6 * WEIGHTS * 4 / 1e9
+    small = estimate(batch_size=600, public_top_k=None, micro_batch_size=600)
+    assert small.seconds_per_step < found.seconds_per_step
+
+
+def test_columns_that_the_public_row_chooses() -> None:
+    rows = 32
+    found = estimate(batch_size=16, aggregate='difference', clip_bound=1.0, public_top_k=50)
+    layers, cache = WEIGHTS * 4 / 1e9, rows * 128 * SLOT_BYTES / 1e8
+    public_row = 4096 * 256 * 4 / 1e9 + 4096 / 1e6
+    expected = layers + cache + public_row + 2 * 50 * 256 * rows / 1e10
+    assert found.seconds_per_step == pytest.approx(expected)
+    # The sparse vector's distance is of all columns.
+    sparse = estimate(batch_size=16, public_top_k=50, threshold=0.5, threshold_noise_scale=0.2)
+    assert sparse.seconds_per_step == estimate(batch_size=16, public_top_k=None).seconds_per_step
+
+
+def test_half_the_bytes_in_half_the_time() -> None:
+    whole, half = (estimate(batch_size=16, public_top_k=None, dtype=name) for name in ('float32', 'bfloat16'))
+    output = 2 * 4096 * 256 * 32 / 1e10
+    assert half.seconds_per_step - output == pytest.approx((whole.seconds_per_step - output) / 2)
+
+
+def test_the_estimate_of_all_batches() -> None:
+    one, three = estimate(), estimate(batches_per_label=3)
+    assert three.hours == pytest.approx(3 * one.hours)
+    longer = estimate(max_private_tokens=200)
+    assert longer.hours - one.hours == pytest.approx(100 * one.seconds_per_step / 3600)
 
 
 def test_json() -> None:

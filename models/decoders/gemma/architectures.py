@@ -137,6 +137,11 @@ class Architecture(family.Sizes):
         per_layer = attention + feed_forward + norms
         return self.num_embed * self.embed_dim + self.num_layers * per_layer + self.embed_dim
 
+    def prompt_flops(self, tokens: int) -> int:
+        """See `Sizes.prompt_flops`; queries meet all keys, whatever is masked."""
+        attention = 4 * self.num_layers * self.num_heads * self.head_dim * tokens**2
+        return 2 * self.layer_parameters * tokens + attention
+
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that one slot of one row takes in the attention cache, over all layers.
 

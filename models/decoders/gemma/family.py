@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from models.decoders.decoder import Shapes
     from models.decoders.gemma.decoder import GemmaDecoder
     from models.decoders.gemma.tokenizer import GemmaTokenizer
+    from models.decoders.rates import Rates
 
 # Of every generation here; the fetched file has the text beside it.
 _TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
@@ -79,6 +80,12 @@ class GemmaFamily(family.Family):
         architecture = self.models[model]
         parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
         return decoder.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=dtype)
+
+    def measure_rates(self, model: str, *, dtype: str) -> 'Rates':
+        """See `Family.measure_rates`."""
+        from models.decoders.gemma import calibration
+
+        return calibration.measure(self.models[model], dtype=dtype)
 
     def load_tokenizer(self, model: str, path: str | os.PathLike[str]) -> 'GemmaTokenizer':
         """See `Family.load_tokenizer`."""

@@ -173,7 +173,7 @@ def read_prompts(
         return _read(architecture, weights, *piece)
 
     if in_pieces:
-        # Whole blocks of 8 rows, or single ones: see `assembly.ROWS_MULTIPLE`.
+        # Whole blocks of 8 rows, or single ones: see `family.ROWS_MULTIPLE`.
         wanted = 1 if prompt_slots >= _PIECE_TOKENS else 8 * -(-_PIECE_TOKENS // (8 * prompt_slots))
         size = math.gcd(rows, wanted)
         pieces = jax.tree.map(lambda of: of.reshape(rows // size, size, *of.shape[1:]), (tokens, lengths))

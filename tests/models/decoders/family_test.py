@@ -20,6 +20,9 @@ GEMMA = family.FAMILIES['gemma']
 class _Sizes(family.Sizes):
     num_parameters: int = 12
 
+    def prompt_flops(self, tokens: int) -> int:
+        return 4 * tokens
+
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         return 3 * dtype_bytes
 
@@ -48,7 +51,7 @@ class _Dummy(family.Family):
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         raise NotImplementedError
 
-    load_decoder = load_tokenizer = load_pooling = check_files
+    load_decoder = load_tokenizer = load_pooling = measure_rates = check_files
 
 
 def test_one_registration_makes_a_family_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from models.audits.reconstruction import Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.privacy import accounting, report
-from pipeline import audit, clusters, plan
+from pipeline import audit, calibration, clusters, plan
 from pipeline.commands import schema
 from pipeline.config import JobConfig
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
@@ -112,8 +112,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'reconstruction-audit': [reconstruction().to_json()],
         'cluster-comparison': [comparison().to_json()],
         'run-plan': [
-            plan.plan_run(config(**settings)).to_json()
+            made.to_json()
             for settings in ({}, {'batches_per_label': 4}, {'aggregate': 'median'}, {'records': 10**6})
+            for made in run_plans(config(**settings))
         ],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
@@ -123,6 +124,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'fitted-centers': [fitted_centers(records, folder)],
         **ledgers(str(folder / 'ledger.db')),
     }
+
+
+def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
+    """Without an estimate, and with one of rates that were measured or not."""
+    yield (run_plan := plan.plan_run(given))
+    reference = calibration.REFERENCE[given.dtype]
+    for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
+        yield dataclasses.replace(run_plan, decoding=plan.estimate_decoding(given, found))
 
 
 def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:
