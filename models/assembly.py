@@ -28,6 +28,7 @@ class GeneratorSettings:
         label_words: What prompts call each label, as pairs.
         label_name: What prompts call the label.
         text_name: What prompts call a text.
+        corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
     """
 
@@ -43,6 +44,7 @@ class GeneratorSettings:
     label_words: tuple[tuple[str, str], ...] = ()
     label_name: str = 'Label'
     text_name: str = 'Text'
+    corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
 
     def writer(self) -> PromptWriter:
@@ -54,6 +56,7 @@ class GeneratorSettings:
             label_words=dict(self.label_words),
             label_name=self.label_name,
             text_name=self.text_name,
+            corpus_description=self.corpus_description,
             schema=self.schema,
         )
 

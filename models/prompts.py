@@ -3,10 +3,10 @@
 A template has a private form, which shows the texts of one context, and a public
 form, which shows none: its placeholders are checked, so that no field of a record can
 reach it. Placeholders are `{examples}` (the example form, once for each text),
-`{text}`, `{label}`, `{label_name}`, `{text_name}` and `{schema}`; every other brace is
-ordinary text. A line of a template that holds `{label}` is left out in runs without labels.
-`<start_of_turn>` and `<end_of_turn>` are control tokens where a template writes them, and
-ordinary text in a label, a schema, the response prefix or a record.
+`{text}`, `{label}`, `{label_name}`, `{text_name}`, `{corpus_description}` and `{schema}`;
+every other brace is ordinary text. A line of a template that holds `{label}` is left out in
+runs without labels. `<start_of_turn>` and `<end_of_turn>` are control tokens where a template
+writes them, and ordinary text in a label, a description, a schema, the response prefix or a record.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.records import Context
 from models.stop_rule import StopRule, check_stop_texts, cut_at_stop_text
 
-_PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|schema)\}')
+_PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|corpus_description|schema)\}')
 # A line ends after its newline and, so that no marker is left out with it, at a turn marker.
 _LINE_BREAK = re.compile(
     '|'.join(['(?<=\n)', *(f'(?={turn})|(?<={turn})' for turn in (START_OF_TURN, END_OF_TURN))])
 )
-_PUBLIC = frozenset({'label', 'label_name', 'text_name', 'schema'})
+_PUBLIC = frozenset({'label', 'label_name', 'text_name', 'corpus_description', 'schema'})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class PromptTemplate:
 
     Attributes:
         private: The private prompt; holds `{examples}` once.
-        public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`
-            and `{schema}` only.
+        public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`,
+            `{corpus_description}` and `{schema}` only.
         example: The form of one text of the context within `{examples}`; holds `{text}` once.
         separator: What stands between two examples; may hold what the public prompt may.
         response_prefix: Public text that the answer starts with: the prompts end with
@@ -45,6 +45,9 @@ class PromptTemplate:
         stop: Stop texts, taken as they stand: an example ends where its text, without the
             response prefix, first holds one, and its text is what comes before. The end of
             sequence and the end of turn always end one.
+        one_line: Whether a text of a record is shown as one line: without white space around
+            it, every run of white space within it as one space. So a line break, as a stop
+            text, ends a text and never cuts one short.
     """
 
     private: str
@@ -53,6 +56,7 @@ class PromptTemplate:
     separator: str = '\n'
     response_prefix: str = ''
     stop: tuple[str, ...] = ()
+    one_line: bool = False
 
     def __post_init__(self) -> None:
         check_stop_texts(self.stop)
@@ -76,12 +80,21 @@ class PromptTemplate:
                 )
 
 
-# The forms follow the papers, in our words where theirs are not needed: PP figures 4
-# to 6, 9 and 10 (instruction), 7 and 8 (instruction-phrase), 11 and 12 (json); CL
-# appendix E.4 (pretrained, instruction-pairs). Turn markers stand where the
-# papers write [User] and [Assistant].
+# `document` is ours, for weights that were only pretrained: they continue a document, and
+# write program code after a bare label and a fence. The others follow the papers, in our
+# words where theirs are not needed: PP figures 4 to 6, 9 and 10 (instruction), 7 and 8
+# (instruction-phrase), 11 and 12 (json); CL appendix E.4 (pretrained, instruction-pairs).
+# Turn markers stand where the papers write [User] and [Assistant].
 _USER, _MODEL = f'{START_OF_TURN}user\n', f'{END_OF_TURN}\n{START_OF_TURN}model\n'
 PRESETS = {
+    'document': PromptTemplate(
+        private='{corpus_description}\n\n{examples}\n\n{label_name}: {label}\n{text_name}:',
+        example='{label_name}: {label}\n{text_name}: {text}',
+        public='{corpus_description}\n\n{label_name}: {label}\n{text_name}:',
+        separator='\n\n',
+        stop=('\n',),
+        one_line=True,
+    ),
     'pretrained': PromptTemplate(
         private='{examples}\n{label}\n```\n',
         example='{label}\n```\n{text}\n```\n',
@@ -160,15 +173,19 @@ def read_template(name: str) -> PromptTemplate:
             f'Expected private, public and example in a prompt template, got no {missing} in {name}. '
             'Add these keys.'
         )
-    stop = entries.pop('stop', [])
-    # A bare string would fall apart into a marker for each of its characters.
-    if not isinstance(stop, list) or not all(isinstance(text, str) for text in (*stop, *entries.values())):
+    stop, one_line = entries.pop('stop', []), entries.pop('one_line', False)
+    # A bare string would fall apart into a stop text for each of its characters.
+    if (
+        not isinstance(stop, list)
+        or not isinstance(one_line, bool)
+        or not all(isinstance(text, str) for text in (*stop, *entries.values()))
+    ):
         raise ValueError(
-            f'Expected texts in a prompt template, and a list of texts as stop, got stop={stop!r} in {name}. '
-            'Write stop = ["..."], and every other value in quotes.'
+            'Expected texts in a prompt template, a list of texts as stop, and true or false as one_line, '
+            f'got stop={stop!r}, one_line={one_line!r} in {name}. '
+            'Write stop = ["..."], one_line = true, and every other value in quotes.'
         )
-    entries['stop'] = tuple(stop)
-    return PromptTemplate(**entries)
+    return PromptTemplate(**entries, stop=tuple(stop), one_line=one_line)
 
 
 # Compared and hashed by identity, for the cache of encoded template pieces.
@@ -185,6 +202,7 @@ class PromptWriter:
         label_words: What stands in a prompt for each declared label.
         label_name: What the label is called in a prompt, such as `News Type`.
         text_name: What a text is called in a prompt, such as `Question`.
+        corpus_description: The text that stands for `{corpus_description}`.
         schema: The text that stands for `{schema}`.
     """
 
@@ -194,6 +212,7 @@ class PromptWriter:
     label_words: dict[str, str] = dataclasses.field(default_factory=dict)
     label_name: str = 'Label'
     text_name: str = 'Text'
+    corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
 
     def __post_init__(self) -> None:
@@ -226,6 +245,7 @@ class PromptWriter:
             'label': self.label_words.get(label or '', label or ''),
             'label_name': self.label_name,
             'text_name': self.text_name,
+            'corpus_description': self.corpus_description,
             'schema': self.schema or '',
         }
         parts = self._turn_marker.split(form)
@@ -255,6 +275,8 @@ class PromptWriter:
         not fit are cut to equal shares of what the template leaves.
         """
         flat = [text for context in contexts for text in context.texts]
+        if self.template.one_line:
+            flat = [' '.join(text.split()) for text in flat]
         encoded = iter(self.tokenizer.encode_batch([' ' + text for text in flat]))
         bare = iter(self.tokenizer.encode_batch(flat))
         return [
@@ -304,7 +326,7 @@ class PromptWriter:
         if unknown := {part for parts in forms for part in parts[1::2]} - markers.keys():
             raise ValueError(
                 f'Expected no turns in the prompt of a model that knows none, got markers={sorted(unknown)}. '
-                "Choose the 'pretrained' preset, or a template without turn markers."
+                "Choose the 'document' preset, or a template without turn markers."
             )
         texts = iter(self.tokenizer.encode_batch([text for parts in forms for text in parts[::2]]))
         return [

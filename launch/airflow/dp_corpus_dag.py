@@ -62,6 +62,7 @@ PARAMETERS = (
     'prompt',
     'label_name',
     'text_name',
+    'corpus_description',
     'schema',
     'public_temperature',
     'public_top_k',
@@ -112,6 +113,7 @@ FREE = (
     'clustering_rho',
     'label_name',
     'text_name',
+    'corpus_description',
     'public_temperature',
     'public_top_k',
     'max_prompt_tokens',
@@ -126,6 +128,8 @@ FREE = (
 # file stays.
 CHOICES = {
     'prompt': (
+        None,  # the preset of the form that the model was trained on
+        'document',
         'pretrained',
         'pretrained-json',
         'instruction',
@@ -135,8 +139,6 @@ CHOICES = {
     ),
     'embedder': (None, 'tfidf', 'minilm', 'decoder'),  # None: none without clusters, tfidf with them
 }
-# Where the TOML file leaves a choice open.
-DEFAULTS = {'prompt': 'pretrained'}
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
@@ -167,7 +169,7 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
             f'Expected labels without commas, got labels={split} in config={str(path)!r}. '
             'Flags and templates separate labels by commas: call them something else.'
         )
-    return {name: entries.get(name, DEFAULTS.get(name)) for name in PARAMETERS}
+    return {name: entries.get(name) for name in PARAMETERS}
 
 
 def may_be(name: str, value: Any) -> bool:

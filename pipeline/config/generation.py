@@ -9,6 +9,7 @@ _setting = functools.partial(panel.setting, 'Generation')
 
 # Names of `models.prompts.PRESETS`, which takes NumPy along: --help answers at once.
 PROMPT_PRESETS = (
+    'document',
     'pretrained',
     'pretrained-json',
     'instruction',
@@ -22,12 +23,20 @@ PROMPT_PRESETS = (
 class Generation(panel.Panel):
     """What the model is asked for, and how long its answers may get."""
 
-    prompt: str = _setting(
-        f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example.',
-        'pretrained',
+    prompt: str | None = _setting(
+        f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example. '
+        "Default: 'document', and 'pretrained' for the bundled model, which was trained on it. "
+        'The instruction presets are for instruction-tuned weights.',
+        None,
     )
     label_name: str = _setting("What prompts call the label, such as 'News Type'.", 'Label', names_path=False)
     text_name: str = _setting("What prompts call a text, such as 'Question'.", 'Text', names_path=False)
+    corpus_description: str = _setting(
+        "What the corpus is: the first line of prompts of the preset 'document', such as 'Abstracts of "
+        "medical papers, one after another.' Public: never take it from the records.",
+        'A collection of texts, one after another.',
+        names_path=False,
+    )
     schema: str | None = _setting('File with the text that stands for {schema} in a prompt.', None)
     public_temperature: float = _setting('Temperature of public tokens.', 1.5)
     public_top_k: int | None = _setting('Sample only from the K most probable public tokens.', None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tomli_w
 
+from models import bundled
 from models.privacy import accounting
 from models.privacy.params import MechanismParams
 from pipeline.config.generation import Generation
@@ -56,6 +57,11 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
         # Through text, so that the number that is printed is the number that is meant.
         return float(f'{math.floor(exact / unit) * unit:.2e}')
+
+    @property
+    def resolved_prompt(self) -> str:
+        """The prompt as given, else the preset of the form that the model was trained on."""
+        return self.prompt or ('pretrained' if self.model == bundled.MODEL else 'document')
 
     @property
     def resolved_micro_batch_size(self) -> int:

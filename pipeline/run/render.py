@@ -109,8 +109,8 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         if field.name not in hidden:
             value = getattr(config, field.name)
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
-    if config.prompt not in PRESETS:
-        settings['prompt'] = 'own template'
+    known_prompt = config.resolved_prompt in PRESETS
+    settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     if config.clusters is not None:
         known = config.resolved_embedder in EMBEDDERS
         settings['embedder'] = config.resolved_embedder if known else 'own MiniLM weights'

@@ -35,8 +35,8 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
             changed[name] = absolute(path)
     if config.input is not None:
         changed['input'] = ','.join(absolute(pattern) for pattern in split_patterns(config.input))
-    if config.prompt not in PRESETS:
-        changed['prompt'] = absolute(config.prompt)
+    if config.resolved_prompt not in PRESETS:
+        changed['prompt'] = absolute(config.resolved_prompt)
     if config.embedder is not None and config.embedder not in EMBEDDERS:
         changed['embedder'] = absolute(config.embedder)
     return dataclasses.replace(config, **changed)
@@ -88,10 +88,11 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
         dtype=config.dtype,
         micro_batch_size=config.resolved_micro_batch_size,
         max_prompt_tokens=config.max_prompt_tokens,
-        template=read_template(config.prompt),
+        template=read_template(config.resolved_prompt),
         label_words=tuple(config.label_words.items()),
         label_name=config.label_name,
         text_name=config.text_name,
+        corpus_description=config.corpus_description,
         schema=pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None,
     )
     return settings

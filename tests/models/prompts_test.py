@@ -27,6 +27,7 @@ NEWS = ROOT.parent / 'shared' / 'data' / 'agnews' / 'test.csv'
 VOCABULARY = tokenizer.GemmaTokenizer(MODEL, 3)
 BOS, START, END, EOS = 2, 105, 106, 1
 SCHEMA = '{"title": "str", "cast": ["str"]}'
+DESCRIPTION = 'Headlines of the week, one after another.'
 WORDS = {'sports': 'Sports', 'world news': 'World News'}
 TEXTS = (
     'The council met on Tuesday to discuss the budget.',
@@ -53,6 +54,7 @@ def _writer(
         label_words=WORDS,
         label_name='News Type',
         text_name='Title',
+        corpus_description=DESCRIPTION,
         schema=SCHEMA,
     )
 
@@ -91,6 +93,7 @@ def _values(form: str, label: str | None) -> str:
     for name, value in (
         ('{label_name}', 'News Type'),
         ('{text_name}', 'Title'),
+        ('{corpus_description}', DESCRIPTION),
         ('{schema}', SCHEMA),
         ('{label}', WORDS.get(label or '', '')),
     ):
@@ -98,11 +101,16 @@ def _values(form: str, label: str | None) -> str:
     return form
 
 
+def _shown(preset: str, text: str) -> str:
+    """A record's text as the preset shows it."""
+    return re.sub(r'\s+', ' ', text).strip() if prompts.PRESETS[preset].one_line else text
+
+
 def _rendered(preset: str, label: str | None, texts: tuple[str, ...]) -> str:
     """A private prompt as one string, by plain replacement: right for ordinary texts and labels."""
     template = prompts.PRESETS[preset]
     example = _values(_without_label_lines(template.example, label), label)
-    examples = template.separator.join(example.replace('{text}', text) for text in texts)
+    examples = template.separator.join(example.replace('{text}', _shown(preset, text)) for text in texts)
     form = _values(_without_label_lines(template.private, label), label)
     return form.replace('{examples}', examples) + template.response_prefix
 
@@ -263,10 +271,16 @@ def test_public_values_are_shown_literally(preset: str, text: str) -> None:
         label_words={'sports': f'a {text} b'},
         label_name=f'c {text} d',
         text_name=f'e {text} f',
+        corpus_description=f'i {text} j',
         schema=f'g {text} h',
     )
     ordinary = dataclasses.replace(
-        plain, label_words={'sports': 'a b'}, label_name='c d', text_name='e f', schema='g h'
+        plain,
+        label_words={'sports': 'a b'},
+        label_name='c d',
+        text_name='e f',
+        corpus_description='i j',
+        schema='g h',
     )
     pairs = [
         (writer.public_prompt('sports'), ordinary.public_prompt('sports')),
@@ -280,7 +294,7 @@ def test_public_values_are_shown_literally(preset: str, text: str) -> None:
             i for i in other if i in (BOS, EOS, START, END)
         ]
         shown = _decode(ids[1:])
-        for outer in (r'a \b', r'c \d', r'e \f', r'g \h'):
+        for outer in (r'a \b', r'c \d', r'e \f', r'g \h', r'i \j'):
             first, last = outer.split('\\')
             inner = f'{first}{text} {last}'.replace('\u2581', ' ')
             assert shown.count(inner) == _decode(other[1:]).count(first + last)
@@ -302,6 +316,38 @@ def test_the_response_prefix_is_text_too() -> None:
     writer = _writer('', template=template)
     for ids in (writer.public_prompt(None), *writer.private_prompts(None, [_context('one', 'two')])):
         assert END not in ids and _decode(ids).endswith('\n<end_of_turn>{text}')
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    texts=st.lists(_PIECES | st.text(' \n\r\t\x0b\x1c\x85\xa0\u2028a', max_size=20), min_size=1, max_size=3)
+)
+def test_a_document_shows_every_text_as_one_line(texts: list[str]) -> None:
+    """What ends an example, a line break, is in no text that is shown; nothing but white space is lost."""
+    writer = _writer('document', 2000)
+    (ids,) = writer.private_prompts('sports', [_context(*texts)])
+    lines = [re.sub(r'\s+', ' ', text).strip() for text in texts]
+    (same,) = writer.private_prompts('sports', [_context(*lines)])
+    np.testing.assert_array_equal(ids, same)
+    assert _decode(ids[1:]).count('\n') == 2 + 3 * len(texts) + 1
+    rule = writer.stop_rule(VOCABULARY.vocab_size)
+    for line in lines:
+        answer = VOCABULARY.encode_batch([f' {line}\n\nNews Type: Sports'])[0]
+        state, length = 0, 0
+        while state != rule.ended:
+            state, length = rule.table[state, answer[length]], length + 1
+        assert writer.texts([answer[:length]]) == [line.replace('\u2581', ' ').strip()]
+
+
+@pytest.mark.parametrize('k', [1, 2])
+@pytest.mark.parametrize('label', LABELS)
+def test_a_document_by_hand(label: str | None, k: int) -> None:
+    head = '' if label is None else f'News Type: {WORDS[label]}\n'
+    begin = 'Headlines of the week, one after another.\n\n'
+    shown = ''.join(f'{head}Title: {text}\n\n' for text in ('One and two.', 'Three.')[:k])
+    (ids,) = _writer('document').private_prompts(label, [_context(*(' One\n  and two.\n', 'Three.')[:k])])
+    assert _decode(ids[1:]) == f'{begin}{shown}{head}Title:'
+    assert _decode(_writer('document').public_prompt(label)[1:]) == f'{begin}{head}Title:'
 
 
 # -------------------------------------------------------------------- the answer
@@ -469,7 +515,9 @@ def test_a_preset_written_to_a_file_is_the_preset(tmp_path: pathlib.Path, preset
     assert prompts.read_template(preset) is prompts.PRESETS[preset]
 
 
-def _toml(value: str | tuple[str, ...]) -> str:
+def _toml(value: str | bool | tuple[str, ...]) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, tuple):
         return '[' + ', '.join(map(_toml, value)) + ']'
     return '"' + re.sub(r'["\\]', r'\\\g<0>', value).replace('\n', '\\n') + '"'
@@ -485,7 +533,8 @@ VALID = "private = '{examples}'\npublic = 'Write.'\nexample = '{text}'\n"
         ("private = '{examples}'\nexample = '{text}'", r"got no \['public'\].*Add these keys"),
         ('', r"got no \['example', 'private', 'public'\]"),
         (VALID.replace('Write.', 'Like {text}'), r"placeholders=\['text'\].*no field of a record"),
-        (VALID + "stop = '```'", r"a list of texts as stop, got stop='```'.*Write stop = "),
+        (VALID + "stop = '```'", r"a list of texts as stop, .* got stop='```'.*Write stop = "),
+        (VALID + "one_line = 'yes'", r"true or false as one_line, .* one_line='yes'"),
         (VALID + 'stop = [1]', r'got stop=\[1\]'),
         (VALID + 'separator = 1', r'Expected texts in a prompt template'),
     ],
@@ -496,5 +545,5 @@ def test_a_wrong_template_file_is_refused(tmp_path: pathlib.Path, text: str, mes
 
 
 def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"got prompt='instrction'\. Presets: pretrained, .*TOML"):
+    with pytest.raises(ValueError, match=r"got prompt='instrction'\. Presets: document, pretrained, .*TOML"):
         prompts.read_template('instrction')

@@ -76,7 +76,7 @@ def test_start_tokens_count_as_the_prompts() -> None:
 
 def test_a_prompt_with_turns_is_refused_by_a_model_without() -> None:
     tokenizer = Bytes({}, start=())
-    with pytest.raises(ValueError, match="a model that knows none, got markers=.*'pretrained' preset"):
+    with pytest.raises(ValueError, match="a model that knows none, got markers=.*'document' preset"):
         writer_of(tokenizer).public_prompt(None)
     plain = prompts.PromptTemplate(private='{examples}', example='{text}', public='- ')
     writer = prompts.PromptWriter(template=plain, tokenizer=tokenizer, max_prompt_tokens=600)

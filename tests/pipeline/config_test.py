@@ -276,6 +276,24 @@ def test_the_help_names_every_prompt_preset() -> None:
     assert tuple(prompts.PRESETS) == config_module.PROMPT_PRESETS
 
 
+def test_the_default_prompt_is_of_the_form_that_the_model_was_trained_on() -> None:
+    assert config().resolved_prompt == 'pretrained'
+    files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
+    assert config(model='gemma3-270m', **files).resolved_prompt == 'document'
+    for prompt in ('instruction', 'own.toml'):
+        assert config(prompt=prompt).resolved_prompt == prompt
+        assert config(model='gemma3-270m', prompt=prompt, **files).resolved_prompt == prompt
+
+
+@pytest.mark.parametrize('name', ['label_name', 'text_name', 'corpus_description'])
+def test_what_prompts_say_by_default_is_the_same_everywhere(name: str) -> None:
+    from models.assembly import GeneratorSettings
+    from models.prompts import PromptWriter
+
+    places = (JobConfig, GeneratorSettings, PromptWriter)
+    assert len({place.__dataclass_fields__[name].default for place in places}) == 1
+
+
 @pytest.mark.parametrize(
     ('batch_size', 'rows', 'parts'), [(8, 13, 1), (64, 81, 1), (255, 96, 3), (1023, 121, 9)]
 )

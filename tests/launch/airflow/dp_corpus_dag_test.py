@@ -127,10 +127,10 @@ def test_a_setting_that_may_name_a_path_is_fixed_or_one_of_known_names(name: str
 def test_the_known_names_are_those_of_the_job() -> None:
     choices = constant_of('CHOICES')
     assert set(choices) == {'prompt', 'embedder'}
-    assert choices['prompt'] == PROMPT_PRESETS
+    assert choices['prompt'] == (None, *PROMPT_PRESETS)
     assert choices['embedder'] == (None, *EMBEDDERS)
     defaults = {field.name: field.default for field in dataclasses.fields(JobConfig)}
-    assert constant_of('DEFAULTS') == {'prompt': defaults['prompt']}
+    assert all(defaults[name] is None for name in choices)
 
 
 def test_the_dag_knows_the_exit_code_of_a_spent_budget() -> None:
@@ -188,10 +188,10 @@ def test_the_trigger_form_cannot_change_records_or_budget(night: dict[str, Any])
 def test_the_trigger_form_takes_no_path(night: dict[str, Any]) -> None:
     """Over all settings: a new one that takes any text is refused until somebody says otherwise."""
     assert path_settings() - set(night['refused_paths']) == set()
-    assert tuple(night['choices']['prompt']) == PROMPT_PRESETS
+    assert tuple(night['choices']['prompt']) == (None, *PROMPT_PRESETS)
     forced, _ = given_to(night['forced'])
     assert {name for name, value in forced.items() if 'visits/2026.jsonl' in value} & path_settings() == set()
-    assert forced['ledger'] == night['params']['ledger'] and forced['prompt'] == 'pretrained'
+    assert forced['ledger'] == night['params']['ledger'] and 'prompt' not in forced
 
 
 @pytest.mark.run
