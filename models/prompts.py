@@ -88,9 +88,9 @@ class PromptTemplate:
 _USER, _MODEL = f'{START_OF_TURN}user\n', f'{END_OF_TURN}\n{START_OF_TURN}model\n'
 PRESETS = {
     'document': PromptTemplate(
-        private='{corpus_description}\n\n{examples}\n\n{label_name}: {label}\n{text_name}:',
-        example='{label_name}: {label}\n{text_name}: {text}',
-        public='{corpus_description}\n\n{label_name}: {label}\n{text_name}:',
+        private='{corpus_description}\n\n{examples}\n\n{label_name}: {label}\n{text_name}:\n',
+        example='{label_name}: {label}\n{text_name}:\n{text}',
+        public='{corpus_description}\n\n{label_name}: {label}\n{text_name}:\n',
         separator='\n\n',
         stop=('\n',),
         one_line=True,

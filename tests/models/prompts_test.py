@@ -329,10 +329,10 @@ def test_a_document_shows_every_text_as_one_line(texts: list[str]) -> None:
     lines = [re.sub(r'\s+', ' ', text).strip() for text in texts]
     (same,) = writer.private_prompts('sports', [_context(*lines)])
     np.testing.assert_array_equal(ids, same)
-    assert _decode(ids[1:]).count('\n') == 2 + 3 * len(texts) + 1
+    assert _decode(ids[1:]).count('\n') == 2 + 4 * len(texts) + 2
     rule = writer.stop_rule(VOCABULARY.vocab_size)
     for line in lines:
-        answer = VOCABULARY.encode_batch([f' {line}\n\nNews Type: Sports'])[0]
+        answer = VOCABULARY.encode_batch([f'{line}\n\nNews Type: Sports'])[0]
         state, length = 0, 0
         while state != rule.ended:
             state, length = rule.table[state, answer[length]], length + 1
@@ -344,10 +344,10 @@ def test_a_document_shows_every_text_as_one_line(texts: list[str]) -> None:
 def test_a_document_by_hand(label: str | None, k: int) -> None:
     head = '' if label is None else f'News Type: {WORDS[label]}\n'
     begin = 'Headlines of the week, one after another.\n\n'
-    shown = ''.join(f'{head}Title: {text}\n\n' for text in ('One and two.', 'Three.')[:k])
+    shown = ''.join(f'{head}Title:\n{text}\n\n' for text in ('One and two.', 'Three.')[:k])
     (ids,) = _writer('document').private_prompts(label, [_context(*(' One\n  and two.\n', 'Three.')[:k])])
-    assert _decode(ids[1:]) == f'{begin}{shown}{head}Title:'
-    assert _decode(_writer('document').public_prompt(label)[1:]) == f'{begin}{head}Title:'
+    assert _decode(ids[1:]) == f'{begin}{shown}{head}Title:\n'
+    assert _decode(_writer('document').public_prompt(label)[1:]) == f'{begin}{head}Title:\n'
 
 
 # -------------------------------------------------------------------- the answer
