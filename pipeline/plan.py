@@ -74,6 +74,9 @@ class RunPlan:
     Attributes:
         max_private_tokens: Cap r on private tokens of one batch.
         max_batch_tokens: Cap on all tokens of one batch.
+        clip_bound: Clip bound c, in nats; as given or the aggregate's default, like the next two.
+        temperature: Temperature τ of private tokens.
+        public_top_k: K, of the most probable public tokens; None for the whole vocabulary.
         statement: 'differential privacy'; 'ex-post' for a median, whose loss is known after
             the run and to the curator only; 'none' where the centres were fitted on the
             records without privacy, for comparisons.
@@ -93,6 +96,9 @@ class RunPlan:
 
     max_private_tokens: int
     max_batch_tokens: int
+    clip_bound: float
+    temperature: float
+    public_top_k: int | None
     statement: Statement
     rho_per_private_token: float | None
     rho_counts: float
@@ -276,6 +282,9 @@ def plan_run(config: JobConfig) -> RunPlan:
     return RunPlan(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
+        clip_bound=params.clip_bound,
+        temperature=params.temperature,
+        public_top_k=params.public_top_k,
         statement=statement,
         rho_per_private_token=per_token,
         rho_counts=config.noisy_count_rho,

@@ -50,8 +50,9 @@ class MechanismParams:
             test out, and every token is private.
         threshold_noise_scale: Laplace scale σ of the threshold; the distance gets 2σ.
         public_temperature: Temperature τ_pub of public tokens.
-        public_top_k: Restricts sampling to the tokens at least as probable as the
-            K-th most probable public one; None leaves the vocabulary whole.
+        public_top_k: Restricts votes and sampling to the tokens at least as probable as the
+            K-th most probable public one, as far as they are among the first C
+            (`models/privacy/candidates.py`); None leaves the vocabulary whole.
         max_example_tokens: Length cap of one synthetic example.
         max_batch_tokens: Cap on all tokens of one batch, public ones too. Like every
             cap that is a function of the output alone, it costs nothing.

@@ -62,6 +62,13 @@ def statement(run_plan: plan_lib.RunPlan) -> str:
     return f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'
 
 
+def sampled_from(run_plan: plan_lib.RunPlan) -> str:
+    """Which tokens a private one may be."""
+    if run_plan.public_top_k is None:
+        return 'the whole vocabulary'
+    return f'the {run_plan.public_top_k:,} most probable public tokens'
+
+
 def print_plan(run_plan: plan_lib.RunPlan) -> None:
     """The plan as a table."""
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
@@ -72,6 +79,8 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     rows += [
         ('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'),
         ('All tokens per batch', f'at most {run_plan.max_batch_tokens:,}'),
+        ('Clip bound, temperature', f'c = {run_plan.clip_bound:g}, τ = {run_plan.temperature:g}'),
+        ('Sampled from', sampled_from(run_plan)),
     ]
     if run_plan.rho_per_private_token is not None:
         rows.append(('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+from models.privacy.aggregates import AGGREGATES
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Generation')
@@ -39,7 +40,16 @@ class Generation(panel.Panel):
     )
     schema: str | None = _setting('File with the text that stands for {schema} in a prompt.', None)
     public_temperature: float = _setting('Temperature of public tokens.', 1.5)
-    public_top_k: int | None = _setting('Sample only from the K most probable public tokens.', None)
+    public_top_k: int | None = _setting(
+        'K: sample only from the K most probable public tokens, so that a step computes their logits alone; '
+        '0 for the whole vocabulary. Default: '
+        + ', '.join(
+            f'{known.default_public_top_k or "the whole vocabulary"} for the {name}'
+            for name, known in AGGREGATES.items()
+        )
+        + '.',
+        None,
+    )
     max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
     max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
     max_batch_tokens: int | None = _setting(
@@ -49,3 +59,8 @@ class Generation(panel.Panel):
     def check(self) -> None:
         # The mechanism checks its own settings (`MechanismParams`).
         self._check_positive('max_prompt_tokens')
+        if self.public_top_k is not None and self.public_top_k < 0:
+            raise ValueError(
+                f'Expected public_top_k >= 0, got public_top_k={self.public_top_k}. Give a positive whole '
+                'number, or 0 for the whole vocabulary.'
+            )

@@ -9,6 +9,7 @@ import tomli_w
 
 from models import bundled
 from models.privacy import accounting
+from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
 from pipeline.config.generation import Generation
 from pipeline.config.input import Input
@@ -73,6 +74,13 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         full = self.batch_size + 1 + 2 * math.isqrt(self.batch_size)
         return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
 
+    @property
+    def resolved_public_top_k(self) -> int | None:
+        """K as given, or what suits the aggregate; None for the whole vocabulary, which 0 asks for."""
+        if self.public_top_k is not None:
+            return self.public_top_k or None
+        return AGGREGATES[self.aggregate].default_public_top_k
+
     def params(self) -> MechanismParams:
         """The mechanism, with r solved for where epsilon was given.
 
@@ -82,11 +90,11 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         settings: dict[str, Any] = {
             'batch_size': self.batch_size,
             'clip_bound': self.resolved_clip_bound,
-            'temperature': self.temperature,
+            'temperature': self.resolved_temperature,
             'threshold': self.threshold,
             'threshold_noise_scale': self.threshold_noise_scale,
             'public_temperature': self.public_temperature,
-            'public_top_k': self.public_top_k,
+            'public_top_k': self.resolved_public_top_k,
             'max_example_tokens': self.max_example_tokens,
             'unit': self.unit,
             'examples_per_context': self.examples_per_context,

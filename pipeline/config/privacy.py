@@ -46,7 +46,12 @@ class Privacy(panel.Panel):
         + '.',
         None,
     )
-    temperature: float = _setting('Temperature of private tokens.', 2.0)
+    temperature: float | None = _setting(
+        'Temperature of private tokens. Default: '
+        + ', '.join(f'{known.default_temperature:g} for the {name}' for name, known in AGGREGATES.items())
+        + '.',
+        None,
+    )
     threshold: float | None = _setting(
         'Distance in [0, 2] above which a token is private; without it every token is.', None
     )
@@ -177,6 +182,13 @@ class Privacy(panel.Panel):
         if self.clip_bound is not None:
             return self.clip_bound
         return AGGREGATES[self.aggregate].default_clip_bound
+
+    @property
+    def resolved_temperature(self) -> float:
+        """τ as given, or what suits the aggregate."""
+        if self.temperature is not None:
+            return self.temperature
+        return AGGREGATES[self.aggregate].default_temperature
 
     @property
     def resolved_clustering_rho(self) -> float:

@@ -31,6 +31,8 @@ class Halved(Aggregate):
     name: ClassVar[str] = 'halved'
     summary: ClassVar[str] = 'half the average of the private logits, clipped'
     default_clip_bound: ClassVar[float] = 4.0
+    default_temperature: ClassVar[float] = 2.0
+    default_public_top_k: ClassVar[int | None] = None
     reads_public_logits: ClassVar[bool] = False
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE

@@ -14,6 +14,7 @@ import typer.main
 
 from models.clustering import centers
 from models.privacy import accounting
+from models.privacy.aggregates import AGGREGATES
 from pipeline import main
 from pipeline.config import JobConfig, read_config
 
@@ -48,7 +49,27 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: pathlib.Pa
     path = write_toml(tmp_path, 'delta = 1e-5\nmax_private_tokens = 8\nbatch_size = 32\nshards = 3\n')
     read = read_config(path, {'batch_size': 128, 'shards': None})
     assert (read.batch_size, read.shards, read.delta) == (128, 3, 1e-5)
-    assert read.temperature == JobConfig(**ENOUGH).temperature
+    assert read.count_rho == JobConfig(**ENOUGH).count_rho
+
+
+@pytest.mark.parametrize('aggregate', list(AGGREGATES))
+def test_what_is_not_set_is_the_aggregates_own_default(aggregate: str) -> None:
+    """And what is set wins; 0 asks for the whole vocabulary."""
+    known = AGGREGATES[aggregate]
+    params = config(aggregate=aggregate).params()
+    assert (params.clip_bound, params.temperature, params.public_top_k) == (
+        known.default_clip_bound,
+        known.default_temperature,
+        known.default_public_top_k,
+    )
+    given = config(aggregate=aggregate, clip_bound=0.5, temperature=3.0, public_top_k=7).params()
+    assert (given.clip_bound, given.temperature, given.public_top_k) == (0.5, 3.0, 7)
+    assert config(aggregate=aggregate, public_top_k=0).params().public_top_k is None
+
+
+def test_the_difference_samples_1024_tokens_at_temperature_1() -> None:
+    params = config(aggregate='difference').params()
+    assert (params.clip_bound, params.temperature, params.public_top_k) == (1.0, 1.0, 1024)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +180,7 @@ def test_whole_numbers_serve_as_floats() -> None:
         ({'threshold': 0.5}, 'threshold and threshold_noise_scale together', 'Set both'),
         ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower clip_bound'),
         ({'temperature': 0.0}, 'temperature > 0', 'positive finite'),
-        ({'public_top_k': 0}, 'public_top_k >= 1', 'whole vocabulary'),
+        ({'public_top_k': -1}, 'public_top_k >= 0', '0 for the whole vocabulary'),
         ({'dataset': 'visits'}, 'dataset and ledger together', 'charges the run'),
         ({'ledger': 'ledger.db'}, 'dataset and ledger together', 'charges the run'),
         ({'accelerator': 'nvidia-l4'}, "accelerator='nvidia-l4'", 'type:nvidia-l4;count:1'),

@@ -791,8 +791,8 @@ def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path:
     run = config(tmp_path, aggregate='difference', public_top_k=64)
     start.run(run, [])
     found = report_of(run)
-    assert found.mechanism['clip_bound'] == 1.0
-    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / (8 * 2)) ** 2)
+    assert (found.mechanism['clip_bound'], found.mechanism['temperature']) == (1.0, 1.0)
+    assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / 8) ** 2)
     assert found.corpus.private_tokens == 4 * PRIVATE_TOKENS and found.corpus.public_tokens == 0
 
 

@@ -46,6 +46,8 @@ class Aggregate(abc.ABC):
         name: The value of the `aggregate` setting.
         summary: One line for people, without a full stop.
         default_clip_bound: c where the settings name none, in nats.
+        default_temperature: τ where the settings name none.
+        default_public_top_k: K where the settings name none; None for the whole vocabulary.
         reads_public_logits: Whether decoding has to run the public prompt for it.
         has_price_in_advance: Whether a private token has a price that is known before the run.
             Otherwise the loss is a function of records and output (METHOD 5), known
@@ -57,6 +59,8 @@ class Aggregate(abc.ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     default_clip_bound: ClassVar[float]
+    default_temperature: ClassVar[float]
+    default_public_top_k: ClassVar[int | None]
     reads_public_logits: ClassVar[bool]
     has_price_in_advance: ClassVar[bool]
     largest_clip_over_temperature: ClassVar[float]

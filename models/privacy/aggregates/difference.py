@@ -33,6 +33,9 @@ class Difference(aggregate.Aggregate):
     name: ClassVar[str] = 'difference'
     summary: ClassVar[str] = 'the public prediction plus the average of clipped differences from it'
     default_clip_bound: ClassVar[float] = 1.0  # METHOD 4b: about a tenth of the mean's
+    # At so small a c the model's own temperature can be paid for, and more would add nonsense.
+    default_temperature: ClassVar[float] = 1.0
+    default_public_top_k: ClassVar[int | None] = 1024
     reads_public_logits: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = True
     # The public logits take up range as well.

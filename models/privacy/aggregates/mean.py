@@ -33,6 +33,8 @@ class Mean(aggregate.Aggregate):
     name: ClassVar[str] = 'mean'
     summary: ClassVar[str] = 'the average of the private logits, clipped'
     default_clip_bound: ClassVar[float] = 10.0  # PP section 5
+    default_temperature: ClassVar[float] = 2.0  # PP section 5: 1.5 to 2.25
+    default_public_top_k: ClassVar[int | None] = None
     reads_public_logits: ClassVar[bool] = False
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE

@@ -68,6 +68,8 @@ class Median(aggregate.Aggregate):
     name: ClassVar[str] = 'median'
     summary: ClassVar[str] = 'the component-wise median of the private logits, clipped; no price in advance'
     default_clip_bound: ClassVar[float] = 6.0  # CL appendix E.2
+    default_temperature: ClassVar[float] = 1.5  # CL section 5
+    default_public_top_k: ClassVar[int | None] = None
     # An empty batch predicts what the public prompt does (METHOD 2).
     reads_public_logits: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = False

@@ -27,6 +27,8 @@ class _Votes(Aggregate):
 
     summary: ClassVar[str] = 'for tests'
     default_clip_bound: ClassVar[float] = 1.0
+    default_temperature: ClassVar[float] = 2.0
+    default_public_top_k: ClassVar[int | None] = None
     reads_public_logits: ClassVar[bool] = False
     largest_clip_over_temperature: ClassVar[float] = 15.0
 
