@@ -10,6 +10,7 @@ has U+2581, and the unknown piece is a control piece.
 import os
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from models.decoders.gemma import architectures, gguf_file
@@ -52,10 +53,11 @@ def _from_gguf(path: str | os.PathLike[str], generation: int) -> Any:
         metadata.get(f'tokenizer.ggml.{name}', ()) for name in ('tokens', 'scores', 'token_type')
     )
     # The format's name for SentencePiece is that of the first model which had it.
-    if kind != 'llama' or not len(pieces) == len(scores) == len(types) > 0:
+    is_whole = isinstance(pieces, list) and isinstance(scores, np.ndarray) and isinstance(types, np.ndarray)
+    if kind != 'llama' or not is_whole or not len(pieces) == len(scores) == len(types):
         raise ValueError(
             f'Expected a SentencePiece vocabulary in path={str(path)!r}, got tokenizer.ggml.model={kind!r} '
-            f'with {len(pieces):,} pieces, {len(scores):,} scores and {len(types):,} types. '
+            f'with {np.size(pieces):,} pieces, {np.size(scores):,} scores and {np.size(types):,} types. '
             "Give the tokenizer.model of the model's own generation with --tokenizer."
         )
     special = architectures.SPECIAL_TOKENS[generation]

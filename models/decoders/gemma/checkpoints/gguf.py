@@ -138,9 +138,9 @@ def _check_kind(metadata: Mapping[str, Any], path: pathlib.Path) -> None:
             f'Expected general.architecture among {", ".join(ARCHITECTURE_NAMES.values())}, got {name!r}, '
             f'path={str(path)!r}. Give a Gemma 1, 2 or 3 text model.'
         )
-    if (count := metadata.get('split.count', 1)) > 1:
+    if (count := _plain(metadata.get('split.count', 1))) not in (0, 1):
         raise ValueError(
-            f'Expected a model in one file, got split.count={count}, path={str(path)!r}. '
+            f'Expected a model in one file, got split.count={count!r}, path={str(path)!r}. '
             "Join the parts with llama.cpp's llama-gguf-split --merge."
         )
 
@@ -180,7 +180,7 @@ def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> 
     pattern = metadata.get(pattern_key, _PATTERN_PERIODS.get(a.generation))
     same_depth = metadata.get(f'{name}.block_count') == a.num_layers
     if same_depth and pattern is not None and _attention_types(pattern, a.num_layers) != a.attention_types:
-        yield f'{pattern_key}={_plain(pattern)} where attention_types={a.attention_types} is expected'
+        yield f'{pattern_key}={_plain(pattern)!r} where attention_types={a.attention_types} is expected'
 
 
 def _fields(a: architectures.Architecture) -> dict[str, tuple[object, object]]:
@@ -224,10 +224,12 @@ def _same(found: object, expected: object) -> bool:
 
 def _attention_types(pattern: Any, num_layers: int) -> tuple[architectures.AttentionType, ...]:
     """What each layer attends to: every n-th layer to all, or a flag a layer that says local."""
-    if isinstance(pattern, int):
+    if isinstance(pattern, np.ndarray):
+        flags = [bool(flag) for flag in pattern]
+    elif isinstance(pattern, int):
         flags = [bool(pattern) and (index + 1) % pattern != 0 for index in range(num_layers)]
     else:
-        flags = [bool(flag) for flag in pattern]
+        flags = []  # no pattern that the format knows
     return tuple('local' if flag else 'global' for flag in flags)
 
 

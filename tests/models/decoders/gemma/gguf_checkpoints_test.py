@@ -136,6 +136,9 @@ def test_lists_of_one_number_a_layer_and_periods_are_understood(tmp_path: pathli
         ({'attention.causal': False}, 'attention.causal=False'),
         ({'attention.sliding_window_pattern': None}, 'sliding_window_pattern=6 where'),
         ({'attention.sliding_window_pattern': [True, False, True]}, 'sliding_window_pattern='),
+        ({'attention.sliding_window_pattern': 'often'}, "sliding_window_pattern='often' where"),
+        ({'attention.sliding_window_pattern': [True, False]}, 'sliding_window_pattern='),
+        ({'attention.head_count': 'four'}, "head_count='four' where 4"),
         ({'final_logit_softcapping': 30.0}, 'final_logit_softcapping=30.0 where None'),
         ({'rope.freq_base': None}, 'rope.freq_base=10000.0 where 1000.0'),
         ({'rope.scaling.factor': None}, 'rope.scaling.factor=1.0 where 8.0'),
@@ -178,6 +181,7 @@ def test_another_models_file_is_refused_in_a_line_that_names_the_model(tmp_path:
         ('gemma3', {'adapter.type': 'lora'}, 'got an adapter'),
         ('gemma3', {'general.type': 'imatrix'}, "general.type='imatrix'"),
         ('gemma3', {'split.count': 2, 'split.no': 0}, 'split.count=2.*llama-gguf-split --merge'),
+        ('gemma3', {'split.count': 'two'}, "split.count='two'"),
     ],
 )
 def test_what_is_no_whole_text_model_is_refused(

@@ -108,6 +108,8 @@ def test_placeholders_after_the_last_piece_are_left_out(
         ({'tokenizer.ggml.model': 'gpt2'}, "tokenizer.ggml.model='gpt2' with .*Give the tokenizer.model"),
         ({'tokenizer.ggml.model': None}, 'tokenizer.ggml.model=None'),
         ({'tokenizer.ggml.tokens': None}, ' 0 pieces'),
+        ({'tokenizer.ggml.tokens': 7}, ' 1 pieces'),
+        ({'tokenizer.ggml.tokens': [1, 2]}, ' 2 pieces'),
         ({'tokenizer.ggml.scores': [1.0, 2.0]}, ' 2 scores'),
         ({'tokenizer.ggml.token_type': None}, ' 0 types'),
     ],
