@@ -13,11 +13,15 @@ import os
 import pathlib
 import platform
 import tempfile
-from typing import Any
+from typing import Any, Literal
 
 from models import cache
+from models.decoders import device as device_lib
 from models.decoders import family
+from models.decoders.device import Dtype
 from models.decoders.rates import Rates
+
+RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 
 # A file of another version has another name.
 VERSION = 1
@@ -67,11 +71,13 @@ class Calibration:
 
     Attributes:
         device: What decoded.
+        dtype: Type of weights and products: 'float32' or 'bfloat16'.
         measured_on: ISO date; None for the reference rates, which are of another machine.
         rates: The rates.
     """
 
     device: str
+    dtype: Dtype
     measured_on: str | None
     rates: Rates
 
@@ -81,6 +87,7 @@ _REFERENCE_DEVICE = 'two cores of a 4th generation AMD EPYC'
 REFERENCE = {
     'float32': Calibration(
         device=_REFERENCE_DEVICE,
+        dtype='float32',
         measured_on=None,
         rates=Rates(
             prompt_flops=70e9,
@@ -93,6 +100,7 @@ REFERENCE = {
     ),
     'bfloat16': Calibration(
         device=_REFERENCE_DEVICE,
+        dtype='bfloat16',
         measured_on=None,
         rates=Rates(
             prompt_flops=110e9,
@@ -106,26 +114,30 @@ REFERENCE = {
 }
 
 
-def file_of(machine: Machine, model: str, dtype: str) -> pathlib.Path:
-    """Where the rates of a machine are kept; the file need not exist."""
+def file_of(machine: Machine, model: str, dtype: RequestedDtype) -> pathlib.Path:
+    """Where the rates of a machine are kept; the file need not exist. `dtype` as it was asked for."""
     facts = json.dumps(dataclasses.asdict(machine), sort_keys=True)
     name = hashlib.sha256(facts.encode()).hexdigest()[:12]
     return cache.cache_folder() / f'rates-{VERSION}' / f'{model}-{dtype}-{name}.json'
 
 
-def calibrate(model: str, *, dtype: str) -> Calibration:
+def calibrate(model: str, *, dtype: RequestedDtype) -> Calibration:
     """Measures this machine's rates and keeps them; imports JAX and takes some ten seconds.
 
     Args:
         model: The model's name, whose dimensions are taken; its weights are not needed.
-        dtype: 'float32' or 'bfloat16'.
+        dtype: 'float32', 'bfloat16', or 'auto' for what the device is fastest in.
 
     Raises:
         OSError: The cache folder cannot be written to.
     """
-    rates = family.family_of(model).measure_rates(model, dtype=dtype)
-    machine = Machine.this()
-    found = Calibration(device=_device(machine), measured_on=datetime.date.today().isoformat(), rates=rates)
+    machine, resolved = Machine.this(), device_lib.fastest_dtype() if dtype == 'auto' else dtype
+    found = Calibration(
+        device=_device(machine),
+        dtype=resolved,
+        measured_on=datetime.date.today().isoformat(),
+        rates=family.family_of(model).measure_rates(model, dtype=resolved),
+    )
     path = file_of(machine, model, dtype)
     path.parent.mkdir(parents=True, exist_ok=True)
     # In whole or not at all, whoever else measures.
@@ -146,13 +158,16 @@ def _device(machine: Machine) -> str:
     return f'{machine.processor}, {machine.cores} {"core" if machine.cores == 1 else "cores"}'
 
 
-def _document(machine: Machine, model: str, dtype: str, found: Calibration) -> dict[str, Any]:
-    of = {'machine': dataclasses.asdict(machine), 'model': model, 'dtype': dtype}
+def _document(machine: Machine, model: str, dtype: RequestedDtype, found: Calibration) -> dict[str, Any]:
+    of = {'machine': dataclasses.asdict(machine), 'model': model, 'requested_dtype': dtype}
     return of | dataclasses.asdict(found)
 
 
-def known(model: str, *, dtype: str) -> Calibration:
+def known(model: str, *, dtype: RequestedDtype) -> Calibration:
     """This machine's rates where they were measured, else the reference rates.
+
+    Of an accelerator nothing is known without JAX: 'auto' is then what this machine's processor is
+    fastest in.
 
     Raises:
         ValueError: The kept file is damaged, or not of this machine, model and dtype.
@@ -162,7 +177,7 @@ def known(model: str, *, dtype: str) -> Calibration:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return REFERENCE[dtype]
+        return REFERENCE[device_lib.fastest_dtype('cpu') if dtype == 'auto' else dtype]
     try:
         return _parsed(json.loads(text), machine, model, dtype)
     except (ValueError, TypeError, KeyError) as error:
@@ -172,14 +187,15 @@ def known(model: str, *, dtype: str) -> Calibration:
         ) from error
 
 
-def _parsed(found: Any, machine: Machine, model: str, dtype: str) -> Calibration:
+def _parsed(found: Any, machine: Machine, model: str, dtype: RequestedDtype) -> Calibration:
     """A kept document; see `known` for errors."""
     calibration = Calibration(
         device=str(found['device']),
+        dtype=REFERENCE[found['dtype']].dtype,
         measured_on=datetime.date.fromisoformat(found['measured_on']).isoformat(),
         rates=Rates(**found['rates']),
     )
-    if found != _document(machine, model, dtype, calibration):
+    if found != _document(machine, model, dtype, calibration) or dtype not in ('auto', calibration.dtype):
         raise ValueError(
             f'Expected rates of model={model!r}, dtype={dtype!r}, {machine}, got others. Measure these.'
         )

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from models.decoders import family
+from models.decoders.device import Dtype
 from models.privacy import accounting
 from models.privacy.facts import Statement
 from pipeline.calibration import Calibration
@@ -15,7 +16,7 @@ from pipeline.methods import METHODS
 if TYPE_CHECKING:
     from pipeline.ledger.budget import Account
 
-_ITEM_BYTES = {'float32': 4, 'bfloat16': 2}
+_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class DecodingEstimate:
 
     Attributes:
         device: Whose rates they are.
+        dtype: Type of weights and products.
         measured_on: ISO date of this machine's calibration; None for reference rates, which are of
             another machine.
         prompts_seconds: Reading the prompts of one batch.
@@ -61,6 +63,7 @@ class DecodingEstimate:
     """
 
     device: str
+    dtype: Dtype
     measured_on: str | None
     prompts_seconds: float
     seconds_per_step: float
@@ -136,7 +139,7 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
     the whole cache.
     """
     sizes, rates, params = config.model_sizes, calibration.rates, config.params()
-    item_bytes = _ITEM_BYTES[config.dtype]
+    item_bytes = _ITEM_BYTES[calibration.dtype]
     part = -(-config.resolved_micro_batch_size // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
     parts = -(-(params.batch_size + params.needs_public_logits) // part)
     rows = part * parts
@@ -159,6 +162,7 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
     seconds = prompts + params.max_batch_tokens * step
     return DecodingEstimate(
         device=calibration.device,
+        dtype=calibration.dtype,
         measured_on=calibration.measured_on,
         prompts_seconds=prompts,
         seconds_per_step=step,

@@ -108,7 +108,12 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
     else:
         source = f'from rates measured on this machine on {estimate.measured_on} ({estimate.device})'
     step = 1000 * estimate.seconds_per_step
-    rows = [('One batch', f'{estimate.prompts_seconds:.2g} s for its prompts, {step:.3g} ms a token')]
+    rows = [
+        (
+            'One batch',
+            f'{estimate.prompts_seconds:.2g} s for its prompts, {step:.3g} ms a token in {estimate.dtype}',
+        )
+    ]
     if estimate.hours is not None:
         rows.append(('Decoding', f'up to {_duration(estimate.hours)}'))
     return [*rows, ('Estimated', source)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from models import cache
+from models.decoders import device
 from models.decoders.gemma import calibration as gemma_calibration
 from pipeline import calibration
 from pipeline.calibration import Machine
@@ -31,14 +32,15 @@ def kept(folder: pathlib.Path) -> list[pathlib.Path]:
     return [path for path in folder.rglob('*') if path.is_file()]
 
 
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+@pytest.mark.parametrize('dtype', ['auto', 'float32', 'bfloat16'])
 def test_without_a_calibration_rates_are_those_of_a_named_machine(dtype: str) -> None:
     known = calibration.known('bundled', dtype=dtype)
     assert known.measured_on is None and 'EPYC' in known.device
+    assert known.dtype == (device.fastest_dtype('cpu') if dtype == 'auto' else dtype)
     said = ' '.join(in_this_process(*ARGUMENTS, '--dtype', dtype).stdout.split())
     assert f'from rates of {known.device}; measure this machine: dp-corpus plan --calibrate' in said
     found = json.loads(in_this_process(*ARGUMENTS, '--json', '--dtype', dtype).stdout)['decoding']
-    assert found['measured_on'] is None and found['device'] == known.device
+    assert found['measured_on'] is None and found['device'] == known.device and found['dtype'] == known.dtype
 
 
 def test_a_calibration_is_kept_for_later_plans(folder: pathlib.Path) -> None:
@@ -52,8 +54,9 @@ def test_a_calibration_is_kept_for_later_plans(folder: pathlib.Path) -> None:
     said = ' '.join(in_this_process(*ARGUMENTS).stdout.split())
     assert f'from rates measured on this machine on {datetime.date.today().isoformat()}' in said
     # Of this model, type and machine alone.
+    assert calibration.known('bundled', dtype='auto').measured_on is not None
     assert calibration.known('bundled', dtype='bfloat16').measured_on is None
-    assert calibration.known('gemma3-270m', dtype='float32').measured_on is None
+    assert calibration.known('gemma3-270m', dtype='auto').measured_on is None
 
 
 def test_another_machine_has_rates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +91,9 @@ def changed(document: dict[str, Any], **change: Any) -> bytes:
         lambda whole: b'{}',
         lambda whole: json.dumps(whole).encode()[:-9],
         lambda whole: changed(whole, model='gemma3-1b'),
+        lambda whole: changed(whole, requested_dtype='bfloat16'),
         lambda whole: changed(whole, dtype='bfloat16'),
+        lambda whole: changed(whole, dtype='int8'),
         lambda whole: changed(whole, machine=whole['machine'] | {'cores': 4096}),
         lambda whole: changed(whole, more=1),
         lambda whole: changed(whole, measured_on='yesterday'),
@@ -106,8 +111,8 @@ def changed(document: dict[str, Any], **change: Any) -> bytes:
 def test_a_damaged_file_is_refused_and_can_be_measured_anew(damage: Any) -> None:
     path = calibration.file_of(Machine.this(), 'bundled', 'float32')
     whole = {
-        'machine': dataclasses.asdict(Machine.this()), 'model': 'bundled', 'dtype': 'float32',
-        'device': 'a device', 'measured_on': '2026-01-02',
+        'machine': dataclasses.asdict(Machine.this()), 'model': 'bundled', 'requested_dtype': 'float32',
+        'device': 'a device', 'dtype': 'float32', 'measured_on': '2026-01-02',
         'rates': dataclasses.asdict(calibration.REFERENCE['float32'].rates),
     }  # fmt: skip
     path.parent.mkdir(parents=True)
@@ -116,7 +121,7 @@ def test_a_damaged_file_is_refused_and_can_be_measured_anew(damage: Any) -> None
     path.write_bytes(damage(whole))
     with pytest.raises(ValueError, match='Measure anew with `dp-corpus plan --calibrate`, or remove it'):
         calibration.known('bundled', dtype='float32')
-    done = in_this_process(*ARGUMENTS)
+    done = in_this_process(*ARGUMENTS, '--dtype', 'float32')
     assert done.returncode == 2 and path.name in done.stderr.replace('\n', '')
 
 

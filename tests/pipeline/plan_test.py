@@ -1,5 +1,6 @@
 """The plan of a run: its numbers are the accountant's, and nothing is read for them."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -117,7 +118,7 @@ RATES = Rates(
     prompt_flops=1e12, step_flops=1e11, output_flops=1e10,
     weight_bytes=1e9, cache_bytes=1e8, ranked_logits=1e6,
 )  # fmt: skip
-CALIBRATION = Calibration(device='a device', measured_on='2026-11-22', rates=RATES)
+CALIBRATION = Calibration(device='a device', dtype='float32', measured_on='2026-11-22', rates=RATES)
 # The bundled model by hand: 4 layers of width 256, feed-forward of 512, 4 query and 2 key heads of 64.
 LAYER = 256 * 64 * (4 + 2 + 2 + 4) + 3 * 256 * 512
 WEIGHTS = 4 * (LAYER + 4 * 256 + 2 * 64) + 256
@@ -132,7 +133,7 @@ def estimate(**settings: Any) -> plan.DecodingEstimate:
 def test_the_estimate_of_a_case_by_hand() -> None:
     # 16 contexts of the mean: a micro-batch for 16 + 1 + 2 * 4 rows, in whole blocks of 8.
     rows = 32
-    found = estimate(batch_size=16, public_top_k=None)
+    found = estimate(batch_size=16)
     # For so few rows reading the weights takes longer than multiplying them.
     layers = WEIGHTS * 4 / 1e9
     assert layers > 2 * WEIGHTS * rows / 1e11
@@ -147,10 +148,10 @@ def test_the_estimate_of_a_case_by_hand() -> None:
 def test_large_batches_are_arithmetic_in_several_micro_batches() -> None:
     # 600 + 1 + 2 * 24 rows in 6 parts of 109, in whole blocks of 8: 112, of which 6 are filled.
     rows = 6 * 112
-    found = estimate(batch_size=600, public_top_k=None)
+    found = estimate(batch_size=600)
     layers = 2 * WEIGHTS * rows / 1e11
     assert layers < 6 * WEIGHTS * 4 / 1e9
-    small = estimate(batch_size=600, public_top_k=None, micro_batch_size=600)
+    small = estimate(batch_size=600, micro_batch_size=600)
     assert small.seconds_per_step < found.seconds_per_step
 
 
@@ -163,11 +164,15 @@ def test_columns_that_the_public_row_chooses() -> None:
     assert found.seconds_per_step == pytest.approx(expected)
     # The sparse vector's distance is of all columns.
     sparse = estimate(batch_size=16, public_top_k=50, threshold=0.5, threshold_noise_scale=0.2)
-    assert sparse.seconds_per_step == estimate(batch_size=16, public_top_k=None).seconds_per_step
+    assert sparse.seconds_per_step == estimate(batch_size=16).seconds_per_step
 
 
 def test_half_the_bytes_in_half_the_time() -> None:
-    whole, half = (estimate(batch_size=16, public_top_k=None, dtype=name) for name in ('float32', 'bfloat16'))
+    given = config(batch_size=16, max_prompt_tokens=100, max_example_tokens=28, batches_per_label=1)
+    whole, half = (
+        plan.estimate_decoding(given, dataclasses.replace(CALIBRATION, dtype=dtype))
+        for dtype in ('float32', 'bfloat16')
+    )
     output = 2 * 4096 * 256 * 32 / 1e10
     assert half.seconds_per_step - output == pytest.approx((whole.seconds_per_step - output) / 2)
 

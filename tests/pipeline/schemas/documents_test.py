@@ -129,7 +129,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
     """Without an estimate, and with one of rates that were measured or not."""
     yield (run_plan := plan.plan_run(given))
-    reference = calibration.REFERENCE[given.dtype]
+    reference = calibration.REFERENCE['bfloat16']
     for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
         yield dataclasses.replace(run_plan, decoding=plan.estimate_decoding(given, found))
 
