@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models import bundled
+from models.decoders import decoder, family
 from models.decoders.gemma import architectures, checkpoints, gguf_file
 from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma.checkpoints import gguf as gguf_checkpoints
@@ -342,3 +344,57 @@ def test_what_is_no_gguf_is_told(data: bytes, message: str, tmp_path: pathlib.Pa
     (tmp_path / 'file').write_bytes(data)
     with pytest.raises(ValueError, match=message):
         checkpoints.load_parameters(GEMMA2, tmp_path / 'file', dtype='float32')
+
+
+# --- A model that ships ----------------------------------------------------------
+
+
+def test_bundled_model_as_a_gguf_file_computes_the_same(tmp_path: pathlib.Path) -> None:
+    """By the decoder that a run has, from the names of the library back to those of GGUF."""
+    a = architectures.ARCHITECTURES[bundled.MODEL]
+    original = checkpoints.load_parameters(a, bundled.CHECKPOINT, dtype='float32')
+    path = write(tmp_path / 'bundled.gguf', a, _of_the_library(a, original))
+    shapes = decoder.Shapes(max_prompt_tokens=24, max_example_tokens=4, micro_batch_size=8)
+    prompts = [np.array([2, *range(300, 300 + length)], np.int32) for length in range(8, 24, 2)]
+    logits = []
+    for checkpoint in (bundled.CHECKPOINT, path):
+        family.family_of(bundled.MODEL).check_files(
+            bundled.MODEL, family.files_of(bundled.MODEL, str(checkpoint), str(bundled.TOKENIZER))
+        )
+        model = family.family_of(bundled.MODEL).load_decoder(
+            bundled.MODEL, checkpoint, shapes=shapes, dtype='float32'
+        )
+        (states,), _ = model.prefill(prompts)
+        logits.append(np.asarray(model.logits(model.weights, states)))
+    # 1 + w and back costs 6e-8 of 1 in each norm.
+    np.testing.assert_allclose(logits[1], logits[0], atol=1e-4, rtol=0)
+    assert np.ptp(logits[0]) > 5
+
+
+def _of_the_library(a: architectures.Architecture, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """GGUF's tensors of the library's parameters, for a Gemma 3 whose keys and queries differ in number."""
+    tensors = {
+        'token_embd.weight': params['embedder']['input_embedding'],
+        'output_norm.weight': params['final_norm']['scale'] + 1,
+    }
+    for index in range(a.num_layers):
+        layer, attention = params[f'layer_{index}'], params[f'layer_{index}']['attn']
+        key, value = attention['kv_einsum']['w']
+        gate, up = layer['mlp']['gating_einsum']
+        found = {
+            'attn_q': attention['q_einsum']['w'].transpose(0, 2, 1).reshape(-1, a.embed_dim),
+            'attn_k': key.transpose(0, 2, 1).reshape(-1, a.embed_dim),
+            'attn_v': value.transpose(0, 2, 1).reshape(-1, a.embed_dim),
+            'attn_output': attention['attn_vec_einsum']['w'].reshape(-1, a.embed_dim).T,
+            'attn_q_norm': attention['_query_norm']['scale'] + 1,
+            'attn_k_norm': attention['_key_norm']['scale'] + 1,
+            'ffn_gate': gate if a.transpose_gating_einsum else gate.T,
+            'ffn_up': up if a.transpose_gating_einsum else up.T,
+            'ffn_down': layer['mlp']['linear'].T,
+            'attn_norm': layer['pre_attention_norm']['scale'] + 1,
+            'post_attention_norm': layer['post_attention_norm']['scale'] + 1,
+            'ffn_norm': layer['pre_ffw_norm']['scale'] + 1,
+            'post_ffw_norm': layer['post_ffw_norm']['scale'] + 1,
+        }
+        tensors |= {f'blk.{index}.{name}.weight': weight for name, weight in found.items()}
+    return {name: np.ascontiguousarray(weight) for name, weight in tensors.items()}
