@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from models.decoders import decoder, device, family
 from models.generate import BatchGenerator
+from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
 from models.records import Context
@@ -81,6 +82,7 @@ class GeneratorSettings:
             max_prompt_tokens=self.max_prompt_tokens,
             max_example_tokens=self.params.max_example_tokens,
             micro_batch_size=-(-self.micro_batch_size // multiple) * multiple,
+            columns=mechanism.columns_of_every_row(self.params),
         )
         return BatchGenerator(
             decoder=family.family_of(self.model).load_decoder(

@@ -32,11 +32,13 @@ class Shapes:
         max_prompt_tokens: Every prompt is padded to this length P.
         max_example_tokens: Tokens that the cache holds after the prompt.
         micro_batch_size: Rows m that go through the model together.
+        columns: Most columns of logits that are computed of every row of a batch; None for all V.
     """
 
     max_prompt_tokens: int
     max_example_tokens: int
     micro_batch_size: int
+    columns: int | None = None
 
     @property
     def cache_length(self) -> int:

@@ -42,6 +42,18 @@ class Votes(NamedTuple):
     candidates: candidates_lib.Candidates
 
 
+def needs_all_logits(params: MechanismParams) -> bool:
+    """Whether all V logits of every row are computed: where all are voted on, and for the test's distance."""
+    return params.public_top_k is None or params.uses_sparse_vector
+
+
+def columns_of_every_row(params: MechanismParams) -> int | None:
+    """Most columns of logits that are computed of every row; None for all V."""
+    if params.public_top_k is None or needs_all_logits(params):
+        return None
+    return candidates_lib.most(params.public_top_k)
+
+
 def given(logits: jax.Array, columns: jax.Array | None) -> jax.Array:
     """The `Output` of rows whose states are their logits."""
     return logits if columns is None else logits[:, columns]
@@ -72,7 +84,7 @@ def tally(
         output: The model's output layer; by default `rows` are raw logits, `[m, V]`.
     """
     whole = None
-    if params.public_top_k is None or params.uses_sparse_vector:
+    if needs_all_logits(params):
         whole = tuple(output(part, None) for part in rows)
     public = jnp.zeros(mask.shape, jnp.float32)
     if params.needs_public_logits:

@@ -321,7 +321,8 @@ class GemmaDecoder(decoder_lib.Decoder):
         cache = (
             rows * self.shapes.cache_length * self._architecture.cache_bytes_per_token(self._dtype.itemsize)
         )
-        logits = rows * self.vocab_size * (self._dtype.itemsize + 4)
+        columns = min(self.vocab_size, self.shapes.columns or self.vocab_size)
+        logits = rows * columns * (self._dtype.itemsize + 4)
         if cache + logits > free:
             # The number of contexts in a batch is private, so the text does not give it.
             raise MemoryError(

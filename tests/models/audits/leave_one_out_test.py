@@ -78,8 +78,10 @@ def log_probability(
     total, below, state, offset = 0.0, [], generate_test.STATES, 0
     for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
         logits, public = table[np.array(types, int), state], table[public_type, state]
-        scores = settings.private_scores(logits, public) if is_private else public / params.public_temperature
-        allowed = released.copy()
+        scores = public / params.public_temperature
+        if is_private:
+            scores = settings.private_scores(logits, public, released)
+        allowed = settings.allowed(public, released)
         if settings.aggregate in ADDS_PUBLIC_LOGITS:  # the sampler's range
             top = public[released].max()
             allowed &= public >= top - 2 * (15 * params.temperature - params.clip_bound)
@@ -97,7 +99,11 @@ def log_probability(
     return total
 
 
-@pytest.mark.parametrize('sparse', [{}, SPARSE], ids=['', 'sparse vector'])
+@pytest.mark.parametrize(
+    'sparse',
+    [{}, SPARSE, {'public_top_k': 2}, {**SPARSE, 'public_top_k': 3}],
+    ids=['', 'sparse vector', 'top 2', 'sparse vector, top 3'],
+)
 @pytest.mark.parametrize('k', [1, 2], ids=['', 'replace'])
 @pytest.mark.parametrize('aggregate', AGGREGATES)
 def test_log_ratios_are_those_of_the_exact_distribution(
@@ -110,7 +116,7 @@ def test_log_ratios_are_those_of_the_exact_distribution(
     assert (result.private_tokens, result.public_tokens) == (
         stream.is_private.sum(), (~stream.is_private).sum(),
     )  # fmt: skip
-    assert not sparse or result.public_tokens > 0
+    assert 'threshold' not in sparse or result.public_tokens > 0
     whole = log_probability(found, held, stream)
     removed = [whole - log_probability(found, held[:i] + held[i + 1 :], stream) for i in range(len(held))]
     np.testing.assert_allclose(result.removed, removed, rtol=1e-4, atol=1e-5)

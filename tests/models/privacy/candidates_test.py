@@ -34,6 +34,15 @@ def test_the_number_of_candidates_is_k_and_a_spare(k: int | None, vocab: int, ex
     assert candidates.count(k, vocab) == expected
 
 
+def test_all_columns_of_every_row_are_computed_where_they_are_read() -> None:
+    """Without K, and for the distance of the sparse vector; the shape of a run's programs knows it."""
+    tested = {'threshold': 0.5, 'threshold_noise_scale': 0.2}
+    for k, expected in ((None, None), (1024, 1280)):
+        params = _params('difference', k)
+        assert mechanism.columns_of_every_row(params) == expected
+        assert mechanism.columns_of_every_row(dataclasses.replace(params, **tested)) is None
+
+
 def _publics(rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Public predictions: spread, all equal, few values, and so near one another that a slack admits many."""
     return {
