@@ -285,7 +285,7 @@ def logits(
     """The output layer: `[m V]` float32 of states `[m D]`, or `[m C]` of the columns `[C]` alone."""
     table, rows = weights.embedding, len(states)
     if columns is not None:
-        table = jnp.take(table, columns, axis=0)
+        table = jnp.take(table, columns, axis=0, mode='clip')
     states = states.astype(table.dtype)
     if table.dtype != jnp.float32 and rows < 8:
         # A processor's product of few rows in bfloat16 falls back to a loop ten times as slow.
