@@ -1,0 +1,34 @@
+"""What a report says of a run's settings."""
+
+import pytest
+
+from pipeline.config import JobConfig
+from pipeline.run.render import public_settings
+
+FILES = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
+
+
+def config(**settings: object) -> JobConfig:
+    return JobConfig(records=1000, epsilon=1.0, **settings)
+
+
+@pytest.mark.parametrize(
+    ('settings', 'prompt'),
+    [
+        ({}, 'pretrained'),
+        ({'model': 'gemma3-270m', **FILES}, 'document'),
+        ({'prompt': 'instruction'}, 'instruction'),
+        ({'prompt': '/home/curator/own.toml'}, 'own template'),
+    ],
+)
+def test_the_prompt_is_named_that_the_model_was_shown(settings: dict[str, str], prompt: str) -> None:
+    """By default too, and without the path of a template of the curator's."""
+    found = public_settings(config(**settings), ())
+    assert found['prompt'] == prompt and '/' not in str(found['prompt'])
+
+
+def test_the_words_of_the_public_prompt_are_said() -> None:
+    words = {'corpus_description': 'Notes, one after another.', 'label_name': 'Ward', 'text_name': 'Note'}
+    found = public_settings(config(**words), ())
+    assert {name: found[name] for name in words} == words
+    assert public_settings(config(), ())['corpus_description'] == 'A collection of texts, one after another.'
