@@ -133,7 +133,7 @@ def test_files_that_are_missing_are_refused_before_loading(tmp_path: pathlib.Pat
     shipped = family.files_of('bundled')
     GEMMA.check_files('bundled', shipped)
     for name, message in (
-        ('checkpoint', 'Expected a checkpoint, got path'),
+        ('checkpoint', 'Expected a checkpoint, got checkpoint='),
         ('tokenizer', 'SentencePiece or GGUF file'),
     ):
         with pytest.raises(FileNotFoundError, match=message):

@@ -79,10 +79,10 @@ def _check_is_there(checkpoint: epath.PathLike) -> None:
     path = epath.Path(checkpoint)
     if not path.exists():
         raise FileNotFoundError(
-            f'Expected a checkpoint, got path={str(path)!r}. '
+            f'Expected a checkpoint, got checkpoint={str(path)!r}, which is not there. '
             'Give the folder that holds the *.safetensors files or the Orbax _METADATA, or a GGUF file.'
         )
     if path.is_dir() and not any(path.glob('*.safetensors')) and any(path.glob(f'*{gguf_file.SUFFIX}')):
         raise ValueError(
-            f'Expected a checkpoint, got a folder with GGUF files, path={str(path)!r}. Give the file itself.'
+            f'Expected a checkpoint, got a folder with GGUF files, checkpoint={str(path)!r}. Give the file itself.'
         )

@@ -186,7 +186,7 @@ def test_files_are_checked_without_their_weights(
         checkpoints.check_files(GEMMA2, wrong)
     with pytest.raises(ValueError, match='Choose the architecture'):
         checkpoints.check_files(GEMMA3, tmp_path / 'good')
-    with pytest.raises(FileNotFoundError, match='Expected a checkpoint, got path'):
+    with pytest.raises(FileNotFoundError, match='Expected a checkpoint, got checkpoint='):
         checkpoints.check_files(GEMMA2, tmp_path / 'none')
 
 
@@ -333,7 +333,7 @@ def test_orbax_misshape_names_parameter_and_both_shapes(tmp_path: pathlib.Path) 
 
 
 def test_absent_folder_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(FileNotFoundError, match='Expected a checkpoint, got path'):
+    with pytest.raises(FileNotFoundError, match='Expected a checkpoint, got checkpoint='):
         checkpoints.load_parameters(GEMMA2, tmp_path / 'nowhere', dtype=jnp.float32)
 
 
