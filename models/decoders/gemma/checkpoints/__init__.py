@@ -84,5 +84,6 @@ def _check_is_there(checkpoint: epath.PathLike) -> None:
         )
     if path.is_dir() and not any(path.glob('*.safetensors')) and any(path.glob(f'*{gguf_file.SUFFIX}')):
         raise ValueError(
-            f'Expected a checkpoint, got a folder with GGUF files, checkpoint={str(path)!r}. Give the file itself.'
+            f'Expected a checkpoint, got a folder with GGUF files, checkpoint={str(path)!r}. '
+            'Give the file itself.'
         )
