@@ -3,6 +3,8 @@
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
+# make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
+# make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
 # make airflow an environment of Airflow's own, where the schedule is tested
 
 PYTHON ?= python3.12
@@ -18,7 +20,7 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo test check style gemma gemma-if-possible bench airflow clean
+.PHONY: demo test check style gemma gemma-if-possible bench bench-gpu gpu-folder airflow clean
 
 demo: $(READY)
 	rm -rf demo
@@ -49,6 +51,19 @@ bench: $(BENCHMARKS:%=bench-%)
 
 bench-%: $(READY)
 	$(BIN)/python -m tests.benchmarks.$*_benchmark
+
+GPU_PYTHON ?= python3
+GPU_WEIGHTS := $(wildcard gpu/gemma3-270m.safetensors)
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
+
+# It needs an accelerator that JAX finds, Python 3.12, JAX, safetensors and the wheels of gpu-folder.
+bench-gpu:
+	PYTHONPATH=.:$(subst $(SPACE),:,$(wildcard gpu/*.whl)) $(GPU_PYTHON) -m tests.benchmarks.accelerator_benchmark \
+		measure $(GPU_WEIGHTS:%=--parameters %)
+
+gpu-folder: $(READY)
+	$(BIN)/python -m tests.benchmarks.accelerator_benchmark carry gpu
 
 # The pins of setup.py are one tested set; a changed setup.py installs again.
 $(READY): setup.py pyproject.toml

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from models.decoders import family
 from models.decoders.device import Dtype
-from models.privacy import accounting
+from models.privacy import accounting, candidates
 from models.privacy.facts import Statement
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
@@ -151,7 +151,7 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
     public_row = 0.0
     if params.public_top_k is not None and not params.uses_sparse_vector:
         # The public prompt's row chooses the columns of all others.
-        columns = min(columns, params.public_top_k)
+        columns = candidates.count(params.public_top_k, columns)
         public_row = embedding * item_bytes / rates.weight_bytes + sizes.num_embed / rates.ranked_logits
     output = 2 * columns * sizes.embed_dim * rows / rates.output_flops
     prompts = rows * sizes.prompt_flops(config.max_prompt_tokens) / rates.prompt_flops

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import psutil
 
 from models.decoders import decoder as decoder_lib
 from models.decoders.gemma import architectures, forward
@@ -317,6 +316,8 @@ class GemmaDecoder(decoder_lib.Decoder):
         if 'bytes_limit' in stats:
             free = (stats['bytes_limit'] - stats['bytes_in_use']) * len(devices)
         else:  # the host's own memory, what it can drop from its file cache counted in
+            import psutil
+
             free = psutil.virtual_memory().available
         cache = (
             rows * self.shapes.cache_length * self._architecture.cache_bytes_per_token(self._dtype.itemsize)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 import pytest
 
 from models import generate
@@ -219,13 +220,13 @@ def test_a_step_copies_no_cache() -> None:
 def test_a_batch_that_cannot_fit_is_refused_without_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words for any number of contexts, and none for a batch that fits."""
     model, messages = _decoder('gemma2'), set()
-    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=4096))
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=4096))
     for rows in (8, 16, 400):
         with pytest.raises(MemoryError, match=r'batch rows .* Lower max_prompt_tokens') as error:
             model.prefill([PADDING] * rows)
         messages.add(str(error.value))
     assert len(messages) == 1
-    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=2**32))
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=2**32))
     model.prefill([PADDING] * 4)
 
 
