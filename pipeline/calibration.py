@@ -82,19 +82,19 @@ class Calibration:
     rates: Rates
 
 
-# Gemma 3 270M's dimensions, in the best of many short rounds beside other work.
-_REFERENCE_DEVICE = 'two cores of a 4th generation AMD EPYC'
+# Medians of `dp-corpus plan --calibrate --model gemma3-270m`, beside other work on the same cores.
+_REFERENCE_DEVICE = 'two busy cores of a 4th generation AMD EPYC'
 REFERENCE = {
     'float32': Calibration(
         device=_REFERENCE_DEVICE,
         dtype='float32',
         measured_on=None,
         rates=Rates(
-            prompt_flops=70e9,
-            step_flops=75e9,
-            output_flops=75e9,
-            weight_bytes=10e9,
-            cache_bytes=10e9,
+            prompt_flops=90e9,
+            step_flops=73e9,
+            output_flops=70e9,
+            weight_bytes=15e9,
+            cache_bytes=9e9,
             ranked_logits=0.25e9,
         ),
     ),
@@ -103,11 +103,11 @@ REFERENCE = {
         dtype='bfloat16',
         measured_on=None,
         rates=Rates(
-            prompt_flops=110e9,
-            step_flops=100e9,
-            output_flops=100e9,
-            weight_bytes=3.5e9,
-            cache_bytes=5e9,
+            prompt_flops=160e9,
+            step_flops=120e9,
+            output_flops=120e9,
+            weight_bytes=6.6e9,
+            cache_bytes=7.3e9,
             ranked_logits=0.25e9,
         ),
     ),

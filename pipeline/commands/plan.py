@@ -120,7 +120,9 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
 
 
 def _duration(hours: float) -> str:
-    return f'{hours:.2g} hours' if hours >= 1 else f'{60 * hours:.2g} minutes'
+    if hours < 1:
+        return f'{60 * hours:.2g} minutes'
+    return f'{hours:.2g} hours' if hours < 10 else f'{hours:,.0f} hours'
 
 
 def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
