@@ -6,6 +6,7 @@ from typing import Any
 
 from models.batching import BatchPlan
 from models.clustering.centers import Centers
+from models.decoders import family
 from models.privacy import report
 from models.privacy.ex_post import BatchLoss
 from models.prompts import PRESETS
@@ -111,6 +112,8 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
+    origin = family.family_of(config.model).origin(config.model)
+    settings['model_origin'] = f'{origin.name} by {origin.maker}, under the {origin.terms}'
     if config.clusters is not None:
         known = config.resolved_embedder in EMBEDDERS
         settings['embedder'] = config.resolved_embedder if known else 'own MiniLM weights'

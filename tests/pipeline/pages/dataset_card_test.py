@@ -160,6 +160,13 @@ def test_body_says_the_guarantee_its_unit_and_its_limits() -> None:
         assert f'| `{name}` |' in body
 
 
+def test_the_model_is_named_where_the_report_names_it() -> None:
+    made = make()
+    named = dataclasses.replace(made, settings={**made.settings, 'model_origin': 'Gemma by <Google>, terms'})
+    assert r'**Model.** Gemma by \<Google\>, terms.' in render_card(named)
+    assert '**Model.**' not in render_card(made)
+
+
 def test_labels_stay_in_their_cells() -> None:
     _, body = split(render_card(make()))
     section = body.partition('## Labels\n\n')[2].partition('\n\n')[0]

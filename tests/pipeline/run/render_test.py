@@ -32,3 +32,9 @@ def test_the_words_of_the_public_prompt_are_said() -> None:
     found = public_settings(config(**words), ())
     assert {name: found[name] for name in words} == words
     assert public_settings(config(), ())['corpus_description'] == 'A collection of texts, one after another.'
+
+
+def test_the_model_is_named_with_its_terms() -> None:
+    found = public_settings(config(model='gemma3-270m', **FILES), ())['model_origin']
+    assert found == 'Gemma 3 270M by Google, under the Gemma Terms of Use, ai.google.dev/gemma/terms'
+    assert 'dp-corpus' in str(public_settings(config(), ())['model_origin'])
