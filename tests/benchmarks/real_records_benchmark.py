@@ -147,7 +147,8 @@ def flags(data: Dataset, arm: str, records: list[Record], folder: pathlib.Path) 
         writer.writerows([] if arm == 'public' else records)
     size = ['--records', str(len(records))]
     if arm == 'public':  # as many batches as the others have, of nothing
-        size = ['--batches-per-label', str(max(1, len(records) // (BATCH_SIZE * len(data.labels))))]
+        batches = max(1, len(records) // (BATCH_SIZE * len(data.labels)))
+        size = ['--batches-per-label', str(batches), '--micro-batch-size', '8']
     return [
         '--input', str(folder / 'records.csv'), '--text-field', 'text', '--label-field', 'label',
         '--labels', ','.join(f'{value}={words}' for value, words in data.labels.items()),
