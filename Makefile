@@ -1,4 +1,4 @@
-# make demo    set-up, then the job on the bundled model and invented records
+# make demo    set-up, then the job on Gemma 3 270M and invented records; prints five texts
 # make test    set-up, then every check
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
@@ -23,11 +23,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no
 .PHONY: demo test check style gemma gemma-if-possible bench bench-gpu gpu-folder airflow clean
 
 demo: $(READY)
-	rm -rf demo
-	$(BIN)/python -m launch.demo.records --output demo/records.jsonl --records 8000
-	$(BIN)/dp-corpus generate --config launch/demo/demo.toml
-	@echo
-	@echo "Open demo/corpus/privacy_report.html; the corpus lies in demo/corpus/data."
+	@$(BIN)/python -m launch.demo
 
 test: style $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs
