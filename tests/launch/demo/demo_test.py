@@ -34,7 +34,7 @@ def test_the_bundled_settings_are_settings() -> None:
 @pytest.mark.weights
 def test_the_settings_on_gemma_are_settings() -> None:
     config = config_of(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
-    assert config.model == 'gemma3-270m' and config.prompt == 'document'
+    assert config.model == 'gemma3-270m' and config.resolved_prompt == 'document'
 
 
 @pytest.mark.run

@@ -31,7 +31,7 @@ TOPICS = {
     'cap': r'stops at r private tokens',
     'prefix': r'Any prefix',
     'whole batch': r'whole batch costs at most its price',
-    'end of examples': r'stop tokens, stop texts, caps',
+    'end of examples': r'stop texts, stop tokens, caps',
     'disjoint batches': r'at most one context of one batch',
     'order': r'no order, file or position',
     'empty batches': r'Every planned batch emits',

@@ -233,7 +233,7 @@ def test_a_batch_that_cannot_fit_is_refused_without_its_size(monkeypatch: pytest
 def test_a_batch_of_which_few_columns_are_computed_needs_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for the cache and for 40 of 96 columns of logits."""
     room = 4 * (SHAPES.cache_length * GEMMA2.cache_bytes_per_token(4) + 40 * 8)
-    monkeypatch.setattr(gemma.psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=room))
+    monkeypatch.setattr(psutil, 'virtual_memory', lambda: types.SimpleNamespace(available=room))
     _decoder('gemma2', dataclasses.replace(SHAPES, columns=40)).prefill([PADDING] * 4)
     for columns in (None, 41, 1000):
         with pytest.raises(MemoryError, match='batch rows'):
