@@ -15,12 +15,13 @@ cache of prompt + new tokens, without stop tokens. Prints one JSON line. Run fro
 
 Rounds are interleaved and the figures are medians. `..._prefill_seconds` is the prompts' forward pass.
 `..._seconds_per_step` leaves it out: it is the loop's time over all new tokens less its time over half
-of them, divided by the tokens between. With `--late`, the time of a step at the end of a long example
-is compared with that of one near its beginning.
+of them, divided by the tokens between. With `--late`, 32 steps at the end of a long example are compared
+with 32 from its 34th token on, of the decoder alone, in turns.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import pathlib
 import statistics
@@ -282,7 +283,6 @@ def measure(
     rounds: int,
     dtypes: Sequence[str],
     llama_python: pathlib.Path | None,
-    late: bool,
 ) -> dict[str, object]:
     """Median seconds of all sides, compilation left out."""
     files = family.files_of(model)
@@ -302,11 +302,8 @@ def measure(
         for dtype in dtypes
     }
     lengths = [half, new_tokens]
-    if late:
-        lengths = [34, 66, new_tokens - 32, new_tokens]
-    else:
-        sides['library_step'] = loop(_LibraryStep, 'float32', None)
-        sides['gemma'] = _Library(architecture, weights, prompts[1:], new_tokens, 'float32')
+    sides['library_step'] = loop(_LibraryStep, 'float32', None)
+    sides['gemma'] = _Library(architecture, weights, prompts[1:], new_tokens, 'float32')
     times: dict[tuple[str, object], list[float]] = {}
     for number in range(rounds + 1):
         for name, side in sides.items():
@@ -333,10 +330,6 @@ def measure(
     for name in step:
         result[f'{name}_seconds_per_step'] = round(step[name], 6)
         result[f'{name}_prefill_seconds'] = round(median[name, 'prefill'], 4)
-    if late:
-        for name in sides:
-            early = (median[name, 66] - median[name, 34]) / 32
-            result[f'{name}_late_over_early'] = round(step[name] / early, 3)
     for name in step:
         if name != 'ours' and not name.startswith('ours_'):
             for ours in (ours for ours in sides if ours.startswith('ours')):
@@ -349,6 +342,45 @@ def measure(
         'vocab_size': architecture.num_embed,
         'device': jax.devices()[0].device_kind,
         'micro_batch_size': micro_batch_size,
+        'rounds': rounds,
+    }
+
+
+def measure_late(
+    *, model: str, contexts: int, prompt_tokens: int, new_tokens: int, rounds: int, dtypes: Sequence[str]
+) -> dict[str, object]:
+    """Median seconds of a step of our decoder at both ends of an example, in turns."""
+    files = family.files_of(model)
+    rng = np.random.default_rng(0)
+    result: dict[str, object] = {'model': model}
+    for dtype in dtypes:
+        shapes = decoder.Shapes(
+            max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts
+        )
+        ours = family.family_of(model).load_decoder(model, files.checkpoint, shapes=shapes, dtype=dtype)
+        _, cache = ours.prefill(list(rng.integers(110, ours.vocab_size, (contexts, prompt_tokens), np.int32)))
+
+        @functools.partial(jax.jit, donate_argnames='cache', static_argnames='ours')
+        def steps(weights: Any, cache: Any, first: Any, *, ours: decoder.Decoder) -> Any:
+            return jax.lax.fori_loop(
+                0, 32, lambda index, kept: ours.step(weights, kept, jnp.int32(200), first + index)[1], cache
+            )
+
+        times: dict[str, list[float]] = {'early': [], 'late': []}
+        for number in range(rounds + 1):
+            for name, first in (('early', 34), ('late', new_tokens - 32)):
+                begin = time.perf_counter()
+                cache = jax.block_until_ready(steps(ours.weights, cache, jnp.int32(first), ours=ours))
+                if number:  # the first round compiles
+                    times[name].append((time.perf_counter() - begin) / 32)
+        median = {name: statistics.median(values) for name, values in times.items()}
+        result |= {f'{dtype}_{name}_seconds_per_step': round(value, 6) for name, value in median.items()}
+        result[f'{dtype}_late_over_early'] = round(median['late'] / median['early'], 3)
+    return result | {
+        'contexts': contexts,
+        'prompt_tokens': prompt_tokens,
+        'new_tokens': new_tokens,
+        'device': jax.devices()[0].device_kind,
         'rounds': rounds,
     }
 
@@ -370,6 +402,17 @@ def main() -> None:
     parser.add_argument('--llama-python', type=pathlib.Path, help='a Python with llama-cpp-python')
     parser.add_argument('--late', action='store_true', help='our loop alone, at both ends of an example')
     args = parser.parse_args()
+    if args.late:
+        result = measure_late(
+            model=args.model,
+            contexts=args.contexts,
+            prompt_tokens=args.prompt_tokens,
+            new_tokens=args.new_tokens,
+            rounds=args.rounds,
+            dtypes=args.dtypes,
+        )
+        print(json.dumps(result))
+        return
     rows = args.contexts + 1
     result = measure(
         model=args.model,
@@ -381,7 +424,6 @@ def main() -> None:
         rounds=args.rounds,
         dtypes=args.dtypes,
         llama_python=args.llama_python,
-        late=args.late,
     )
     print(json.dumps(result))
 
