@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from models.decoders import decoder, device, family
+from models.decoders import decoder, family
 from models.generate import BatchGenerator
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
@@ -21,7 +21,8 @@ class GeneratorSettings:
         model: The model's name, which leads to its family.
         checkpoint: Folder of the weights.
         tokenizer: The tokenizer's file.
-        dtype: 'float32', 'bfloat16', or 'auto' for what the worker is fastest in.
+        dtype: 'float32' or 'bfloat16': one for all workers, so that a batch that is decoded
+            again elsewhere is decoded in the same.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
         max_prompt_tokens: Length of a prompt.
@@ -89,7 +90,7 @@ class GeneratorSettings:
                 self.model,
                 self.checkpoint,
                 shapes=shapes,
-                dtype=device.fastest_dtype() if self.dtype == 'auto' else self.dtype,
+                dtype=self.dtype,
             ),
             writer=self.writer(),
             params=self.params,

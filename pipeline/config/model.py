@@ -25,8 +25,9 @@ class Model(panel.Panel):
         'SentencePiece file. The bundled model has its own, and so has a GGUF file.', None
     )
     dtype: typing.Literal['auto', 'float32', 'bfloat16'] = _setting(
-        'Type of weights and products; sums are float32. auto: bfloat16 on accelerators and processors '
-        'that multiply it natively, float32 elsewhere.',
+        'Type of weights and products; sums are float32. auto: what the machine that launches the run is '
+        'fastest in, for all workers: bfloat16 with an accelerator or a processor that multiplies it '
+        'natively, else float32; and float32 where the model embeds records for clusters.',
         'auto',
     )
     micro_batch_size: int | None = _setting(

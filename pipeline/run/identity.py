@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from models.prompts import PRESETS
 from pipeline.config import JobConfig
-from pipeline.run.settings import record_rules, with_absolute_paths
+from pipeline.run.settings import record_rules, with_absolute_paths, with_dtype
 from transforms.durable import is_local, read_file
 from transforms.read import check_input, check_same, list_input
 
@@ -50,7 +50,7 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
     Raises:
         ValueError: The input names other files now.
     """
-    config = with_absolute_paths(config)
+    config = with_dtype(with_absolute_paths(config))
     files = input_files(config) if files is None else files
     settings = {
         field.name: getattr(config, field.name)

@@ -113,7 +113,9 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     origin = family.family_of(config.model).origin(config.model)
-    settings['model_origin'] = f'{origin.name} by {origin.maker}, under the {origin.terms}'
+    # A file that the curator brings may be of other weights in the same dimensions.
+    made_from = '' if config.checkpoint is None else ', or weights made from it'
+    settings['model_origin'] = f'{origin.name} by {origin.maker}{made_from}, under the {origin.terms}'
     if config.clusters is not None:
         known = config.resolved_embedder in EMBEDDERS
         settings['embedder'] = config.resolved_embedder if known else 'own MiniLM weights'

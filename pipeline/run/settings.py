@@ -10,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.clustering.centers import ClusterSettings
-from models.decoders import family
+from models.decoders import device, family
 from models.prompts import PRESETS, read_template
 from pipeline.config import EMBEDDERS, JobConfig
 from transforms.durable import is_local
@@ -40,6 +40,18 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
     if config.embedder is not None and config.embedder not in EMBEDDERS:
         changed['embedder'] = absolute(config.embedder)
     return dataclasses.replace(config, **changed)
+
+
+def with_dtype(config: JobConfig) -> JobConfig:
+    """The config with the type that 'auto' stands for, decided once, where the run is launched.
+
+    Workers may be of several kinds, and a batch that is decoded again has to be the same (METHOD 7).
+    """
+    if config.dtype != 'auto':
+        return config
+    # Centres are of one type, whatever machine embeds the records.
+    embeds = config.clusters is not None and config.resolved_embedder == 'decoder'
+    return dataclasses.replace(config, dtype='float32' if embeds else device.fastest_dtype())
 
 
 def record_rules(config: JobConfig) -> RecordRules:
@@ -75,6 +87,7 @@ def configured_plan(config: JobConfig) -> BatchPlan:
 
 def generator_settings(config: JobConfig) -> GeneratorSettings:
     """What workers build their generator from; checks that the prompts fit."""
+    config = with_dtype(config)
     family.family_of(config.model).check_files(config.model, config.model_files)
     for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
@@ -100,13 +113,13 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
 
 def cluster_settings(config: JobConfig) -> ClusterSettings:
     """What workers build their clusterer from."""
+    config = with_dtype(config)
     model: dict[str, Any] = {}
     if config.resolved_embedder == 'decoder':
         model = {
             'model': config.model,
             'checkpoint': str(config.checkpoint_path),
             'tokenizer': str(config.tokenizer_path),
-            # The centres are of one type, whatever machine embeds the records.
-            'dtype': 'float32' if config.dtype == 'auto' else config.dtype,
+            'dtype': config.dtype,
         }
     return ClusterSettings(centers=str(config.centers_path), embedder=config.resolved_embedder, **model)

@@ -12,7 +12,7 @@ from pipeline.run import charge
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
-from pipeline.run.settings import cluster_settings, with_absolute_paths
+from pipeline.run.settings import cluster_settings, with_absolute_paths, with_dtype
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
@@ -34,7 +34,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
             neither the text nor a cause holds anything private.
     """
-    config = with_absolute_paths(config)
+    config = with_dtype(with_absolute_paths(config))
     prepared = METHODS[config.method].prepare(config)
     if config.clusters is not None:
         cluster_settings(config).check()

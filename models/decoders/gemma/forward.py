@@ -181,11 +181,13 @@ def read_prompts(
     else:
         states, prompt = read((tokens, lengths))
     a, dtype = architecture, weights.embedding.dtype
-    empty = KeysValues(
-        keys=jnp.zeros((rows, a.num_kv_heads, a.head_dim, example_slots), dtype),
-        values=jnp.zeros((rows, a.num_kv_heads, example_slots, a.head_dim), dtype),
+    example = tuple(
+        KeysValues(
+            keys=jnp.zeros((rows, a.num_kv_heads, a.head_dim, example_slots), dtype),
+            values=jnp.zeros((rows, a.num_kv_heads, example_slots, a.head_dim), dtype),
+        )
+        for _ in prompt
     )
-    example = tuple(jax.tree.map(jnp.copy, empty) for _ in prompt)
     return states, Cache(prompt=prompt, example=example, lengths=lengths)
 
 

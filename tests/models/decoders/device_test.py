@@ -1,5 +1,6 @@
 """Which type a machine is fastest in: a function of what it says of itself."""
 
+import jax
 import pytest
 
 from models.decoders import device
@@ -22,5 +23,18 @@ def test_fastest_dtype(platform: str, cpuinfo: str, dtype: str) -> None:
     assert device.fastest_dtype(platform, cpuinfo) == dtype
 
 
-def test_of_this_machine_is_one_of_both() -> None:
-    assert device.fastest_dtype() in ('float32', 'bfloat16')
+def test_without_a_plugin_it_is_the_processor() -> None:
+    device.platform_here.cache_clear()
+    assert device.platform_here() == jax.local_devices()[0].platform == 'cpu'
+
+
+def test_with_a_plugin_jax_is_asked_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device.importlib.metadata, 'entry_points', lambda group: [group])
+    monkeypatch.setenv('JAX_PLATFORMS', 'cpu')
+    device.platform_here.cache_clear()
+    assert device.platform_here() == 'cpu'
+    monkeypatch.setenv('JAX_PLATFORMS', 'none_such')
+    device.platform_here.cache_clear()
+    with pytest.raises(RuntimeError, match='exit code 1. Give --dtype'):
+        device.platform_here()
+    device.platform_here.cache_clear()

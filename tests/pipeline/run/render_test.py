@@ -36,5 +36,8 @@ def test_the_words_of_the_public_prompt_are_said() -> None:
 
 def test_the_model_is_named_with_its_terms() -> None:
     found = public_settings(config(model='gemma3-270m', **FILES), ())['model_origin']
-    assert found == 'Gemma 3 270M by Google, under the Gemma Terms of Use, ai.google.dev/gemma/terms'
+    terms = 'under the Gemma Terms of Use, ai.google.dev/gemma/terms'
+    assert found == f'Gemma 3 270M by Google, or weights made from it, {terms}'
+    found = public_settings(config(model='gemma3-270m'), ())['model_origin']
+    assert found == f'Gemma 3 270M by Google, {terms}'
     assert 'dp-corpus' in str(public_settings(config(), ())['model_origin'])

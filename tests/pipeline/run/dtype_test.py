@@ -1,0 +1,47 @@
+"""The type of computation is decided where a run is launched, and is part of what the run is."""
+
+import pathlib
+
+import pytest
+
+from models.decoders import device
+from pipeline.config import JobConfig
+from pipeline.run import identity, settings
+
+
+def config(folder: pathlib.Path, **more: object) -> JobConfig:
+    (folder / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
+    given = {'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'records': 1000}
+    return JobConfig(**{**given, 'max_private_tokens': 4, **more})
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_workers_are_told_a_type_and_never_choose(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr(device, 'fastest_dtype', lambda: dtype)
+    assert settings.generator_settings(config(tmp_path)).dtype == dtype
+    other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[dtype]
+    assert settings.generator_settings(config(tmp_path, dtype=other)).dtype == other
+
+
+def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another kind of machine it is another run, unless it is told the first one's type."""
+    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    begun = identity.fingerprint(config(tmp_path))
+    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'float32')
+    assert identity.fingerprint(config(tmp_path))['config'] != begun['config']
+    assert identity.fingerprint(config(tmp_path, dtype='bfloat16')) == begun
+
+
+def test_centres_are_of_one_type_wherever_records_are_embedded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    files = {'embedder': 'decoder', 'centers': str(tmp_path)}
+    clustered = settings.with_dtype(config(tmp_path, clusters=3, **files))
+    assert clustered.dtype == 'float32'
+    assert settings.cluster_settings(clustered).dtype == 'float32'
+    assert settings.with_dtype(config(tmp_path)).dtype == 'bfloat16'
