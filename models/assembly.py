@@ -83,6 +83,7 @@ class GeneratorSettings:
             max_prompt_tokens=self.max_prompt_tokens,
             max_example_tokens=self.params.max_example_tokens,
             micro_batch_size=-(-self.micro_batch_size // multiple) * multiple,
+            rows_multiple=multiple,
             columns=mechanism.columns_of_every_row(self.params),
         )
         return BatchGenerator(

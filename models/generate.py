@@ -5,6 +5,7 @@ cache, the threshold, the counters and the tokens written so far, and reads its
 randomness from arrays that were drawn before it started.
 """
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from models import records
 from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder as decoder_lib
-from models.privacy import candidates, ex_post, mechanism, randomness, sampling
+from models.privacy import candidates, ex_post, individual, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.prompts import PromptWriter
 from models.stop_rule import StopRule
@@ -31,11 +32,14 @@ class TokenStream(NamedTuple):
         is_private: `[n]` bool.
         losses: `[2, n]` float32: −log α and log β of every token (METHOD 5), private to
             the curator; None where the aggregate has a price in advance.
+        spending: What each context was charged (METHOD 4d), private to the curator; None without
+            individual accounting.
     """
 
     tokens: np.ndarray
     is_private: np.ndarray
     losses: np.ndarray | None = None
+    spending: individual.Spending | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +60,25 @@ class ExampleTokens:
 
 
 class _Prompts(NamedTuple):
-    """A batch's prompts, run through the model once."""
+    """A batch's private prompts, run through the model once."""
 
     states: tuple[jax.Array, ...]  # [m, D] for every micro-batch, after each prompt
-    is_private: tuple[jax.Array, ...]  # [m] bool; False for the public row and padding
-    cache: Any
+    is_private: tuple[jax.Array, ...]  # [m] bool; False for padding
+    cache: tuple[Any, ...]
+
+
+class PublicRows(NamedTuple):
+    """The public prompt, or the prompts of a reference, run through the model once for many batches.
+
+    Attributes:
+        states: `[m, D]` after each prompt, padding rows last.
+        cache: Of these rows, in a tuple of one.
+        prompts: M, the rows that are no padding.
+    """
+
+    states: jax.Array
+    cache: tuple[Any, ...]
+    prompts: int
 
 
 class _Place(NamedTuple):
@@ -82,24 +100,43 @@ class _Loop(NamedTuple):
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
     losses: jax.Array | None  # [2, max_batch_tokens]; of the median alone
+    # With individual accounting alone:
+    accounts: Any  # what each row has spent
+    charged: jax.Array | None  # [max_batch_tokens, rows]
+    voted: jax.Array | None  # [max_batch_tokens, rows] bool
 
 
 _STOP_START = np.uint8(0)
+# Public rows that a worker keeps: those of the labels that it works on by turns.
+_KEPT_REFERENCES = 8
 
 
-def _prefill(
-    decoder: decoder_lib.Decoder, public_prompt: np.ndarray | None, private_prompts: Sequence[np.ndarray]
-) -> _Prompts:
-    """Runs the prompts, the public one first, in whole micro-batches; padding rows vote for nothing."""
-    size = decoder.shapes.micro_batch_size
-    rows = [*([] if public_prompt is None else [public_prompt]), *private_prompts]
-    count = decoder.shapes.micro_batches(len(rows)) * size
-    # Padding rows hold one token.
-    padding = np.array([1], np.int32)
-    is_private = np.zeros(count, bool)
-    is_private[len(rows) - len(private_prompts) : len(rows)] = True
-    states, cache = decoder.prefill([*rows, *[padding] * (count - len(rows))])
+# Padding rows hold one token.
+_PADDING = np.array([1], np.int32)
+
+
+def _prefill(decoder: decoder_lib.Decoder, private_prompts: Sequence[np.ndarray]) -> _Prompts:
+    """Runs the private prompts in whole micro-batches; padding rows vote for nothing."""
+    size, rows = decoder.shapes.micro_batch_size, len(private_prompts)
+    count = decoder.shapes.micro_batches(rows) * size
+    states, cache = decoder.prefill([*private_prompts, *[_PADDING] * (count - rows)])
+    is_private = np.arange(count) < rows
     return _Prompts(states, tuple(jnp.asarray(is_private.reshape(-1, size))), cache)
+
+
+def prefill_public(decoder: decoder_lib.Decoder, prompts: Sequence[np.ndarray]) -> PublicRows:
+    """Runs the public prompt, or those of a reference, in rows of their own.
+
+    No private row shares a program with them, so they are the same bits whatever the batch.
+
+    Args:
+        decoder: The model.
+        prompts: M >= 1 prompts as token ids.
+    """
+    multiple = decoder.shapes.rows_multiple
+    count = -(-len(prompts) // multiple) * multiple
+    (states,), cache = decoder.prefill([*prompts, *[_PADDING] * (count - len(prompts))], together=count)
+    return PublicRows(states, cache, len(prompts))
 
 
 def _advance(
@@ -150,11 +187,13 @@ def _all_logits(
     return tuple(decoder.logits(weights, part) for part in states)
 
 
-@functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
+@functools.partial(jax.jit, static_argnames=('public_count', 'decoder', 'params'), donate_argnames=('cache',))
 def _run_loop(
     weights: Any,
-    cache: Any,
+    cache: tuple[Any, ...],
     first_states: tuple[jax.Array, ...],
+    public_cache: tuple[Any, ...],
+    public_states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
     constraint: Constraint,
     stop_table: jax.Array,
@@ -162,26 +201,34 @@ def _run_loop(
     distance_noise: jax.Array,
     words: jax.Array,
     *,
+    public_count: int,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> _Loop:
     """The while loop of PP Algorithm 1, lines 6 to 21, for one batch.
 
-    The whole carry is returned, so that the cache's buffers can be those of the donated one.
+    The whole carry is returned, so that the cache's buffers can be those of the donated one. Public
+    rows come first in it; theirs are kept for other batches, and not donated.
     """
 
     output = functools.partial(decoder.logits, weights)
 
     def tally(states: tuple[jax.Array, ...], state: Any) -> mechanism.Votes:
-        return mechanism.tally(states, is_private_row, constraint.allowed(state), params, output)
+        public = states[0][:public_count] if public_count else None
+        rows = states[len(public_states) :]
+        return mechanism.tally(public, rows, is_private_row, constraint.allowed(state), params, output)
 
-    first = tally(first_states, constraint.start())
+    first = tally((*public_states, *first_states), constraint.start())
 
     def unfinished(loop: _Loop) -> jax.Array:
-        return (loop.private_count < params.max_private_tokens) & (loop.written < params.max_batch_tokens)
+        return (loop.private_count < params.private_token_cap) & (loop.written < params.max_batch_tokens)
 
     def next_token(loop: _Loop) -> _Loop:
-        votes = loop.place.seen
+        votes, accounts, receipt = mechanism.settle(loop.place.seen, loop.accounts, params)
+        charged, voted = loop.charged, loop.voted
+        if charged is not None and voted is not None:
+            charged = charged.at[loop.written].set(jnp.concatenate(receipt.charged))
+            voted = voted.at[loop.written].set(jnp.concatenate(receipt.voted))
         token, is_private = mechanism.choose_token(
             votes,
             threshold_noise[loop.private_count],
@@ -212,9 +259,14 @@ def _run_loop(
             tokens=loop.tokens.at[loop.written].set(token),
             is_private=loop.is_private.at[loop.written].set(is_private),
             losses=losses,
+            accounts=accounts,
+            charged=charged,
+            voted=voted,
         )
 
     zero = jnp.int32(0)
+    rows = tuple(len(part) for part in is_private_row)
+    receipts = (params.max_batch_tokens, sum(rows)) if params.is_individual else None
     start = _Loop(
         written=zero,
         private_count=zero,
@@ -223,18 +275,21 @@ def _run_loop(
             state=constraint.start(),
             stop_state=jnp.asarray(_STOP_START),
             seen=first,
-            cache=cache,
+            cache=(*public_cache, *cache),
         ),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
         losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
+        accounts=params.strategy.open_accounts(rows),
+        charged=None if receipts is None else jnp.zeros(receipts, jnp.float32),
+        voted=None if receipts is None else jnp.zeros(receipts, bool),
     )
     return jax.lax.while_loop(unfinished, next_token, start)
 
 
 def decode_stream(
     decoder: decoder_lib.Decoder,
-    public_prompt: np.ndarray | None,
+    public: PublicRows | None,
     private_prompts: list[np.ndarray],
     *,
     params: MechanismParams,
@@ -246,7 +301,7 @@ def decode_stream(
 
     Args:
         decoder: The model.
-        public_prompt: Token ids of the public prompt; None where
+        public: The public prompt or a reference, of `prefill_public`; None where
             `params.needs_public_logits` is False.
         private_prompts: Token ids, one prompt for each context; may be empty.
         params: The mechanism. `max_example_tokens` may not exceed the decoder's shape.
@@ -257,11 +312,11 @@ def decode_stream(
     Returns:
         At most `max_batch_tokens` tokens, of which at most `max_private_tokens` are private.
     """
-    if params.needs_public_logits != (public_prompt is not None):
+    if params.needs_public_logits != (public is not None):
         raise ValueError(
-            'Expected a public prompt exactly where the mechanism reads public logits, got '
+            'Expected public rows exactly where the mechanism reads public logits, got '
             f'needs_public_logits={params.needs_public_logits}, '
-            f'public_prompt given={public_prompt is not None}. Give it, or leave it out.'
+            f'public given={public is not None}. Give them, or leave them out.'
         )
     if params.max_example_tokens > decoder.shapes.max_example_tokens:
         raise ValueError(
@@ -270,26 +325,41 @@ def decode_stream(
             f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
     _check_fits(constraint, stop_rule, decoder)
-    prompts = _prefill(decoder, public_prompt, private_prompts)
+    if params.is_individual and len(private_prompts) > individual.most_contexts(params.clip_bound):
+        # The number of contexts in a batch is private, so the text does not give it.
+        raise MemoryError(
+            'Expected the votes of a batch to add up within 32 bits, got batch rows that need more. '
+            'Lower clip_bound or batch_size.'
+        )
+    prompts = _prefill(decoder, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
     loop = _run_loop(
         decoder.weights,
         prompts.cache,
         prompts.states,
+        () if public is None else public.cache,
+        () if public is None else (public.states,),
         prompts.is_private,
         constraint,
         jnp.asarray(stop_rule.table),
         jnp.asarray(draws.threshold_noise, jnp.float32),
         jnp.asarray(draws.distance_noise, jnp.float32),
         jnp.asarray(words.astype(np.uint32)),
+        public_count=0 if public is None else public.prompts,
         decoder=decoder,
         params=params,
     )
-    end = int(loop.written)
+    end, contexts = int(loop.written), len(private_prompts)
+    spending = None
+    if loop.charged is not None:
+        # Padding rows come last.
+        receipts = (np.asarray(part)[:end, :contexts] for part in (loop.charged, loop.voted))
+        spending = individual.Spending(*receipts)
     return TokenStream(
         np.asarray(loop.tokens)[:end],
         np.asarray(loop.is_private)[:end],
         None if loop.losses is None else np.asarray(loop.losses)[:, :end],
+        spending,
     )
 
 
@@ -298,7 +368,7 @@ class Position(NamedTuple):
 
     Attributes:
         logits: `[contexts, V]` float32, raw, of the private prompts in their order.
-        public_logits: `[V]` float32; zeros where the public prompt is not run.
+        public_logits: `[V]` float32, of the public prompt or the reference; zeros where none is run.
         example: Number of the current example, from 0.
         place: Tokens of the current example before this one.
         mask: `[V]` bool, the tokens that the constraint allows here.
@@ -313,7 +383,7 @@ class Position(NamedTuple):
 
 def walk(
     decoder: decoder_lib.Decoder,
-    public_prompt: np.ndarray | None,
+    public: PublicRows | None,
     private_prompts: Sequence[np.ndarray],
     *,
     params: MechanismParams,
@@ -327,23 +397,29 @@ def walk(
 
     Args:
         decoder: The model.
-        public_prompt: As of `decode_stream`.
+        public: As of `decode_stream`.
         private_prompts: As of `decode_stream`.
         params: Of which the length cap ends an example.
         constraint: Whose masks are shown; a token that is sent need not keep to them.
         stop_rule: What ends an example.
     """
     _check_fits(constraint, stop_rule, decoder)
-    prompts = _prefill(decoder, public_prompt, private_prompts)
+    prompts = _prefill(decoder, private_prompts)
     stop_table = jnp.asarray(stop_rule.table)
-    first = jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, prompts.states)
-    place = _Place(jnp.int32(0), constraint.start(), jnp.asarray(_STOP_START), first, prompts.cache)
-    first_private, example = 0 if public_prompt is None else 1, 0
+    states = prompts.states if public is None else (public.states, *prompts.states)
+    # The loop gives its cache away, and that of public rows is not the loop's own.
+    kept = () if public is None else jax.tree.map(jnp.copy, public.cache)
+    first = jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, states)
+    place = _Place(jnp.int32(0), constraint.start(), jnp.asarray(_STOP_START), first, (*kept, *prompts.cache))
+    example = 0
     while True:
-        rows = np.concatenate([np.asarray(part, np.float32) for part in place.seen])
+        seen = [np.asarray(part, np.float32) for part in place.seen]
+        reference = np.zeros(decoder.vocab_size, np.float32)
+        if public is not None:
+            reference = np.asarray(mechanism.reference_logits(jnp.asarray(seen.pop(0)[: public.prompts])))
         token = yield Position(
-            logits=rows[first_private : first_private + len(private_prompts)],
-            public_logits=rows[0] if first_private else np.zeros(decoder.vocab_size, np.float32),
+            logits=np.concatenate(seen)[: len(private_prompts)],
+            public_logits=reference,
             example=example,
             place=int(place.offset),
             mask=np.asarray(constraint.allowed(place.state)),
@@ -448,10 +524,13 @@ class GeneratedBatch:
         examples: The batch's synthetic examples.
         loss: The batch's losses, restricted to the curator; None where the aggregate has
             a price in advance.
+        spending: What its contexts spent, restricted to the curator; None without individual
+            accounting.
     """
 
     examples: list[records.SyntheticExample]
     loss: ex_post.BatchLoss | None = dataclasses.field(default=None, repr=False)
+    spending: individual.BatchSpending | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -483,7 +562,7 @@ class BatchGenerator:
             key,
             self.run_id,
             str(batch.batch_id),
-            max_private_tokens=self.params.max_private_tokens,
+            max_private_tokens=self.params.private_token_cap,
             max_batch_tokens=self.params.max_batch_tokens,
             threshold_noise_scale=self.params.threshold_noise_scale,
             levels=sampling.tree_levels(candidates.count(self.params.public_top_k, self.decoder.vocab_size)),
@@ -493,8 +572,41 @@ class BatchGenerator:
         """What a run's tokens are restricted to: those that text may contain, and the stop tokens."""
         return Vocabulary.of(self.writer.released_tokens(self.decoder.vocab_size))
 
+    @functools.cached_property
+    def _public_rows(self) -> collections.OrderedDict[Any, PublicRows]:
+        """The last few that were used, by label and reference, the latest last."""
+        return collections.OrderedDict()
+
+    def public_rows(self, label: str | None, reference: Sequence[str] = ()) -> PublicRows | None:
+        """The public rows of a label's batches, which go through the model once for many of them.
+
+        Args:
+            label: The batches' label.
+            reference: Public texts, each of which stands in a private prompt of its own (METHOD 4c);
+                without any the public prompt is the one row.
+
+        Returns:
+            None where no public logits are read.
+        """
+        if not self.params.needs_public_logits:
+            return None
+        name, known = (label, tuple(reference)), self._public_rows
+        found = known.pop(name, None)
+        if found is None:
+            contexts = [records.Context(context_hash=b'', texts=(text,)) for text in reference]
+            prompts = self.writer.private_prompts(label, contexts) or [self.writer.public_prompt(label)]
+            found = prefill_public(self.decoder, prompts)
+        known[name] = found
+        while len(known) > _KEPT_REFERENCES:
+            known.popitem(last=False)
+        return found
+
     def decode(
-        self, batch: records.Batch, draws: randomness.BatchDraws, constraint: Constraint | None = None
+        self,
+        batch: records.Batch,
+        draws: randomness.BatchDraws,
+        constraint: Constraint | None = None,
+        reference: Sequence[str] = (),
     ) -> TokenStream:
         """The token stream of a batch.
 
@@ -502,10 +614,11 @@ class BatchGenerator:
             batch: Its contexts in the order of their keyed hashes.
             draws: Its randomness.
             constraint: Which tokens may be sampled; None for that of a run.
+            reference: Public or released texts of its genre (METHOD 4c).
         """
         return decode_stream(
             self.decoder,
-            self.writer.public_prompt(batch.label) if self.params.needs_public_logits else None,
+            self.public_rows(batch.label, reference),
             self.writer.private_prompts(batch.label, batch.contexts),
             params=self.params,
             draws=draws,
@@ -513,16 +626,19 @@ class BatchGenerator:
             stop_rule=self.stop_rule,
         )
 
-    def generate(self, batch: records.Batch, key: randomness.RunKey) -> GeneratedBatch:
-        """Decodes one batch; a function of the batch, the key and the run id alone.
+    def generate(
+        self, batch: records.Batch, key: randomness.RunKey, reference: Sequence[str] = ()
+    ) -> GeneratedBatch:
+        """Decodes one batch; a function of the batch, the reference, the key and the run id alone.
 
         Args:
             batch: Its contexts in the order of their keyed hashes. An empty batch is
                 decoded like any other (METHOD 2).
             key: The run's secret.
+            reference: Public or released texts of its genre (METHOD 4c).
         """
         batch_id = str(batch.batch_id)
-        stream = self.decode(batch, self.draws(batch, key))
+        stream = self.decode(batch, self.draws(batch, key), reference=reference)
         examples = split_examples(
             stream, stop_rule=self.stop_rule, max_example_tokens=self.params.max_example_tokens
         )
@@ -552,4 +668,7 @@ class BatchGenerator:
                 ),
                 is_private=tuple(stream.is_private.tolist()),
             )
-        return GeneratedBatch(examples=released, loss=loss)
+        spending = None
+        if stream.spending is not None:
+            spending = individual.BatchSpending.of(batch_id, stream.spending)
+        return GeneratedBatch(examples=released, loss=loss, spending=spending)

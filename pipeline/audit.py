@@ -176,7 +176,7 @@ def leave_one_out(
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
     settings = generator_settings(config)
     params = settings.params
-    cap = min(params.max_private_tokens, MOST_PRIVATE_TOKENS)
+    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(
         settings,
         params=dataclasses.replace(
@@ -323,7 +323,7 @@ def reconstruction(
     run_key = RunKey(hashlib.sha256(f'reconstruction audit, seed {seed}'.encode()).digest())
     settings = generator_settings(config)
     params = settings.params
-    cap = min(params.max_private_tokens, MOST_PRIVATE_TOKENS)
+    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(
         settings,
         template=dataclasses.replace(settings.template, response_prefix=reconstruction_audit.KEY_PREFIX),

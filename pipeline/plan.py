@@ -284,7 +284,7 @@ def plan_run(config: JobConfig) -> RunPlan:
         closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
     batches = expected_batches(config)
     return RunPlan(
-        max_private_tokens=params.max_private_tokens,
+        max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         clip_bound=params.clip_bound,
         temperature=params.temperature,
@@ -298,5 +298,5 @@ def plan_run(config: JobConfig) -> RunPlan:
         epsilon_closed_form=closed_form,
         delta=config.resolved_delta,
         expected_batches=batches,
-        expected_private_tokens=None if batches is None else batches * params.max_private_tokens,
+        expected_private_tokens=None if batches is None else batches * params.private_token_cap,
     )

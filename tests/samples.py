@@ -30,6 +30,8 @@ if typing.TYPE_CHECKING:
     import numpy as np
     import rich.console
 
+    from models import generate
+    from models.decoders.decoder import Decoder
     from models.privacy import mechanism
     from models.privacy.candidates import Candidates
     from models.privacy.randomness import BatchDraws
@@ -101,7 +103,7 @@ def batch_draws(
         randomness.RunKey(SECRET),
         run_id,
         batch_id,
-        max_private_tokens=params.max_private_tokens,
+        max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
         levels=levels,
@@ -114,13 +116,29 @@ def tally(
     params: MechanismParams,
     mask: 'jax.Array | None' = None,
 ) -> 'mechanism.Votes':
-    """The votes of raw logits; of the whole vocabulary where no mask is given."""
+    """The votes of raw logits; of the whole vocabulary where no mask is given.
+
+    Where public logits are read, row 0 of the first micro-batch is the public prompt's.
+    """
     import jax.numpy as jnp
 
     from models.privacy import mechanism
 
     everything = jnp.ones(rows[0].shape[1], bool)
-    return mechanism.tally(rows, is_private, everything if mask is None else jnp.asarray(mask), params)
+    mask = everything if mask is None else jnp.asarray(mask)
+    public = rows[0][:1] if params.needs_public_logits else None
+    return mechanism.tally(public, rows, is_private, mask, params)
+
+
+def public_rows(
+    decoder: 'Decoder', prompt: 'np.ndarray | None', params: MechanismParams
+) -> 'generate.PublicRows | None':
+    """The public prompt after its prefill, where the mechanism reads public logits."""
+    from models import generate
+
+    if prompt is None or not params.needs_public_logits:
+        return None
+    return generate.prefill_public(decoder, [prompt])
 
 
 def allowed_of(found: 'Candidates', vocab: int) -> 'np.ndarray':

@@ -60,7 +60,7 @@ class Case:
         decoder: The model.
         params: The mechanism.
         sabotage: What is broken of it.
-        public: Token ids of the public prompt; None where no public logits are read.
+        public: The public prompt or the reference; None where no public logits are read.
         inside: Token ids of the batch's private prompts.
         outside: Those of the contexts that are put in.
         texts: Token ids of each context's first text, inside and then outside.
@@ -71,7 +71,7 @@ class Case:
     decoder: decoder_lib.Decoder
     params: MechanismParams
     sabotage: Sabotage
-    public: np.ndarray | None
+    public: generate.PublicRows | None
     inside: list[np.ndarray] = dataclasses.field(repr=False)
     outside: list[np.ndarray] = dataclasses.field(repr=False)
     texts: list[np.ndarray] = dataclasses.field(repr=False)
@@ -103,7 +103,7 @@ class Case:
             decoder=generator.decoder,
             params=params,
             sabotage=sabotage,
-            public=writer.public_prompt(batch.label) if params.needs_public_logits else None,
+            public=generator.public_rows(batch.label),
             inside=writer.private_prompts(batch.label, batch.contexts),
             outside=writer.private_prompts(batch.label, outsiders),
             texts=writer.tokenizer.encode_batch(
@@ -136,7 +136,7 @@ class Case:
             tokens.append(token)
             flags.append(is_private)
             losses.append(pair)
-            if sum(flags) == params.max_private_tokens or len(tokens) == params.max_batch_tokens:
+            if sum(flags) == params.private_token_cap or len(tokens) == params.max_batch_tokens:
                 break
         return generate.TokenStream(
             np.array(tokens, np.int32),
@@ -223,7 +223,9 @@ class Case:
 def _token_losses(
     rows: jax.Array, is_private: jax.Array, mask: jax.Array, token: jax.Array, *, params: MechanismParams
 ) -> Any:
-    votes = mechanism.tally((jnp.asarray(rows),), (is_private,), jnp.asarray(mask), params)
+    rows = jnp.asarray(rows)
+    public = rows[:1] if params.needs_public_logits else None
+    votes = mechanism.tally(public, (rows,), (is_private,), jnp.asarray(mask), params)
     return mechanism.token_losses(votes, token, params)
 
 

@@ -32,12 +32,14 @@ class Shapes:
         max_prompt_tokens: Every prompt is padded to this length P.
         max_example_tokens: Tokens that the cache holds after the prompt.
         micro_batch_size: Rows m that go through the model together.
+        rows_multiple: Public rows are filled up to a multiple of this, beside the micro-batches.
         columns: Most columns of logits that are computed of every row of a batch; None for all V.
     """
 
     max_prompt_tokens: int
     max_example_tokens: int
     micro_batch_size: int
+    rows_multiple: int = 1
     columns: int | None = None
 
     @property
@@ -66,15 +68,19 @@ class Decoder(abc.ABC):
     weights: Weights
 
     @abc.abstractmethod
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], Cache]:
-        """Runs the prompts through the model, once for a batch.
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
+        """Runs prompts through the model, once.
 
         Args:
             prompts: Token ids of each row, int32, 1 to P tokens; as many rows as the
                 micro-batches hold, padding rows included.
+            together: Rows of one micro-batch; None for `micro_batch_size`.
 
         Returns:
-            The states after each prompt, `[m, D]` for every micro-batch, and the cache.
+            The states after each prompt, `[m, D]` for every micro-batch, and the cache of each. Caches
+            of several calls may be joined for `step`.
 
         Raises:
             MemoryError: The batch cannot fit on the device, however it is cut.
@@ -82,13 +88,13 @@ class Decoder(abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self, weights: Weights, cache: Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], Cache]:
+        self, weights: Weights, cache: tuple[Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
         """Appends one shared token to every row; called inside the compiled loop.
 
         Args:
             weights: `self.weights`.
-            cache: What `prefill` or the step before returned.
+            cache: What `prefill` or the step before returned, of one micro-batch or more.
             token: int32 scalar.
             offset: int32 scalar, tokens of the current example before this one. 0 starts
                 again from the prompts' end.

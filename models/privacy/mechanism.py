@@ -60,6 +60,7 @@ def given(logits: jax.Array, columns: jax.Array | None) -> jax.Array:
 
 
 def tally(
+    public_rows: jax.Array | None,
     rows: tuple[jax.Array, ...],
     is_private: tuple[jax.Array, ...],
     mask: jax.Array,
@@ -69,16 +70,18 @@ def tally(
     """The votes of a whole batch.
 
     Without `public_top_k`, and for the sparse-vector test, all logits of all rows are computed. Otherwise
-    the public row's are, and of the others those of its candidates alone: no array has m rows
+    those of public rows are, and of the others those of their candidates alone: no array has m rows
     and V columns.
 
     Formal guarantee: a row adds what the aggregate and the test bound, and nothing that
     depends on the other rows. Rows that are not private add nothing.
 
     Args:
-        rows: `[m, D]` states for every micro-batch, one row for each prompt. Where
-            public logits are needed, row 0 of the first is the public prompt's.
-        is_private: `[m]` bool for every micro-batch; False for padding and for the public prompt.
+        public_rows: `[M, D]` states: of the public prompt, or of the M prompts of the reference, whose
+            prediction is the geometric mean of theirs (METHOD 4c). None where no public logits are
+            needed.
+        rows: `[m, D]` states for every micro-batch, one row for each private prompt.
+        is_private: `[m]` bool for every micro-batch; False for padding.
         mask: `[V]` bool, the tokens that the step's constraint allows (`models/constraints.py`).
         params: The mechanism.
         output: The model's output layer; by default `rows` are raw logits, `[m, V]`.
@@ -87,8 +90,8 @@ def tally(
     if needs_all_logits(params):
         whole = tuple(output(part, None) for part in rows)
     public = jnp.zeros(mask.shape, jnp.float32)
-    if params.needs_public_logits:
-        public = _finite(output(rows[0][:1], None)[0] if whole is None else whole[0][0])
+    if public_rows is not None:
+        public = reference_logits(output(public_rows, None))
     chosen = candidates_lib.choose(mask, public, params)
     if whole is None:
         logits = tuple(output(part, chosen.tokens) for part in rows)
@@ -101,14 +104,36 @@ def tally(
     return Votes(params.strategy.tally(logits, is_private, chosen, params), distance, chosen)
 
 
-def _finite(public_logits: jax.Array) -> jax.Array:
-    """Public logits, float32; those that are not finite predict nothing: every token alike."""
+def reference_logits(public_logits: jax.Array) -> jax.Array:
+    """Logits of the public prediction, `[V]` float32: the mean of those of its M rows `[M, V]`.
+
+    The mean of logits is, but for a constant, that of log-probabilities, so their softmax is the
+    geometric mean of M predictions (METHOD 4c). Those that are not finite predict nothing: every
+    token alike.
+    """
     logits = public_logits.astype(jnp.float32)
-    return jnp.where(jnp.isfinite(logits).all(), logits, 0.0)
+    # One row's are its own, bit by bit.
+    mean = logits[0] if len(logits) == 1 else logits.mean(axis=0)
+    return jnp.where(jnp.isfinite(mean).all(), mean, 0.0)
+
+
+def settle(votes: Votes, accounts: Any, params: MechanismParams) -> tuple[Votes, Any, Any]:
+    """The votes of those who can pay, what each has left to spend, and the receipt.
+
+    Once for every token that is sampled, before anything is made of its votes. Without individual
+    accounting nothing changes and there is no receipt.
+
+    Args:
+        votes: Of `tally`.
+        accounts: Of `open_accounts`, or of the step before.
+        params: The mechanism.
+    """
+    tallied, accounts, receipt = params.strategy.charge(votes.tallied, accounts, params)
+    return votes._replace(tallied=tallied), accounts, receipt
 
 
 def aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
-    """The aggregate that private tokens are sampled from, `[C]`, before the temperature.
+    """The aggregate of settled votes that private tokens are sampled from, `[C]`, before the temperature.
 
     Formal guarantee: one unit moves any allowed component by at most
     `params.aggregate_sensitivity`, where the aggregate has one.
@@ -126,7 +151,7 @@ def choose_token(
     """One token of the stream, private or public (lines 11 to 18).
 
     Args:
-        votes: The step's votes. Public tokens are of the same allowed candidates.
+        votes: The step's votes, settled. Public tokens are of the same allowed candidates.
         threshold_noise: Laplace(σ) of the current threshold, a scalar.
         distance_noise: Laplace(2σ) of this token, a scalar.
         words: `[levels, 2]` uint32 for this token, of a tree over the C candidates.

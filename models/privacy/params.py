@@ -2,18 +2,24 @@
 
 Symbols (METHOD 1): s `batch_size`, c `clip_bound`, τ `temperature`,
 τ_pub `public_temperature`, θ `threshold`, σ `threshold_noise_scale`,
-r `max_private_tokens`, k `examples_per_context`.
+r `max_private_tokens`, k `examples_per_context`; of individual accounting (METHOD 4d)
+c₂ `shift_bound`, B `context_budget`, ω `omega`.
 """
 
 import dataclasses
 import enum
 import math
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from models.privacy import sparse_vector
-from models.privacy.aggregates import AGGREGATES, Aggregate
+from models.privacy.aggregates import AGGREGATES, INDIVIDUAL_DIFFERENCE, Aggregate
 
 Unit = Literal['example', 'user']
+# How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
+Accounting = Literal['worst-case', 'individual']
+
+# e^±envelope are the weights of a price: beyond this, float32 would not tell small ones from none.
+MAX_ENVELOPE: Final = 15.0
 
 
 class Change(enum.Enum):
@@ -44,7 +50,8 @@ class MechanismParams:
         clip_bound: Clip bound c in nats, on logits recentred to a maximum of c.
         temperature: Temperature τ of private tokens.
         max_private_tokens: Cap r on the private tokens of one batch. The guarantee is
-            stated for this cap, never for the number a run happens to use.
+            stated for this cap, never for the number a run happens to use. None with
+            individual accounting, where nothing but `max_batch_tokens` ends a batch.
         threshold: Threshold θ of the sparse-vector test on the L1 distance in [0, 2]
             between the aggregate private and the public distribution; None leaves the
             test out, and every token is private.
@@ -60,12 +67,19 @@ class MechanismParams:
         examples_per_context: At most k records share one context.
         aggregate: How the votes of a batch are combined: a name of
             `models.privacy.aggregates.AGGREGATES`.
+        accounting: 'worst-case' charges every context what any could give to a token;
+            'individual', for the difference alone, charges each what it gives itself, and lets
+            it vote as long as it can pay (METHOD 4d).
+        shift_bound: c₂ > 0 in nats: the most that all votes together move a score. With
+            individual accounting, like the next two; None without.
+        context_budget: B > 0, the ρ that one context may spend on the whole stream of its batch.
+        omega: ω > 1, the largest Rényi order at which the guarantee holds.
     """
 
     batch_size: int
     clip_bound: float
     temperature: float
-    max_private_tokens: int
+    max_private_tokens: int | None = None
     threshold: float | None = None
     threshold_noise_scale: float | None = None
     public_temperature: float = 1.5
@@ -75,10 +89,20 @@ class MechanismParams:
     unit: Unit = 'example'
     examples_per_context: int = 1
     aggregate: str = 'mean'
+    accounting: Accounting = 'worst-case'
+    shift_bound: float | None = None
+    context_budget: float | None = None
+    omega: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ('batch_size', 'max_private_tokens', 'max_example_tokens',
-                     'max_batch_tokens', 'examples_per_context'):  # fmt: skip
+        whole = ['batch_size', 'max_example_tokens', 'max_batch_tokens', 'examples_per_context']
+        positive = ['clip_bound', 'temperature', 'public_temperature']
+        self._check_accounting()
+        if self.is_individual:
+            positive += ['shift_bound', 'context_budget']
+        else:
+            whole.append('max_private_tokens')
+        for name in whole:
             value = getattr(self, name)
             _expect(
                 isinstance(value, int) and value >= 1,
@@ -87,10 +111,10 @@ class MechanismParams:
                 value,
                 'Give a positive whole number.',
             )
-        for name in ('clip_bound', 'temperature', 'public_temperature'):
+        for name in positive:
             value = getattr(self, name)
             _expect(
-                math.isfinite(value) and value > 0,
+                value is not None and math.isfinite(value) and value > 0,
                 f'{name} > 0',
                 name,
                 value,
@@ -103,6 +127,8 @@ class MechanismParams:
             self.aggregate,
             'Give one of these.',
         )
+        if self.is_individual:
+            self._check_individual()
         largest = self.strategy.largest_clip_over_temperature
         _expect(self.clip_bound / self.temperature <= largest,
                 f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
@@ -130,10 +156,105 @@ class MechanismParams:
             "'example' hides one record, 'user' all records of one unit id.",
         )
 
+    def _check_accounting(self) -> None:
+        known = get_args(Accounting)
+        _expect(
+            self.accounting in known,
+            f'accounting among {", ".join(known)}',
+            'accounting',
+            self.accounting,
+            'Give one of these.',
+        )
+        if self.is_individual:
+            unwanted = ['max_private_tokens']
+            remedy = 'Leave it out: max_batch_tokens ends a batch.'
+        else:
+            unwanted = ['shift_bound', 'context_budget', 'omega']
+            remedy = "Leave it out, or give accounting='individual'."
+        for name in unwanted:
+            value = getattr(self, name)
+            _expect(value is None, f'no {name} with accounting={self.accounting!r}', name, value, remedy)
+
+    def _check_individual(self) -> None:
+        _expect(
+            self.aggregate == 'difference',
+            "aggregate='difference' with individual accounting",
+            'aggregate',
+            self.aggregate,
+            "Give accounting='worst-case': its votes span the clip range at every token.",
+        )
+        _expect(
+            self.public_top_k is not None,
+            'public_top_k with individual accounting',
+            'public_top_k',
+            self.public_top_k,
+            'Give the number of tokens that may be voted on, such as 1024.',
+        )
+        _expect(
+            self.threshold is None,
+            'no threshold with individual accounting',
+            'threshold',
+            self.threshold,
+            'Leave it out: a token on which contexts and reference agree costs next to nothing.',
+        )
+        omega = self.omega
+        _expect(
+            omega is not None and math.isfinite(omega) and omega > 1,
+            'a finite omega > 1',
+            'omega',
+            omega,
+            'It is the largest Rényi order of the guarantee.',
+        )
+        _expect(
+            self.envelope <= MAX_ENVELOPE,
+            f'(shift_bound + (omega - 1) * clip_bound / batch_size) / temperature <= {MAX_ENVELOPE:g}',
+            'envelope',
+            self.envelope,
+            'Lower shift_bound, omega or clip_bound, or raise batch_size or temperature.',
+        )
+        # Scores reach c₂ to both sides of the reference, which takes up range as well.
+        largest = self.strategy.largest_clip_over_temperature
+        assert self.shift_bound is not None
+        _expect(
+            self.shift_bound / self.temperature <= largest,
+            f'shift_bound / temperature <= {largest}',
+            'shift_bound / temperature',
+            self.shift_bound / self.temperature,
+            'Lower shift_bound or raise temperature.',
+        )
+
+    @property
+    def is_individual(self) -> bool:
+        """Whether each context is charged what it gives itself (METHOD 4d)."""
+        return self.accounting == 'individual'
+
+    @property
+    def private_token_cap(self) -> int:
+        """Most private tokens of a batch: r, or with individual accounting all of its tokens."""
+        return self.max_batch_tokens if self.max_private_tokens is None else self.max_private_tokens
+
+    @property
+    def envelope(self) -> float:
+        """(c₂ + (ω−1) a c/s)/τ: how far a context's price looks from the reference (METHOD 4d).
+
+        a is 1, and 2 where a unit may replace a context: the tilt between two such batches is
+        twice as long.
+
+        Raises:
+            ValueError: Accounting is not individual.
+        """
+        if self.omega is None or self.shift_bound is None:
+            raise ValueError(
+                f'Expected individual accounting, got accounting={self.accounting!r}. '
+                'Nothing else charges each context its own price.'
+            )
+        reach = (self.omega - 1) * self.change.value * self.clip_bound / self.batch_size
+        return (self.shift_bound + reach) / self.temperature
+
     @property
     def strategy(self) -> Aggregate:
         """The aggregate itself: how it votes, what it needs and what it costs."""
-        return AGGREGATES[self.aggregate]
+        return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
 
     @property
     def uses_sparse_vector(self) -> bool:

@@ -115,7 +115,7 @@ def facts(params: MechanismParams) -> Facts:
     """
     if params.threshold_noise_scale is None:
         raise ValueError('Expected a threshold_noise_scale, got none. Leave the facts of the test out.')
-    r, s, sigma = params.max_private_tokens, params.batch_size, format_exact(params.threshold_noise_scale)
+    r, s, sigma = params.private_token_cap, params.batch_size, format_exact(params.threshold_noise_scale)
     two = '2' if params.change.value > 1 else ''
     priced = not params.is_ex_post
     per_run = 4 if two else 2

@@ -69,9 +69,9 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         """Rows that go through the model together: equal parts, of at most 128, of a full batch.
 
         Public, so that the shape of a program never tells a batch's size. Hashed
-        batches vary by about √s; a full one has s + 2√s contexts and the public prompt.
+        batches vary by about √s; a full one has s + 2√s contexts. Public rows are apart.
         """
-        full = self.batch_size + 1 + 2 * math.isqrt(self.batch_size)
+        full = self.batch_size + 2 * math.isqrt(self.batch_size)
         return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
 
     @property

@@ -142,17 +142,20 @@ def measure(
     """Median times of a batch of `contexts` contexts and the public prompt, in one micro-batch."""
     architecture = architectures.ARCHITECTURES[model]
     multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
-    rows = -(-(contexts + 1) // multiple) * multiple
+    rows = -(-contexts // multiple) * multiple
     shapes = decoder_lib.Shapes(
-        max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=rows
+        max_prompt_tokens=prompt_tokens,
+        max_example_tokens=new_tokens,
+        micro_batch_size=rows,
+        rows_multiple=multiple,
     )
     decoder = gemma.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=DTYPE)
     # Ids below 110 are control tokens and line ends.
-    prompts = np.random.default_rng(0).integers(110, architecture.num_embed, (rows, prompt_tokens))
+    prompts = np.random.default_rng(0).integers(110, architecture.num_embed, (rows + 1, prompt_tokens))
     prompts = prompts.astype(np.int32)
 
     def prefill() -> None:
-        jax.block_until_ready(decoder.prefill(list(prompts)))
+        jax.block_until_ready(decoder.prefill(list(prompts[1:])))
 
     def loop(tokens: int) -> None:
         _decode(decoder, prompts[: contexts + 1], tokens)
@@ -209,7 +212,7 @@ def _decode(decoder: decoder_lib.Decoder, prompts: np.ndarray, new_tokens: int) 
     )
     stream = generate.decode_stream(
         decoder,
-        prompts[0],
+        generate.prefill_public(decoder, [prompts[0]]),
         list(prompts[1:]),
         params=params,
         draws=draws,

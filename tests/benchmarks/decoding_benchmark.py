@@ -60,14 +60,18 @@ class _Prefilled(decoder.Decoder):
     def run_prefill(self, prompts: Sequence[np.ndarray]) -> None:
         self._ready = jax.block_until_ready(self._inner.prefill(prompts))
 
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
+        if together is not None:  # public rows, which are kept
+            return self._inner.prefill(prompts, together=together)
         # The loop takes the buffers over.
-        ready: tuple[tuple[jax.Array, ...], decoder.Cache] = jax.tree.map(jnp.copy, self._ready)
+        ready: tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]] = jax.tree.map(jnp.copy, self._ready)
         return jax.block_until_ready(ready)
 
     def step(
-        self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
         return self._inner.step(weights, cache, token, offset)
 
     def logits(
@@ -77,7 +81,7 @@ class _Prefilled(decoder.Decoder):
 
 
 class _LibraryStep(decoder.Decoder):
-    """The library's cached forward pass behind our interface, for one micro-batch."""
+    """The library's cached forward pass behind our interface, for a micro-batch and the public rows."""
 
     def __init__(
         self,
@@ -94,12 +98,14 @@ class _LibraryStep(decoder.Decoder):
         self._model = gemma.make_transformer(architecture, dtype=dtype)
         self._prefill = jax.jit(self._read)
 
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
         tokens = np.zeros((len(prompts), self.shapes.max_prompt_tokens), np.int32)
         for row, prompt in zip(tokens, prompts, strict=True):
             row[: len(prompt)] = prompt
         states, cache = self._prefill(self.weights, tokens, np.array([len(prompt) for prompt in prompts]))
-        return (states,), cache
+        return (states,), (cache,)
 
     def _read(self, weights: Any, tokens: jax.Array, lengths: jax.Array) -> tuple[jax.Array, Any]:
         rows, length = tokens.shape
@@ -120,18 +126,24 @@ class _LibraryStep(decoder.Decoder):
         return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
 
     def step(
+        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
+        parts = [self._step(weights, part, token, offset) for part in cache]
+        states, after = zip(*parts, strict=True)
+        return states, after
+
+    def _step(
         self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+    ) -> tuple[jax.Array, decoder.Cache]:
         lengths, prompt_slots = cache['lengths'], self.shapes.max_prompt_tokens
         slots, rows = jnp.arange(self.shapes.cache_length), len(cache['lengths'])
         mask = (slots < lengths[:, None]) | ((slots >= prompt_slots) & (slots <= prompt_slots + offset))
         end = jnp.full(rows, prompt_slots, jnp.int32) + offset
         layers = {name: layer | {'end_index': end} for name, layer in cache['layers'].items()}
-        states, cache = self._apply(
+        return self._apply(
             weights, jnp.full((rows, 1), token, jnp.int32), (lengths + offset)[:, None], mask[:, None],
             layers, lengths,
         )  # fmt: skip
-        return (states,), cache
 
     def logits(
         self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None
@@ -160,12 +172,15 @@ class _Loop:
             max_prompt_tokens=self.prompts.shape[1],
             max_example_tokens=self.new_tokens,
             micro_batch_size=self.micro_batch_size,
+            rows_multiple=family.ROWS_MULTIPLE,
         )
         # The decoder takes the dictionary over.
         inner = self.kind(self.architecture, dict(self.weights), shapes=shapes, dtype=self.dtype)
         self._decoder = _Prefilled(inner)
-        rows = shapes.micro_batches(len(self.prompts)) * shapes.micro_batch_size
-        self._rows = [*self.prompts, *[np.array([1], np.int32)] * (rows - len(self.prompts))]
+        public, *private = self.prompts
+        rows = shapes.micro_batches(len(private)) * shapes.micro_batch_size
+        self._rows = [*private, *[np.array([1], np.int32)] * (rows - len(private))]
+        self._public = generate.prefill_public(inner, [public])
 
     def prefill(self) -> None:
         self._decoder.run_prefill(self._rows)
@@ -183,7 +198,7 @@ class _Loop:
         )
         stream = generate.decode_stream(
             self._decoder,
-            self.prompts[0],
+            self._public,
             list(self.prompts[1:]),
             params=params,
             draws=randomness.batch_draws(

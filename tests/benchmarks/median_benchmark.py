@@ -68,20 +68,23 @@ class _Scaled(decoder.Decoder):
         self.shapes, self.vocab_size = inner.shapes, inner.vocab_size
         self._inner, self._plain = inner, inner.weights
         self._replay, self._output = jax.jit(inner.step), jax.jit(inner.logits)
-        (self._states,), self._cache = inner.prefill(prompts)
+        self.public = generate.prefill_public(inner, prompts[:1])
+        (self._states,), self._cache = inner.prefill(prompts[1:])
         self.set_scale(1.0)
 
     def set_scale(self, factor: float) -> None:
         self.weights = scaled_head(self._plain, factor)
         self._first = jax.block_until_ready(self._states * factor)
 
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
         # The loop takes the cache's buffers over.
         return (self._first,), jax.block_until_ready(jax.tree.map(jnp.copy, self._cache))
 
     def step(
-        self, weights: decoder.Weights, cache: decoder.Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], decoder.Cache]:
+        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
         return self._inner.step(weights, cache, token, offset)
 
     def logits(
@@ -98,7 +101,7 @@ class _Scaled(decoder.Decoder):
         for offset, token in enumerate(tokens.tolist()):
             (states,), cache = self._replay(self._plain, cache, jnp.int32(token), jnp.int32(offset))
             if offset % 4 == 0:
-                private = np.asarray(self._output(self._plain, states[1:]))
+                private = np.asarray(self._output(self._plain, states))
                 found.append(np.median(private.max(axis=1, keepdims=True) - private, axis=0))
         return np.stack(found)
 
@@ -128,7 +131,7 @@ def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> t
     begin = time.perf_counter()
     stream = generate.decode_stream(
         model,
-        rows[0] if params.needs_public_logits else None,
+        model.public if params.needs_public_logits else None,
         rows,
         params=params,
         draws=draws,
@@ -150,7 +153,7 @@ def measure(
     prompts = rng.integers(110, BUNDLED.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
     weights = wide_head(checkpoints.load_parameters(BUNDLED, CHECKPOINT, dtype='float32'))
     shapes = decoder.Shapes(
-        max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts + 1
+        max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts
     )
     model = _Scaled(
         gemma.GemmaDecoder(ARCHITECTURE, dict(weights), shapes=shapes, dtype='float32'), list(prompts)

@@ -26,7 +26,7 @@ from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 
-SHAPES = Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4)
+SHAPES = Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4, rows_multiple=2)
 PADDING = np.array([1], np.int32)
 # Token ids of four examples in turn, the second as long as the cache allows, the last like the first.
 EXAMPLES = ((5, 9, 30, 2), (7, 7, 1, 60, 33, 21), (80,), (5, 9, 30, 2))
@@ -224,7 +224,7 @@ def check_micro_batches_equal_the_whole(case: DecoderCase) -> None:
 
 
 def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
-    """Three contexts and the public row fill one size and leave padding in the other: the same stream.
+    """Four contexts fill one size and leave padding in the other, the public row alone: the same stream.
 
     Whatever is sampled is a released id. Rounding may turn a token about once in 1e4: the key is fixed.
     """
@@ -235,7 +235,7 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
     streams = []
     for size in (4, max(case.micro_batch_sizes)):
         decoder = case.decoder(size)
-        rows = prompts(decoder.vocab_size, 4, seed=5)
+        rows = prompts(decoder.vocab_size, 5, seed=5)
         released = np.arange(decoder.vocab_size) > 4
         draws = randomness.batch_draws(
             randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
@@ -244,7 +244,8 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
             levels=sampling.tree_levels(decoder.vocab_size),
         )  # fmt: skip
         stream = generate.decode_stream(
-            decoder, rows[0], rows[1:], params=params, draws=draws, constraint=Vocabulary.of(released),
+            decoder, generate.prefill_public(decoder, rows[:1]), rows[1:],
+            params=params, draws=draws, constraint=Vocabulary.of(released),
             stop_rule=StopRule.of(decoder.vocab_size, tokens=range(8, decoder.vocab_size, 4)),
         )  # fmt: skip
         assert ((stream.tokens > 4) & (stream.tokens < decoder.vocab_size)).all()

@@ -31,28 +31,26 @@ class TableDecoder(Decoder):
         self.shapes, self.vocab_size, self._wrong = shapes, VOCAB, wrong
         self.weights = jnp.asarray(np.random.default_rng(0).normal(0, 2, (STATES, VOCAB)), jnp.float32)
 
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], Cache]:
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
         ends = np.zeros(len(prompts), np.int32)
         for row, prompt in enumerate(prompts):
             for token in prompt:
                 ends[row] = _next(ends[row], token)
         if self._wrong == 'rows':
             ends = (ends + ends.sum()) % STATES
-        parts = tuple(jnp.asarray(part) for part in ends.reshape(-1, self.shapes.micro_batch_size))
-        return tuple(part[:, None] for part in parts), {
-            'ends': parts,
-            'states': tuple(map(jnp.copy, parts)),
-        }
+        parts = [jnp.asarray(part) for part in ends.reshape(-1, together or self.shapes.micro_batch_size)]
+        cache = tuple({'end': part, 'state': jnp.copy(part)} for part in parts)
+        return tuple(part[:, None] for part in parts), cache
 
     def step(
-        self, weights: jax.Array, cache: Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], Cache]:
+        self, weights: jax.Array, cache: tuple[Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
         again = offset == 0 if self._wrong != 'start' else jnp.bool_(False)
-        states = tuple(
-            _next(jnp.where(again, end, state), token)
-            for end, state in zip(cache['ends'], cache['states'], strict=True)
-        )
-        return tuple(state[:, None] for state in states), {'ends': cache['ends'], 'states': states}
+        states = [_next(jnp.where(again, part['end'], part['state']), token) for part in cache]
+        kept = tuple({**part, 'state': state} for part, state in zip(cache, states, strict=True))
+        return tuple(state[:, None] for state in states), kept
 
     def logits(self, weights: jax.Array, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
         rows = weights[states[:, 0]]

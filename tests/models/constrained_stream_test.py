@@ -64,7 +64,7 @@ def _logits_at(example: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int]) -> generate.TokenStream:
     return generate.decode_stream(
         DECODER,
-        PUBLIC if params.needs_public_logits else None,
+        samples.public_rows(DECODER, PUBLIC, params),
         CONTEXTS,
         params=params,
         draws=samples.batch_draws(params, sampling.tree_levels(VOCAB)),
@@ -129,7 +129,7 @@ def test_the_walk_shows_the_masks_of_the_stream() -> None:
     tokens = _stream(params, case.constraint, case.stop_tokens).tokens.tolist()
     walk = generate.walk(
         DECODER,
-        PUBLIC,
+        samples.public_rows(DECODER, PUBLIC, params),
         CONTEXTS,
         params=params,
         constraint=case.constraint,

@@ -21,7 +21,7 @@ from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.stop_rule import StopRule
-from tests import oracles
+from tests import oracles, samples
 
 VOCAB = 5
 LEVELS = sampling.tree_levels(VOCAB)
@@ -54,18 +54,21 @@ class TableDecoder(decoder_lib.Decoder):
         self.weights = jnp.asarray(table, jnp.float32)
         self._at_prompts_end = np.asarray(self.weights[:, STATES])
 
-    def prefill(self, prompts: Sequence[np.ndarray]) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder_lib.Cache, ...]]:
         types = np.array([_type_of(prompt) for prompt in prompts], np.int32)
-        types = types.reshape(-1, self.shapes.micro_batch_size)
+        types = types.reshape(-1, together or self.shapes.micro_batch_size)
         # Looked up on the host: thousands of batches are decoded, and an operation on a device costs more.
-        cache = {'types': tuple(map(jnp.array, types)), 'state': jnp.array(0, jnp.int32)}
+        cache = tuple({'types': jnp.array(row), 'state': jnp.array(0, jnp.int32)} for row in types)
         return tuple(jnp.array(self._at_prompts_end[row]) for row in types), cache
 
     def step(
-        self, weights: jax.Array, cache: decoder_lib.Cache, token: jax.Array, offset: jax.Array
-    ) -> tuple[tuple[jax.Array, ...], decoder_lib.Cache]:
-        state = _next_state_on_device(cache['state'], token, offset)
-        return tuple(weights[row, state] for row in cache['types']), {**cache, 'state': state}
+        self, weights: jax.Array, cache: tuple[decoder_lib.Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[decoder_lib.Cache, ...]]:
+        states = [_next_state_on_device(part['state'], token, offset) for part in cache]
+        rows = tuple(weights[part['types'], state] for part, state in zip(cache, states, strict=True))
+        return rows, tuple({**part, 'state': state} for part, state in zip(cache, states, strict=True))
 
     def logits(self, weights: jax.Array, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
         return states if columns is None else states[:, columns]
@@ -145,7 +148,7 @@ def _stream(
 ) -> generate.TokenStream:
     return generate.decode_stream(
         decoder,
-        PUBLIC if params.needs_public_logits else None,
+        samples.public_rows(decoder, PUBLIC, params),
         contexts,
         params=params,
         draws=draws,
@@ -569,8 +572,8 @@ def test_stop_texts_end_examples_of_the_loop_as_of_the_twin(texts: tuple[str, ..
 
 
 def test_a_public_prompt_is_given_exactly_where_it_is_read() -> None:
-    for params, public in ((BASE, PUBLIC), (SPARSE, None)):
-        with pytest.raises(ValueError, match='public prompt'):
+    for params, public in ((BASE, generate.prefill_public(DECODERS[4], [PUBLIC])), (SPARSE, None)):
+        with pytest.raises(ValueError, match='public rows'):
             generate.decode_stream(
                 DECODERS[4],
                 public,

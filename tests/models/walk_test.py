@@ -28,7 +28,7 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
     """Seven contexts in two micro-batches; examples that a stop token and that the length cap ends."""
     decoder, contexts = generate_test.DECODERS[4], generate_test._contexts(7)
     draws = generate_test._draws(params, 0)
-    public = generate_test.PUBLIC if params.needs_public_logits else None
+    public = samples.public_rows(decoder, generate_test.PUBLIC, params)
     constraint = Vocabulary.of(np.array([1, 1, 0, 1, 1], bool))
     stream = generate.decode_stream(
         decoder, public, contexts, params=params, draws=draws, constraint=constraint, stop_rule=STOP

@@ -265,11 +265,13 @@ class GemmaDecoder(decoder_lib.Decoder):
         )
         self._prefill = jax.jit(self._prefill_micro_batch)
 
-    def prefill(self, prompts: 'Sequence[np.ndarray]') -> tuple[tuple[Any, ...], Any]:
+    def prefill(
+        self, prompts: 'Sequence[np.ndarray]', *, together: int | None = None
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Decoder.prefill`."""
         import jax
 
-        size, length = self.shapes.micro_batch_size, self.shapes.max_prompt_tokens
+        size, length = together or self.shapes.micro_batch_size, self.shapes.max_prompt_tokens
         self._check_memory(len(prompts))
         tokens = np.zeros((len(prompts), length), np.int32)
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
@@ -297,7 +299,9 @@ class GemmaDecoder(decoder_lib.Decoder):
         )
         return jax.lax.with_sharding_constraint((states, cache), self._by_row)
 
-    def step(self, weights: Any, cache: Any, token: Any, offset: Any) -> tuple[tuple[Any, ...], Any]:
+    def step(
+        self, weights: Any, cache: tuple[Any, ...], token: Any, offset: Any
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Decoder.step`."""
         results = [forward.step(self._architecture, weights, part, token, offset) for part in cache]
         states, caches = zip(*results, strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from models.privacy import sparse_vector
 from models.privacy.accounting import events
+from models.privacy.aggregates import individual
 
 if typing.TYPE_CHECKING:
     from models.privacy.params import MechanismParams
@@ -48,15 +49,26 @@ def rho_per_private_token(params: 'MechanismParams') -> float:
 def generation_rho(params: 'MechanismParams') -> float:
     """rho of all decoding: r times the cost of one private token (PP Theorem 1).
 
-    Stated for the cap r, whatever number of private tokens a run happens to use.
+    Stated for the cap r, whatever number of private tokens a run happens to use. With individual
+    accounting what one unit may spend, B or 4B, at orders up to omega (METHOD 4d).
     """
-    return params.max_private_tokens * rho_per_private_token(params)
+    event = generation_event(params)
+    if isinstance(event, events.TruncatedZCDpEvent):
+        return event.rho
+    return params.private_token_cap * rho_per_private_token(params)
 
 
-def generation_event(params: 'MechanismParams') -> events.SelfComposedDpEvent:
-    """All decoding as an event: r private tokens, each in zCDP (PP Theorem 1)."""
+def generation_event(
+    params: 'MechanismParams',
+) -> events.SelfComposedDpEvent | events.TruncatedZCDpEvent:
+    """All decoding as an event: r private tokens, each in zCDP (PP Theorem 1).
+
+    With individual accounting one event of truncated zCDP for the whole stream (METHOD 4d).
+    """
+    if params.is_individual:
+        return individual.accounting_of(params)
     token = events.ZCDpEvent(rho=rho_per_private_token(params))
-    return events.SelfComposedDpEvent(event=token, count=params.max_private_tokens)
+    return events.SelfComposedDpEvent(event=token, count=params.private_token_cap)
 
 
 def to_dp_event(params: 'MechanismParams', *, other_rho: float) -> Any:

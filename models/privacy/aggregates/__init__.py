@@ -7,10 +7,13 @@ A new one is a final subclass of `Aggregate` in a file of its own, a slow twin i
 
 from models.privacy.aggregates.aggregate import Aggregate
 from models.privacy.aggregates.difference import Difference
+from models.privacy.aggregates.individual import IndividualDifference
 from models.privacy.aggregates.mean import Mean
 from models.privacy.aggregates.median import Median
 
 AGGREGATES: dict[str, Aggregate] = {}
+# What `accounting='individual'` makes of the difference; not a name of the `aggregate` setting.
+INDIVIDUAL_DIFFERENCE = IndividualDifference()
 
 
 def register(aggregate: Aggregate) -> None:

@@ -86,6 +86,27 @@ class Aggregate(abc.ABC):
             params: The mechanism.
         """
 
+    def open_accounts(self, rows: tuple[int, ...]) -> Any:
+        """What the loop carries of what each row has spent: nothing, but for individual accounting.
+
+        Args:
+            rows: Rows m of every micro-batch.
+        """
+        return None
+
+    def charge(self, tallied: Any, accounts: Any, params: MechanismParams) -> tuple[Any, Any, Any]:
+        """What `combine` is given, the accounts after the step, and the receipt of it or None.
+
+        Called once for every token that is sampled. With individual accounting those who cannot pay
+        sit the step out; otherwise nothing happens.
+
+        Args:
+            tallied: What `tally` gave.
+            accounts: Of `open_accounts`, or of the step before.
+            params: The mechanism.
+        """
+        return tallied, accounts, None
+
     @abc.abstractmethod
     def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
         """The scores that a private token is sampled from, `[C]` float32, before the temperature.
@@ -253,7 +274,7 @@ def bounded_facts(
         enforced: What the code sees to.
         sources: Where it was published.
     """
-    r, s, moved = params.max_private_tokens, params.batch_size, aggregate.sensitivity(params)
+    r, s, moved = params.private_token_cap, params.batch_size, aggregate.sensitivity(params)
     two = '2' if params.change.value > 1 else ''
     c, tau = format_exact(params.clip_bound), format_exact(params.temperature)
     return Facts(

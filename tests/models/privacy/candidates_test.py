@@ -99,7 +99,7 @@ def _output(states: jax.Array, columns: jax.Array | None) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnames=('params', 'output'))
 def _step(states: jax.Array, mask: jax.Array, params: MechanismParams, output: mechanism.Output) -> tuple:
-    votes = mechanism.tally((states[:4], states[4:]), _private(), mask, params, output)
+    votes = mechanism.tally(states[:1], (states[:4], states[4:]), _private(), mask, params, output)
     losses = mechanism.token_losses(votes, votes.candidates.token_at(jnp.int32(0)), params)
     return mechanism.aggregate(votes, params), votes, losses
 
@@ -187,5 +187,5 @@ def test_without_k_rows_are_centred_over_all_tokens() -> None:
     mask = jnp.asarray([False, True, True, True])
     private = (jnp.arange(3) > 0,)
     for k, expected in ((None, -2.0), (4, 2.0)):
-        votes = mechanism.tally((jnp.asarray(rows),), private, mask, _params('mean', k))
+        votes = mechanism.tally(None, (jnp.asarray(rows),), private, mask, _params('mean', k))
         np.testing.assert_allclose(votes.tallied[1:], 2 * expected)

@@ -58,7 +58,7 @@ def _program(params: MechanismParams, monkeypatch: pytest.MonkeyPatch) -> str:
     levels = sampling.tree_levels(candidates.count(params.public_top_k, VOCAB))
     stream = generate.decode_stream(
         decoder,
-        rows[0] if params.needs_public_logits else None,
+        samples.public_rows(decoder, rows[0], params),
         rows[1:],
         params=params,
         draws=samples.batch_draws(params, levels),

@@ -268,9 +268,9 @@ def _stream(
     model: gemma.GemmaDecoder, params: MechanismParams, rows: list[np.ndarray]
 ) -> generate.TokenStream:
     """A stream whose first row is the public prompt; every fourth token id ends an example."""
-    public, contexts = (rows[0], rows[1:]) if params.needs_public_logits else (None, rows[1:])
+    public = samples.public_rows(model, rows[0], params)
     return generate.decode_stream(
-        model, public, contexts, params=params, draws=_draws(params, model.vocab_size),
+        model, public, rows[1:], params=params, draws=_draws(params, model.vocab_size),
         constraint=Vocabulary.of(np.arange(model.vocab_size) > 4),
         stop_rule=StopRule.of(model.vocab_size, tokens=range(8, model.vocab_size, 4)),
     )  # fmt: skip

@@ -1,0 +1,222 @@
+"""The difference aggregate under individual accounting (METHOD 4d)."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from etils import epy
+
+from models.privacy import individual
+from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+from models.privacy.numbers import format_exact
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
+
+if typing.TYPE_CHECKING:
+    from models.privacy.accounting import events
+    from models.privacy.candidates import Candidates
+    from models.privacy.params import MechanismParams
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+
+@typing.final
+class IndividualDifference(aggregate.Aggregate):
+    """log p + clamp((1/s) Σ u_i, −c₂, c₂), over the contexts that can pay for their votes u_i.
+
+    It is the difference with `accounting='individual'`, and no value of the `aggregate` setting. Whoever
+    knows the prices of METHOD 4d finds them in `models/privacy/individual.py`.
+    """
+
+    name: ClassVar[str] = 'difference'
+    summary: ClassVar[str] = 'the reference and what contexts add to it, each charged what it gives'
+    default_clip_bound: ClassVar[float] = 1.0
+    default_temperature: ClassVar[float] = 1.0
+    default_public_top_k: ClassVar[int | None] = 1024
+    reads_public_logits: ClassVar[bool] = True
+    has_price_in_advance: ClassVar[bool] = True
+    largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2
+
+    def tally(
+        self,
+        logits: tuple[jax.Array, ...],
+        is_private: tuple[jax.Array, ...],
+        candidates: Candidates,
+        params: MechanismParams,
+    ) -> tuple[individual.Votes, ...]:
+        """What every context would give, and what that would cost it; nothing is added up yet."""
+        public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
+        return tuple(
+            individual.votes_of(
+                jnp.where(private[:, None], _differences(rows, public, candidates.counted), jnp.nan),
+                public,
+                candidates.allowed,
+                params,
+            )
+            for rows, private in zip(logits, is_private, strict=True)
+        )
+
+    def open_accounts(self, rows: tuple[int, ...]) -> tuple[jax.Array, ...]:
+        """Nothing spent yet."""
+        return tuple(jnp.zeros(count, jnp.float32) for count in rows)
+
+    def charge(
+        self, tallied: Any, accounts: Any, params: MechanismParams
+    ) -> tuple[jax.Array, tuple[jax.Array, ...], individual.Receipt]:
+        """Sums the votes of those who can pay, `[C]` int32 in quanta, and charges them."""
+        total = jnp.int32(0)
+        after, charged, voted = [], [], []
+        for votes, spent in zip(tallied, accounts, strict=True):
+            pays, left = individual.spend(spent, votes.prices, params)
+            # Exact: one context more or less changes the sum by its own votes, bit by bit.
+            total = total + jnp.where(pays[:, None], votes.counts, 0).sum(axis=0)
+            after.append(left)
+            charged.append(jnp.where(pays, votes.prices, 0.0))
+            voted.append(pays)
+        return total, tuple(after), individual.Receipt(tuple(charged), tuple(voted))
+
+    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+        """log p + clamp((1/s) Σ u, −c₂, c₂), `[C]`, of the sum that `charge` gave."""
+        assert params.shift_bound is not None
+        public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
+        shift = tallied.astype(jnp.float32) * (individual.QUANTUM / params.batch_size)
+        return public + jnp.clip(shift, -params.shift_bound, params.shift_bound)
+
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+        """The K best of the mask, within what the sampler resolves, whatever the shift."""
+        assert params.shift_bound is not None
+        kept = aggregate.top_k(mask, public_logits, params.public_top_k)
+        logits = jnp.where(mask, public_logits, -jnp.inf)
+        return kept & (logits >= logits.max() - _widest(params.shift_bound, params.temperature))
+
+    def sensitivity(self, params: MechanismParams) -> float:
+        """c/s, or 2c/s (METHOD 1): what any context may move a score by. Its price follows from less."""
+        return aggregate.bounded_sensitivity(params)
+
+    def event(self, params: MechanismParams) -> None:
+        """None: a token has no price of its own. The whole stream has (`accounting.generation_event`)."""
+
+    def facts(self, params: MechanismParams) -> Facts:
+        """What a report states of individual accounting (METHOD 4d)."""
+        assert params.context_budget is not None
+        event = accounting_of(params)
+        budget, omega = format_exact(params.context_budget), format_exact(event.omega)
+        four = '4·' if params.change.value > 1 else ''
+        return Facts(
+            stages=(
+                RhoStage(
+                    name='Private tokens',
+                    rho=event.rho,
+                    explanation=(
+                        'Sampling every token from the reference plus the average of what the private '
+                        'prompts add to it. Each context pays for what it adds itself, and stops voting '
+                        'when it has spent B.'
+                    ),
+                    formula=f'{four}B',
+                    numbers=f'{four}{budget}',
+                ),
+            ),
+            sensitivities=(
+                Sensitivity(
+                    quantity='Any component of the scores, by any context, in nats',
+                    value=self.sensitivity(params),
+                    formula=f'{"2" if four else ""}c/s',
+                ),
+            ),
+            on_replacement='one context leaves and another comes, which costs 4 B',
+            assumptions_enforced=(
+                "Each private prompt's log-probabilities are compared with the reference's. The differences "
+                'are clipped, divided by the public expected batch size and added up, and their sum is '
+                'clipped.',
+                "A context's price is an upper bound on its own influence on the token, a function of its "
+                'own prompt and of released text; it votes where what it has spent and this price are at '
+                'most B.',
+                'What contexts have spent, and which of them vote, leaves no trace in what is released.',
+                *aggregate.candidate_facts(params),
+            ),
+            limits=(f'The bound on Rényi divergences holds for orders up to ω = {omega}, and for no other.',),
+            symbols=(
+                'B: what one context may spend, ρ.',
+                'ω: the largest Rényi order.',
+                'c₂: the most that all votes together move a score, in nats.',
+            ),
+            sources=(
+                'Feldman and Zrnic (2021), individual privacy accounting via a Rényi filter.',
+                'Bun, Dwork, Rothblum and Steinke (2018), truncated CDP.',
+                'InvisibleInk, arXiv 2507.02974 (clipped differences).',
+            ),
+            reproduction=Reproduction(
+                settings=(
+                    f'B = {params.context_budget!r}  # what one context may spend',
+                    f'omega = {params.omega!r}  # largest Rényi order',
+                ),
+                cost='change ** 2 * B',
+            ),
+        )
+
+    def token_losses(
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
+    ) -> None:
+        """None: a price is known in advance."""
+
+    def replayed_scores(
+        self,
+        logits: np.ndarray,
+        public_logits: np.ndarray,
+        allowed: np.ndarray,
+        batches: Sequence[Sequence[int]],
+        params: MechanismParams,
+        *,
+        clips: bool = True,
+    ) -> Iterator[np.ndarray]:
+        """Of batches of those contexts alone that vote at this step; see `Aggregate.replayed_scores`."""
+        assert params.shift_bound is not None
+        counted = replay.counted(allowed, params)
+        finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
+        rows_of = np.where(finite, logits, 0.0).astype(np.float64)
+        public, own = (
+            z - np.logaddexp.reduce(z[..., counted], axis=-1, keepdims=True)
+            for z in (public_logits.astype(np.float64), rows_of)
+        )
+        votes = own - public
+        if clips:
+            votes = np.clip(votes, -params.clip_bound, params.clip_bound)
+        votes = np.where(finite, np.round(votes * 2.0**16) / 2.0**16, 0.0)
+        for rows in batches:
+            shift = votes[list(rows)].sum(axis=0) / params.batch_size
+            bound = params.shift_bound if clips else np.inf
+            yield public + np.clip(shift, -bound, bound)
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+    ) -> np.ndarray:
+        """The K best within the sampler's range; see `Aggregate.replayed_tokens`."""
+        assert params.shift_bound is not None
+        logits = replay.masked(mask, public_logits)
+        widest = _widest(params.shift_bound, params.temperature)
+        return replay.top_k(mask, public_logits, params) & (logits >= logits.max() - widest)
+
+
+def accounting_of(params: MechanismParams) -> events.TruncatedZCDpEvent:
+    """The whole stream of a batch: (B, ω)-truncated zCDP, or (4B, ω) where a unit may replace a context."""
+    # Prices ask the aggregates, and are not imported before them.
+    from models.privacy.accounting import events
+
+    assert params.context_budget is not None and params.omega is not None
+    return events.TruncatedZCDpEvent(rho=params.change.value**2 * params.context_budget, omega=params.omega)
+
+
+def _widest(shift_bound: float, temperature: float) -> float:
+    """How far below the best public logit a token may be, in nats, so that scores stay resolvable."""
+    return 2 * (MAX_CLIP_OVER_TEMPERATURE * temperature - shift_bound)
+
+
+def _differences(logits: jax.Array, public: jax.Array, counted: jax.Array | None) -> jax.Array:
+    """log p_i − log p of each row, `[m, C]` float32; not finite throughout where the row is not."""
+    finite = clipping.row_tops(logits, counted)[1]
+    return jnp.where(finite, clipping.log_probabilities(logits, counted) - public, jnp.nan)
