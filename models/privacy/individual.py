@@ -89,7 +89,10 @@ def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, para
 def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
     """Upper bounds of ρ_i = ½ E_i/(sτ)², `[m]` float32.
 
-        E_i = sup { E_q[u²] : q ∝ p^{1/τ} e^v, |v| <= R },  R the envelope
+        E_i = sup { E_q[u²] : q ∝ p^{1/τ} e^v, |v| <= R },  R(x) = (c₂ + (ω−1) |u(x)|/s)/τ
+
+    where METHOD has c for |u(x)|, which is never smaller (README step 2b). With a = 2 the tilt has room
+    for another context's vote as well: |u(x)| + c.
 
     The supremum is that of a threshold λ: v = R where u² > λ and −R elsewhere, and λ itself where
     F(λ) = Σ p^{1/τ} e^v (u² − λ) is 0. Newton's steps come to it from below. Then λ is inflated, and
@@ -102,10 +105,15 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
         allowed: `[C]` bool.
         params: With individual accounting.
     """
-    squares = jnp.square(counts.astype(jnp.float32) * QUANTUM)
+    assert params.omega is not None and params.shift_bound is not None
+    sizes = jnp.abs(counts).astype(jnp.float32) * QUANTUM
+    squares = jnp.square(sizes)
     scores = jnp.where(allowed, public, -jnp.inf) / params.temperature
     base = jnp.exp(scores - scores.max())
-    high, low = base * math.exp(params.envelope), base * math.exp(-params.envelope)
+    others = (params.change.value - 1) * params.clip_bound
+    reach = (sizes + others) * ((params.omega - 1) / params.batch_size)
+    radius = jnp.exp((params.shift_bound + reach) / params.temperature)
+    high, low = base * radius, base / radius
 
     def tilted(threshold: jax.Array) -> jax.Array:
         return jnp.where(squares > threshold[:, None], high, low)

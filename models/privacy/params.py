@@ -235,7 +235,7 @@ class MechanismParams:
 
     @property
     def envelope(self) -> float:
-        """(c₂ + (ω−1) a c/s)/τ: how far a context's price looks from the reference (METHOD 4d).
+        """(c₂ + (ω−1) a c/s)/τ: how far a context's price looks from the reference at most (METHOD 4d).
 
         a is 1, and 2 where a unit may replace a context: the tilt between two such batches is
         twice as long.
