@@ -1,0 +1,345 @@
+"""The price of a context against brute force in 50 digits, and the filter against exact arithmetic.
+
+A price below the exact one would be a broken guarantee, so there is no tolerance on that side.
+"""
+
+import dataclasses
+import fractions
+import functools
+import itertools
+import math
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+
+from models.privacy import individual
+from models.privacy.params import MechanismParams
+from tests import oracles
+
+QUANTUM = individual.QUANTUM
+# A price may be this much above the exact one.
+MOST_ABOVE = 1e-3
+PARAMS = MechanismParams(
+    aggregate='difference', accounting='individual', batch_size=4, clip_bound=1.0, shift_bound=0.5,
+    temperature=1.0, context_budget=0.05, omega=9.0, public_top_k=64, max_batch_tokens=64,
+    max_example_tokens=8,
+)  # fmt: skip
+# c₂ + (ω−1) c/s over τ: nearly the least, the tests' own, and the widest that settings may have.
+RADII = {
+    '0.011': {'shift_bound': 0.01, 'omega': 1.0625, 'batch_size': 64},
+    '0.2': {'shift_bound': 0.1, 'omega': 5.0, 'batch_size': 60, 'temperature': 0.8332},
+    '1, tau 2': {'shift_bound': 1.0, 'omega': 9.0, 'batch_size': 8, 'temperature': 2.0},
+    '2.5': {},
+    '8, c = 5': {'shift_bound': 3.0, 'omega': 9.0, 'batch_size': 8, 'clip_bound': 5.0},
+    '14.9, tau 0.7': {'shift_bound': 2.45, 'omega': 9.0, 'batch_size': 1, 'temperature': 0.7},
+    'replace': {'examples_per_context': 2, 'batch_size': 16},
+}  # fmt: skip
+
+
+def params_of(name: str) -> MechanismParams:
+    return dataclasses.replace(PARAMS, **RADII[name])
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
+    return individual.prices(counts, public, allowed, params)
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _votes_of(
+    differences: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams
+) -> individual.Votes:
+    return individual.votes_of(differences, public, allowed, params)
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tuple[jax.Array, jax.Array]:
+    return individual.spend(spent, prices, params)
+
+
+def worlds(columns: int, params: MechanismParams, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Votes `[m, C]` in quanta, log p `[C]` and the allowed columns: random, and as bad as can be thought of."""
+    rng = np.random.default_rng(seed)
+    limit = individual.vote_limit(params.clip_bound)
+    # Down to where the sampler's range ends.
+    spread = min(6.0, 14 * params.temperature)
+    public = np.clip(rng.normal(0, spread / 2, columns), -spread, spread).astype(np.float32)
+    allowed = rng.random(columns) < 0.8
+    allowed[rng.integers(columns)] = True
+    rarest, top = (int(f(np.where(allowed, public, e))) for f, e in ((np.argmin, np.inf), (np.argmax, -np.inf)))
+    ends = np.eye(columns, dtype=int)
+    rows = [
+        np.zeros(columns),
+        np.full(columns, limit),
+        np.full(columns, -limit),
+        limit * rng.choice([-1, 1], columns),
+        np.full(columns, 1),
+        np.full(columns, 777),  # all tie
+        limit * ends[rarest],
+        ends[rarest],
+        -limit * ends[top],
+        limit * ends[top] + ends[rarest],
+        rng.normal(0, limit / 3, columns),
+        rng.normal(0, limit / 50, columns),
+        rng.integers(-3, 4, columns),  # many ties
+        limit * 2.0 ** -rng.integers(0, 17, columns),
+        np.where(rng.random(columns) < 0.05, limit, rng.normal(0, 9, columns)),
+    ]
+    counts = np.clip(np.round(np.array(rows)), -limit, limit).astype(np.int32)
+    counts[:, ~allowed] = 0
+    return counts, public, allowed
+
+
+def exact_prices(
+    counts: np.ndarray, public: np.ndarray, allowed: np.ndarray, params: MechanismParams
+) -> list[mpmath.mpf]:
+    settings = oracles.Individual.of(params)
+    votes = counts[:, allowed].astype(np.float64) * QUANTUM
+    return [oracles.individual_price(row, public[allowed], settings) for row in votes]
+
+
+def share_of(price: np.floating, exact: mpmath.mpf) -> float:
+    """How far a price is above the exact one, relative to it: below 0 where the guarantee is broken."""
+    with mpmath.workdps(oracles.DIGITS):
+        if exact == 0:
+            return 0.0 if price == 0 else math.inf
+        return float(mpmath.mpf(float(price)) / exact - 1)
+
+
+@pytest.mark.parametrize('name', RADII)
+@pytest.mark.parametrize('columns', [1, 2, 7, 64, 1280])
+def test_a_price_is_never_below_brute_force_and_hardly_above(name: str, columns: int) -> None:
+    params = params_of(name)
+    counts, public, allowed = worlds(columns, params, seed=columns)
+    found = np.asarray(_prices(counts, public, allowed, params))
+    for price, exact in zip(found, exact_prices(counts, public, allowed, params), strict=True):
+        assert 0 <= share_of(price, exact) <= MOST_ABOVE
+
+
+@st.composite
+def small_worlds(draw: st.DrawFn) -> tuple[list[int], list[float]]:
+    """Votes in quanta and log p of eight tokens."""
+    limit = individual.vote_limit(PARAMS.clip_bound)
+    votes = st.one_of(st.sampled_from([0, 1, -1, limit, -limit, limit - 1]), st.integers(-limit, limit))
+    logs = st.floats(-14, 14, width=32)
+    return (
+        draw(st.lists(votes, min_size=8, max_size=8)),
+        draw(st.lists(logs, min_size=8, max_size=8)),
+    )
+
+
+@hypothesis.given(small_worlds(), st.sampled_from(sorted(RADII)))
+@hypothesis.settings(max_examples=300)
+def test_no_small_world_is_priced_too_low(world: tuple[list[int], list[float]], name: str) -> None:
+    # One program for each radius.
+    params = dataclasses.replace(params_of(name), clip_bound=PARAMS.clip_bound)
+    counts, public = np.array([world[0]], np.int32), np.array(world[1], np.float32)
+    allowed = np.ones(8, bool)
+    (found,) = np.asarray(_prices(counts, public, allowed, params))
+    (exact,) = exact_prices(counts, public, allowed, params)
+    assert 0 <= share_of(found, exact) <= MOST_ABOVE
+
+
+@pytest.mark.parametrize('name', RADII)
+def test_wrong_scales_are_noticed(name: str) -> None:
+    """Half of u, no envelope, the envelope of adding where a unit may replace, and what float32 alone gives."""
+    params = params_of(name)
+    counts, public, allowed = worlds(64, params, seed=3)
+    exact = exact_prices(counts, public, allowed, params)
+
+    def lowest(prices: np.ndarray) -> float:
+        return min(share_of(price, right) for price, right in zip(prices, exact, strict=True))
+
+    assert lowest(np.asarray(_prices(counts, public, allowed, params))) >= 0
+    assert lowest(np.asarray(_prices(counts // 2, public, allowed, params))) < -0.7
+    near = dataclasses.replace(params, omega=1 + 1e-9)
+    assert lowest(np.asarray(_prices(counts, public, allowed, near))) < -1e-4
+    assert lowest(_uninflated(counts, public, allowed, params)) < 0
+    if params.examples_per_context > 1:
+        alone = dataclasses.replace(params, examples_per_context=1)
+        assert lowest(np.asarray(_prices(counts, public, allowed, alone))) < -0.1
+
+
+def _uninflated(
+    counts: np.ndarray, public: np.ndarray, allowed: np.ndarray, params: MechanismParams
+) -> np.ndarray:
+    """Wrong: Newton's steps in float32, and what they come to taken for the supremum."""
+    squares = np.square(counts[:, allowed].astype(np.float32) * np.float32(QUANTUM))
+    scores = public[allowed] / np.float32(params.temperature)
+    base = np.exp(scores - scores.max())
+    high, low = (base * np.float32(math.exp(sign * params.envelope)) for sign in (1, -1))
+    threshold = np.zeros(len(counts), np.float32)
+    for _ in range(30):
+        weights = np.where(squares > threshold[:, None], high, low)
+        threshold = (weights * squares).sum(axis=-1) / weights.sum(axis=-1)
+    return threshold * np.float32(0.5 / (params.batch_size * params.temperature) ** 2)
+
+
+def test_the_threshold_sets_of_the_twin_are_the_best_corners() -> None:
+    """All 2^V corners of the box, and points within it, on tiny vocabularies."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        size, radius, tau = int(rng.integers(1, 7)), float(rng.uniform(0.01, 8)), float(rng.uniform(0.7, 2))
+        u = rng.choice([rng.normal(0, 1, size), np.round(rng.normal(0, 1, size)), np.zeros(size)])
+        log_p = rng.normal(0, 3, size)
+        found = oracles.largest_mean_square(u, log_p, tau, radius)
+        corners = oracles.largest_mean_square_of_all_corners(u, log_p, tau, radius)
+        assert abs(found - corners) <= mpmath.mpf(10) ** -40
+        for v in rng.uniform(-radius, radius, (50, size)):
+            weights = np.exp(log_p / tau + v)
+            assert (weights * u**2).sum() / weights.sum() <= float(found) * (1 + 1e-12)
+
+
+# ----------------------------------------------------------------- votes
+
+
+@pytest.mark.parametrize('clip_bound', [1.0, 0.3, 1 / 3, 2.0**-16, 5.0])
+def test_votes_are_rounded_and_clamped_before_they_are_priced(clip_bound: float) -> None:
+    params = dataclasses.replace(PARAMS, clip_bound=clip_bound)
+    rng = np.random.default_rng(1)
+    public = rng.normal(0, 2, 64).astype(np.float32)
+    allowed = rng.random(64) < 0.7
+    differences = rng.normal(0, 2 * clip_bound, (9, 64)).astype(np.float32)
+    differences[0, :8] = [3e38, -3e38, 1e-30, 0.49 * QUANTUM, 0.51 * QUANTUM, clip_bound, -clip_bound, 0]
+    found = _votes_of(differences, public, allowed, params)
+    counts = np.asarray(found.counts)
+    assert (np.abs(counts * QUANTUM) <= clip_bound).all()
+    assert (counts[:, ~allowed] == 0).all()
+    for row, vote in zip(differences, counts, strict=True):
+        for column in np.flatnonzero(allowed):
+            clamped = min(max(float(row[column]), -clip_bound), clip_bound)
+            assert abs(vote[column] * QUANTUM - clamped) <= QUANTUM * (1 if abs(clamped) == clip_bound else 0.5)
+    # What is priced is what is added up: a vote that rounding doubles costs four times as much.
+    assert (np.asarray(found.prices) == np.asarray(_prices(counts, public, allowed, params))).all()
+    half = np.full((1, 64), 0.51 * QUANTUM, np.float32)
+    ones = np.ones((1, 64), np.int32) * allowed
+    assert (np.asarray(_votes_of(half, public, allowed, params).counts) == ones).all()
+
+
+@pytest.mark.parametrize('broken', [np.nan, np.inf, -np.inf])
+def test_a_row_that_says_nothing_votes_and_pays_nothing(broken: float) -> None:
+    rng = np.random.default_rng(2)
+    public, allowed = rng.normal(0, 2, 64).astype(np.float32), np.ones(64, bool)
+    differences = rng.normal(0, 0.5, (5, 64)).astype(np.float32)
+    spoilt = differences.copy()
+    spoilt[3] = broken
+    right, found = (_votes_of(rows, public, allowed, PARAMS) for rows in (differences, spoilt))
+    assert (np.asarray(found.counts)[3] == 0).all() and found.prices[3] == 0 and right.prices[3] > 0
+    rest = [0, 1, 2, 4]
+    np.testing.assert_array_equal(np.asarray(found.counts)[rest], np.asarray(right.counts)[rest])
+    np.testing.assert_array_equal(np.asarray(found.prices)[rest], np.asarray(right.prices)[rest])
+
+
+@hypothesis.given(st.integers(0, 2**32 - 1), st.integers(0, 6))
+@hypothesis.settings(max_examples=50)
+def test_a_price_hangs_on_no_other_row(seed: int, row: int) -> None:
+    """Bit by bit, wherever the others are and whatever they hold."""
+    rng = np.random.default_rng(seed)
+    public, allowed = rng.normal(0, 3, 64).astype(np.float32), rng.random(64) < 0.9
+    allowed[0] = True
+    own = rng.normal(0, 1, 64).astype(np.float32)
+    ours = []
+    for _ in range(3):
+        others = (rng.normal(0, 1, (7, 64)) * rng.choice([0, 1e-3, 1, 1e30, np.nan], (7, 1))).astype(np.float32)
+        others[row] = own
+        found = _votes_of(others, public, allowed, PARAMS)
+        ours.append((np.asarray(found.counts)[row].tobytes(), np.asarray(found.prices)[row].tobytes()))
+    assert len(set(ours)) == 1
+
+
+# ----------------------------------------------------------------- the filter
+
+
+def run_filter(
+    prices: np.ndarray, params: MechanismParams
+) -> tuple[np.ndarray, np.ndarray]:
+    """Who votes at every step, and what is spent after it, both `[steps, m]`, of `[steps, m]` prices."""
+
+    @jax.jit
+    def steps(found: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(spent: jax.Array, now: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            voted, after = individual.spend(spent, now, params)
+            return after, (voted, after)
+
+        return jax.lax.scan(step, jnp.zeros(found.shape[1], jnp.float32), found)[1]
+
+    voted, spent = map(np.asarray, steps(jnp.asarray(prices, jnp.float32)))
+    return voted, spent
+
+
+def exact_sums(prices: np.ndarray, voted: np.ndarray) -> list[fractions.Fraction]:
+    return [
+        sum((fractions.Fraction(float(price)) for price in prices[:, row][voted[:, row]]), fractions.Fraction())
+        for row in range(prices.shape[1])
+    ]
+
+
+@pytest.mark.parametrize('budget', [0.05, 1.0, 1 / 3, 1e-6, 7.3])
+def test_no_context_spends_more_than_its_budget_in_exact_arithmetic(budget: float) -> None:
+    params = dataclasses.replace(PARAMS, context_budget=budget)
+    rng = np.random.default_rng(4)
+    scale = budget * 10.0 ** rng.uniform(-9, 0.5, (1, 40))
+    prices = (scale * rng.exponential(1, (1500, 40))).astype(np.float32)
+    prices[:, :5] = np.float32(budget) / np.arange(1, 6)  # what would come out at B, in exact arithmetic
+    prices[rng.random(prices.shape) < 0.1] = 0
+    voted, spent = run_filter(prices, params)
+    for row, paid in enumerate(exact_sums(prices, voted)):
+        assert paid <= fractions.Fraction(float(spent[-1, row])) <= fractions.Fraction(budget)
+    before = np.vstack([np.zeros((1, 40), np.float32), spent[:-1]]).astype(np.float64)
+    # Who sits out could not have paid, and a cheaper step may come.
+    short = before + prices.astype(np.float64) > budget * (1 - 1e-4)
+    assert short[~voted].all() and (~voted).any()
+    assert any(not a and b for row in voted.T for a, b in itertools.pairwise(row))
+
+
+def test_a_sum_that_is_rounded_to_the_nearest_spends_without_end() -> None:
+    """What the filter is rid of: a price below half of the last bit that nobody ever counts."""
+    params = dataclasses.replace(PARAMS, context_budget=1.0)
+    prices = np.full((4000, 1), 2.0**-26, np.float32)
+    prices[0] = 1 - 2.0**-14
+    nearest = functools.reduce(lambda spent, price: np.float32(spent + price), prices[:, 0], np.float32(0))
+    assert nearest == prices[0, 0] < exact_sums(prices, np.ones(prices.shape, bool))[0]
+    voted, spent = run_filter(prices, params)
+    assert exact_sums(prices, voted)[0] <= fractions.Fraction(float(spent[-1, 0])) <= 1
+    assert spent[-1, 0] > prices[0, 0] and not voted[-1, 0]
+
+
+@pytest.mark.parametrize('price', [np.nan, np.inf, 3e38])
+def test_a_price_that_cannot_be_paid_buys_no_vote(price: float) -> None:
+    voted, spent = _spend(jnp.zeros(2, jnp.float32), jnp.array([price, 0.01], jnp.float32), PARAMS)
+    assert voted.tolist() == [False, True]
+    assert spent[0] == 0 and spent[1] >= np.float32(0.01)
+
+
+@pytest.mark.parametrize('worth', [0.5, 1.0, 3.0, 7.9, 100.0])
+def test_worst_case_contexts_vote_as_often_as_the_budget_allows_and_no_more(worth: float) -> None:
+    worst = 0.5 * (PARAMS.clip_bound / (PARAMS.batch_size * PARAMS.temperature)) ** 2
+    params = dataclasses.replace(PARAMS, context_budget=worth * worst)
+    limit = individual.vote_limit(params.clip_bound)
+    rng = np.random.default_rng(5)
+    public, allowed = rng.normal(0, 2, 64).astype(np.float32), np.ones(64, bool)
+    counts = (limit * rng.choice([-1, 1], (6, 64))).astype(np.int32)
+    price = np.asarray(_prices(counts, public, allowed, params))
+    voted, _ = run_filter(np.tile(price, (150, 1)), params)
+    votes = voted.sum(axis=0)
+    assert (votes <= worth).all()
+    # A thousandth of the budget is what rounding up may cost, a whole vote where B is a multiple.
+    assert (votes >= math.floor(worth * (1 - 2 * MOST_ABOVE))).all()
+    # The first ones of the stream: who has nothing left sits out for good.
+    assert (np.sort(voted, axis=0)[::-1] == voted).all()
+
+
+def test_a_context_like_the_reference_votes_for_ever_and_pays_nothing() -> None:
+    public, allowed = np.linspace(-9, 0, 64).astype(np.float32), np.ones(64, bool)
+    found = _votes_of(np.zeros((3, 64), np.float32), public, allowed, PARAMS)
+    assert (np.asarray(found.prices) == 0).all()
+    prices = np.tile(np.asarray(found.prices), (500, 1))
+    prices[:200, 2] = 0.01  # of which the last one has paid before
+    voted, spent = run_filter(prices, PARAMS)
+    assert voted[:, :2].all() and (spent[:, :2] == 0).all()
+    assert not voted[100, 2] and voted[200:, 2].all() and 0 < spent[-1, 2] <= PARAMS.context_budget
