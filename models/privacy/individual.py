@@ -73,14 +73,14 @@ def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, para
     where all of them are.
 
     Args:
-        differences: `[m, C]` float32, z − log p of each context less a constant of its own, in nats; not
-            finite where it says nothing.
+        differences: `[m, C]` float32, z − log p of each context less a constant of its own, in nats; NaN
+            where it says nothing, and infinite where float32 does not reach so far.
         public: `[C]` float32, log p on the allowed tokens.
         allowed: `[C]` bool, never none.
         params: With individual accounting.
     """
     limit = vote_limit(params.clip_bound)
-    says = allowed & jnp.isfinite(differences)
+    says = allowed & ~jnp.isnan(differences)
     counts = jnp.where(says, jnp.round(jnp.where(says, differences, 0.0) / QUANTUM), 0.0)
     counts = jnp.clip(counts, -limit, limit).astype(jnp.int32)
     return Votes(counts, prices(counts, public, allowed, params))
@@ -152,7 +152,8 @@ def spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tuple
     budget = np.float32(params.context_budget)
     if float(budget) > params.context_budget:
         budget = np.nextafter(budget, np.float32(0))
-    total = jnp.where(prices > 0, jnp.nextafter(spent + prices, jnp.float32(jnp.inf)), spent)
+    # A price that is no number buys nothing: its total is none either, and no comparison of it holds.
+    total = jnp.where(prices == 0, spent, jnp.nextafter(spent + prices, jnp.float32(jnp.inf)))
     voted = total <= budget
     return voted, jnp.where(voted, total, spent)
 

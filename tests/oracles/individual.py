@@ -113,7 +113,10 @@ def largest_mean_square(
     with mpmath.workdps(DIGITS):
         up, down = mpmath.exp(radius), mpmath.exp(-mpmath.mpf(radius))
         pairs = sorted(
-            ((mpmath.mpf(float(x)) ** 2, mpmath.exp(mpmath.mpf(float(log)) / tau)) for x, log in zip(u, log_p)),
+            (
+                (mpmath.mpf(float(x)) ** 2, mpmath.exp(mpmath.mpf(float(log)) / tau))
+                for x, log in zip(u, log_p)
+            ),
             key=lambda pair: -pair[0],
         )
         total = down * mpmath.fsum(weight for _, weight in pairs)

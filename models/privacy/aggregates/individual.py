@@ -217,6 +217,6 @@ def _widest(shift_bound: float, temperature: float) -> float:
 
 
 def _differences(logits: jax.Array, public: jax.Array, counted: jax.Array | None) -> jax.Array:
-    """log p_i − log p of each row, `[m, C]` float32; not finite throughout where the row is not."""
+    """log p_i − log p of each row, `[m, C]` float32; NaN throughout where the row is not finite."""
     finite = clipping.row_tops(logits, counted)[1]
     return jnp.where(finite, clipping.log_probabilities(logits, counted) - public, jnp.nan)

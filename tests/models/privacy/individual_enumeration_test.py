@@ -1,4 +1,4 @@
-"""Individual accounting by enumeration: every stream of a small batch, its exact probability, every neighbour.
+"""Individual accounting by enumeration: every stream of a small batch, exactly, and every neighbour.
 
 The distribution under test is that of our own functions: `mechanism.tally`, `settle` and `aggregate` give,
 in float32 and compiled, the scores at every prefix of every stream, with what each context has spent on the
@@ -66,7 +66,7 @@ class Family(typing.NamedTuple):
 
 
 def adversarial(vocab: int, length: int, c: float, rows: int = 1) -> Family:
-    """Eight contexts: pulls to and from one token, huge, mixed, broken, the reference's own, mild, a rare token's."""
+    """Contexts: to and from one token, huge, mixed, broken, like the reference, mild, to a rare token."""
     index = oracles.prefixes(vocab, length)
     shape = (len(index), vocab)
     rng = np.random.default_rng(vocab * 100 + length)
@@ -153,20 +153,20 @@ def ours(family: Family, params: MechanismParams, stop: frozenset[int]) -> tuple
     held = np.zeros((len(datasets), len(family.logits)), bool)
     for row, dataset in enumerate(datasets):
         held[row, list(dataset)] = True
-    spent = jnp.zeros((len(datasets), 1, len(family.logits)), jnp.float32)
+    most = family.vocab ** (params.max_batch_tokens - 1)
+    # One program for all steps: what is beyond a step's prefixes is computed and dropped.
+    spent = np.zeros((len(datasets), most, len(family.logits)), np.float32)
     total = np.zeros((len(datasets), 1))
     streams: list[tuple[int, ...]] = [()]
     for _ in range(params.max_batch_tokens):
         places = [family.index[oracles.example_of(stream, settings)] for stream in streams]
-        scores, spent = _step(
-            jnp.asarray(family.logits[:, places]), jnp.asarray(family.reference[:, places]),
-            jnp.asarray(held), spent, params,
-        )  # fmt: skip
-        logs = oracles.log_softmax(np.asarray(scores, np.float64))
+        padded = np.resize(places, most)
+        scores, after = _step(family.logits[:, padded], family.reference[:, padded], held, spent, params)
+        logs = oracles.log_softmax(np.asarray(scores, np.float64)[:, : len(streams)])
         total = (total[:, :, None] + logs).reshape(len(datasets), -1)
-        spent = jnp.repeat(spent, family.vocab, axis=1)
+        paid = np.repeat(np.asarray(after)[:, : len(streams)], family.vocab, axis=1)
+        spent[:, : min(most, paid.shape[1])] = paid[:, :most]
         streams = [(*stream, token) for stream in streams for token in range(family.vocab)]
-    paid = np.asarray(spent)
     assert (paid[np.broadcast_to(~held[:, None], paid.shape)] == 0).all()
     return dict(zip(datasets, total, strict=True)), paid
 
@@ -213,8 +213,9 @@ def test_a_stream_costs_at_most_the_budget_of_one_context(name: str, worth: floa
     assert worst_excess(pairs, exact, params.context_budget, params.omega) <= 1 + 1e-9
     assert worst_excess(pairs, found, params.context_budget, params.omega) <= 1 + SLACK
     # Somebody is silent somewhere: the filter is in use.
-    unfiltered = twins(family, dataclasses.replace(settings, filter='none'))
-    assert any(np.abs(np.nan_to_num(unfiltered[d] - exact[d])).max() > 1e-3 for d in family.datasets())
+    unfiltered = possible(twins(family, dataclasses.replace(settings, filter='none')))
+    filtered = possible(exact)
+    assert any(np.abs(unfiltered[d] - filtered[d]).max() > 1e-3 for d in family.datasets())
 
 
 @pytest.mark.parametrize('name', ['mild', 'examples end and start again', 'a reference of three'])

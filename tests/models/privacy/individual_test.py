@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import individual
+from models.privacy import individual, mechanism
 from models.privacy.params import MechanismParams
 from tests import oracles
 
@@ -63,7 +63,7 @@ def _spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tupl
 
 
 def worlds(columns: int, params: MechanismParams, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Votes `[m, C]` in quanta, log p `[C]` and the allowed columns: random, and as bad as can be thought of."""
+    """Votes `[m, C]` in quanta, log p `[C]` and the allowed columns: random, and as bad as can be."""
     rng = np.random.default_rng(seed)
     limit = individual.vote_limit(params.clip_bound)
     # Down to where the sampler's range ends.
@@ -71,7 +71,9 @@ def worlds(columns: int, params: MechanismParams, seed: int) -> tuple[np.ndarray
     public = np.clip(rng.normal(0, spread / 2, columns), -spread, spread).astype(np.float32)
     allowed = rng.random(columns) < 0.8
     allowed[rng.integers(columns)] = True
-    rarest, top = (int(f(np.where(allowed, public, e))) for f, e in ((np.argmin, np.inf), (np.argmax, -np.inf)))
+    rarest, top = (
+        int(f(np.where(allowed, public, e))) for f, e in ((np.argmin, np.inf), (np.argmax, -np.inf))
+    )
     ends = np.eye(columns, dtype=int)
     rows = [
         np.zeros(columns),
@@ -147,7 +149,7 @@ def test_no_small_world_is_priced_too_low(world: tuple[list[int], list[float]], 
 
 @pytest.mark.parametrize('name', RADII)
 def test_wrong_scales_are_noticed(name: str) -> None:
-    """Half of u, no envelope, the envelope of adding where a unit may replace, and what float32 alone gives."""
+    """Half of u, no envelope, that of adding where a unit may replace, and what float32 alone gives."""
     params = params_of(name)
     counts, public, allowed = worlds(64, params, seed=3)
     exact = exact_prices(counts, public, allowed, params)
@@ -213,7 +215,9 @@ def test_votes_are_rounded_and_clamped_before_they_are_priced(clip_bound: float)
     for row, vote in zip(differences, counts, strict=True):
         for column in np.flatnonzero(allowed):
             clamped = min(max(float(row[column]), -clip_bound), clip_bound)
-            assert abs(vote[column] * QUANTUM - clamped) <= QUANTUM * (1 if abs(clamped) == clip_bound else 0.5)
+            assert abs(vote[column] * QUANTUM - clamped) <= QUANTUM * (
+                1 if abs(clamped) == clip_bound else 0.5
+            )
     # What is priced is what is added up: a vote that rounding doubles costs four times as much.
     assert (np.asarray(found.prices) == np.asarray(_prices(counts, public, allowed, params))).all()
     half = np.full((1, 64), 0.51 * QUANTUM, np.float32)
@@ -221,18 +225,51 @@ def test_votes_are_rounded_and_clamped_before_they_are_priced(clip_bound: float)
     assert (np.asarray(_votes_of(half, public, allowed, params).counts) == ones).all()
 
 
-@pytest.mark.parametrize('broken', [np.nan, np.inf, -np.inf])
-def test_a_row_that_says_nothing_votes_and_pays_nothing(broken: float) -> None:
+def test_a_row_that_says_nothing_votes_and_pays_nothing() -> None:
     rng = np.random.default_rng(2)
     public, allowed = rng.normal(0, 2, 64).astype(np.float32), np.ones(64, bool)
     differences = rng.normal(0, 0.5, (5, 64)).astype(np.float32)
     spoilt = differences.copy()
-    spoilt[3] = broken
+    spoilt[3] = np.nan
     right, found = (_votes_of(rows, public, allowed, PARAMS) for rows in (differences, spoilt))
     assert (np.asarray(found.counts)[3] == 0).all() and found.prices[3] == 0 and right.prices[3] > 0
     rest = [0, 1, 2, 4]
     np.testing.assert_array_equal(np.asarray(found.counts)[rest], np.asarray(right.counts)[rest])
     np.testing.assert_array_equal(np.asarray(found.prices)[rest], np.asarray(right.prices)[rest])
+
+
+@pytest.mark.parametrize('broken', [np.nan, np.inf, -np.inf])
+def test_a_row_of_logits_that_is_not_finite_votes_and_pays_nothing(broken: float) -> None:
+    """Whatever the others do, and wherever the one logit that is no number."""
+    rng = np.random.default_rng(6)
+    public = jnp.asarray(rng.normal(0, 2, (1, 64)), jnp.float32)
+    logits = rng.normal(0, 2, (5, 64)).astype(np.float32)
+
+    @jax.jit
+    def settled(rows: jax.Array) -> tuple[mechanism.Votes, individual.Receipt]:
+        held = jnp.ones(5, bool)
+        votes = mechanism.tally(public, (rows,), (held,), jnp.ones(64, bool), PARAMS)
+        votes, _, receipt = mechanism.settle(votes, (jnp.zeros(5, jnp.float32),), PARAMS)
+        return votes, receipt
+
+    _, right = settled(logits)
+    spoilt = logits.copy()
+    spoilt[3, 17] = broken
+    votes, receipt = settled(spoilt)
+    (charged,), (usual,) = receipt.charged, right.charged
+    assert charged[3] == 0 and usual[3] > 0
+    np.testing.assert_array_equal(np.delete(charged, 3), np.delete(usual, 3))
+    silent = spoilt.copy()
+    silent[3] = np.nan
+    np.testing.assert_array_equal(votes.tallied, settled(silent)[0].tallied)
+
+
+def test_differences_out_of_reach_of_float32_are_clamped_like_others() -> None:
+    limit = individual.vote_limit(PARAMS.clip_bound)
+    public, allowed = np.zeros(4, np.float32), np.ones(4, bool)
+    rows = np.array([[np.inf, -np.inf, 0.0, 3e38]], np.float32)
+    found = _votes_of(rows, public, allowed, PARAMS)
+    assert np.asarray(found.counts).tolist() == [[limit, -limit, 0, limit]]
 
 
 @hypothesis.given(st.integers(0, 2**32 - 1), st.integers(0, 6))
@@ -245,7 +282,9 @@ def test_a_price_hangs_on_no_other_row(seed: int, row: int) -> None:
     own = rng.normal(0, 1, 64).astype(np.float32)
     ours = []
     for _ in range(3):
-        others = (rng.normal(0, 1, (7, 64)) * rng.choice([0, 1e-3, 1, 1e30, np.nan], (7, 1))).astype(np.float32)
+        others = (rng.normal(0, 1, (7, 64)) * rng.choice([0, 1e-3, 1, 1e30, np.nan], (7, 1))).astype(
+            np.float32
+        )
         others[row] = own
         found = _votes_of(others, public, allowed, PARAMS)
         ours.append((np.asarray(found.counts)[row].tobytes(), np.asarray(found.prices)[row].tobytes()))
@@ -255,9 +294,7 @@ def test_a_price_hangs_on_no_other_row(seed: int, row: int) -> None:
 # ----------------------------------------------------------------- the filter
 
 
-def run_filter(
-    prices: np.ndarray, params: MechanismParams
-) -> tuple[np.ndarray, np.ndarray]:
+def run_filter(prices: np.ndarray, params: MechanismParams) -> tuple[np.ndarray, np.ndarray]:
     """Who votes at every step, and what is spent after it, both `[steps, m]`, of `[steps, m]` prices."""
 
     @jax.jit
@@ -274,7 +311,10 @@ def run_filter(
 
 def exact_sums(prices: np.ndarray, voted: np.ndarray) -> list[fractions.Fraction]:
     return [
-        sum((fractions.Fraction(float(price)) for price in prices[:, row][voted[:, row]]), fractions.Fraction())
+        sum(
+            (fractions.Fraction(float(price)) for price in prices[:, row][voted[:, row]]),
+            fractions.Fraction(),
+        )
         for row in range(prices.shape[1])
     ]
 
