@@ -9,6 +9,7 @@ from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
 from models.records import Context
+from models.reference import Reference
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class GeneratorSettings:
         text_name: What prompts call a text.
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
+        reference: The curator's reference texts; None without.
     """
 
     run_id: str
@@ -48,6 +50,7 @@ class GeneratorSettings:
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
+    reference: Reference | None = None
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""

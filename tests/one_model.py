@@ -26,7 +26,9 @@ def _build_once(settings: GeneratorSettings) -> BatchGenerator:
         batch_size=1, clip_bound=1.0, temperature=1.0, max_private_tokens=1, max_batch_tokens=length,
         max_example_tokens=length,
     )  # fmt: skip
-    generator = _built(dataclasses.replace(settings, run_id='', params=params, label_words=()))
+    generator = _built(
+        dataclasses.replace(settings, run_id='', params=params, label_words=(), reference=None)
+    )
     return dataclasses.replace(
         generator, run_id=settings.run_id, params=settings.params, writer=settings.writer()
     )

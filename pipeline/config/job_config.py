@@ -46,6 +46,12 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
                 f"Expected unit_field exactly with unit='user', got unit={self.unit!r}, "
                 f'unit_field={self.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
+        if self.reference_label_field is not None and not self.labels:
+            raise ValueError(
+                'Expected labels with reference_label_field, got '
+                f'reference_label_field={self.reference_label_field!r}, labels=[]. Declare --labels, or '
+                'leave it out: all texts then serve.'
+            )
         METHODS[self.method].check(self)
 
     @property

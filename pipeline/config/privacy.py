@@ -85,6 +85,22 @@ class Privacy(panel.Panel):
         'weights. Default: tfidf.',
         None,
     )
+    reference: str | None = _setting(
+        "Public texts of the records' own genre, whose prediction the difference is taken from: files like "
+        'those of --input, or the folder of an earlier release. Choose them without a look at the records.',
+        None,
+    )
+    reference_label_field: str | None = _setting(
+        'Column of the label in the files of --reference. Without it all texts serve all labels.',
+        None,
+        names_path=False,
+    )
+    reference_size: int = _setting('M: reference texts of each label.', 8)
+    reference_rounds: int | None = _setting(
+        '2: a tenth of the batches of each label is decoded first, and texts that they release are the '
+        'reference of the others. 1: without. Default: 2 for the difference without --reference, else 1.',
+        None,
+    )
     dataset: str | None = _setting(
         "Name of the records in a ledger, which charges this run to the dataset's budget before its first "
         'token. Needs --ledger.',
@@ -123,7 +139,8 @@ class Privacy(panel.Panel):
                 'Or give --batches-per-label, which needs no count.'
             )
         self._check_clusters()
-        self._check_positive('batches_per_label', 'clusters')
+        self._check_reference()
+        self._check_positive('batches_per_label', 'clusters', 'reference_size')
 
     def _check_ledger(self) -> None:
         if (self.dataset is None) != (self.ledger is None):
@@ -175,6 +192,37 @@ class Privacy(panel.Panel):
                 f'Expected centers for embedder={self.embedder!r}, got centers=None. Fit some on a public '
                 'corpus with `dp-corpus centers`; the package has centres for tfidf only.'
             )
+
+    def _check_reference(self) -> None:
+        if self.reference_rounds not in (None, 1, 2):
+            raise ValueError(
+                f'Expected reference_rounds 1 or 2, got reference_rounds={self.reference_rounds}. Give 2 for '
+                'a reference from the run itself, or 1.'
+            )
+        if self.reference is None and self.reference_label_field is not None:
+            raise ValueError(
+                'Expected reference_label_field with reference only, got '
+                f'reference_label_field={self.reference_label_field!r}, reference=None. Give --reference '
+                'too, or leave it out.'
+            )
+        if self.reference is not None and self.reference_rounds == 2:
+            raise ValueError(
+                f'Expected one source of the reference, got reference={self.reference!r}, '
+                'reference_rounds=2. Leave out --reference, or --reference-rounds.'
+            )
+        if self.aggregate != 'difference' and (self.reference is not None or self.reference_rounds == 2):
+            raise ValueError(
+                f"Expected aggregate='difference' with a reference, got aggregate={self.aggregate!r}, "
+                f'reference={self.reference!r}, reference_rounds={self.reference_rounds}. Only a difference '
+                'is taken from one: give --aggregate difference, or leave the reference out.'
+            )
+
+    @property
+    def resolved_reference_rounds(self) -> int:
+        """Rounds of batches: 2 where the first one releases the reference of the others."""
+        if self.reference_rounds is not None:
+            return self.reference_rounds
+        return 1
 
     @property
     def resolved_clip_bound(self) -> float:

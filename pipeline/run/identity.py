@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from models.prompts import PRESETS
 from pipeline.config import JobConfig
+from pipeline.run.reference import read_reference
 from pipeline.run.settings import record_rules, with_absolute_paths, with_dtype
 from transforms.durable import is_local, read_file
 from transforms.read import check_input, check_same, list_input
@@ -29,7 +30,8 @@ CHANGES = {
     'run_id': 'It has another run id.',
     'config': 'Its settings were others: config.toml there holds them.',
     'input': 'The input files are not those that it began with.',
-    'model': 'The weights, the tokenizer, the prompt or the centres are not those that it began with.',
+    'model': 'The weights, the tokenizer, the prompt, the centres or the reference are not those that it '
+    'began with.',
     'code': 'Another version of dp-corpus or of a library began it.',
 }
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -125,7 +127,7 @@ def _code_digest() -> str:
 
 
 def _model_digest(config: JobConfig) -> str:
-    """Digest of the weights, the tokenizer, the texts of the prompt and the centres."""
+    """Digest of the weights, the tokenizer, the texts of the prompt and the reference, and the centres."""
     texts = [pathlib.Path(name) for name in (config.prompt, config.schema) if name and name not in PRESETS]
     files, folders = {config.tokenizer_path, *texts}, [config.checkpoint_path]
     if config.checkpoint_path.is_file():
@@ -136,7 +138,10 @@ def _model_digest(config: JobConfig) -> str:
         if pathlib.Path(config.resolved_embedder).is_dir():
             folders.append(pathlib.Path(config.resolved_embedder))
     contents = {path for folder in folders for path in folder.rglob('*') if path.is_file()}
-    return _digest_of_files(files | contents, whole=files)
+    of_files, reference = _digest_of_files(files | contents, whole=files), read_reference(config)
+    if reference is None:
+        return of_files
+    return hashlib.sha256(f'{of_files} {reference.digest}'.encode()).hexdigest()
 
 
 def installed_versions() -> Mapping[str, str]:

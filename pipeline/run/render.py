@@ -100,6 +100,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         'run_id',
         'delta',
         'centers',
+        'reference',
         'dataset',  # the ledger's entry says it
         'method',  # the mechanism's settings tell which it is
         *MAY_CHANGE,

@@ -13,6 +13,7 @@ from models.clustering.centers import ClusterSettings
 from models.decoders import device, family
 from models.prompts import PRESETS, read_template
 from pipeline.config import EMBEDDERS, JobConfig
+from pipeline.run.reference import read_reference
 from transforms.durable import is_local
 from transforms.read import RecordFields, RecordRules, split_patterns
 
@@ -33,8 +34,9 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
     for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'centers'):
         if (path := getattr(config, name)) is not None:
             changed[name] = absolute(path)
-    if config.input is not None:
-        changed['input'] = ','.join(absolute(pattern) for pattern in split_patterns(config.input))
+    for name in ('input', 'reference'):
+        if (patterns := getattr(config, name)) is not None:
+            changed[name] = ','.join(absolute(pattern) for pattern in split_patterns(patterns))
     if config.resolved_prompt not in PRESETS:
         changed['prompt'] = absolute(config.resolved_prompt)
     if config.embedder is not None and config.embedder not in EMBEDDERS:
@@ -86,7 +88,7 @@ def configured_plan(config: JobConfig) -> BatchPlan:
 
 
 def generator_settings(config: JobConfig) -> GeneratorSettings:
-    """What workers build their generator from; checks that the prompts fit."""
+    """What workers build their generator from; checks the files of the model, and reads the reference."""
     config = with_dtype(config)
     family.family_of(config.model).check_files(config.model, config.model_files)
     for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
@@ -107,6 +109,7 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
         text_name=config.text_name,
         corpus_description=config.corpus_description,
         schema=pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None,
+        reference=read_reference(config, text_limit(config)),
     )
     return settings
 

@@ -52,6 +52,7 @@ from tests.oracles.mechanism import (
     steps_of,
     stream,
 )
+from tests.oracles.reference import first_round, pick_texts, released_texts
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
 from tests.oracles.stopping import Stop, StopTexts, released_text, stopped
@@ -82,6 +83,7 @@ __all__ = [
     'distance',
     'example_of',
     'epsilon',
+    'first_round',
     'histogram',
     'individual_log_distribution',
     'individual_price',
@@ -101,12 +103,14 @@ __all__ = [
     'medians_after_one_change',
     'nearest',
     'outputs_of',
+    'pick_texts',
     'positions_of',
     'prefix_tree_leaves',
     'prefixes',
     'record_hash',
     'reference_mean',
     'released_text',
+    'released_texts',
     'renyi',
     'rho_per_private_token',
     'sampling_tree',

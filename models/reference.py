@@ -1,0 +1,217 @@
+"""The reference: public texts that stand for the genre beside the private prompts (METHOD 4c).
+
+What private prompts add to the prediction of a public one is mostly what any text of the genre would
+add. So the difference is taken from the prediction of public texts in the private template's own form.
+They come from the curator, who vouches for them, or from the run itself: a first round of batches is
+decoded with the public prompt, and texts that it releases are the reference of all others. The rounds
+hold disjoint contexts, so they compose in parallel like batches, and for a unit of either round the
+rest is a function of released text.
+
+Everything here is a function of public or released values, and no hash has a key: anyone may pick again.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from models.batching import BatchPlan
+from models.records import BatchId, SyntheticExample
+
+# The first round decodes one in so many batches of a label.
+BATCHES_PER_FIRST = 10
+# Shorter examples say little of the genre.
+LEAST_TOKENS = 8
+
+
+def text_hash(text: str) -> bytes:
+    """SHA-256 of a text, which orders texts: 32 bytes."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def pick(texts: Iterable[str], size: int) -> tuple[str, ...]:
+    """The `size` texts of smallest SHA-256, in its order, each once; fewer where there are fewer.
+
+    Merging is associative, `pick([*pick(a, m), *b], m) == pick([*a, *b], m)`, and no more than
+    `size` texts are held at a time.
+    """
+    kept: dict[bytes, str] = {}
+    for text in texts:
+        _keep(kept, text, size)
+    return _in_order(kept)
+
+
+def _keep(kept: dict[bytes, str], text: str, size: int) -> None:
+    kept[text_hash(text)] = text
+    if len(kept) > size:
+        del kept[max(kept)]
+
+
+def _in_order(kept: Mapping[bytes, str]) -> tuple[str, ...]:
+    return tuple(kept[digest] for digest in sorted(kept))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference:
+    """The reference texts of each label, from the curator. All fields are public.
+
+    Attributes:
+        texts: (label, its texts) of each declared label; of a single None where the run declares none.
+        digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
+        shared_hashes: `text_hash` of every text, whole, for the count of records that equal one.
+        release: Public name of the run whose corpus they are of; None for texts of a file.
+    """
+
+    texts: tuple[tuple[str | None, tuple[str, ...]], ...]
+    digest: str
+    shared_hashes: frozenset[bytes]
+    release: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        texts: Mapping[str | None, Sequence[str]],
+        *,
+        release: str | None = None,
+        text_limit: int | None = None,
+    ) -> 'Reference':
+        """The reference of picked texts.
+
+        Args:
+            texts: The texts of each label, in the order of `pick`.
+            release: See the attribute.
+            text_limit: Characters of a text that any prompt could use: the rest stays here. The
+                digest is of whole texts. None leaves them whole.
+        """
+        return cls(
+            texts=tuple((label, tuple(text[:text_limit] for text in of)) for label, of in texts.items()),
+            digest=reference_digest(texts),
+            shared_hashes=frozenset(text_hash(text) for of in texts.values() for text in of),
+            release=release,
+        )
+
+    def of_label(self, label: str | None) -> tuple[str, ...]:
+        """The texts of a label."""
+        return dict(self.texts)[label]
+
+    @property
+    def counts(self) -> tuple[tuple[str | None, int], ...]:
+        """Number of texts of each label."""
+        return tuple((label, len(texts)) for label, texts in self.texts)
+
+
+def reference_digest(texts: Mapping[str | None, Sequence[str]]) -> str:
+    """SHA-256 of the JSON `[[label, [text, ...]], ...]`, in UTF-8 without spaces or escapes; hexadecimal."""
+    pairs = [[label, list(of)] for label, of in texts.items()]
+    return hashlib.sha256(json.dumps(pairs, ensure_ascii=False, separators=(',', ':')).encode()).hexdigest()
+
+
+def pick_by_label(
+    rows: Iterable[tuple[str | None, str]], labels: Sequence[str | None], size: int, *, serve_all: bool
+) -> dict[str | None, tuple[str, ...]]:
+    """The picked texts of each label; for some or all labels there may be fewer than `size`.
+
+    Args:
+        rows: (label, text).
+        labels: The run's declared labels, or a single None. Texts of other labels serve none.
+        size: M.
+        serve_all: Whether each text serves every label, whatever its own.
+    """
+    kept: dict[str | None, dict[bytes, str]] = {label: {} for label in ((None,) if serve_all else labels)}
+    for label, text in rows:
+        place = None if serve_all else label
+        if place in kept:
+            _keep(kept[place], text, size)
+    picked = {place: _in_order(texts) for place, texts in kept.items()}
+    return dict.fromkeys(labels, picked[None]) if serve_all else picked
+
+
+# --- Rounds ----------------------------------------------------------------------
+
+
+def first_round(plan: BatchPlan) -> frozenset[BatchId]:
+    """The batches that are decoded first, with the public prompt.
+
+    Of each label a tenth of its batches, rounded down, and at least one, so that a label of one batch
+    has no other round. They are spread over the label's clusters: from each cluster one, then a second
+    one, and so on, in the order of the SHA-256 of the batches' names.
+    """
+    of_label: dict[str | None, list[tuple[int, bytes, BatchId]]] = {label: [] for label in plan.labels}
+    for group, (label, batches) in enumerate(zip(plan.group_labels, plan.batches_per_group, strict=True)):
+        names = (BatchId(group=group, index=index) for index in range(batches))
+        ordered = sorted((text_hash(str(name)), name) for name in names)
+        of_label[label] += [(turn, digest, name) for turn, (digest, name) in enumerate(ordered)]
+    return frozenset(
+        name
+        for turns in of_label.values()
+        for _, _, name in sorted(turns)[: max(1, len(turns) // BATCHES_PER_FIRST)]
+    )
+
+
+def is_complete(example: SyntheticExample) -> bool:
+    """Whether a released example can be a reference text: not truncated, not blank, not short."""
+    return (
+        not example.truncated
+        and bool(example.text.strip())
+        and example.private_tokens + example.public_tokens >= LEAST_TOKENS
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedReference:
+    """The reference texts of each group, released by the first round.
+
+    Attributes:
+        texts_by_group: The texts of each group of the batch plan, at most M; none where the first
+            round has no complete example of the label, whose other batches have the public prompt
+            alone.
+    """
+
+    texts_by_group: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, texts: Mapping[int, Iterable[str]], plan: BatchPlan, size: int) -> 'ReleasedReference':
+        """Picks from the complete examples of the first round.
+
+        Args:
+            texts: Texts by the index of their group; groups without any may be missing. The `size`
+                smallest of each group suffice.
+            plan: The batch plan.
+            size: M. A group with so many of its own takes those; others take the label's.
+        """
+        own = [pick(texts.get(group, ()), size) for group in range(len(plan.group_names))]
+        of_label: dict[str | None, tuple[str, ...]] = dict.fromkeys(plan.labels, ())
+        for label, picked in zip(plan.group_labels, own, strict=True):
+            of_label[label] = pick((*of_label[label], *picked), size)
+        return cls(
+            texts_by_group=tuple(
+                picked if len(picked) == size else of_label[label]
+                for label, picked in zip(plan.group_labels, own, strict=True)
+            )
+        )
+
+    def shared_hashes(self) -> frozenset[bytes]:
+        """`text_hash` of every text."""
+        return frozenset(text_hash(text) for texts in self.texts_by_group for text in texts)
+
+    def to_json(self) -> str:
+        """The reference as JSON: the same text for the same reference."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
+
+    @classmethod
+    def from_json(cls, text: str) -> 'ReleasedReference':
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: The text is not the JSON of a reference.
+        """
+        found = json.loads(text)
+        groups = found.get('texts_by_group') if isinstance(found, dict) and len(found) == 1 else None
+        if not isinstance(groups, list) or not all(
+            isinstance(texts, list) and all(isinstance(one, str) for one in texts) for texts in groups
+        ):
+            raise ValueError(
+                'Expected reference texts by group, got another JSON value. Restore reference.json in the '
+                'work directory.'
+            )
+        return cls(texts_by_group=tuple(tuple(texts) for texts in groups))

@@ -1,0 +1,198 @@
+"""The curator's reference texts: of files, or of an earlier release; read where a run is launched."""
+
+import functools
+import json
+import os
+import typing
+from collections.abc import Iterator, Sequence
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.privacy.report import PRIVACY_REPORT_SCHEMA
+from models.records import Record, SyntheticExample
+from models.reference import Reference, is_complete, pick_by_label
+from pipeline.config import JobConfig
+from transforms.durable import is_local, read_file
+from transforms.read import (
+    InputFile,
+    Reason,
+    RecordFields,
+    RecordRules,
+    check_input,
+    list_input,
+    read_piece,
+    split_file,
+    split_patterns,
+)
+from transforms.run_files import DATA_FOLDER, REPORT
+
+# Columns of a corpus, of which a reference text is taken.
+_CORPUS_COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
+
+
+def read_reference(config: JobConfig, text_limit: int | None = None) -> Reference | None:
+    """The reference that --reference names; None without it.
+
+    Rows that are no records of the run's rules (blank, longer than max_record_bytes, of a label that is
+    not declared) are left out, as they would be of the input, and so are truncated, blank and short
+    examples of an earlier release.
+
+    Args:
+        config: The run.
+        text_limit: Characters of a text that any prompt could use.
+
+    Raises:
+        ValueError: A file that is one of the input, lacks a column or is damaged; fewer than M
+            texts for a label; a release that states no (epsilon, delta); a column of labels where
+            the run, or the reference, has none.
+        FileNotFoundError: No such file.
+    """
+    if config.reference is None:
+        return None
+    is_release = _is_release(config.reference)
+    listed = _corpus_files(config) if is_release else _listed(config.reference)
+    _refuse_input(config, listed)
+    # Once for all that a launch asks of it; a file that was written to is read anew.
+    return _read(config, is_release, tuple(listed), text_limit)
+
+
+def _is_release(reference: str) -> bool:
+    """Whether it names a folder, and not files."""
+    if len(split_patterns(reference)) != 1:
+        return False
+    return os.path.isdir(reference) or FileSystems.exists(FileSystems.join(reference, REPORT))
+
+
+def _listed(pattern: str) -> list[InputFile]:
+    try:
+        return list_input(pattern)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f'Expected files of public texts for --reference. {error}') from error
+
+
+def _corpus_files(config: JobConfig) -> list[InputFile]:
+    assert config.reference is not None
+    folder = config.reference
+    if config.reference_label_field is not None:
+        raise ValueError(
+            'Expected reference_label_field with files of texts only, got '
+            f'reference_label_field={config.reference_label_field!r}, reference={folder!r}, a folder. A '
+            "release's labels stand in its own column: leave --reference-label-field out."
+        )
+    if not FileSystems.exists(FileSystems.join(folder, REPORT)):
+        raise ValueError(
+            f'Expected files of public texts, or the folder of a finished release, got reference={folder!r}, '
+            f'a folder without {REPORT}. Name the files, or the --output of a finished run.'
+        )
+    return _listed(FileSystems.join(folder, DATA_FOLDER, '*.parquet'))
+
+
+def _refuse_input(config: JobConfig, listed: Sequence[InputFile]) -> None:
+    if config.input is None:
+        return
+    read = {_place(file.path) for file in list_input(config.input)}
+    if same := [file.path for file in listed if _place(file.path) in read]:
+        raise ValueError(
+            f'Expected reference texts beside the input, got reference file={same[0]!r}, which --input names '
+            'too. The reference is public: name another file.'
+        )
+
+
+def _place(path: str) -> str:
+    return os.path.realpath(path) if is_local(path) else path
+
+
+@functools.lru_cache(maxsize=4)
+def _read(
+    config: JobConfig, is_release: bool, listed: tuple[InputFile, ...], text_limit: int | None
+) -> Reference:
+    """The reference in files as they are listed: a key with other sizes or times is another one."""
+    assert config.reference is not None
+    labels, paths = config.label_values, [file.path for file in listed]
+    release = None
+    if is_release:
+        release = _checked_release(config.reference)
+        examples = [example for path in paths for example in _examples(path)]
+        known = {example.label for example in examples}
+        # A release without labels serves all labels, and one with labels a run without any.
+        serve_all = known <= {None} or labels == (None,)
+        rows: Iterator[tuple[str | None, str]] = (
+            (example.label, example.text) for example in examples if is_complete(example)
+        )
+    else:
+        rules = _rules(config)
+        check_input(config.reference, rules.fields)
+        rows, serve_all = _rows(paths, rules), config.reference_label_field is None
+    texts = pick_by_label(rows, labels, config.reference_size, serve_all=serve_all)
+    _check_enough(config, texts)
+    return Reference.of(texts, release=release, text_limit=text_limit)
+
+
+def _rules(config: JobConfig) -> RecordRules:
+    field = config.reference_label_field
+    labels = tuple(label for label in config.label_values if label is not None)
+    return RecordRules(
+        fields=RecordFields(text=config.text_field, label=field),
+        labels=labels if field is not None else None,
+        max_record_bytes=config.max_record_bytes,
+    )
+
+
+def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str | None, str]]:
+    """(label, text) of every row that is a record."""
+    for path in paths:
+        for piece in split_file(path):
+            for found in read_piece(piece, rules):
+                if isinstance(found, Record):
+                    yield found.label, found.text
+                elif found.reason is Reason.UNREADABLE_REST:
+                    raise ValueError(
+                        f'Expected a whole file of reference texts, got reference file={path!r}, whose rest '
+                        'cannot be read. Fetch it again.'
+                    )
+
+
+def _checked_release(folder: str) -> str:
+    """The public name of the run that made a release, after a look at what it states."""
+    report = json.loads(read_file(FileSystems.join(folder, REPORT)))
+    of_prediction = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
+    if not of_prediction or report.get('statement') != 'differential privacy':
+        statement = report.get('statement') if of_prediction else None
+        raise ValueError(
+            'Expected a release that states (epsilon, delta) as the reference, got '
+            f'reference={folder!r} with statement={statement!r}. Its text would carry into this corpus what '
+            'nothing has charged: choose another release, or public texts.'
+        )
+    return str(report['run_id'])
+
+
+def _examples(path: str) -> Iterator[SyntheticExample]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with FileSystems.open(path) as file:
+        try:
+            table = parquet.read_table(pa.PythonFile(file, mode='r'), columns=_CORPUS_COLUMNS)
+            rows = table.to_pylist()
+            examples = [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]
+        except (pa.ArrowException, TypeError) as error:
+            raise ValueError(
+                f'Expected a shard of a corpus with the columns {_CORPUS_COLUMNS}, got reference '
+                f'file={path!r}, which is none. Restore the release, or name files of texts.'
+            ) from error
+    yield from examples
+
+
+def _check_enough(config: JobConfig, texts: typing.Mapping[str | None, Sequence[str]]) -> None:
+    size = config.reference_size
+    # Of public texts, so that their number may be told.
+    few = {label: len(of) for label, of in texts.items() if len(of) < size}
+    if few:
+        counted = ', '.join(
+            f'{count} of label {label!r}' if label else str(count) for label, count in few.items()
+        )
+        raise ValueError(
+            f'Expected reference_size={size} different texts for each declared label, got {counted} in '
+            f'reference={config.reference!r}. Add texts, lower --reference-size, or leave out '
+            '--reference-label-field where the texts may serve all labels.'
+        )
