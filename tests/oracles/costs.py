@@ -67,6 +67,19 @@ def epsilon(curve: Curve, target_delta: float, orders: list[float]) -> mpmath.mp
         return max(found, mpmath.mpf(0))
 
 
+def context_budget(
+    epsilon: float, target_delta: float, orders: list[float], *, other_rho: float, change: int
+) -> mpmath.mpf:
+    """The largest B with `change`² B + `other_rho` within the target at one of the orders, C solved for ρ."""
+    with mpmath.workdps(40):
+        found = -mpmath.inf
+        for order in orders:
+            alpha = mpmath.mpf(order)
+            rest = mpmath.log((1 - 1 / alpha) ** alpha / (alpha - 1) / mpmath.mpf(target_delta))
+            found = max(found, (mpmath.mpf(epsilon) - rest / (alpha - 1)) / alpha)
+        return (found - mpmath.mpf(other_rho)) / change**2
+
+
 def grid(low: float, high: float, count: int) -> list[float]:
     """Orders from 1 + low to 1 + high, even in the logarithm of their distance from 1; both ends exact."""
     ratio = (high / low) ** (1 / (count - 1))

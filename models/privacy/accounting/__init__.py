@@ -16,7 +16,13 @@ MTZ = Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sample
 All logarithms are natural.
 """
 
-from models.privacy.accounting.calibration import solve_max_private_tokens
+from models.privacy.accounting.calibration import (
+    omega_of_budget,
+    solve_context_budget,
+    solve_max_private_tokens,
+    worst_case_price,
+    worst_case_tokens,
+)
 from models.privacy.accounting.conversion import (
     RenyiCurve,
     delta_from_rho,
@@ -66,11 +72,15 @@ __all__ = [
     'epsilon_from_rho',
     'generation_event',
     'generation_rho',
+    'omega_of_budget',
     'optimal_order',
     'rho_from_epsilon',
     'rho_per_private_token',
+    'solve_context_budget',
     'solve_max_private_tokens',
     'sparse_vector_pure_cost',
     'sparse_vector_rho',
     'to_dp_event',
+    'worst_case_price',
+    'worst_case_tokens',
 ]

@@ -1,5 +1,6 @@
 """Which settings fit into a target: the inverse of pricing."""
 
+import decimal
 import math
 import typing
 
@@ -35,3 +36,107 @@ def solve_max_private_tokens(
             'Raise epsilon, batch_size or temperature, or lower clip_bound.'
         )
     return cap
+
+
+# Orders are public settings that people read: so many digits of ω − 1.
+_DIGITS = 3
+_GRID = 33
+_SECTIONS = 16
+
+
+def worst_case_price(params: 'MechanismParams') -> float:
+    """ρ that a context pays for one token to which it adds the whole clip bound: ½ (c/(sτ))² (METHOD 4d)."""
+    return 0.5 * (params.clip_bound / (params.batch_size * params.temperature)) ** 2
+
+
+def worst_case_tokens(params: 'MechanismParams', context_budget: float) -> int:
+    """Tokens that a context is paid for that adds the whole clip bound to each: others vote for longer."""
+    return math.floor(context_budget / worst_case_price(params))
+
+
+def solve_context_budget(
+    params: 'MechanismParams', *, epsilon: float, delta: float, other_rho: float, omega: float | None = None
+) -> tuple[float, float]:
+    """The largest budget B of one context that keeps the whole run within (epsilon, delta), and its ω.
+
+    A context may replace another where records share slots, and the run then costs 4 B (METHOD 4d). Without
+    a given ω it is the one with the largest B(ω) e^(−2 Δ (ω−1)), Δ = c/(sτ) or 2c/(sτ): the envelope of a
+    price has a share of Δ (ω−1) in its radius, and so raises a price by a factor of e^(2 Δ (ω−1)) at most.
+
+    Args:
+        params: Every setting but B and ω, whose values are not read.
+        epsilon: Target.
+        delta: Target.
+        other_rho: rho of the run's other releases (noisy counts, centres), which hold at every order.
+        omega: ω, > 1; None chooses it.
+
+    Returns:
+        B and ω; `epsilon_from_rho(change² B + other_rho, delta, largest_order=ω)` is at most epsilon.
+
+    Raises:
+        ValueError: ω reaches epsilon at no rho, or B does not pay for one token of a worst-case context.
+    """
+    change = params.change.value
+    given = omega
+    if omega is None:
+        omega = _solve_omega(params, epsilon, delta, other_rho)
+    available = conversion.rho_from_epsilon(epsilon, delta, largest_order=omega) - other_rho
+    budget, step = max(0.0, available) / change**2, 1e-15
+    while budget > 0 and (
+        conversion.epsilon_from_rho(math.fsum((change**2 * budget, other_rho)), delta, largest_order=omega)
+        > epsilon
+    ):
+        budget, step = budget * (1 - step), 2 * step  # at most a rounding step
+    if worst_case_tokens(params, budget) < 1:
+        raise ValueError(
+            f'Expected a budget for one token of a context that adds the whole clip bound, got '
+            f'epsilon={epsilon}, delta={delta}, omega={omega:.6g}, context_budget={budget:.6g}, price of '
+            f'that token={worst_case_price(params):.6g}, rho of noisy counts={other_rho:.6g}. Raise epsilon, '
+            f'batch_size or temperature, or lower clip_bound'
+            + ('.' if given is None else ', or leave omega out, and it is chosen.')
+        )
+    return budget, omega
+
+
+def omega_of_budget(
+    params: 'MechanismParams', context_budget: float, *, delta: float, other_rho: float
+) -> float:
+    """The least ω that costs no epsilon at a given B: the order at which the whole run converts best."""
+    rho = math.fsum((params.change.value**2 * context_budget, other_rho))
+    return _rounded(conversion.optimal_order(rho, delta), up=True)
+
+
+def _solve_omega(params: 'MechanismParams', epsilon: float, delta: float, other_rho: float) -> float:
+    """ω of `solve_context_budget`: a grid of log(ω−1), then golden sections around its best."""
+    change = params.change.value
+    share = 2 * change * params.clip_bound / (params.batch_size * params.temperature)
+
+    def worth(log_excess: float) -> float:
+        omega = 1 + math.exp(log_excess)
+        try:
+            rho = conversion.rho_from_epsilon(epsilon, delta, largest_order=omega) - other_rho
+        except ValueError:  # no rho gives epsilon at so small an order
+            return -math.inf
+        return math.log(rho) - share * (omega - 1) if rho > 0 else -math.inf
+
+    # Above the order at which the whole target converts best, B does not grow any more.
+    best = conversion.optimal_order(conversion.rho_from_epsilon(epsilon, delta), delta)
+    high = math.log(best - 1)
+    low = high - 7.0
+    grid = [low + (high - low) * index / (_GRID - 1) for index in range(_GRID)]
+    top = max(range(_GRID), key=lambda index: worth(grid[index]))
+    if math.isinf(worth(grid[top])):
+        return _rounded(best, up=True)  # nothing is left at any order: the caller says so
+    left, right = grid[max(0, top - 1)], grid[min(_GRID - 1, top + 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(_SECTIONS):
+        inner, outer = right - ratio * (right - left), left + ratio * (right - left)
+        left, right = (left, outer) if worth(inner) > worth(outer) else (inner, right)
+    return _rounded(1 + math.exp((left + right) / 2), up=False)
+
+
+def _rounded(omega: float, *, up: bool) -> float:
+    """An order with few digits of what it is above 1."""
+    places = _DIGITS - 1 - math.floor(math.log10(omega - 1))
+    rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+    return float(decimal.Decimal(omega).quantize(decimal.Decimal(1).scaleb(-places), rounding))
