@@ -16,9 +16,8 @@ if typing.TYPE_CHECKING:
     import apache_beam as beam
 
     from models.batching import BatchPlan
-    from models.privacy.ex_post import BatchLoss
     from models.privacy.facts import MethodFacts
-    from models.privacy.report import ExPostLosses, PrivacyReport
+    from models.privacy.report import BatchFacts, ContextSpending, ExPostLosses, PrivacyReport
     from pipeline.config import JobConfig
     from transforms.write import Columns, Files
 
@@ -81,9 +80,9 @@ class Method(abc.ABC):
     def transform(
         self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
     ) -> 'beam.PTransform':
-        """Records -> (rows, sizes, losses): three PCollections, of which only the first may be released.
+        """Records -> (rows, sizes, facts): three PCollections, of which only the first may be released.
 
-        Rows are those of `columns`. Sizes are (batch id, contexts) and losses `BatchLoss`, for the
+        Rows are those of `columns`. Sizes are (batch id, contexts) and facts `BatchFacts`, for the
         curator's report; both may be empty.
 
         Args:
@@ -93,8 +92,10 @@ class Method(abc.ABC):
         """
 
     @abc.abstractmethod
-    def losses(self, config: 'JobConfig', losses: 'Sequence[BatchLoss]') -> 'ExPostLosses | None':
-        """What the curator's report says of its losses; None where it has a price in advance."""
+    def of_batches(
+        self, config: 'JobConfig', facts: 'Sequence[BatchFacts]'
+    ) -> 'ExPostLosses | ContextSpending | None':
+        """What the curator's report says of its batches' losses or spending; None where it has neither."""
 
     @abc.abstractmethod
     def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
@@ -149,11 +150,19 @@ class PrivatePrediction(Method):
             accelerator=config.accelerator,
         )
 
-    def losses(self, config: 'JobConfig', losses: 'Sequence[BatchLoss]') -> 'ExPostLosses | None':
+    def of_batches(
+        self, config: 'JobConfig', facts: 'Sequence[BatchFacts]'
+    ) -> 'ExPostLosses | ContextSpending | None':
         from models.privacy import report
+        from models.privacy.ex_post import BatchLoss
+        from models.privacy.individual import BatchSpending
 
         params = config.params()
-        return report.ex_post_losses(list(losses), params) if params.is_ex_post else None
+        if params.is_ex_post:
+            return report.ex_post_losses([of for of in facts if isinstance(of, BatchLoss)], params)
+        if params.is_individual:
+            return report.context_spending([of for of in facts if isinstance(of, BatchSpending)], params)
+        return None
 
     def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
         from pipeline.pages import dataset_card, report_page

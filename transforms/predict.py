@@ -19,11 +19,13 @@ from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.generate import BatchGenerator, GeneratedBatch
 from models.privacy.ex_post import BatchLoss
-from models.privacy.report import CorpusTotals
+from models.privacy.individual import BatchSpending
+from models.privacy.params import MechanismParams
+from models.privacy.report import BatchFacts, CorpusTotals
 from models.records import Batch, BatchId, Record, SyntheticExample
 from transforms.assign import AssignBatches
 from transforms.durable import guarded, read_file, read_key, write_file
-from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER
+from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER
 from transforms.write import Columns
 
 
@@ -32,25 +34,35 @@ def batch_path(work_dir: str, batch_id: str) -> str:
     return FileSystems.join(work_dir, BATCHES_FOLDER, f'{batch_id}.json')
 
 
-def _loss_path(work_dir: str, batch_id: str, examples: bytes) -> str:
-    """Where the losses of these very examples are kept."""
+_FACTS_FOLDERS: dict[type[BatchFacts], str] = {BatchLoss: LOSSES_FOLDER, BatchSpending: SPENDING_FOLDER}
+
+
+def _facts_path(work_dir: str, batch_id: str, kind: type[BatchFacts], examples: bytes) -> str:
+    """Where the losses or the spending of these very examples are kept."""
     digest = hashlib.sha256(examples).hexdigest()[:32]
-    return FileSystems.join(work_dir, LOSSES_FOLDER, f'{batch_id}.{digest}.json')
+    return FileSystems.join(work_dir, _FACTS_FOLDERS[kind], f'{batch_id}.{digest}.json')
+
+
+def facts_kind(params: MechanismParams) -> type[BatchFacts] | None:
+    """What the curator learns of a batch beside its size: its losses, its spending, or nothing."""
+    if params.is_ex_post:
+        return BatchLoss
+    return BatchSpending if params.is_individual else None
 
 
 def write_batch(
-    work_dir: str, batch_id: str, examples: Iterable[SyntheticExample], loss: BatchLoss | None = None
+    work_dir: str, batch_id: str, examples: Iterable[SyntheticExample], facts: BatchFacts | None = None
 ) -> None:
-    """Makes a finished batch durable: its losses, where it has any, before its examples.
+    """Makes a finished batch durable: its losses or spending, where it has any, before its examples.
 
     Accelerators of two kinds may round differently, and so may decode one batch to different
-    examples. The losses' file is named after the examples that they are of: whichever
-    worker's batch file stays, that worker's losses are read.
+    examples. The file of the facts is named after the examples that they are of: whichever
+    worker's batch file stays, that worker's facts are read.
     """
     data = json.dumps([dataclasses.asdict(example) for example in examples], ensure_ascii=False).encode()
-    if loss is not None:
-        losses = json.dumps(dataclasses.asdict(loss)).encode()
-        write_file(_loss_path(work_dir, batch_id, data), losses)
+    if facts is not None:
+        restricted = json.dumps(dataclasses.asdict(facts)).encode()
+        write_file(_facts_path(work_dir, batch_id, type(facts), data), restricted)
     write_file(batch_path(work_dir, batch_id), data)
 
 
@@ -76,38 +88,36 @@ def _damaged(path: str, batch_id: str) -> str:
     file = '/'.join(path.rsplit('/', 2)[1:])
     return (
         f'Expected batch {batch_id} whole, got a damaged file={file} in the work directory. Remove '
-        f'{BATCHES_FOLDER}/{batch_id}.json and {LOSSES_FOLDER}/{batch_id}.* there and repeat the command: '
-        'the batch is decoded again with the same noise.'
+        f'{BATCHES_FOLDER}/{batch_id}.json there, {LOSSES_FOLDER}/{batch_id}.* and '
+        f'{SPENDING_FOLDER}/{batch_id}.*, and repeat the command: the batch is decoded again with the same '
+        'noise.'
     )
 
 
-def read_loss(work_dir: str, batch_id: str) -> BatchLoss:
-    """The losses of a finished batch of a median run: those of the examples in its file.
+def read_facts[Facts: BatchFacts](work_dir: str, batch_id: str, kind: type[Facts]) -> Facts:
+    """The losses or the spending of a finished batch: those of the examples in its file.
 
     Raises:
         FileNotFoundError: There are none.
         ValueError: The file is damaged.
     """
-    path = _loss_path(work_dir, batch_id, read_file(batch_path(work_dir, batch_id)))
+    path = _facts_path(work_dir, batch_id, kind, read_file(batch_path(work_dir, batch_id)))
     if not FileSystems.exists(path):
+        folder = _FACTS_FOLDERS[kind]
         raise FileNotFoundError(
-            f'Expected the losses of batch {batch_id} beside its examples, got none in {LOSSES_FOLDER}/ of '
+            f'Expected the {folder} of batch {batch_id} beside its examples, got none in {folder}/ of '
             f'the work directory. Restore them, or remove {BATCHES_FOLDER}/{batch_id}.json and repeat the '
             'command: the batch is decoded again with the same noise.'
         )
     data = read_file(path)
     try:
         values = json.loads(data)
-        return BatchLoss(
-            batch_id=values['batch_id'],
-            minus_log_alpha=tuple(values['minus_log_alpha']),
-            log_beta=tuple(values['log_beta']),
-            places=tuple(values['places']),
-            is_private=tuple(values['is_private']),
+        return kind(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         )
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         pass
-    # Outside of the handler: that error holds the losses.
+    # Outside of the handler: that error holds the facts.
     raise ValueError(_damaged(path, batch_id))
 
 
@@ -153,8 +163,8 @@ COLUMNS = Columns(
 class PredictText(beam.PTransform):
     """Private prediction: records -> synthetic examples, and what the curator's report says of them.
 
-    The first collection is releasable. The sizes and the losses of its batches, the second and
-    the third, are restricted to the curator.
+    The first collection is releasable. The sizes and the losses or spending of its batches, the
+    second and the third, are restricted to the curator.
 
     Attributes:
         settings: What a worker builds its generator from.
@@ -177,7 +187,7 @@ class PredictText(beam.PTransform):
     ) -> tuple[
         beam.PCollection[SyntheticExample],
         beam.PCollection[tuple[BatchId, int]],
-        beam.PCollection[BatchLoss],
+        beam.PCollection[BatchFacts],
     ]:
         params = self.settings.params
         # batches: Batch, one for every planned batch
@@ -190,8 +200,8 @@ class PredictText(beam.PTransform):
             text_limit=self.text_limit,
         )
         # Its steps stand beside these: `Decode` is a name that users meet.
-        examples, losses = GenerateText(self.settings, self.work_dir, self.accelerator).expand(batches)
-        return examples, batches | 'BatchSize' >> beam.Map(_batch_size), losses
+        examples, facts = GenerateText(self.settings, self.work_dir, self.accelerator).expand(batches)
+        return examples, batches | 'BatchSize' >> beam.Map(_batch_size), facts
 
 
 def _batch_size(batch: Batch) -> tuple[BatchId, int]:
@@ -200,10 +210,10 @@ def _batch_size(batch: Batch) -> tuple[BatchId, int]:
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class GenerateText(beam.PTransform):
-    """Batches -> synthetic examples, and the losses of a median run's batches.
+    """Batches -> synthetic examples, and the losses or the spending of each batch.
 
-    The second collection is restricted to the curator, and empty where the aggregate has
-    a price in advance.
+    The second collection is restricted to the curator, and empty where there is neither
+    (`facts_kind`).
 
     A batch that is finished already is read back and emitted, as the generator would
     emit it, so that a resumed run gives the same corpus.
@@ -224,7 +234,7 @@ class GenerateText(beam.PTransform):
     @beam.typehints.no_annotations
     def expand(
         self, batches: beam.PCollection[Batch]
-    ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchLoss]]:
+    ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchFacts]]:
         decode = beam.ParDo(_Decode(self.settings, self.work_dir))
         if self.accelerator is not None:
             # On this leaf alone: a hint on a composite would ask for accelerators to group with.
@@ -233,15 +243,15 @@ class GenerateText(beam.PTransform):
             batches
             # Accelerator workers should not also read and group.
             | 'SpreadBatches' >> beam.Reshuffle()
-            | 'Decode' >> decode.with_outputs(_LOSSES, main=_EXAMPLES)
+            | 'Decode' >> decode.with_outputs(_FACTS, main=_EXAMPLES)
         )
         examples = decoded[_EXAMPLES] | 'Released' >> beam.Map(_as_is).with_output_types(SyntheticExample)
-        losses = decoded[_LOSSES] | 'Restricted' >> beam.Map(_as_is).with_output_types(BatchLoss)
+        facts = decoded[_FACTS] | 'Restricted' >> beam.Map(_as_is).with_output_types(BatchFacts)
         # Nor write: and a later failure does not come back to the decoder.
-        return examples | 'KeepExamples' >> beam.Reshuffle(), losses | 'KeepLosses' >> beam.Reshuffle()
+        return examples | 'KeepExamples' >> beam.Reshuffle(), facts | 'KeepFacts' >> beam.Reshuffle()
 
 
-_EXAMPLES, _LOSSES = 'examples', 'losses'
+_EXAMPLES, _FACTS = 'examples', 'facts'
 
 
 def _as_is(element: Any) -> Any:
@@ -270,7 +280,7 @@ class _Decode(beam.DoFn):
         examples = read_batch(self._work_dir, batch_id)
         if examples is None:
             generated = self._decode(batch)
-            write_batch(self._work_dir, batch_id, generated.examples, generated.loss)
+            write_batch(self._work_dir, batch_id, generated.examples, generated.loss or generated.spending)
             # What is on disk counts, should another worker have been faster.
             examples = read_batch(self._work_dir, batch_id)
         if examples is None:
@@ -279,8 +289,9 @@ class _Decode(beam.DoFn):
                 'Check that nothing cleans the folder, and resume.'
             )
         yield from examples
-        if self._settings.params.is_ex_post:
-            yield beam.pvalue.TaggedOutput(_LOSSES, read_loss(self._work_dir, batch_id))
+        kind = facts_kind(self._settings.params)
+        if kind is not None:
+            yield beam.pvalue.TaggedOutput(_FACTS, read_facts(self._work_dir, batch_id, kind))
 
     def _decode(self, batch: Batch) -> GeneratedBatch:
         generator = self._generator()

@@ -13,6 +13,7 @@ The work directory is the curator's own:
     clustering.json  the kept centres, with theirs
     batches/         finished batches
     losses/          what the batches of a median run lost
+    spending/        what contexts spent, with individual accounting
     errors/          texts of errors, which may quote records
     rejected.jsonl   rows that are no records, where the curator asked for them
     restricted_report.json, restricted_report.html
@@ -25,8 +26,9 @@ PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
 BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'
+SPENDING_FOLDER = 'spending'
 ERRORS_FOLDER = 'errors'
-WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, ERRORS_FOLDER)
+WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER)
 REJECTED = 'rejected.jsonl'
 RESTRICTED_REPORT = 'restricted_report.json'
 RESTRICTED_PAGE = 'restricted_report.html'

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from pyarrow import parquet
 
 from models.batching import BatchPlan
-from models.privacy.ex_post import BatchLoss
+from models.privacy.report import BatchFacts
 from models.records import BatchId
 from transforms.durable import remove_temporaries, write_file
 from transforms.read import Rejection
@@ -45,8 +45,8 @@ class Columns:
 
 # File name -> content, for one folder.
 Files = Mapping[str, bytes]
-# Rejected rows by reason, contexts by batch, records read, losses, plan -> the files.
-RenderRestricted = Callable[[dict[str, int], dict[BatchId, int], int, list[BatchLoss], BatchPlan], Files]
+# Rejected rows by reason, contexts by batch, records read, facts of batches, plan -> the files.
+RenderRestricted = Callable[[dict[str, int], dict[BatchId, int], int, list[BatchFacts], BatchPlan], Files]
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -180,16 +180,17 @@ class WriteRestricted(beam.PTransform):
     Attributes:
         rejected: Rejected rows.
         sizes: Contexts of each batch.
-        losses: The losses of batches whose price is known afterwards only.
+        facts: The losses of batches whose price is known afterwards only, or the spending of their
+            contexts.
         plan: The single plan.
-        render: Rejected rows by reason, contexts by batch, records read, losses and plan
+        render: Rejected rows by reason, contexts by batch, records read, facts and plan
             -> the files.
         work_dir: The curator's folder.
     """
 
     rejected: beam.PCollection[Rejection]
     sizes: beam.PCollection[tuple[BatchId, int]]
-    losses: beam.PCollection[BatchLoss]
+    facts: beam.PCollection[BatchFacts]
     plan: beam.PCollection[BatchPlan]
     render: RenderRestricted
     work_dir: str
@@ -208,7 +209,7 @@ class WriteRestricted(beam.PTransform):
                 _write_restricted,
                 beam.pvalue.AsDict(reasons),
                 beam.pvalue.AsList(self.sizes),
-                beam.pvalue.AsList(self.losses),
+                beam.pvalue.AsList(self.facts),
                 beam.pvalue.AsSingleton(self.plan),
                 self.render,
                 self.work_dir,
@@ -224,12 +225,12 @@ def _write_restricted(
     records: int,
     reasons: dict[str, int],
     sizes: list[tuple[BatchId, int]],
-    losses: list[BatchLoss],
+    facts: list[BatchFacts],
     plan: BatchPlan,
     render: RenderRestricted,
     work_dir: str,
 ) -> None:
-    ordered = sorted(losses, key=lambda loss: loss.batch_id)
+    ordered = sorted(facts, key=lambda of_batch: of_batch.batch_id)
     for name, data in render(reasons, dict(sorted(sizes)), records, ordered, plan).items():
         write_file(FileSystems.join(work_dir, name), data)
 

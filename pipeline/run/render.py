@@ -8,7 +8,6 @@ from models.batching import BatchPlan
 from models.clustering.centers import Centers
 from models.decoders import family
 from models.privacy import report
-from models.privacy.ex_post import BatchLoss
 from models.prompts import PRESETS
 from models.records import BatchId
 from pipeline.config import EMBEDDERS, JobConfig
@@ -61,13 +60,14 @@ def render_restricted(
     reasons: dict[str, int],
     sizes: dict[BatchId, int],
     records: int,
-    losses: list[BatchLoss],
+    facts: list[report.BatchFacts],
     plan: BatchPlan,
 ) -> Files:
     """The curator's report, as data and as a page."""
     by_group = dict.fromkeys(range(len(plan.group_names)), 0)
     for batch_id, size in sizes.items():
         by_group[batch_id.group] += size
+    of_batches = METHODS[config.method].of_batches(config, facts)
     restricted = report.RestrictedReport(
         run_id=config.resolved_run_id,
         records_read=records + sum(reasons.values()),
@@ -79,7 +79,8 @@ def render_restricted(
             )
             for group, (label, cluster) in enumerate(plan.group_names)
         ),
-        losses=METHODS[config.method].losses(config, losses),
+        losses=of_batches if isinstance(of_batches, report.ExPostLosses) else None,
+        spending=of_batches if isinstance(of_batches, report.ContextSpending) else None,
     )
     return {
         RESTRICTED_REPORT: restricted.to_json().encode(),

@@ -47,7 +47,7 @@ from tests.one_model import one_model
 from tests.samples import unpacked
 from transforms import read, run_files
 from transforms.durable import RUN_KEY
-from transforms.predict import read_loss
+from transforms.predict import read_facts
 
 pytestmark = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
@@ -164,7 +164,7 @@ def test_files(first: JobConfig) -> None:
     assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
     assert {path.name for path in work_dir(first).iterdir()} == {
         'batches', 'config.toml', 'errors', 'losses', 'plan.json', 'restricted_report.html',
-        'restricted_report.json', 'run.json', 'run.key',
+        'restricted_report.json', 'run.json', 'run.key', 'spending',
     }  # fmt: skip
     assert os.listdir(work_dir(first) / 'errors') == []
 
@@ -899,7 +899,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     run = config(tmp_path, aggregate='median', **tested)
     start.run(run, [])
     params = run.params()
-    losses = [read_loss(str(work_dir(run)), batch_id) for batch_id in batches(run)]
+    losses = [read_facts(str(work_dir(run)), batch_id, ex_post.BatchLoss) for batch_id in batches(run)]
     found = restricted_of(run).losses
     assert found is not None and found.run_ex_post_epsilon == ex_post.run_epsilon(losses, params) > 0
     assert found.run_paper_epsilon >= found.run_ex_post_epsilon

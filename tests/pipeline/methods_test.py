@@ -14,8 +14,8 @@ import pytest
 
 from models.batching import BatchPlan
 from models.privacy import accounting
-from models.privacy.ex_post import BatchLoss
 from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage
+from models.privacy.report import BatchFacts
 from models.records import BatchId
 from pipeline import methods, plan
 from pipeline.config import JobConfig
@@ -118,8 +118,8 @@ class Constant(methods.Method):
     def transform(self, config: JobConfig, prepared: Any, plan: Any) -> beam.PTransform:
         return SayMotto(prepared, plan)
 
-    def losses(self, config: JobConfig, losses: Sequence[BatchLoss]) -> None:
-        assert losses == []
+    def of_batches(self, config: JobConfig, facts: Sequence[BatchFacts]) -> None:
+        assert facts == []
 
     def pages(self, config: JobConfig, privacy_report: Any) -> Mapping[str, bytes]:
         return {'MOTTO.md': privacy_report.guarantee.encode()}

@@ -1,6 +1,7 @@
 """Durable batches, and the step that decodes one only where it is not finished."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import threading
@@ -15,12 +16,14 @@ from apache_beam.testing import util
 from models import prompts
 from models.assembly import GeneratorSettings
 from models.privacy.ex_post import BatchLoss
+from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
+from models.privacy.report import BatchFacts
 from models.records import Batch, BatchId, SyntheticExample
 from tests.samples import pipeline
 from transforms import predict
-from transforms.durable import ERRORS_FOLDER
+from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, WORK_FOLDERS
 
 # Nothing is there: a step that built its generator from these would fail.
 NO_MODEL = GeneratorSettings(
@@ -36,6 +39,18 @@ NO_MODEL = GeneratorSettings(
     max_prompt_tokens=64,
     template=prompts.read_template('pretrained'),
 )
+INDIVIDUAL = MechanismParams(
+    batch_size=8,
+    clip_bound=1.0,
+    temperature=1.0,
+    max_batch_tokens=8,
+    public_top_k=16,
+    aggregate='difference',
+    accounting='individual',
+    shift_bound=1.0,
+    context_budget=0.25,
+    omega=8.0,
+)
 
 
 def example(batch_id: str, index: int = 0) -> SyntheticExample:
@@ -47,7 +62,7 @@ def example(batch_id: str, index: int = 0) -> SyntheticExample:
 
 @pytest.fixture
 def work_dir(tmp_path: pathlib.Path) -> str:
-    for folder in (predict.BATCHES_FOLDER, predict.LOSSES_FOLDER, ERRORS_FOLDER):
+    for folder in WORK_FOLDERS:
         (tmp_path / folder).mkdir()
     RunKey(bytes(32)).write(tmp_path / 'run.key')
     return str(tmp_path)
@@ -72,14 +87,22 @@ LOSS = BatchLoss(
     places=(0, 1),
     is_private=(True, False),
 )
+SPENDING = BatchSpending(batch_id='0000-000001', spent=(0.1, 1e-17), voters=(2, 2, 1), first_silent=2)
+FACTS = [pytest.param(LOSS, 'losses', id='losses'), pytest.param(SPENDING, 'spending', id='spending')]
 
 
-def test_losses_round_trip(work_dir: str) -> None:
-    predict.write_batch(work_dir, '0000-000001', [example('0000-000001')], LOSS)
-    assert predict.read_loss(work_dir, '0000-000001') == LOSS
+@pytest.mark.parametrize(
+    'facts', [LOSS, SPENDING, dataclasses.replace(SPENDING, spent=(), first_silent=None)]
+)
+def test_facts_of_a_batch_round_trip(work_dir: str, facts: BatchFacts) -> None:
+    predict.write_batch(work_dir, '0000-000001', [example('0000-000001')], facts)
+    assert predict.read_facts(work_dir, '0000-000001', type(facts)) == facts
 
 
-def test_losses_are_there_before_their_batch(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('facts, folder', FACTS)
+def test_facts_are_there_before_their_batch(
+    work_dir: str, monkeypatch: pytest.MonkeyPatch, facts: BatchFacts, folder: str
+) -> None:
     real = predict.write_file
 
     def write_once(path: str, data: bytes) -> None:
@@ -91,8 +114,8 @@ def test_losses_are_there_before_their_batch(work_dir: str, monkeypatch: pytest.
 
     monkeypatch.setattr(predict, 'write_file', write_once)
     with pytest.raises(OSError, match='power cut'):
-        predict.write_batch(work_dir, '0000-000001', [], LOSS)
-    assert len(os.listdir(pathlib.Path(work_dir, 'losses'))) == 1
+        predict.write_batch(work_dir, '0000-000001', [], facts)
+    assert len(os.listdir(pathlib.Path(work_dir, folder))) == 1
     assert predict.read_batch(work_dir, '0000-000001') is None
 
 
@@ -103,7 +126,7 @@ def output_of(worker: int) -> tuple[list[SyntheticExample], BatchLoss]:
 
 
 def kept(work_dir: str) -> tuple[list[SyntheticExample] | None, BatchLoss]:
-    return predict.read_batch(work_dir, '0000-000001'), predict.read_loss(work_dir, '0000-000001')
+    return predict.read_batch(work_dir, '0000-000001'), predict.read_facts(work_dir, '0000-000001', BatchLoss)
 
 
 def test_losses_are_of_the_worker_whose_examples_stay(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +146,7 @@ def test_losses_are_of_the_worker_whose_examples_stay(work_dir: str, monkeypatch
 def test_of_racing_workers_one_decides_on_examples_and_losses(tmp_path: pathlib.Path) -> None:
     workers, winners = 4, set()
     for turn in range(20):
-        for folder in (predict.BATCHES_FOLDER, predict.LOSSES_FOLDER):
+        for folder in (BATCHES_FOLDER, LOSSES_FOLDER):
             (tmp_path / str(turn) / folder).mkdir(parents=True)
         place, starts = str(tmp_path / str(turn)), threading.Barrier(workers)
 
@@ -149,21 +172,29 @@ def test_equal_examples_keep_the_losses_that_came_first(work_dir: str) -> None:
     assert kept(work_dir) == (examples, loss)
 
 
-def test_a_batch_without_its_losses_is_named(work_dir: str) -> None:
-    predict.write_batch(work_dir, '0000-000001', *output_of(0))
-    [path] = pathlib.Path(work_dir, 'losses').iterdir()
+@pytest.mark.parametrize('facts, folder', FACTS)
+def test_a_batch_without_its_facts_is_named(work_dir: str, facts: BatchFacts, folder: str) -> None:
+    predict.write_batch(work_dir, '0000-000001', [], facts)
+    [path] = pathlib.Path(work_dir, folder).iterdir()
     path.unlink()
-    with pytest.raises(FileNotFoundError, match='losses of batch 0000-000001'):
-        predict.read_loss(work_dir, '0000-000001')
+    with pytest.raises(FileNotFoundError, match=f'{folder} of batch 0000-000001'):
+        predict.read_facts(work_dir, '0000-000001', type(facts))
 
 
 @pytest.mark.parametrize('damage', [b'', b'[{"text": "Zyxquortle', b'[{"words": "Zyxquortle"}]', b'7'])
-def test_a_damaged_batch_is_named_and_not_quoted(work_dir: str, damage: bytes) -> None:
-    predict.write_batch(work_dir, '0000-000001', *output_of(0))
-    for folder, read in (('losses', predict.read_loss), ('batches', predict.read_batch)):
-        [path] = pathlib.Path(work_dir, folder).iterdir()
+@pytest.mark.parametrize('facts, folder', FACTS)
+def test_a_damaged_batch_is_named_and_not_quoted(
+    work_dir: str, damage: bytes, facts: BatchFacts, folder: str
+) -> None:
+    predict.write_batch(work_dir, '0000-000001', [], facts)
+    of_facts = functools.partial(predict.read_facts, kind=type(facts))
+    for place, read in (
+        (folder, of_facts),
+        ('batches', predict.read_batch),
+    ):
+        [path] = pathlib.Path(work_dir, place).iterdir()
         path.write_bytes(damage)
-        with pytest.raises(ValueError, match=f'file={folder}/{path.name} ') as caught:
+        with pytest.raises(ValueError, match=f'file={place}/{path.name} ') as caught:
             read(work_dir, '0000-000001')
         shown = ''.join(traceback.format_exception(caught.value))
         assert 'Zyxquortle' not in shown and caught.value.__context__ is None
@@ -190,16 +221,20 @@ def test_finished_batches_are_read_back_without_a_model(work_dir: str, flags: li
 
 
 @pytest.mark.run
-def test_finished_batches_of_a_median_run_give_their_losses_too(work_dir: str) -> None:
-    params = dataclasses.replace(NO_MODEL.params, aggregate='median')
-    expected = [dataclasses.replace(LOSS, batch_id=str(batch.batch_id)) for batch in BATCHES]
-    for loss in expected:
-        predict.write_batch(work_dir, loss.batch_id, [example(loss.batch_id)], loss)
+@pytest.mark.parametrize('facts, folder', FACTS)
+def test_finished_batches_give_their_losses_or_spending_too(
+    work_dir: str, facts: BatchFacts, folder: str
+) -> None:
+    """Those of a median, and those of individual accounting: a resumed run has the same."""
+    params = dataclasses.replace(NO_MODEL.params, aggregate='median') if facts is LOSS else INDIVIDUAL
+    expected = [dataclasses.replace(facts, batch_id=str(batch.batch_id)) for batch in BATCHES]
+    for of_batch in expected:
+        predict.write_batch(work_dir, of_batch.batch_id, [example(of_batch.batch_id)], of_batch)
     settings = dataclasses.replace(NO_MODEL, params=params)
     with pipeline() as root:
-        found, losses = root | beam.Create(BATCHES) | predict.GenerateText(settings, work_dir)
-        util.assert_that(found, util.equal_to([example(loss.batch_id) for loss in expected]))
-        util.assert_that(losses, util.equal_to(expected), label='losses')
+        found, restricted = root | beam.Create(BATCHES) | predict.GenerateText(settings, work_dir)
+        util.assert_that(found, util.equal_to([example(of_batch.batch_id) for of_batch in expected]))
+        util.assert_that(restricted, util.equal_to(expected), label=folder)
 
 
 @pytest.mark.run

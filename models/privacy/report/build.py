@@ -12,7 +12,14 @@ from models.privacy.report.groups import Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry
 from models.privacy.report.ledger import facts as ledger_facts
 from models.privacy.report.released import CorpusTotals, PrivacyReport
-from models.privacy.report.restricted import BatchEpsilon, ExPostLosses, GroupContexts, RestrictedReport
+from models.privacy.report.restricted import (
+    BatchEpsilon,
+    ContextSpending,
+    ExPostLosses,
+    GroupContexts,
+    RestrictedReport,
+    SpendingOfBatch,
+)
 
 
 def build_privacy_report(
@@ -158,7 +165,14 @@ def build_privacy_report(
 def _check_settings(settings: Mapping[str, Setting], mechanism: Mapping[str, Setting]) -> None:
     restricted = {
         field.name
-        for cls in (RestrictedReport, GroupContexts, ExPostLosses, BatchEpsilon)
+        for cls in (
+            RestrictedReport,
+            GroupContexts,
+            ExPostLosses,
+            BatchEpsilon,
+            ContextSpending,
+            SpendingOfBatch,
+        )
         for field in dataclasses.fields(cls)
     } - {'run_id'}
     for name, value in settings.items():

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class Report(typing.Protocol):
@@ -25,11 +25,12 @@ def to_json(report: Report, schema: str) -> str:
     """The report as JSON text: a header of schema, version and audience, then its fields in order."""
     header = {'schema': schema, 'schema_version': SCHEMA_VERSION, 'audience': report.audience}
     text = json.dumps(header | dataclasses.asdict(report), indent=2, ensure_ascii=False, allow_nan=False)
-    # A list of counts takes one line. No string is touched: none holds a bare line break.
-    return _COUNTS.sub(lambda match: ' '.join(match[0].split()), text) + '\n'
+    # A list of numbers takes one line. No string is touched: none holds a bare line break.
+    return _NUMBERS.sub(lambda match: ' '.join(match[0].split()), text) + '\n'
 
 
-_COUNTS = re.compile(r'(?<=\[)\n\s+-?\d+(?:,\n\s+-?\d+)*\n\s+(?=\])')
+_NUMBER = r'-?\d+(?:\.\d+)?(?:e[-+]?\d+)?'
+_NUMBERS = re.compile(rf'(?<=\[)\n\s+{_NUMBER}(?:,\n\s+{_NUMBER})*\n\s+(?=\])')
 
 
 def from_json[T: Report](cls: type[T], text: str, schema: str) -> T:

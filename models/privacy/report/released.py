@@ -87,7 +87,7 @@ class PrivacyReport:
     A whole sample, as YAML (`to_json` writes the same keys in the same order)::
 
         schema: dp-corpus/privacy-report
-        schema_version: 3
+        schema_version: 4
         audience: Anyone may read this report.
         run_id: visits-2025-06
         statement: differential privacy

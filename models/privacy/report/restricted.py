@@ -1,4 +1,4 @@
-"""The report that only the curator may read, as types, and the losses of a median run that it holds.
+"""The report that only the curator may read, as types, and the losses or the spending that it holds.
 
 It shares no type and no field with `PrivacyReport` but the run's public name, so that a
 true count cannot slip from one into the other (METHOD 8).
@@ -7,16 +7,17 @@ Source: CL = the paper on clusters and the median.
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from models.privacy.ex_post import BatchLoss
+from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
 from models.privacy.report import codec
 
-if typing.TYPE_CHECKING:
-    from models.privacy.ex_post import BatchLoss
+BatchFacts = BatchLoss | BatchSpending
+"""What a batch tells the curator beside its size: the losses of a median, or what its contexts spent."""
 
 RESTRICTED_REPORT_SCHEMA = 'dp-corpus/restricted-report'
 RESTRICTED = 'Restricted to the curator. It holds true counts: never publish it.'
@@ -87,6 +88,43 @@ class ExPostLosses:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SpendingOfBatch:
+    """What the contexts of one batch spent. Restricted to the curator.
+
+    Attributes:
+        stream_tokens: Tokens of its stream.
+        mean_share_spent: Mean over its contexts of what each spent of B; 0 without contexts, like the next.
+        largest_share_spent: The largest of them.
+        last_voters: Contexts that voted on its last token; 0 for a stream without one.
+        first_silent: Place in the stream, from 0, of the first token at which a context sat out; None
+            where none ever did.
+    """
+
+    stream_tokens: int = dataclasses.field(repr=False)
+    mean_share_spent: float = dataclasses.field(repr=False)
+    largest_share_spent: float = dataclasses.field(repr=False)
+    last_voters: int = dataclasses.field(repr=False)
+    first_silent: int | None = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContextSpending:
+    """What contexts spent of their budget B (METHOD 4d). Restricted to the curator.
+
+    Attributes:
+        share_spent_deciles: What contexts spent, as shares of B: the least, the nine deciles and the
+            largest, over all contexts of all batches; empty without contexts.
+        share_voting: For each place in the stream, from 0, the share of a batch's contexts that voted,
+            averaged over the batches that have contexts and a token there; 0 where none has.
+        spending_by_batch: The same of each batch, by `str(batch_id)`.
+    """
+
+    share_spent_deciles: tuple[float, ...] = dataclasses.field(repr=False)
+    share_voting: tuple[float, ...] = dataclasses.field(repr=False)
+    spending_by_batch: Mapping[str, SpendingOfBatch] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RestrictedReport:
     """Restricted to the curator: true counts of one run, for the work directory alone.
 
@@ -100,12 +138,13 @@ class RestrictedReport:
         contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
         true_counts_by_group: True contexts by label and cluster.
         losses: Data-dependent losses of a median run; None for the other aggregates.
+        spending: What contexts spent; None without individual accounting.
 
     Sample::
 
         {
           "schema": "dp-corpus/restricted-report",
-          "schema_version": 3,
+          "schema_version": 4,
           "audience": "Restricted to the curator. It holds true counts: never publish it.",
           "run_id": "visits-2025-06",
           "records_read": 1201,
@@ -124,6 +163,23 @@ class RestrictedReport:
             "loss_by_place": [
               {"tokens": 8, "mean": 0.5, "lower_decile": 0.25, "upper_decile": 0.875}
             ]
+          },
+          "spending": null
+        }
+
+    With individual accounting `losses` is null, and `spending`::
+
+        {
+          "share_spent_deciles": [0, 0.25, 0.5, 0.625, 0.75, 0.875, 1, 1, 1, 1, 1],
+          "share_voting": [1, 1, 0.875, 0.5],
+          "spending_by_batch": {
+            "0000-000000": {
+              "stream_tokens": 4,
+              "mean_share_spent": 0.75,
+              "largest_share_spent": 1,
+              "last_voters": 125,
+              "first_silent": 2
+            }
           }
         }
     """
@@ -134,6 +190,7 @@ class RestrictedReport:
     contexts_per_batch: Mapping[str, int] = dataclasses.field(repr=False)
     true_counts_by_group: tuple[GroupContexts, ...] = dataclasses.field(repr=False)
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
+    spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
 
     @property
     def audience(self) -> str:
@@ -150,7 +207,7 @@ class RestrictedReport:
         return codec.from_json(cls, text, RESTRICTED_REPORT_SCHEMA)
 
 
-def ex_post_losses(losses: Sequence['BatchLoss'], params: MechanismParams) -> ExPostLosses:
+def ex_post_losses(losses: Sequence[BatchLoss], params: MechanismParams) -> ExPostLosses:
     """What the curator learns of the losses of a run without a price in advance, from those of its batches.
 
     Args:
@@ -197,4 +254,46 @@ def _place_loss(losses: Sequence[float]) -> PlaceLoss:
     low, high = np.quantile(ordered, (0.1, 0.9))
     return PlaceLoss(
         tokens=len(losses), mean=float(ordered.mean()), lower_decile=float(low), upper_decile=float(high)
+    )
+
+
+def context_spending(spending: Sequence[BatchSpending], params: MechanismParams) -> ContextSpending:
+    """What the curator learns of how the contexts of a run spent their budgets.
+
+    Args:
+        spending: One entry for each planned batch, in any order.
+        params: The mechanism's settings.
+
+    Raises:
+        ValueError: Accounting is not individual, or there is no batch.
+    """
+    if params.context_budget is None or not spending:
+        raise ValueError(
+            'Expected the spending of a run with individual accounting, got '
+            f'accounting={params.accounting!r}, batches={len(spending)}. Leave the spending out for any other.'
+        )
+    by_batch = {}
+    # In an order of their own, or the order in which batches finish would show in the last digit.
+    ordered = sorted(spending, key=lambda batch: batch.batch_id)
+    longest = max(len(batch.voters) for batch in ordered)
+    sums, counts = np.zeros(longest), np.zeros(longest)
+    for batch in ordered:
+        shares = np.asarray(batch.spent, np.float64) / params.context_budget
+        contexts, tokens = len(shares), len(batch.voters)
+        by_batch[batch.batch_id] = SpendingOfBatch(
+            stream_tokens=tokens,
+            mean_share_spent=float(shares.mean()) if contexts else 0.0,
+            largest_share_spent=float(shares.max()) if contexts else 0.0,
+            last_voters=batch.voters[-1] if tokens else 0,
+            first_silent=batch.first_silent,
+        )
+        if contexts:
+            sums[:tokens] += np.asarray(batch.voters, np.float64) / contexts
+            counts[:tokens] += 1
+    of_contexts = [share / params.context_budget for batch in ordered for share in batch.spent]
+    deciles = np.quantile(np.sort(of_contexts), np.linspace(0, 1, 11)) if of_contexts else []
+    return ContextSpending(
+        share_spent_deciles=tuple(map(float, deciles)),
+        share_voting=tuple((sums / np.maximum(counts, 1)).tolist()),
+        spending_by_batch=by_batch,
     )
