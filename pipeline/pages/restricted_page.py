@@ -1,7 +1,7 @@
 """The restricted report as an HTML page, for the curator's eyes alone.
 
 It shows true sizes and, of a median run, data-dependent losses, as CL's Figures 3 to 6
-do: none of it was paid for. The page belongs into the work directory, and never beside
+do, or with individual accounting what contexts spent: none of it was paid for. The page belongs into the work directory, and never beside
 a corpus.
 
 Source: CL = the paper on clusters and the median, appendix D.4.
@@ -31,13 +31,18 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
     loss_plots = [] if losses is None else [batch_losses_plot(losses)]
     if losses is not None and any(place.tokens for place in losses.loss_by_place):
         loss_plots.append(place_losses_plot(losses))
+    spending = restricted.spending
+    spending_plots = [] if spending is None else spending_plots_of(spending)
     return page.render(
         TEMPLATE,
-        plots=[*loss_plots, *plots],
+        plots=[*loss_plots, *spending_plots, *plots],
         loss_plots=len(loss_plots),
+        spending_plots=len(spending_plots),
         restricted=restricted,
         rejected=sum(restricted.rejected_by_reason.values()),
         largest=[] if losses is None else _largest(losses),
+        first_silent=None if spending is None else _first_silent(spending),
+        most_spent=[] if spending is None else _most_spent(spending),
     )
 
 
@@ -99,6 +104,59 @@ def place_losses_plot(losses: report.ExPostLosses) -> Plot:
     )
 
 
+def spending_plots_of(spending: report.ContextSpending) -> list[Plot]:
+    """Who voted along the stream, and what contexts spent, where there are any."""
+    plots = [voting_plot(spending)] if spending.share_voting else []
+    return [*plots, *([spent_plot(spending)] if spending.share_spent_deciles else [])]
+
+
+def voting_plot(spending: report.ContextSpending) -> Plot:
+    """Share of contexts that voted, by the token's place in the stream."""
+    from matplotlib import ticker
+
+    shares, silent = spending.share_voting, _first_silent(spending)
+    figure, axes = page.new_figure(2.8)
+    axes.stairs(shares, [place + 0.5 for place in range(len(shares) + 1)], color=page.ACCENT, linewidth=2)
+    if silent is not None:
+        axes.axvline(silent + 1, color=page.ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_ylim(0, 1.05)
+    axes.set_xlim(0.5, len(shares) + 0.5)
+    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
+    page.name_axes(axes, "Place of the token in its batch's stream")
+    marked = (
+        'No context ever sat out.' if silent is None else 'The dashed line is where the first one sat out.'
+    )
+    return Plot(
+        title='Contexts that vote',
+        caption=f'Share of the contexts of a batch that voted on a token, averaged over batches. {marked}',
+        svg=page.to_svg(figure, 'voting'),
+    )
+
+
+def spent_plot(spending: report.ContextSpending) -> Plot:
+    """Share of contexts that spent at most so much of their budget, from the deciles."""
+    from matplotlib import ticker
+
+    deciles = spending.share_spent_deciles
+    figure, axes = page.new_figure(2.8)
+    axes.plot(deciles, [index / 10 for index in range(11)], color=page.ACCENT, linewidth=2, marker='.')
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.05)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
+    page.name_axes(axes, 'Spent of the budget B')
+    return Plot(
+        title='What contexts spent',
+        caption=(
+            'Share of contexts that spent at most so much, with a dot at each decile; half of them spent '
+            f'{100 * deciles[5]:.0f} % or less. Who has spent it all votes no more.'
+        ),
+        svg=page.to_svg(figure, 'spent'),
+    )
+
+
 def batch_sizes_plot(restricted: report.RestrictedReport) -> Plot:
     """Distribution of the batches' true sizes."""
     import numpy as np
@@ -144,6 +202,19 @@ def size_histogram(sizes: Sequence[int]) -> tuple['np.ndarray', 'np.ndarray']:
 def _largest(losses: report.ExPostLosses, count: int = 10) -> list[tuple[str, report.BatchEpsilon]]:
     """The batches that lose most, by our figure."""
     return sorted(losses.loss_by_batch.items(), key=lambda item: -item[1].ex_post_epsilon)[:count]
+
+
+def _first_silent(spending: report.ContextSpending) -> int | None:
+    """Place of the earliest token at which a context of any batch sat out."""
+    places = [batch.first_silent for batch in spending.spending_by_batch.values()]
+    return min((place for place in places if place is not None), default=None)
+
+
+def _most_spent(
+    spending: report.ContextSpending, count: int = 10
+) -> list[tuple[str, report.SpendingOfBatch]]:
+    """The batches whose contexts spent most."""
+    return sorted(spending.spending_by_batch.items(), key=lambda item: -item[1].mean_share_spent)[:count]
 
 
 def _edges(values: 'np.ndarray') -> 'np.ndarray':

@@ -6,7 +6,15 @@ import re
 import pytest
 
 from models.privacy import report
-from models.privacy.report import BatchEpsilon, ExPostLosses, GroupContexts, PlaceLoss, RestrictedReport
+from models.privacy.report import (
+    BatchEpsilon,
+    ContextSpending,
+    ExPostLosses,
+    GroupContexts,
+    PlaceLoss,
+    RestrictedReport,
+    SpendingOfBatch,
+)
 from pipeline.pages import restricted_page
 from tests.pipeline.pages.report_page_test import NASTY, Page, plain
 
@@ -35,6 +43,33 @@ MEDIAN = RestrictedReport(
     losses=LOSSES,
 )
 MEAN = dataclasses.replace(MEDIAN, losses=None)
+SPENDING = ContextSpending(
+    share_spent_deciles=(0.0, 0.1, 0.2, 0.3, 0.35, 0.42, 0.5, 0.6, 0.75, 0.9, 1.0),
+    share_voting=(1.0, 1.0, 0.875, 0.5, 0.25),
+    spending_by_batch={
+        '0000-000000': SpendingOfBatch(
+            stream_tokens=1234,
+            mean_share_spent=0.41,
+            largest_share_spent=0.97,
+            last_voters=62,
+            first_silent=2,
+        ),
+        '0000-000001': SpendingOfBatch(
+            stream_tokens=5, mean_share_spent=0.0, largest_share_spent=0.0, last_voters=0, first_silent=None
+        ),
+    },
+)
+INDIVIDUAL = dataclasses.replace(MEAN, spending=SPENDING)
+NO_CONTEXTS = dataclasses.replace(
+    MEAN,
+    contexts_per_batch={'0000-000001': 0},
+    spending=dataclasses.replace(
+        SPENDING,
+        share_spent_deciles=(),
+        share_voting=(0.0,) * 5,
+        spending_by_batch={'0000-000001': SPENDING.spending_by_batch['0000-000001']},
+    ),
+)
 ONE_BATCH = dataclasses.replace(
     MEDIAN,
     rejected_by_reason={},
@@ -49,6 +84,8 @@ ONE_BATCH = dataclasses.replace(
 REPORTS = [
     pytest.param(MEDIAN, id='median'),
     pytest.param(MEAN, id='mean'),
+    pytest.param(INDIVIDUAL, id='individual'),
+    pytest.param(NO_CONTEXTS, id='no-contexts'),
     pytest.param(ONE_BATCH, id='one-batch'),
     pytest.param(dataclasses.replace(MEDIAN, run_id=NASTY), id='nasty'),
 ]
@@ -87,6 +124,33 @@ def test_pictures_are_those_of_the_paper_where_there_are_losses() -> None:
     assert titles(MEAN) == sizes
     assert titles(ONE_BATCH) == ['Loss by batch', 'True sizes of batches']
     assert 'ε of the run' not in restricted_page.render_restricted_page(MEAN)
+
+
+def test_page_holds_what_contexts_spent() -> None:
+    seen = plain(Page(restricted_page.render_restricted_page(INDIVIDUAL)).text)
+    for words in (
+        'half of the contexts at most 42 %', 'Voting on the last token 25 %', 'First one silent at token 3',
+        '0000-000000 251 1,234 41 % 97 % 62 3 0000-000001 0 5 0 % 0 % 0 –',
+        'half of them spent 42 % or less',
+    ):  # fmt: skip
+        assert words in seen, words
+    empty = plain(Page(restricted_page.render_restricted_page(NO_CONTEXTS)).text)
+    assert 'half of the contexts at most –' in empty and 'First one silent at token never' in empty
+    assert 'No context ever sat out.' in empty
+
+
+def test_pictures_of_spending_stand_where_there_is_some() -> None:
+    def titles(restricted: RestrictedReport) -> list[str]:
+        text = restricted_page.render_restricted_page(restricted)
+        return re.findall(r'<figcaption><strong>([^<]*)', text)
+
+    assert titles(INDIVIDUAL)[:3] == ['Contexts that vote', 'What contexts spent', 'True sizes of batches']
+    assert titles(NO_CONTEXTS)[:2] == ['Contexts that vote', 'True sizes of batches']
+    # A picture of the figures, and not of others.
+    later = dataclasses.replace(SPENDING, share_voting=(1.0, 1.0, 1.0, 1.0, 0.25))
+    assert restricted_page.voting_plot(later).svg != restricted_page.voting_plot(SPENDING).svg
+    less = dataclasses.replace(SPENDING, share_spent_deciles=(0.0,) * 11)
+    assert restricted_page.spent_plot(less).svg != restricted_page.spent_plot(SPENDING).svg
 
 
 def test_places_without_private_tokens_are_no_zeros_in_the_picture() -> None:

@@ -27,6 +27,7 @@ from pipeline.schemas import documents
 from tests import command_line
 from tests.documents import check_document
 from tests.models.privacy.report import golden_test
+from tests.models.privacy.report.samples import INDIVIDUAL, SPENDING
 from tests.samples import assert_import_leaves
 
 REPORTS = [
@@ -102,11 +103,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     records = folder / 'records.jsonl'
     records.write_text('{"text": "a record"}\n')
     restricted = golden_test.restricted_of(True)
+    spending = report.context_spending(SPENDING, INDIVIDUAL)
     return {
         'privacy-report': [golden_test.made_of(key) for key in REPORTS],
         'restricted-report': [
             restricted.to_json(),
             dataclasses.replace(restricted, losses=None).to_json(),
+            dataclasses.replace(restricted, losses=None, spending=spending).to_json(),
         ],
         'leave-one-out-audit': [leave_one_out().to_json()],
         'reconstruction-audit': [reconstruction().to_json()],

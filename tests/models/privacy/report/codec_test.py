@@ -15,8 +15,10 @@ from models.privacy import report
 from models.privacy.params import MechanismParams
 from models.privacy.report import PrivacyReport, RestrictedReport
 from tests.models.privacy.report.samples import (
+    INDIVIDUAL,
     PARAMS_OF_ALL_KINDS,
     SOURCES,
+    SPENDING,
     build,
     clustered,
     restricted_report,
@@ -64,7 +66,7 @@ def edit(path: str, value: typing.Any) -> str:
         ('records_read', 1201, "unknown=['records_read']"),
         ('corpus.true_count', 5, "unknown=['true_count']"),
         ('stages.0.sigma', 5, r'PrivacyReport.stages[0]'),
-        ('schema_version', 1, 'schema_version=3'),
+        ('schema_version', 1, 'schema_version=4'),
         ('schema', 'other', "schema='dp-corpus/privacy-report'"),
         ('audience', 'Nobody.', 'Anyone may read'),
         ('run_id', 5, 'PrivacyReport.run_id'),
@@ -109,6 +111,9 @@ def test_reading_refuses_what_is_no_report(text: str) -> None:
 def test_restricted_report_round_trip_is_marked() -> None:
     text = restricted_report().to_json()
     assert RestrictedReport.from_json(text) == restricted_report()
+    spending = report.context_spending(SPENDING, INDIVIDUAL)
+    individual = dataclasses.replace(restricted_report(), losses=None, spending=spending)
+    assert RestrictedReport.from_json(individual.to_json()) == individual
     assert list(json.loads(text))[:3] == ['schema', 'schema_version', 'audience']
     assert json.loads(text)['audience'].startswith('Restricted to the curator')
 
@@ -129,5 +134,12 @@ def test_noisy_counts_of_a_label_take_one_line() -> None:
 
 def test_sample_of_the_restricted_report_is_one() -> None:
     _, _, sample = (inspect.getdoc(RestrictedReport) or '').partition('Sample::\n')
-    shown = RestrictedReport.from_json(sample)
+    shown = RestrictedReport.from_json(sample.partition('\n\nWith')[0])
     assert shown.losses is not None and len(shown.losses.loss_by_batch) == len(shown.contexts_per_batch)
+    _, _, individual = sample.partition('`spending`::\n')
+    spending = json.loads(sample.partition('\n\nWith')[0]) | {
+        'losses': None,
+        'spending': json.loads(individual),
+    }
+    found = RestrictedReport.from_json(json.dumps(spending))
+    assert found.spending is not None and len(found.spending.share_voting) == 4

@@ -1,4 +1,4 @@
-"""The losses of a median run, and the restricted report, which shows no number by itself."""
+"""The losses of a median run, what contexts spent, and the restricted report, which shows no number by itself."""
 
 import dataclasses
 import re
@@ -7,8 +7,16 @@ import pytest
 
 from models.privacy import accounting, report
 from models.privacy.ex_post import BatchLoss, run_epsilon
+from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
-from tests.models.privacy.report.samples import LOSSES, MEDIAN, PARAMS, restricted_report
+from tests.models.privacy.report.samples import (
+    INDIVIDUAL,
+    LOSSES,
+    MEDIAN,
+    PARAMS,
+    SPENDING,
+    restricted_report,
+)
 
 
 def test_restricted_repr_shows_no_number() -> None:
@@ -56,3 +64,50 @@ def test_repr_of_losses_shows_no_number() -> None:
     losses = report.ex_post_losses(LOSSES, MEDIAN)
     for shown in (losses, losses.loss_by_batch['0000-000000'], losses.loss_by_place[0]):
         assert not re.search(r'\d', repr(shown))
+
+
+# ------------------------------------------------------------- what contexts spent
+
+
+def test_spending_of_a_run_by_hand() -> None:
+    """B = 0.5: shares of 0.2, 1 and 0.6 in the batch of three, and a batch of nobody."""
+    found = report.context_spending(SPENDING, INDIVIDUAL)
+    assert list(found.spending_by_batch) == ['0000-000000', '0000-000001', '0000-000002']
+    three, nobody, one = found.spending_by_batch.values()
+    assert three.mean_share_spent == pytest.approx(0.6) and three.largest_share_spent == pytest.approx(1)
+    assert (three.stream_tokens, three.last_voters, three.first_silent) == (4, 1, 2)
+    assert (nobody.stream_tokens, nobody.mean_share_spent, nobody.largest_share_spent) == (2, 0.0, 0.0)
+    assert (one.stream_tokens, one.last_voters, one.first_silent) == (3, 1, None)
+    # 4 contexts with shares 0.2, 0.4, 0.6, 1: the middle one lies between 0.4 and 0.6.
+    deciles = found.share_spent_deciles
+    assert len(deciles) == 11 and deciles[5] == pytest.approx(0.5)
+    assert (deciles[0], deciles[-1]) == pytest.approx((0.2, 1.0))
+    # (3/3 + 1/1)/2 at the first two tokens, then (2/3 + 1)/2, and at the last the longer stream alone.
+    assert found.share_voting == pytest.approx((1, 1, 5 / 6, 1 / 3))
+
+
+def test_spending_does_not_depend_on_the_order_of_the_batches() -> None:
+    assert report.context_spending(SPENDING[::-1], INDIVIDUAL) == report.context_spending(
+        SPENDING, INDIVIDUAL
+    )
+
+
+def test_spending_of_a_run_without_contexts() -> None:
+    nobody = [SPENDING[1]]
+    found = report.context_spending(nobody, INDIVIDUAL)
+    assert found.share_spent_deciles == () and found.share_voting == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(('spending', 'params'), [(SPENDING, PARAMS), ([], INDIVIDUAL)])
+def test_spending_is_of_individual_accounting_only(
+    spending: list[BatchSpending], params: MechanismParams
+) -> None:
+    with pytest.raises(ValueError, match='Leave the spending out'):
+        report.context_spending(spending, params)
+
+
+def test_repr_of_spending_shows_no_number() -> None:
+    found = report.context_spending(SPENDING, INDIVIDUAL)
+    for shown in (found, found.spending_by_batch['0000-000000']):
+        assert not re.search(r'\d', repr(shown))
+    assert not re.search(r'0\.\d|\[|\(\d', repr(SPENDING[0]))

@@ -7,6 +7,7 @@ import pytest
 
 from models.privacy import accounting, report
 from models.privacy.ex_post import BatchLoss
+from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
 from models.privacy.report import (
     CenterCounts,
@@ -31,6 +32,18 @@ PARAMS = MechanismParams(
 )
 MEDIAN = dataclasses.replace(
     PARAMS, aggregate='median', clip_bound=6.0, threshold=None, threshold_noise_scale=None
+)
+INDIVIDUAL = MechanismParams(
+    batch_size=255,
+    clip_bound=1.0,
+    temperature=1.0,
+    public_top_k=1024,
+    max_batch_tokens=4000,
+    aggregate='difference',
+    accounting='individual',
+    shift_bound=2.0,
+    context_budget=0.5,
+    omega=6.25,
 )
 ONE_LABEL = (GroupPlan(label=None, batches=4),)
 CLUSTERED = (
@@ -128,6 +141,13 @@ LOSSES = [
 ]
 
 
+SPENDING = [
+    BatchSpending(batch_id='0000-000002', spent=(0.2,), voters=(1, 1, 1), first_silent=None),
+    BatchSpending(batch_id='0000-000001', spent=(), voters=(0, 0), first_silent=None),
+    BatchSpending(batch_id='0000-000000', spent=(0.1, 0.3, 0.5), voters=(3, 3, 2, 1), first_silent=2),
+]
+
+
 def restricted_report() -> RestrictedReport:
     return RestrictedReport(
         run_id='run',
@@ -147,6 +167,9 @@ PARAMS_OF_ALL_KINDS = [
     pytest.param(dataclasses.replace(PARAMS, max_private_tokens=1, clip_bound=0.01), id='tiny-rho'),
     pytest.param(dataclasses.replace(PARAMS, max_private_tokens=500_000), id='huge-rho'),
     pytest.param(dataclasses.replace(PARAMS, aggregate='difference', clip_bound=1.0), id='difference'),
+    pytest.param(INDIVIDUAL, id='individual'),
+    pytest.param(dataclasses.replace(INDIVIDUAL, examples_per_context=4, omega=4.5), id='individual-slots'),
+    pytest.param(dataclasses.replace(INDIVIDUAL, unit='user', examples_per_context=4), id='individual-user'),
     pytest.param(MEDIAN, id='median'),
     pytest.param(dataclasses.replace(PARAMS, aggregate='median'), id='median-sparse-vector'),
     pytest.param(dataclasses.replace(PARAMS, aggregate='median', examples_per_context=4), id='median-slots'),
