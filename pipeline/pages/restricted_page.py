@@ -1,8 +1,8 @@
 """The restricted report as an HTML page, for the curator's eyes alone.
 
 It shows true sizes and, of a median run, data-dependent losses, as CL's Figures 3 to 6
-do, or with individual accounting what contexts spent: none of it was paid for. The page belongs into the work directory, and never beside
-a corpus.
+do, or with individual accounting what contexts spent: none of it was paid for. The page belongs
+into the work directory, and never beside a corpus.
 
 Source: CL = the paper on clusters and the median, appendix D.4.
 """

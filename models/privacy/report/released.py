@@ -228,6 +228,10 @@ class PrivacyReport:
           unit: example
           examples_per_context: 1
           aggregate: mean
+          accounting: worst-case
+          shift_bound: null
+          context_budget: null
+          omega: null
         settings:
           model: gemma3-1b
           private_prompt: |-

@@ -1,4 +1,4 @@
-"""The losses of a median run, what contexts spent, and the restricted report, which shows no number by itself."""
+"""Losses of a median run, what contexts spent, and the report of both, which shows no number by itself."""
 
 import dataclasses
 import re
