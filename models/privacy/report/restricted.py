@@ -270,7 +270,7 @@ def context_spending(spending: Sequence[BatchSpending], params: MechanismParams)
     if params.context_budget is None or not spending:
         raise ValueError(
             'Expected the spending of a run with individual accounting, got '
-            f'accounting={params.accounting!r}, batches={len(spending)}. Leave the spending out for any other.'
+            f'accounting={params.accounting!r}, batches={len(spending)}. Leave the spending out otherwise.'
         )
     by_batch = {}
     # In an order of their own, or the order in which batches finish would show in the last digit.
