@@ -30,6 +30,7 @@ class RhoStage:
         explanation: What is paid for, in plain words.
         formula: The cost in symbols.
         numbers: The same formula with the run's numbers put in; empty where it has none.
+        omega: Largest Rényi order at which the cost is a bound; None where it is one at every order.
     """
 
     name: str
@@ -37,6 +38,7 @@ class RhoStage:
     explanation: str
     formula: str
     numbers: str
+    omega: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,13 @@ class Reproduction:
         settings: Lines that set public numbers, each with a comment.
         steps: Lines that compute from them.
         cost: Expression for the zCDP cost, in the names that the lines set.
+        largest_order: Expression for the largest Rényi order of that cost; empty where it holds at every one.
     """
 
     settings: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     cost: str
+    largest_order: str = ''
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

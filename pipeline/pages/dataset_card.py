@@ -94,6 +94,7 @@ def render_card(
         *([f'**Model.** {_escape(str(origin))}.'] if origin else []),
         f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
         _escape(privacy_report.delta_relation),
+        *([f'**Accounting.** {_escape(privacy_report.orders)}'] if privacy_report.orders else []),
         *([f'**All runs on these records.** {_escape(together)}'] if together else []),
         'The whole account, with every setting and a way to check the arithmetic, is in '
         '[privacy_report.html](privacy_report.html) and, for programs, '

@@ -111,6 +111,7 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
         ),
         ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
         ('Delta', privacy_report.delta_relation),
+        *([('Accounting', privacy_report.orders)] if privacy_report.orders else []),
         ('Covered', _covered(privacy_report)),
         ('Curator', 'Keeps the run key and work directory secret; the HTML page says what else has to hold.'),
     ):
@@ -165,43 +166,95 @@ def budget_plot(privacy_report: report.PrivacyReport) -> Plot:
 def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
     """epsilon against the cap on private tokens per batch, with the run's cap marked.
 
+    With individual accounting against the budget of one context, at the run's largest order.
+
     Raises:
         ValueError: The report states no epsilon.
     """
-    from matplotlib import ticker
-
-    at_cap, per_token = privacy_report.epsilon, privacy_report.rho_per_private_token
-    rho = privacy_report.rho_total
-    if at_cap is None or per_token is None or rho is None:
+    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    if epsilon is None or rho is None:
         raise ValueError(
             f'Expected a report with an epsilon, got statement={privacy_report.statement!r}. '
             'Leave this picture out.'
         )
+    steps, delta = 60, report.format_exact(privacy_report.delta)
+    budget, per_token = privacy_report.mechanism.get('context_budget'), privacy_report.rho_per_private_token
+    if isinstance(budget, float):
+        largest_order = privacy_report.omega or math.inf
+        # The other stages stay what they are.
+        own = math.fsum(stage.rho or 0.0 for stage in privacy_report.stages if stage.omega is not None)
+        budgets = sorted({budget * 100 ** (step / steps - 0.5) for step in range(steps + 1)} | {budget})
+        epsilons = [
+            accounting.epsilon_from_rho(
+                max(0.0, rho - own) + own * (other / budget),
+                privacy_report.delta,
+                largest_order=largest_order,
+            )
+            for other in budgets
+        ]
+        return _marked_curve(
+            budgets,
+            epsilons,
+            (budget, epsilon),
+            label=f'B = {report.format_up(budget)}',
+            x_name='Budget of one context, B',
+            title='Epsilon against the budget of a context',
+            caption=(
+                f'What other budgets would have cost at δ = {delta}, at orders up to ω. The mark is this '
+                'run; it holds however much contexts spent.'
+            ),
+        )
+    if per_token is None:
+        raise ValueError('Expected a price per private token, or a budget of a context, got neither.')
     cap = _cap(privacy_report)
-    other = rho - cap * per_token
+    other = max(0.0, rho - cap * per_token)
     top = max(10, 4 * cap)
-    steps = 60
     caps = sorted({round(top ** (step / steps)) for step in range(steps + 1)} | {cap})
-    epsilons = [
-        accounting.epsilon_from_rho(max(0.0, other) + count * per_token, privacy_report.delta)
-        for count in caps
-    ]
+    return _marked_curve(
+        caps,
+        [accounting.epsilon_from_rho(other + count * per_token, privacy_report.delta) for count in caps],
+        (cap, epsilon),
+        label=f'r = {cap:,}',
+        x_name='Cap on private tokens per batch, r',
+        title='Epsilon against the cap',
+        caption=(
+            f'What other caps would have cost at δ = {delta}. The mark is this run; it holds however many '
+            'private tokens a batch used.'
+        ),
+    )
+
+
+def _marked_curve(
+    x: Sequence[float],
+    epsilons: Sequence[float],
+    mark: tuple[float, float],
+    *,
+    label: str,
+    x_name: str,
+    title: str,
+    caption: str,
+) -> Plot:
+    """epsilon over rising values on logarithmic axes, with the run's own marked."""
+    from matplotlib import ticker
+
     figure, axes = page.new_figure(3.0)
-    axes.plot(caps, epsilons, color=page.ACCENT, linewidth=2)
+    axes.plot(x, epsilons, color=page.ACCENT, linewidth=2)
     axes.set_xscale('log')
     # A log axis has no place for the epsilon of 0 that a tiny rho gives.
     if min(epsilons) > 0:
         axes.set_yscale('log')
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:,.0f}'))
+    axes.xaxis.set_major_formatter(
+        ticker.FuncFormatter(lambda value, _: f'{value:,.0f}' if value >= 1 else f'{value:g}')
+    )
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f'{value:g}'))
-    axes.axvline(cap, color=page.ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
-    axes.plot([cap], [at_cap], 'o', color=page.ACCENT_2, markersize=6)
-    right_of_middle = math.log(cap) > 0.5 * math.log(top)
+    axes.axvline(mark[0], color=page.ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot([mark[0]], [mark[1]], 'o', color=page.ACCENT_2, markersize=6)
+    right_of_middle = math.log(mark[0] / x[0]) > 0.5 * math.log(x[-1] / x[0])
     axes.annotate(
-        f'r = {cap:,}\nε = {report.format_up(at_cap)}',
-        (cap, at_cap),
+        f'{label}\nε = {report.format_up(mark[1])}',
+        mark,
         xytext=(-8 if right_of_middle else 8, 8 if right_of_middle else -8),
         textcoords='offset points',
         ha='right' if right_of_middle else 'left',
@@ -210,17 +263,9 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
         fontsize=page.FONT_SIZE,
     )
     axes.margins(x=0.02, y=0.12)
-    page.name_axes(axes, 'Cap on private tokens per batch, r', 'ε')
+    page.name_axes(axes, x_name, 'ε')
     axes.grid(True, which='major', color=page.SOFT, alpha=0.2, linewidth=0.6)
-    return Plot(
-        title='Epsilon against the cap',
-        caption=(
-            f'What other caps would have cost at δ = {report.format_exact(privacy_report.delta)}. The mark '
-            'is this run; it holds however many private tokens a batch used.'
-        ),
-        svg=page.to_svg(figure, 'epsilon'),
-        tall=True,
-    )
+    return Plot(title=title, caption=caption, svg=page.to_svg(figure, 'epsilon'), tall=True)
 
 
 def batches_plot(privacy_report: report.PrivacyReport) -> Plot:

@@ -38,7 +38,9 @@ def solve_max_private_tokens(
     return cap
 
 
-# Orders are public settings that people read: so many digits of ω − 1.
+# B and ω are public settings that people read.
+_READABLE = decimal.Context(prec=6, rounding=decimal.ROUND_FLOOR)
+# Digits of ω − 1.
 _DIGITS = 3
 _GRID = 33
 _SECTIONS = 16
@@ -81,7 +83,8 @@ def solve_context_budget(
     if omega is None:
         omega = _solve_omega(params, epsilon, delta, other_rho)
     available = conversion.rho_from_epsilon(epsilon, delta, largest_order=omega) - other_rho
-    budget, step = max(0.0, available) / change**2, 1e-15
+    budget = float(_READABLE.create_decimal_from_float(max(0.0, available) / change**2))
+    step = 1e-15
     while budget > 0 and (
         conversion.epsilon_from_rho(math.fsum((change**2 * budget, other_rho)), delta, largest_order=omega)
         > epsilon

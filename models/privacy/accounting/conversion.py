@@ -130,16 +130,19 @@ def _delta_at_order(order: float, divergence: float, epsilon: float) -> float:
     return math.exp(min(0.0, log_delta))
 
 
-def optimal_order(rho: float, delta: float) -> float:
+def optimal_order(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
     """The order at which ρ-zCDP converts best at delta: `epsilon_at_order` there is `epsilon_from_rho`.
 
     Args:
         rho: > 0.
         delta: In (0, 1).
+        largest_order: ω of truncated zCDP; infinite for zCDP.
     """
+    _check_largest_order(largest_order)
     if not (rho > 0 and math.isfinite(rho)):
         raise ValueError(f'Expected a finite rho > 0, got rho={rho!r}. Nothing has no best order.')
-    return 1 + math.exp(_best_log_excess(rho, epsilon_from_rho(rho, delta)))
+    # The bound falls up to its best order and grows above it, so ω is the best of the orders below that.
+    return min(largest_order, 1 + math.exp(_best_log_excess(rho, epsilon_from_rho(rho, delta))))
 
 
 def delta_from_rho(rho: float, epsilon: float, *, largest_order: float = math.inf) -> float:
@@ -191,10 +194,23 @@ def _best_log_excess(rho: float, epsilon: float) -> float:
     return float(optimize.brentq(slope, _LEAST_LOG_EXCESS, high, xtol=1e-14, rtol=1e-15, maxiter=500))
 
 
-def epsilon_closed_form(rho: float, delta: float) -> float:
-    """ρ + √(4ρ log(1/δ)) (BS Lemma 3.5; PP Theorem 1, second form), an upper bound on `epsilon_from_rho`."""
+def epsilon_closed_form(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
+    """ρ + √(4ρ log(1/δ)) (BS Lemma 3.5; PP Theorem 1, second form), an upper bound on `epsilon_from_rho`.
+
+    It is αρ + log(1/δ)/(α − 1) at its best order α. Of truncated zCDP ω takes the place of an α above
+    it (BDRS Lemma 6).
+
+    Args:
+        rho: zCDP cost, >= 0.
+        delta: In (0, 1).
+        largest_order: ω of truncated zCDP; infinite for zCDP.
+    """
     _check_delta(delta)
-    return rho + math.sqrt(4 * rho * math.log(1 / delta))
+    _check_largest_order(largest_order)
+    log_inverse = math.log(1 / delta)
+    if rho * (largest_order - 1) ** 2 < log_inverse:
+        return largest_order * rho + log_inverse / (largest_order - 1)
+    return rho + math.sqrt(4 * rho * log_inverse)
 
 
 def epsilon_from_rho(rho: float, delta: float, *, largest_order: float = math.inf) -> float:

@@ -119,6 +119,7 @@ class IndividualDifference(aggregate.Aggregate):
                     ),
                     formula=f'{four}B',
                     numbers=f'{four}{budget}',
+                    omega=params.omega,
                 ),
             ),
             sensitivities=(
@@ -141,9 +142,8 @@ class IndividualDifference(aggregate.Aggregate):
             ),
             limits=(f'The bound on Rényi divergences holds for orders up to ω = {omega}, and for no other.',),
             symbols=(
-                'B: what one context may spend, ρ.',
-                'ω: the largest Rényi order.',
-                'c₂: the most that all votes together move a score, in nats.',
+                'B what one context may spend, in ρ',
+                'ω the largest Rényi order at which that is a bound',
             ),
             sources=(
                 'Feldman and Zrnic (2021), individual privacy accounting via a Rényi filter.',
@@ -156,6 +156,7 @@ class IndividualDifference(aggregate.Aggregate):
                     f'omega = {params.omega!r}  # largest Rényi order',
                 ),
                 cost='change ** 2 * B',
+                largest_order='omega',
             ),
         )
 

@@ -91,7 +91,14 @@ def build_privacy_report(
     stages = tuple(stage for part in (*of_groups, *together) for stage in part.stages)
     costs = [stage.rho for stage in stages if stage.rho is not None]
     rho_total = math.fsum(costs) if is_priced else None
-    epsilon = None if rho_total is None else accounting.epsilon_from_rho(rho_total, delta)
+    omega = min((stage.omega for stage in stages if stage.omega is not None), default=None)
+    largest_order = math.inf if omega is None else omega
+    epsilon = order = closed_form = None
+    if rho_total is not None:
+        epsilon = accounting.epsilon_from_rho(rho_total, delta, largest_order=largest_order)
+        closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
+        if omega is not None:
+            order = accounting.optimal_order(rho_total, delta, largest_order=omega)
     has_figure = is_priced or (bool(costs) and weakest.statement != 'none')
     costs_in_python = [method.reproduction, *(part.reproduction for part in of_groups)]
     units = declared_units
@@ -108,8 +115,10 @@ def build_privacy_report(
         unit_of_privacy=method.unit_of_privacy,
         epsilon=epsilon,
         delta=delta,
-        epsilon_closed_form=None if rho_total is None else accounting.epsilon_closed_form(rho_total, delta),
+        epsilon_closed_form=closed_form,
         rho_total=rho_total,
+        omega=None if rho_total is None else omega,
+        order=order,
         rho_per_private_token=method.rho_per_private_token if is_priced else None,
         delta_relation=(
             words.delta_relation(delta, units, source, many) if has_figure else words.no_figure(delta)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from models.privacy import accounting, sparse_vector
 from models.privacy.aggregates import AGGREGATES
 from models.privacy.facts import Facts, MethodFacts, Reproduction, Setting
+from models.privacy.numbers import format_exact
 from models.privacy.params import Change, MechanismParams
 
 
@@ -25,24 +26,20 @@ def facts(params: MechanismParams) -> MethodFacts:
             'All tokens of all batches, in order, with where each example ends and how many of its tokens '
             'are private and public'
         ),
-        accounting=(
-            'Zero-concentrated differential privacy (zCDP): the tokens of a batch compose sequentially, '
-            'batches in parallel since their contexts are disjoint, stages by adding their ρ. The total '
-            'becomes (ε, δ) by the bound of Canonne, Kamath and Steinke (2020, Corollary 13) at its best '
-            f'α. The cost is stated for the cap of {params.max_private_tokens:,} private tokens per batch, '
-            'however many a batch used.'
-        ),
+        accounting=_accounting(params),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params),
         parts=parts,
         decoding=Facts(
             assumptions_enforced=(
                 "A context's logits do not depend on the other contexts of its batch.",
-                f'A batch stops at {params.max_private_tokens:,} private tokens, in the middle of an example '
+                f'A batch stops at {params.private_token_cap:,} private tokens, in the middle of an example '
                 'if need be.',
             )
         ),
-        rho_per_private_token=(None if params.is_ex_post else accounting.rho_per_private_token(params)),
+        rho_per_private_token=(
+            None if params.is_ex_post or params.is_individual else accounting.rho_per_private_token(params)
+        ),
         reproduction=_reproduction(params, parts),
     )
 
@@ -79,6 +76,41 @@ def has_price_in_advance(mechanism: Mapping[str, Setting]) -> bool:
     return aggregate is None or aggregate.has_price_in_advance
 
 
+def expects_price_per_token(mechanism: Mapping[str, Setting]) -> bool:
+    """Whether a report of these settings states what one more private token per batch costs.
+
+    It does for private prediction with a price in advance, but not with individual accounting, where
+    each context pays a price of its own.
+    """
+    return is_of_prediction(mechanism) and mechanism.get('accounting') != 'individual'
+
+
+def _accounting(params: MechanismParams) -> str:
+    in_parallel = 'batches in parallel since their contexts are disjoint, stages by adding their ρ. The total'
+    conversion = (
+        'becomes (ε, δ) by the bound of Canonne, Kamath and Steinke (2020, Corollary 13) at its best α'
+    )
+    if params.is_individual:
+        budget, omega = format_exact(params.context_budget or 0.0), format_exact(params.omega or 0.0)
+        of_batch = (
+            '4B, since a change may make one context leave and another come'
+            if (params.change is Change.REPLACE)
+            else 'B'
+        )
+        return (
+            'Truncated zero-concentrated differential privacy (truncated zCDP), with individual accounting: '
+            'for each token a context pays an upper bound on what it gives itself, and votes no more than '
+            f'its own budget of B = {budget} covers. The whole stream of a batch, however long, then costs '
+            f'ρ = {of_batch}, a bound at Rényi orders up to ω = {omega} and at none above; {in_parallel} '
+            f'{conversion} up to ω.'
+        )
+    return (
+        'Zero-concentrated differential privacy (zCDP): the tokens of a batch compose sequentially, '
+        f'{in_parallel} {conversion}. The cost is stated for the cap of {params.private_token_cap:,} private '
+        'tokens per batch, however many a batch used.'
+    )
+
+
 def _unit_of_privacy(params: MechanismParams, on_replacement: str) -> str:
     limit = params.examples_per_context
     if params.unit == 'user':
@@ -113,25 +145,36 @@ def _contexts(params: MechanismParams) -> Facts:
             'limits).',
         ),
         limits=(
-            'It hides one user, not a group: for m users together ρ grows by m².'
-            if is_user
-            else 'It hides one record: for a person with m records, ρ grows by m².',
+            (
+                'It hides one user, not a group: for m users together ρ grows by m²'
+                if is_user
+                else 'It hides one record: for a person with m records, ρ grows by m²'
+            )
+            # BDRS, group privacy.
+            + (', and ω falls to ω/m.' if params.is_individual else '.'),
         ),
     )
 
 
 def _reproduction(params: MechanismParams, parts: tuple[Facts, ...]) -> Reproduction | None:
-    """r times the cost of one private token, the sum over the parts (PP Theorem 1)."""
+    """r times the cost of one private token, the sum over the parts (PP Theorem 1).
+
+    With individual accounting the cost of the whole stream, which one part has (METHOD 4d).
+    """
     costs = [part.reproduction for part in parts if part.reproduction is not None]
     if len(costs) < len(parts):
         return None
+    change = f'change = {params.change.value}  # 1: a context comes or goes; 2: its content may be replaced'
+    if params.is_individual:
+        [whole] = costs
+        return dataclasses.replace(whole, settings=(*whole.settings, change))
     aggregate, *others = costs
     return Reproduction(
         settings=(
             f's = {params.batch_size}  # expected batch size',
             *aggregate.settings,
-            f'r = {params.max_private_tokens}  # cap on the private tokens of one batch',
-            f'change = {params.change.value}  # 1: a context comes or goes; 2: its content may be replaced',
+            f'r = {params.private_token_cap}  # cap on the private tokens of one batch',
+            change,
         ),
         steps=(
             *(line for part in others for line in part.settings),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from models.privacy import accounting
 from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
+from models.privacy.numbers import format_exact, format_up
 from models.privacy.report import codec, ledger, prediction
 from models.privacy.report.groups import ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
@@ -54,10 +55,14 @@ class PrivacyReport:
         epsilon: At `delta`, by the optimal-α bound (PP Theorem 1; CKS Corollary 13); None,
             like the next two costs, unless the statement is 'differential privacy'.
         delta: As set by whoever ran the job.
-        epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison.
+        epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison; where its order lies
+            above `omega`, what that order gives instead.
         rho_total: zCDP cost of the whole run: the sum over `stages`.
+        omega: Largest Rényi order at which `rho_total` is a bound, the least of the stages'; None where
+            it is one at every order, or None itself.
+        order: The order at which it becomes epsilon, the best up to `omega`; None where that is.
         rho_per_private_token: What one more private token per batch would cost; None where
-            that is not known in advance or bounds nothing.
+            that is not known in advance, bounds nothing, or is paid by each context for itself.
         delta_relation: How delta compares with the number of units.
         units: The public number of units that delta is compared with; None without one.
         units_source: Whether `units` was declared or is the sum of the noisy counts;
@@ -99,6 +104,8 @@ class PrivacyReport:
         delta: 1.0e-06
         epsilon_closed_form: 4.319658514473728
         rho_total: 0.29335063437139564
+        omega: null
+        order: null
         rho_per_private_token: 0.0009611687812379854
         delta_relation: δ = 1e-6 is n^-1.93 for n = 1,264 records (the noisy count), below 1/n.
         units: 1264
@@ -134,18 +141,21 @@ class PrivacyReport:
             follows.
           formula: 1/(2·noise²)
           numbers: 1/(2·10²)
+          omega: null
         - name: Private tokens
           rho: 0.05767012687427912
           explanation: Sampling at most r private tokens per batch from the clipped average of its
             private logits.
           formula: r · ½·(c/(s·τ))²
           numbers: 300 · ½·(10/(255·2))²
+          omega: null
         - name: Sparse-vector test
           rho: 0.2306805074971165
           explanation: Deciding before each token whether a public one will do; paid once per private
             token.
           formula: r · 2·(1/(s·σ))²
           numbers: 300 · 2·(1/(255·0.2))²
+          omega: null
         sensitivities:
         - quantity: Any component of the average private logits, in nats
           value: 0.0392156862745098
@@ -283,6 +293,8 @@ class PrivacyReport:
     delta: float
     epsilon_closed_form: float | None
     rho_total: float | None
+    omega: float | None
+    order: float | None
     rho_per_private_token: float | None
     delta_relation: str
     units: int | None
@@ -310,7 +322,7 @@ class PrivacyReport:
         costs = [stage.rho for stage in self.stages]
         expected = self._expected_statement()
         totals = [self.epsilon, self.epsilon_closed_form, self.rho_total]
-        if prediction.is_of_prediction(self.mechanism) or self.rho_per_private_token is not None:
+        if prediction.expects_price_per_token(self.mechanism) or self.rho_per_private_token is not None:
             totals.append(self.rho_per_private_token)  # other methods need have no such price
         is_priced = expected == 'differential privacy'
         if (
@@ -345,7 +357,20 @@ class PrivacyReport:
                 f'Expected rho_total to be the sum over the stages, got rho_total={self.rho_total!r}, '
                 f'sum={stages!r}. Build the report with build_privacy_report and do not edit it.'
             )
-        epsilon = accounting.epsilon_from_rho(self.rho_total, self.delta)
+        omega = min((stage.omega for stage in self.stages if stage.omega is not None), default=None)
+        largest_order = math.inf if omega is None else omega
+        order = accounting.optimal_order(self.rho_total, self.delta, largest_order=largest_order)
+        if (
+            self.omega != omega
+            or (self.order is None) != (omega is None)
+            or not math.isclose(order if self.order is None else self.order, order, rel_tol=1e-6)
+        ):
+            raise ValueError(
+                "Expected omega to be the least of the stages', and order the best up to it, got "
+                f'omega={self.omega!r}, order={self.order!r}. Build the report with build_privacy_report and '
+                'do not edit it.'
+            )
+        epsilon = accounting.epsilon_from_rho(self.rho_total, self.delta, largest_order=largest_order)
         if not math.isclose(epsilon, self.epsilon, rel_tol=1e-6):
             raise ValueError(
                 f'Expected epsilon to follow from rho_total and delta, got epsilon={self.epsilon!r}, '
@@ -361,6 +386,16 @@ class PrivacyReport:
     def unit_noun(self) -> str:
         """The unit of privacy as a noun: 'user' or 'record'."""
         return prediction.unit_nouns(self.mechanism.get('unit'))[0]
+
+    @property
+    def orders(self) -> str | None:
+        """At which Rényi orders the cost is a bound, and at which one it was used; None at every one."""
+        if self.omega is None or self.order is None or self.rho_total is None:
+            return None
+        return (
+            f'Truncated zCDP: the cost of ρ = {format_up(self.rho_total)} is a bound at Rényi orders up to '
+            f'ω = {format_exact(self.omega)}, and gives ε at the order α = {self.order:.6g}.'
+        )
 
     @property
     def covered_together(self) -> str | None:

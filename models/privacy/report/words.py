@@ -159,16 +159,32 @@ def reproduction(parts: Sequence[Reproduction], delta: float) -> str:
         *(line for part in parts for line in part.steps),
         f'rho = {" + ".join(part.cost for part in parts)}',
     )
-    return _REPRODUCTION.format(values='\n'.join(values))
+    largest = [part.largest_order for part in parts if part.largest_order]
+    if not largest:
+        return _REPRODUCTION.format(
+            values='\n'.join(values),
+            functions='exp, log, log1p, sqrt',
+            best='at its best alpha',
+            highest='700.0  # log(alpha - 1), halved around the root of an increasing slope',
+            bound='rho + sqrt(4 * rho * log(1 / delta))  # the closed form is an upper bound',
+        )
+    omega = largest[0] if len(largest) == 1 else f'min({", ".join(largest)})'
+    return _REPRODUCTION.format(
+        values='\n'.join(values),
+        functions='exp, log, log1p',
+        best=f'at its best alpha up to {omega}',
+        highest=f'log({omega} - 1)  # log(alpha - 1), halved around the root of an increasing slope',
+        bound=f'{omega} * rho + log(1 / delta) / ({omega} - 1)  # of {omega} alone: an upper bound',
+    )
 
 
 _REPRODUCTION = """\
-from math import exp, log, log1p, sqrt
+from math import {functions}
 
 {values}
 
-def delta_at(epsilon):  # Canonne, Kamath and Steinke 2020, Corollary 13, at its best alpha
-    low, high = -700.0, 700.0  # log(alpha - 1), halved around the root of an increasing slope
+def delta_at(epsilon):  # Canonne, Kamath and Steinke 2020, Corollary 13, {best}
+    low, high = -700.0, {highest}
     for _ in range(200):
         x = (low + high) / 2
         slope = (2 * exp(x) + 1) * rho - epsilon + x - log1p(exp(x))
@@ -176,7 +192,7 @@ def delta_at(epsilon):  # Canonne, Kamath and Steinke 2020, Corollary 13, at its
     alpha = 1 + exp(x)
     return exp(min(0.0, exp(x) * (alpha * rho - epsilon) - x + alpha * (x - log1p(exp(x)))))
 
-low, high = 0.0, rho + sqrt(4 * rho * log(1 / delta))  # the closed form is an upper bound
+low, high = 0.0, {bound}
 for _ in range(200):
     epsilon = (low + high) / 2
     low, high = (epsilon, high) if delta_at(epsilon) > delta else (low, epsilon)

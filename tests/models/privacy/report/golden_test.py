@@ -27,6 +27,17 @@ AGGREGATES: dict[str, dict[str, typing.Any]] = {
     'difference': {'aggregate': 'difference', 'clip_bound': 1.0},
     'difference-top-k': {'aggregate': 'difference', 'clip_bound': 1.0, 'public_top_k': 1024},
     'median': {'aggregate': 'median', 'clip_bound': 6.0},
+    'individual': {
+        'aggregate': 'difference',
+        'clip_bound': 1.0,
+        'temperature': 1.0,
+        'public_top_k': 1024,
+        'max_private_tokens': None,
+        'accounting': 'individual',
+        'shift_bound': 1.0,
+        'context_budget': 0.17,
+        'omega': 8.25,
+    },
 }
 UNITS: dict[str, dict[str, typing.Any]] = {
     'record': {},
@@ -135,6 +146,8 @@ def keys() -> list[str]:
     """Every kind of run: those without a price in advance go with no ledger."""
     found = []
     for aggregate, sparse, unit, groups in itertools.product(AGGREGATES, ('plain', 'sparse'), UNITS, GROUPS):
+        if (aggregate, sparse) == ('individual', 'sparse'):
+            continue  # there is no such mechanism
         priced = aggregate != 'median' and groups != 'k-means'
         # Each ledger once for each unit and grouping is enough: its sentences depend on no aggregate.
         ledgers = LEDGERS if priced and (aggregate, sparse) == ('mean', 'sparse') else LEDGERS[:1]

@@ -9,9 +9,10 @@ import pytest
 
 from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
-from models.privacy.report import GroupPlan, PrivacyReport
+from models.privacy.report import GroupPlan, PrivacyReport, prediction
 from tests.models.privacy.report.samples import (
     CLUSTERED,
+    INDIVIDUAL,
     MEDIAN,
     PARAMS,
     PARAMS_OF_ALL_KINDS,
@@ -21,6 +22,7 @@ from tests.models.privacy.report.samples import (
     clusters,
     with_ledger,
 )
+from tests.oracles import costs
 
 
 def run_pasted(made: PrivacyReport) -> tuple[float, float]:
@@ -172,3 +174,83 @@ def test_difference_costs_as_the_mean_does_and_names_its_vocabulary() -> None:
     assert 'Top-k+' not in '\n'.join(
         build(dataclasses.replace(difference, public_top_k=None)).assumptions_enforced
     )
+
+
+# --------------------------------------------------------- individual accounting
+
+INDIVIDUALS = [
+    pytest.param(INDIVIDUAL, 1, id='record'),
+    pytest.param(dataclasses.replace(INDIVIDUAL, examples_per_context=4, omega=2.5), 4, id='slots'),
+    pytest.param(dataclasses.replace(INDIVIDUAL, omega=300.0), 1, id='all-orders'),
+]
+
+
+@pytest.mark.parametrize(('params', 'times'), INDIVIDUALS)
+@pytest.mark.parametrize('counts', [0.0, 0.25])
+def test_individual_accounting_states_what_holds_at_orders_up_to_omega(
+    params: MechanismParams, times: int, counts: float
+) -> None:
+    """Against the twin, which also tells a cost without a largest order apart."""
+    plan = [GroupPlan(label=None, batches=3, noisy_count=700 if counts else None)]
+    made = build(params, plan=plan, noisy_counts_rho=counts)
+    rho, omega = times * 0.5 + counts, params.omega
+    assert made.rho_total == pytest.approx(rho) and made.omega == omega
+    assert made.rho_per_private_token is None
+    orders = costs.grid(0.05, omega - 1, 400)
+    expected = float(costs.epsilon(costs.zcdp(rho, omega), 1e-6, orders))
+    assert expected * (1 - 1e-4) <= made.epsilon <= expected * (1 + 1e-9)
+    at_order = accounting.epsilon_at_order(made.order, made.order * rho, 1e-6)
+    assert made.order <= omega and at_order == pytest.approx(made.epsilon, rel=1e-9)
+    whole = accounting.epsilon_from_rho(rho, 1e-6)
+    assert (made.order == omega) == (made.epsilon > whole * (1 + 1e-9)) == (times == 4)
+    assert made.epsilon < made.epsilon_closed_form
+    # The counts hold at every order, the text up to ω alone.
+    assert [stage.omega for stage in made.stages] == [*([None] if counts else []), omega]
+
+
+@pytest.mark.parametrize(('params', 'times'), INDIVIDUALS)
+def test_individual_accounting_is_named_in_words(params: MechanismParams, times: int) -> None:
+    made = build(params)
+    assert 'truncated zCDP' in made.accounting and 'individual accounting' in made.accounting
+    assert 'B = 0.5 covers' in made.accounting and f'up to ω = {params.omega:g} and' in made.accounting
+    assert ('4B' in made.accounting) == (times == 4)
+    assert 'private tokens per batch, however' not in made.accounting
+    assert made.orders and f'ω = {params.omega:g}, and gives ε at the order α = ' in made.orders
+    assert any('ω falls to ω/m' in line for line in made.limits)
+    assert any('A batch stops at 4,000 private tokens' in line for line in made.assumptions_enforced)
+    # A reader can follow every line: the settings stand in it, and one of them the sum depends on.
+    for line in ('B = 0.5  #', f'omega = {params.omega!r}  #', f'change = {params.change.value}  #'):
+        assert line in made.reproduction
+    _, longer = run_pasted(
+        dataclasses.replace(made, reproduction=made.reproduction.replace('B = 0.5 ', 'B = 0.6 '))
+    )
+    assert longer > made.epsilon * 1.05
+
+
+def test_facts_follow_from_the_settings_in_a_report() -> None:
+    made = build(INDIVIDUAL)
+    assert made.mechanism['accounting'] == 'individual' and made.mechanism['context_budget'] == 0.5
+    again = PrivacyReport.from_json(made.to_json())
+    assert prediction.facts_of(again.mechanism) == prediction.facts(INDIVIDUAL)
+
+
+def test_other_runs_name_no_largest_order() -> None:
+    for params in (PARAMS, MEDIAN):
+        made = build(params)
+        assert made.omega is made.order is made.orders is None
+        assert 'runcated z' not in made.to_json()
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [{'omega': None}, {'omega': 7.0}, {'order': None}, {'order': 3.0}, {'omega': None, 'order': None}],
+)
+def test_orders_that_contradict_the_stages_are_refused(changes: dict[str, float | None]) -> None:
+    with pytest.raises(ValueError, match="omega to be the least of the stages'"):
+        dataclasses.replace(build(INDIVIDUAL), **changes)
+
+
+def test_an_epsilon_of_all_orders_is_refused_where_the_cost_is_truncated() -> None:
+    made = build(dataclasses.replace(INDIVIDUAL, omega=2.5))
+    with pytest.raises(ValueError, match='Expected epsilon to follow'):
+        dataclasses.replace(made, epsilon=accounting.epsilon_from_rho(made.rho_total, 1e-6))
