@@ -7,7 +7,7 @@ formed by us: no runner bundle, no `BatchElements`, no `RunInference`.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -110,11 +110,10 @@ def read_facts[Facts: BatchFacts](work_dir: str, batch_id: str, kind: type[Facts
             'command: the batch is decoded again with the same noise.'
         )
     data = read_file(path)
+    make: Callable[..., Facts] = kind
     try:
         values = json.loads(data)
-        return kind(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        return make(**{name: tuple(of) if isinstance(of, list) else of for name, of in values.items()})
     except (AttributeError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the facts.

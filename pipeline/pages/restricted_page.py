@@ -116,7 +116,13 @@ def voting_plot(spending: report.ContextSpending) -> Plot:
 
     shares, silent = spending.share_voting, _first_silent(spending)
     figure, axes = page.new_figure(2.8)
-    axes.stairs(shares, [place + 0.5 for place in range(len(shares) + 1)], color=page.ACCENT, linewidth=2)
+    axes.stairs(
+        shares,
+        [place + 0.5 for place in range(len(shares) + 1)],
+        color=page.ACCENT,
+        linewidth=2,
+        baseline=None,
+    )
     if silent is not None:
         axes.axvline(silent + 1, color=page.ACCENT_2, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_ylim(0, 1.05)

@@ -86,28 +86,26 @@ def expects_price_per_token(mechanism: Mapping[str, Setting]) -> bool:
 
 
 def _accounting(params: MechanismParams) -> str:
-    in_parallel = 'batches in parallel since their contexts are disjoint, stages by adding their ρ. The total'
     conversion = (
         'becomes (ε, δ) by the bound of Canonne, Kamath and Steinke (2020, Corollary 13) at its best α'
     )
     if params.is_individual:
         budget, omega = format_exact(params.context_budget or 0.0), format_exact(params.omega or 0.0)
-        of_batch = (
-            '4B, since a change may make one context leave and another come'
-            if (params.change is Change.REPLACE)
-            else 'B'
-        )
+        replaces = params.change is Change.REPLACE
+        of_batch = '4B, since one context may leave and another come' if replaces else 'B'
         return (
             'Truncated zero-concentrated differential privacy (truncated zCDP), with individual accounting: '
-            'for each token a context pays an upper bound on what it gives itself, and votes no more than '
-            f'its own budget of B = {budget} covers. The whole stream of a batch, however long, then costs '
-            f'ρ = {of_batch}, a bound at Rényi orders up to ω = {omega} and at none above; {in_parallel} '
+            'for each token a context pays an upper bound on what it gives itself, and it votes no more than '
+            f'its own budget of B = {budget} covers. The whole stream of a batch, however long, costs '
+            f'ρ = {of_batch}. That is a bound at Rényi orders up to ω = {omega}, and at none above. Batches '
+            'compose in parallel since their contexts are disjoint, stages by adding their ρ. The total '
             f'{conversion} up to ω.'
         )
     return (
-        'Zero-concentrated differential privacy (zCDP): the tokens of a batch compose sequentially, '
-        f'{in_parallel} {conversion}. The cost is stated for the cap of {params.private_token_cap:,} private '
-        'tokens per batch, however many a batch used.'
+        'Zero-concentrated differential privacy (zCDP): the tokens of a batch compose sequentially, batches '
+        f'in parallel since their contexts are disjoint, stages by adding their ρ. The total {conversion}. '
+        f'The cost is stated for the cap of {params.private_token_cap:,} private tokens per batch, however '
+        'many a batch used.'
     )
 
 
