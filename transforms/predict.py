@@ -34,10 +34,10 @@ def batch_path(work_dir: str, batch_id: str) -> str:
     return FileSystems.join(work_dir, BATCHES_FOLDER, f'{batch_id}.json')
 
 
-_FACTS_FOLDERS: dict[type[BatchFacts], str] = {BatchLoss: LOSSES_FOLDER, BatchSpending: SPENDING_FOLDER}
+_FACTS_FOLDERS: dict[type, str] = {BatchLoss: LOSSES_FOLDER, BatchSpending: SPENDING_FOLDER}
 
 
-def _facts_path(work_dir: str, batch_id: str, kind: type[BatchFacts], examples: bytes) -> str:
+def _facts_path(work_dir: str, batch_id: str, kind: type, examples: bytes) -> str:
     """Where the losses or the spending of these very examples are kept."""
     digest = hashlib.sha256(examples).hexdigest()[:32]
     return FileSystems.join(work_dir, _FACTS_FOLDERS[kind], f'{batch_id}.{digest}.json')

@@ -129,7 +129,8 @@ def test_pictures_are_those_of_the_paper_where_there_are_losses() -> None:
 def test_page_holds_what_contexts_spent() -> None:
     seen = plain(Page(restricted_page.render_restricted_page(INDIVIDUAL)).text)
     for words in (
-        'Half of the contexts spent at most 42 %', 'Voting on the last token 25 %', 'First one silent at token 3',
+        'Half of the contexts spent at most 42 %', 'Voting on the last token 25 %',
+        'First one silent at token 3',
         '0000-000000 251 1,234 41 % 97 % 62 3 0000-000001 0 5 0 % 0 % 0 –',
         'half of them spent 42 % or less',
     ):  # fmt: skip

@@ -212,7 +212,7 @@ def test_individual_accounting_states_what_holds_at_orders_up_to_omega(
 def test_individual_accounting_is_named_in_words(params: MechanismParams, times: int) -> None:
     made = build(params)
     assert 'truncated zCDP' in made.accounting and 'individual accounting' in made.accounting
-    assert 'B = 0.5 covers' in made.accounting and f'up to ω = {params.omega:g} and' in made.accounting
+    assert 'B = 0.5 covers' in made.accounting and f'up to ω = {params.omega:g}, and' in made.accounting
     assert ('4B' in made.accounting) == (times == 4)
     assert 'private tokens per batch, however' not in made.accounting
     assert made.orders and f'ω = {params.omega:g}, and gives ε at the order α = ' in made.orders
