@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import math
 from typing import TYPE_CHECKING
 
 from models.decoders import family
 from models.decoders.device import Dtype
 from models.privacy import accounting, candidates
 from models.privacy.facts import Statement
+from models.privacy.params import Accounting
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
@@ -75,15 +75,23 @@ class RunPlan:
     """What a run would release and cost. All fields are public.
 
     Attributes:
-        max_private_tokens: Cap r on private tokens of one batch.
+        max_private_tokens: Cap r on private tokens of one batch; with individual accounting all of its
+            tokens.
         max_batch_tokens: Cap on all tokens of one batch.
         clip_bound: Clip bound c, in nats; as given or the aggregate's default, like the next two.
         temperature: Temperature τ of private tokens.
         public_top_k: K, of the most probable public tokens; None for the whole vocabulary.
+        accounting: 'worst-case', or 'individual', which alone has the next five.
+        shift_bound: c₂, the most that all votes together move a score, in nats.
+        context_budget: B, what one context may spend, in ρ.
+        omega: Largest Rényi order at which the cost is a bound.
+        order: The order at which it becomes epsilon, the best up to `omega`.
+        worst_case_tokens: Tokens that a context is paid for that adds the whole clip bound to each.
         statement: 'differential privacy'; 'ex-post' for a median, whose loss is known after
             the run and to the curator only; 'none' where the centres were fitted on the
             records without privacy, for comparisons.
-        rho_per_private_token: zCDP cost of one private token; None for a median.
+        rho_per_private_token: zCDP cost of one private token; None for a median, and with individual
+            accounting, where each context pays its own price.
         rho_counts: zCDP cost of the noisy counts; 0 where the batches are given.
         rho_centers: zCDP cost of the centres; 0 for public ones and without clusters.
         rho_total: zCDP cost of the run; None unless the statement is differential privacy.
@@ -102,6 +110,12 @@ class RunPlan:
     clip_bound: float
     temperature: float
     public_top_k: int | None
+    accounting: Accounting
+    shift_bound: float | None
+    context_budget: float | None
+    omega: float | None
+    order: float | None
+    worst_case_tokens: int | None
     statement: Statement
     rho_per_private_token: float | None
     rho_counts: float
@@ -218,20 +232,6 @@ def cost_to_charge(config: JobConfig, account: 'Account') -> accounting.RunCost:
     return dataclasses.replace(cost, stages={**cost.stages, 'centers': accounting.ZCDpEvent(rho=0.0)})
 
 
-def rho_by_stage(config: JobConfig) -> dict[str, float]:
-    """The price of each stage in zCDP, for the cap r.
-
-    Raises:
-        ValueError: The method has no price in advance, or none in zCDP.
-    """
-    found = run_cost(config).rho_by_stage
-    if found is None:
-        raise ValueError(
-            f'Expected a method with a price in zCDP, got method={config.method!r}. Choose another one.'
-        )
-    return found
-
-
 def ask_ledger(config: JobConfig) -> BudgetAnswer:
     """Asks the config's ledger whether the run may start; nothing is written.
 
@@ -275,13 +275,19 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
 def plan_run(config: JobConfig) -> RunPlan:
     """The run plan of a config, which alone decides it; how long decoding takes is another question."""
     params = config.params()
-    per_token = None if params.is_ex_post else accounting.rho_per_private_token(params)
+    has_price_per_token = not (params.is_ex_post or params.is_individual)
+    per_token = accounting.rho_per_private_token(params) if has_price_per_token else None
     statement = statement_of(config)
-    rho_total = epsilon = closed_form = None
+    rho_total = epsilon = closed_form = order = None
     if statement == 'differential privacy':
-        rho_total = math.fsum(rho_by_stage(config).values())
-        epsilon = accounting.epsilon_from_rho(rho_total, config.resolved_delta)
-        closed_form = accounting.epsilon_closed_form(rho_total, config.resolved_delta)
+        curve, delta = run_cost(config).curve, config.resolved_delta
+        # Private prediction and its counts are in zCDP, truncated or not.
+        rho_total, largest_order = curve.rho, curve.largest_order
+        epsilon = curve.epsilon(delta)
+        closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
+        if params.is_individual:
+            order = accounting.optimal_order(rho_total, delta, largest_order=largest_order)
+    budget = params.context_budget
     batches = expected_batches(config)
     return RunPlan(
         max_private_tokens=params.private_token_cap,
@@ -289,6 +295,12 @@ def plan_run(config: JobConfig) -> RunPlan:
         clip_bound=params.clip_bound,
         temperature=params.temperature,
         public_top_k=params.public_top_k,
+        accounting=params.accounting,
+        shift_bound=params.shift_bound,
+        context_budget=budget,
+        omega=params.omega,
+        order=order,
+        worst_case_tokens=None if budget is None else accounting.worst_case_tokens(params, budget),
         statement=statement,
         rho_per_private_token=per_token,
         rho_counts=config.noisy_count_rho,

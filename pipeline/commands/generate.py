@@ -10,7 +10,7 @@ from pipeline import plan as plan_lib
 from pipeline.commands import flags, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.commands.plan import statement
+from pipeline.commands.plan import statement, tokens_of_a_batch
 from pipeline.commands.report import show_report
 from pipeline.methods import METHODS
 from transforms.run_files import RESTRICTED_PAGE
@@ -40,7 +40,7 @@ def generate(
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     console.print(
         f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, '
-        f'{run_plan.max_private_tokens:,} private tokens per batch. Loading the model takes half a minute.',
+        f'{tokens_of_a_batch(run_plan)}. Loading the model takes half a minute.',
         soft_wrap=True,
     )
     screen.silence_libraries()

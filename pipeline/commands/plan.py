@@ -31,8 +31,9 @@ def plan(
 ) -> None:
     """Say what a run would release and cost, before anything is read or paid.
 
-    Give --epsilon and it solves for the private tokens of a batch, or give
-    --max-private-tokens and it answers with epsilon. With --dataset and --ledger it asks
+    Give --epsilon and it solves for the budget of one context, or for the private tokens of a
+    batch where accounting is worst-case; or give --context-budget or --max-private-tokens and
+    it answers with epsilon. With --dataset and --ledger it asks
     whether the run would fit into what is left, and ends with 3 where it would not.
 
     How long decoding takes is estimated from this machine's rates, which --calibrate measures; without
@@ -62,6 +63,14 @@ def statement(run_plan: plan_lib.RunPlan) -> str:
     return f'ε = {run_plan.epsilon:.6g} at δ = {run_plan.delta:.6g}'
 
 
+def tokens_of_a_batch(run_plan: plan_lib.RunPlan) -> str:
+    """How much a batch may write, and what that rests on, in a few words."""
+    if run_plan.context_budget is None:
+        return f'{run_plan.max_private_tokens:,} private tokens per batch'
+    budget = f'B = {run_plan.context_budget:.3g} for each context'
+    return f'{budget}, at most {run_plan.max_batch_tokens:,} tokens per batch'
+
+
 def sampled_from(run_plan: plan_lib.RunPlan) -> str:
     """Which tokens a private one may be."""
     if run_plan.public_top_k is None:
@@ -75,11 +84,25 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     rows = [('Guarantee', statement(run_plan))]
     if run_plan.rho_total is not None:
         closed_form = f'closed form ε = {run_plan.epsilon_closed_form:.6g}'
-        rows.append(('', f'ρ = {run_plan.rho_total:.6g} in zCDP; {closed_form}'))
+        kind = 'zCDP'
+        if run_plan.order is not None:
+            kind = f'truncated zCDP, orders up to ω = {run_plan.omega:g}, α = {run_plan.order:.6g} used'
+        rows.append(('', f'ρ = {run_plan.rho_total:.6g} in {kind}; {closed_form}'))
+    if run_plan.context_budget is not None:
+        rows += [
+            ('Budget of one context', f'B = {run_plan.context_budget:.6g}, individual accounting'),
+            (
+                '',
+                f'pays for {run_plan.worst_case_tokens:,} tokens at the highest price; who gives less votes '
+                'for longer',
+            ),
+        ]
+    else:
+        rows.append(('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'))
+    shift = '' if run_plan.shift_bound is None else f'c₂ = {run_plan.shift_bound:g}, '
     rows += [
-        ('Private tokens per batch', f'at most {run_plan.max_private_tokens:,}'),
         ('All tokens per batch', f'at most {run_plan.max_batch_tokens:,}'),
-        ('Clip bound, temperature', f'c = {run_plan.clip_bound:g}, τ = {run_plan.temperature:g}'),
+        ('Bounds, temperature', f'c = {run_plan.clip_bound:g}, {shift}τ = {run_plan.temperature:g}'),
         ('Sampled from', sampled_from(run_plan)),
     ]
     if run_plan.rho_per_private_token is not None:

@@ -53,7 +53,9 @@ class Generation(panel.Panel):
     max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
     max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
     max_batch_tokens: int | None = _setting(
-        'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold.', None
+        'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold; with '
+        'individual accounting 4 times the tokens that a context of the highest price is paid for.',
+        None,
     )
 
     def check(self) -> None:

@@ -9,7 +9,6 @@ import tomli_w
 
 from models import bundled
 from models.privacy import accounting
-from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
 from pipeline.config.generation import Generation
 from pipeline.config.input import Input
@@ -21,6 +20,8 @@ from pipeline.config.runner import Runner
 from pipeline.methods import METHODS
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
+# Of tokens that a context is paid for that adds the whole clip bound to each: others vote for longer.
+DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 4
 # In the order of --help.
 PANELS = (Input, Privacy, Generation, Model, Output, Runner)
 
@@ -85,14 +86,20 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         """K as given, or what suits the aggregate; None for the whole vocabulary, which 0 asks for."""
         if self.public_top_k is not None:
             return self.public_top_k or None
-        return AGGREGATES[self.aggregate].default_public_top_k
+        return self.strategy.default_public_top_k
 
     def params(self) -> MechanismParams:
-        """The mechanism, with r solved for where epsilon was given.
+        """The mechanism, with r, or B and ω, solved for where epsilon was given.
 
         Raises:
             ValueError: A setting out of range, or a budget that buys no private token.
         """
+        if self.is_individual and self.resolved_public_top_k is None:
+            raise ValueError(
+                'Expected public_top_k >= 1 with individual accounting, got '
+                f'public_top_k={self.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
+                'voted on, such as --public-top-k 1024, or give --accounting worst-case.'
+            )
         settings: dict[str, Any] = {
             'batch_size': self.batch_size,
             'clip_bound': self.resolved_clip_bound,
@@ -106,6 +113,8 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
             'examples_per_context': self.examples_per_context,
             'aggregate': self.aggregate,
         }
+        if self.is_individual:
+            return self._individual_params(settings)
         cap = self.max_private_tokens
         if cap is None:
             assert self.epsilon is not None  # `check`
@@ -113,7 +122,7 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
                 MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
                 epsilon=self.epsilon,
                 delta=self.resolved_delta,
-                other_rho=self.noisy_count_rho + self.centers_rho,
+                other_rho=self._other_rho,
             )
             if self.max_batch_tokens is not None:
                 # No batch can have more: the rest is not paid for.
@@ -124,6 +133,40 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
             max_private_tokens=cap,
             max_batch_tokens=self.max_batch_tokens or cap * per_private_token,
         )
+
+    def _individual_params(self, settings: dict[str, Any]) -> MechanismParams:
+        """The mechanism with individual accounting: B and ω as given, or solved for."""
+        settings |= {'accounting': 'individual', 'shift_bound': self.resolved_shift_bound}
+        others: dict[str, float] = {'delta': self.resolved_delta, 'other_rho': self._other_rho}
+        # B and ω are not read where they are solved for.
+        unsolved = MechanismParams(**settings, max_batch_tokens=1, context_budget=1.0, omega=1.5)
+        if self.context_budget is None:
+            assert self.epsilon is not None  # `check`
+            budget, omega = accounting.solve_context_budget(
+                unsolved, epsilon=self.epsilon, omega=self.omega, **others
+            )
+        else:
+            budget = self.context_budget
+            omega = self.omega or accounting.omega_of_budget(unsolved, budget, **others)
+        tokens = accounting.worst_case_tokens(unsolved, budget)
+        if tokens < 1:
+            raise ValueError(
+                'Expected a context_budget that pays for one token of a context that adds the whole clip '
+                f'bound, got context_budget={budget!r}, price of that token='
+                f'{accounting.worst_case_price(unsolved):.6g}. Raise context_budget, batch_size or '
+                'temperature, or lower clip_bound.'
+            )
+        return MechanismParams(
+            **settings,
+            context_budget=budget,
+            omega=omega,
+            max_batch_tokens=self.max_batch_tokens or tokens * DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN,
+        )
+
+    @property
+    def _other_rho(self) -> float:
+        """rho of all that the run releases beside its text."""
+        return math.fsum((self.noisy_count_rho, self.centers_rho))
 
     def to_toml(self) -> str:
         """The config as TOML that `read_config` reads back to an equal one; panels are comments."""

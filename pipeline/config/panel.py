@@ -64,7 +64,9 @@ class Panel(abc.ABC):
         hints = setting_types(type(self))
         for field in dataclasses.fields(self):
             value, hint = getattr(self, field.name), hints[field.name]
-            options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            # A union with a Literal is of typing's own kind.
+            is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+            options = typing.get_args(hint) if is_union else (hint,)
             for option in options:
                 if option is float and isinstance(value, int) and not isinstance(value, bool):
                     object.__setattr__(self, field.name, float(value))

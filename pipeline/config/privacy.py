@@ -8,7 +8,7 @@ import re
 import typing
 
 from models import bundled
-from models.privacy.aggregates import AGGREGATES
+from models.privacy.aggregates import AGGREGATES, INDIVIDUAL_DIFFERENCE, Aggregate
 from pipeline import methods
 from pipeline.config import panel
 
@@ -37,7 +37,9 @@ class Privacy(panel.Panel):
     examples_per_context: int = _setting(
         'k: records that may share one context. Without unit ids, k > 1 costs 4 times the rho.', 1
     )
-    epsilon: float | None = _setting('Target epsilon; the run then solves for --max-private-tokens.', None)
+    epsilon: float | None = _setting(
+        'Target epsilon; the run then solves for --context-budget, or for --max-private-tokens.', None
+    )
     delta: float | None = _setting('delta. Without it, records ** -1.1 of the declared --records.', None)
     batch_size: int = _setting('s: expected contexts per batch, the public divisor of every vote.', 64)
     clip_bound: float | None = _setting(
@@ -57,7 +59,25 @@ class Privacy(panel.Panel):
     )
     threshold_noise_scale: float | None = _setting('Laplace scale of the threshold; needs --threshold.', None)
     max_private_tokens: int | None = _setting(
-        'r: cap on private tokens of a batch. The guarantee is stated for it.', None
+        'r: cap on private tokens of a batch, which the guarantee is stated for, with worst-case accounting.',
+        None,
+    )
+    accounting: typing.Literal['individual', 'worst-case'] | None = _setting(
+        'Who pays for a token. individual: each context what it gives itself, and it votes as long as its '
+        'own budget lasts; --max-batch-tokens ends a batch. worst-case: all the same, what any could give. '
+        'Default: individual for the difference without --threshold, else worst-case.',
+        None,
+    )
+    context_budget: float | None = _setting(
+        'B: what one context may spend, in rho, with individual accounting.', None
+    )
+    omega: float | None = _setting(
+        'Largest Renyi order of individual accounting. Default: chosen for the target.', None
+    )
+    shift_bound: float | None = _setting(
+        'c2: the most that all votes together move a score, in nats, with individual accounting. Default: '
+        f'{INDIVIDUAL_DIFFERENCE.default_shift_bound:g}.',
+        None,
     )
     batches_per_label: int | None = _setting(
         'Batches of each label. Without it they follow from a noisy count, charged to the budget.', None
@@ -119,11 +139,7 @@ class Privacy(panel.Panel):
                 'for in advance: give --max-private-tokens, and the curator learns the loss after the run.'
             )
         self._check_ledger()
-        if (self.epsilon is None) == (self.max_private_tokens is None):
-            raise ValueError(
-                f'Expected either epsilon or max_private_tokens, got epsilon={self.epsilon!r}, '
-                f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
-            )
+        self._check_accounting()
         if self.delta is not None and not 0 < self.delta < 1:
             raise ValueError(
                 f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.'
@@ -141,6 +157,51 @@ class Privacy(panel.Panel):
         self._check_clusters()
         self._check_reference()
         self._check_positive('batches_per_label', 'clusters', 'reference_size')
+
+    def _check_accounting(self) -> None:
+        if not self.is_individual:
+            for name in ('context_budget', 'omega', 'shift_bound'):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(
+                        f'Expected {name} with individual accounting only, got {name}={value!r}, '
+                        f'aggregate={self.aggregate!r}, accounting={self.accounting!r}, '
+                        f'threshold={self.threshold!r}. Leave it out, or give --accounting individual '
+                        '--aggregate difference without --threshold.'
+                    )
+            if (self.epsilon is None) == (self.max_private_tokens is None):
+                raise ValueError(
+                    f'Expected either epsilon or max_private_tokens, got epsilon={self.epsilon!r}, '
+                    f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
+                )
+            return
+        if self.aggregate != 'difference' or self.threshold is not None:
+            raise ValueError(
+                "Expected aggregate='difference' without a threshold for individual accounting, got "
+                f'aggregate={self.aggregate!r}, threshold={self.threshold!r}. Votes of a mean or a median '
+                'span the clip range at every token, and a token on which contexts and the public prompt '
+                'agree costs next to nothing without a test: give --accounting worst-case, or --aggregate '
+                'difference and no --threshold.'
+            )
+        if self.max_private_tokens is not None:
+            raise ValueError(
+                'Expected no max_private_tokens with individual accounting, got '
+                f'max_private_tokens={self.max_private_tokens!r}, accounting={self.accounting!r}. Give '
+                '--accounting worst-case to charge all contexts the same for each of them; or leave it out, '
+                'and give --max-batch-tokens to end a batch, with --epsilon or --context-budget.'
+            )
+        if (self.epsilon is None) == (self.context_budget is None):
+            raise ValueError(
+                f'Expected either epsilon or context_budget, got epsilon={self.epsilon!r}, '
+                f'context_budget={self.context_budget!r}. Each follows from the other: give one, or give '
+                '--accounting worst-case with --max-private-tokens.'
+            )
+        for name, least in (('context_budget', 0), ('shift_bound', 0), ('omega', 1)):
+            value = getattr(self, name)
+            if value is not None and not (value > least and math.isfinite(value)):
+                raise ValueError(
+                    f'Expected a finite {name} > {least}, got {name}={value!r}. Give '
+                    f'--{name.replace("_", "-")} a number in that range, or leave it out.'
+                )
 
     def _check_ledger(self) -> None:
         if (self.dataset is None) != (self.ledger is None):
@@ -225,18 +286,35 @@ class Privacy(panel.Panel):
         return 1
 
     @property
+    def is_individual(self) -> bool:
+        """Whether each context is charged what it gives itself: as given, or what the aggregate allows."""
+        if self.accounting is not None:
+            return self.accounting == 'individual'
+        return self.aggregate == 'difference' and self.threshold is None
+
+    @property
+    def strategy(self) -> Aggregate:
+        """The aggregate as it is accounted for."""
+        return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
+
+    @property
+    def resolved_shift_bound(self) -> float:
+        """c₂ as given, or the default of individual accounting."""
+        return INDIVIDUAL_DIFFERENCE.default_shift_bound if self.shift_bound is None else self.shift_bound
+
+    @property
     def resolved_clip_bound(self) -> float:
-        """c as given, or what the papers use for the aggregate."""
+        """c as given, or what suits the aggregate."""
         if self.clip_bound is not None:
             return self.clip_bound
-        return AGGREGATES[self.aggregate].default_clip_bound
+        return self.strategy.default_clip_bound
 
     @property
     def resolved_temperature(self) -> float:
         """τ as given, or what suits the aggregate."""
         if self.temperature is not None:
             return self.temperature
-        return AGGREGATES[self.aggregate].default_temperature
+        return self.strategy.default_temperature
 
     @property
     def resolved_clustering_rho(self) -> float:

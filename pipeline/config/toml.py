@@ -9,6 +9,9 @@ from typing import Any
 
 from pipeline.config.job_config import JobConfig
 
+# A run has one of these, and the others follow.
+_BUDGETS = ('epsilon', 'max_private_tokens', 'context_budget')
+
 
 def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
     """Builds the config from a TOML file and flags; flags win.
@@ -38,9 +41,8 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
     if isinstance(entries.get('labels'), list):
         entries['labels'] = tuple(entries['labels'])
-    if flags.get('epsilon') is not None and flags.get('max_private_tokens') is None:
-        entries.pop('max_private_tokens', None)  # a flag replaces its counterpart in the file
-    if flags.get('max_private_tokens') is not None and flags.get('epsilon') is None:
-        entries.pop('epsilon', None)
+    if any(flags.get(name) is not None for name in _BUDGETS):
+        for name in _BUDGETS:
+            entries.pop(name, None)  # a flag replaces its counterpart in the file
     entries |= {name: value for name, value in flags.items() if value is not None}
     return JobConfig(**entries)

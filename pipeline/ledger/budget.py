@@ -289,7 +289,7 @@ class Account:
             raise ValueError(
                 f'Expected a cost that holds at the Rényi order α = {order!r}, at which the budget of '
                 f'dataset={self.dataset.name!r} is kept, got largest_order={cost.curve.largest_order!r}. '
-                'Raise omega to that order, or choose settings of less cost at it.'
+                f'Give --omega {math.ceil(1000 * order) / 1000:g} or more: its orders then reach that one.'
             )
         return rho
 

@@ -38,6 +38,7 @@ class IndividualDifference(aggregate.Aggregate):
     default_clip_bound: ClassVar[float] = 1.0
     default_temperature: ClassVar[float] = 1.0
     default_public_top_k: ClassVar[int | None] = 1024
+    default_shift_bound: ClassVar[float] = 1.0
     reads_public_logits: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2

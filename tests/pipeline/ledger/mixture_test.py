@@ -102,7 +102,7 @@ def test_truncated_zcdp_costs_its_rho_where_it_reaches_the_order_and_is_refused_
     held = held.with_charge(just, at='then')
     assert held.runs[0].rho == 0.25 and held.rho_left == 0.75
     short = charge(TruncatedZCDpEvent(rho=1e-9, omega=order * (1 - 1e-9)), run_id='short')
-    with pytest.raises(ValueError, match=rf'order α = {order!r}.*largest_order=.*Raise omega'):
+    with pytest.raises(ValueError, match=rf'order α = {order!r}.*largest_order=.*Give --omega'):
         held.with_charge(short, at='then')
     with pytest.raises(BudgetExceeded, match='at the Rényi order α = '):
         held.with_charge(charge(TruncatedZCDpEvent(rho=0.8, omega=99.0), run_id='much'), at='then')
@@ -275,7 +275,7 @@ def test_a_database_keeps_order_bound_and_events(tmp_path: pathlib.Path) -> None
     held = ledger.account('visits')
     assert held.runs[0].cost == cost and held.dataset.renyi_order == accounting.optimal_order(1.0, DELTA)
     short = charge(TruncatedZCDpEvent(rho=0.1, omega=3.0)).cost
-    with pytest.raises(ValueError, match='Raise omega'):
+    with pytest.raises(ValueError, match='Give --omega'):
         ledger.reserve('visits', run_id='b', cost=short, **order)
     assert ledger.events()[-1].details['rho'] is None and len(ledger.account('visits').runs) == 1
     raised = ledger.change_budget('visits', epsilon=12.0, reason='more')
