@@ -8,7 +8,7 @@ from models.decoders import family
 from models.decoders.device import Dtype
 from models.privacy import accounting, candidates
 from models.privacy.facts import Statement
-from models.privacy.params import Accounting
+from models.privacy.params import Accounting, MechanismParams
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
@@ -155,19 +155,26 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
     sizes, rates, params = config.model_sizes, calibration.rates, config.params()
     item_bytes = _ITEM_BYTES[calibration.dtype]
     part = -(-config.resolved_micro_batch_size // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
-    parts = -(-(params.batch_size + params.needs_public_logits) // part)
+    parts = -(-params.batch_size // part)
     rows = part * parts
+    # In whole blocks of their own; read once for many batches of a label.
+    public_rows = -(-_public_rows(config, params) // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
     weights = sizes.layer_parameters
-    layers = parts * max(2 * weights * part / rates.step_flops, weights * item_bytes / rates.weight_bytes)
+
+    def through_layers(rows: int) -> float:
+        return max(2 * weights * rows / rates.step_flops, weights * item_bytes / rates.weight_bytes)
+
+    layers = parts * through_layers(part) + (through_layers(public_rows) if public_rows else 0.0)
     slots = config.max_prompt_tokens + config.max_example_tokens
-    cache = rows * slots * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
+    cache = (rows + public_rows) * slots * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     embedding, columns = sizes.num_embed * sizes.embed_dim, sizes.num_embed
-    public_row = 0.0
+    public_row, output_rows = 0.0, rows + public_rows
     if params.public_top_k is not None and not params.uses_sparse_vector:
-        # The public prompt's row chooses the columns of all others.
+        # Public rows choose the columns of all others.
         columns = candidates.count(params.public_top_k, columns)
         public_row = embedding * item_bytes / rates.weight_bytes + sizes.num_embed / rates.ranked_logits
-    output = 2 * columns * sizes.embed_dim * rows / rates.output_flops
+        output_rows = rows
+    output = 2 * columns * sizes.embed_dim * output_rows / rates.output_flops
     prompts = rows * sizes.prompt_flops(config.max_prompt_tokens) / rates.prompt_flops
     step = layers + cache + public_row + output
     batches = expected_batches(config)
@@ -182,6 +189,14 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
         seconds_per_step=step,
         hours=None if batches is None else batches * seconds / 3600,
     )
+
+
+def _public_rows(config: JobConfig, params: MechanismParams) -> int:
+    """Rows of the public prompt, or of the reference once there is one."""
+    if not params.needs_public_logits:
+        return 0
+    has_reference = config.reference is not None or config.resolved_reference_rounds == 2
+    return config.reference_size if has_reference else 1
 
 
 def statement_of(config: JobConfig) -> Statement:

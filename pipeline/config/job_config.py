@@ -148,6 +148,12 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         else:
             budget = self.context_budget
             omega = self.omega or accounting.omega_of_budget(unsolved, budget, **others)
+        if self.epsilon is not None and self.max_batch_tokens is not None:
+            most = accounting.worst_case_budget(unsolved, self.max_batch_tokens)
+            if most < budget:
+                # No context can spend more: the rest is not paid for.
+                budget = most
+                omega = self.omega or accounting.omega_of_budget(unsolved, budget, **others)
         tokens = accounting.worst_case_tokens(unsolved, budget)
         if tokens < 1:
             raise ValueError(

@@ -124,7 +124,9 @@ COMMON = [
     '--model', 'gemma3-270m', '--batch-size', str(BATCH_SIZE), '--epsilon', '3', '--delta', '1e-5',
     '--public-top-k', '1024', '--max-batch-tokens', '64', '--max-example-tokens', '64',
 ]  # fmt: skip
-DIFFERENCE = ['--aggregate', 'difference', '--temperature', '0.8', '--clip-bound', '3.5']
+DIFFERENCE = [
+    '--aggregate', 'difference', '--accounting', 'worst-case', '--temperature', '0.8', '--clip-bound', '3.5',
+]  # fmt: skip
 ARMS = {
     'public': DIFFERENCE,
     'mean': ['--aggregate', 'mean', '--clip-bound', '9', '--temperature', '1.5'],

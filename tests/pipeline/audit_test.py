@@ -63,7 +63,7 @@ def shown(result: audit.LeaveOneOutAudit | audit.ReconstructionAudit) -> str:
 @pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
 def test_the_job_passes_and_the_broken_job_fails(config: JobConfig, aggregate: str) -> None:
     """One batch of each label; every context once; both directions."""
-    config = with_settings(config, aggregate=aggregate)
+    config = with_settings(config, aggregate=aggregate, accounting='worst-case')
     result = audit.leave_one_out(config, outsiders=3)
     assert result.ok and [batch.label for batch in result.batches] == ['0', '1']
     assert [batch.batch_id for batch in result.batches] == ['0000-000000', '0001-000000']
@@ -144,7 +144,7 @@ def test_no_input_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
 def test_pasted_keys_come_out_and_aggregated_ones_do_not(config: JobConfig, aggregate: str) -> None:
-    config = with_settings(config, aggregate=aggregate, max_private_tokens=40)
+    config = with_settings(config, aggregate=aggregate, accounting='worst-case', max_private_tokens=40)
     told: list[str] = []
     right = audit.reconstruction(config, keys=200, seed=4, progress=told.append)
     assert right.ok and right.result.conclusive and right.result.synthetic == right.result.examples > 50

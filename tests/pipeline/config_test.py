@@ -15,10 +15,13 @@ import typer.main
 from models.clustering import centers
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
-from pipeline import main
+from pipeline import main, plan
 from pipeline.config import JobConfig, read_config
 
-ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8}
+ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
+# Charged alike whatever they give: the difference has another way by default.
+WORST_CASE: dict[str, Any] = {'aggregate': 'difference', 'accounting': 'worst-case'}
+INDIVIDUAL: dict[str, Any] = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
 FIELDS = [field.name for field in dataclasses.fields(JobConfig)]
 # The names that users and launch files rely on.
 PRODUCT_FLAGS = {
@@ -56,33 +59,45 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: pathlib.Pa
 def test_what_is_not_set_is_the_aggregates_own_default(aggregate: str) -> None:
     """And what is set wins; 0 asks for the whole vocabulary."""
     known = AGGREGATES[aggregate]
-    params = config(aggregate=aggregate).params()
+    alike = {'aggregate': aggregate, 'accounting': 'worst-case'}
+    params = config(**alike).params()
     assert (params.clip_bound, params.temperature, params.public_top_k) == (
         known.default_clip_bound,
         known.default_temperature,
         known.default_public_top_k,
     )
-    given = config(aggregate=aggregate, clip_bound=0.5, temperature=3.0, public_top_k=7).params()
+    given = config(**alike, clip_bound=0.5, temperature=3.0, public_top_k=7).params()
     assert (given.clip_bound, given.temperature, given.public_top_k) == (0.5, 3.0, 7)
-    assert config(aggregate=aggregate, public_top_k=0).params().public_top_k is None
+    assert config(**alike, public_top_k=0).params().public_top_k is None
 
 
 def test_the_difference_samples_1024_tokens_at_temperature_1() -> None:
-    params = config(aggregate='difference').params()
-    assert (params.clip_bound, params.temperature, params.public_top_k) == (1.0, 1.0, 1024)
+    for settings in (WORST_CASE, INDIVIDUAL):
+        params = config(**settings).params()
+        assert (params.clip_bound, params.temperature, params.public_top_k) == (1.0, 1.0, 1024)
 
 
 @pytest.mark.parametrize(
     'text, flag',
-    [('max_private_tokens = 8', {'epsilon': 3.0}), ('epsilon = 3.0', {'max_private_tokens': 5})],
+    [
+        ('max_private_tokens = 8', {'epsilon': 3.0}),
+        ('epsilon = 3.0', {'max_private_tokens': 5}),
+        ('aggregate = "difference"\nepsilon = 3.0', {'context_budget': 0.5}),
+        ('aggregate = "difference"\ncontext_budget = 0.5', {'epsilon': 3.0}),
+        (
+            'aggregate = "difference"\ncontext_budget = 0.5',
+            {'max_private_tokens': 3, 'accounting': 'worst-case'},
+        ),
+    ],
 )
 def test_a_flag_replaces_its_counterpart_in_the_file(
     tmp_path: pathlib.Path, text: str, flag: dict[str, Any]
 ) -> None:
+    if 'aggregate' not in text:
+        text = f'aggregate = "mean"\n{text}'
     read = read_config(write_toml(tmp_path, f'delta = 1e-5\n{text}\n'), flag)
-    assert {'epsilon': read.epsilon, 'max_private_tokens': read.max_private_tokens} == (
-        {'epsilon': None, 'max_private_tokens': None} | flag
-    )
+    for name in ('epsilon', 'max_private_tokens', 'context_budget'):
+        assert getattr(read, name) == flag.get(name)
 
 
 def test_unknown_key_is_refused_with_the_near_one(tmp_path: pathlib.Path) -> None:
@@ -318,19 +333,19 @@ def test_what_prompts_say_by_default_is_the_same_everywhere(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ('batch_size', 'rows', 'parts'), [(8, 13, 1), (64, 81, 1), (255, 96, 3), (1023, 121, 9)]
+    ('batch_size', 'rows', 'parts'), [(8, 12, 1), (64, 80, 1), (255, 95, 3), (1023, 121, 9)]
 )
 def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: int, parts: int) -> None:
     size = config(batch_size=batch_size).resolved_micro_batch_size
     assert size == rows
-    assert (parts - 1) * size < batch_size + 1 + 2 * math.isqrt(batch_size) <= parts * size
+    assert (parts - 1) * size < batch_size + 2 * math.isqrt(batch_size) <= parts * size
     assert config(batch_size=batch_size, micro_batch_size=7).resolved_micro_batch_size == 7
 
 
 # --- Aggregates and clusters -----------------------------------------------------
 
 
-@pytest.mark.parametrize('aggregate, bound', [('mean', 10.0), ('median', 6.0), ('difference', 1.0)])
+@pytest.mark.parametrize('aggregate, bound', [('mean', 10.0), ('median', 6.0)])
 def test_each_aggregate_has_a_clip_bound_of_its_own(aggregate: str, bound: float) -> None:
     assert config(aggregate=aggregate).params().clip_bound == bound
     assert config(aggregate=aggregate, clip_bound=2.5).params().clip_bound == 2.5
@@ -363,9 +378,18 @@ def test_what_does_not_go_with_clusters_is_refused(settings: dict[str, Any], sai
 
 
 def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
-    budget = {'epsilon': 3.0, 'max_private_tokens': None, 'aggregate': 'difference'}
+    budget = {**WORST_CASE, 'epsilon': 3.0, 'max_private_tokens': None}
     assert config(**budget).params().max_private_tokens > 1_000
     assert config(**budget, max_batch_tokens=100).params().max_private_tokens == 100
+    # Nor what no context can spend.
+    whole, less = config(**INDIVIDUAL), config(**INDIVIDUAL, max_batch_tokens=100)
+    assert less.params().max_batch_tokens == 100
+    budget_of_100 = less.params().context_budget
+    assert 100 * 0.5 / 64**2 <= budget_of_100 < 101 * 0.5 / 64**2 < whole.params().context_budget
+    assert plan.plan_run(less).epsilon < 0.5 * plan.plan_run(whole).epsilon
+    # A budget that is given is what may be spent.
+    given = config(**INDIVIDUAL | {'epsilon': None, 'context_budget': 0.5}, max_batch_tokens=100)
+    assert given.params().context_budget == 0.5
 
 
 def test_clusters_pay_their_own_price_for_counts() -> None:
@@ -420,3 +444,91 @@ def test_centres_priced_by_record_do_not_serve_users(tmp_path: pathlib.Path) -> 
     folder = _write_centers(tmp_path, 'dp-k-means')
     with pytest.raises(ValueError, match='price is that of one record'):
         config(clusters=2, centers=folder, unit='user', unit_field='id')
+
+
+# --- Individual accounting --------------------------------------------------------
+
+
+def test_who_pays_follows_from_the_aggregate_where_nobody_says() -> None:
+    assert config(**INDIVIDUAL).is_individual and config(**INDIVIDUAL).params().is_individual
+    assert not config(**INDIVIDUAL, accounting='worst-case').is_individual
+    assert not config().is_individual and not config(aggregate='median').is_individual
+    tested = {'threshold': 0.5, 'threshold_noise_scale': 0.1}
+    assert not config(aggregate='difference', **tested).is_individual
+    assert config(**INDIVIDUAL).params() == config(**INDIVIDUAL, accounting='individual').params()
+
+
+@pytest.mark.parametrize('omega', [None, 5.0])
+def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None:
+    solved = config(**INDIVIDUAL, omega=omega, count_rho=0.01)
+    params = solved.params()
+    assert omega is None or params.omega == omega
+    assert params.max_private_tokens is None and params.shift_bound == 1.0
+
+    def epsilon(budget: float) -> float:
+        return accounting.epsilon_from_rho(budget + 0.01, 1e-6, largest_order=params.omega)
+
+    assert epsilon(params.context_budget) <= 3.0 < epsilon(1.0001 * params.context_budget)
+    # What ends a batch is public: 4 times what the highest price leaves.
+    tokens = math.floor(params.context_budget / (0.5 / 64**2))
+    assert params.max_batch_tokens == 4 * tokens
+    assert config(**INDIVIDUAL, shift_bound=2.5).params().shift_bound == 2.5
+
+
+def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
+    given = config(aggregate='difference', max_private_tokens=None, context_budget=0.25)
+    omega = given.params().omega
+    assert omega == accounting.omega_of_budget(given.params(), 0.25, delta=1e-6, other_rho=0.005)
+    chosen = plan.plan_run(given).epsilon
+    assert chosen == pytest.approx(accounting.epsilon_from_rho(0.255, 1e-6), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    'settings, expectation, remedy',
+    [
+        ({'aggregate': 'difference'}, 'no max_private_tokens with individual', '--accounting worst-case'),
+        ({'aggregate': 'difference'}, 'accounting=None', 'leave it out, and give --max-batch-tokens'),
+        ({**INDIVIDUAL, 'max_private_tokens': 8}, 'no max_private_tokens', '--accounting worst-case'),
+        ({**INDIVIDUAL, 'context_budget': 0.5}, 'either epsilon or context_budget', 'give one'),
+        ({**INDIVIDUAL, 'epsilon': None}, 'either epsilon or context_budget', '--max-private-tokens'),
+        ({**INDIVIDUAL, 'aggregate': 'mean', 'accounting': 'individual'}, "aggregate='mean'", 'worst-case'),
+        (
+            {**INDIVIDUAL, 'epsilon': None, 'aggregate': 'median', 'accounting': 'individual'},
+            "aggregate='median'",
+            '--aggregate difference',
+        ),
+        (
+            {**INDIVIDUAL, 'accounting': 'individual', 'threshold': 0.5, 'threshold_noise_scale': 0.1},
+            'threshold=0.5',
+            'no --threshold',
+        ),
+        ({**INDIVIDUAL, 'public_top_k': 0}, 'public_top_k >= 1', '--public-top-k 1024'),
+        ({'context_budget': 0.5}, 'context_budget with individual accounting only', 'Leave it out'),
+        ({'omega': 5.0}, 'omega with individual accounting only', '--accounting individual'),
+        ({**WORST_CASE, 'shift_bound': 1.0}, "shift_bound.*accounting='worst-case'", 'Leave it out'),
+        ({**INDIVIDUAL, 'epsilon': None, 'context_budget': 0.0}, 'context_budget > 0', '--context-budget'),
+        (
+            {**INDIVIDUAL, 'epsilon': None, 'context_budget': 1e-9},
+            'pays for one token',
+            'Raise context_budget',
+        ),
+        ({**INDIVIDUAL, 'omega': 1.0}, 'omega > 1', 'leave it out'),
+        ({**INDIVIDUAL, 'omega': float('inf')}, 'finite omega', 'leave it out'),
+        ({**INDIVIDUAL, 'omega': 1.01}, 'at which even rho=0', 'Raise omega'),
+        ({**INDIVIDUAL, 'omega': 5e3}, 'envelope', 'Lower shift_bound, omega'),
+        ({**INDIVIDUAL, 'shift_bound': -1.0}, 'shift_bound > 0', '--shift-bound'),
+        ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', 'Raise epsilon'),
+        ({**INDIVIDUAL, 'accounting': 'both'}, "'individual' or 'worst-case'", 'Who pays'),
+    ],
+)
+def test_what_does_not_go_with_individual_accounting_is_refused(
+    settings: dict[str, Any], expectation: str, remedy: str
+) -> None:
+    with pytest.raises(ValueError, match=expectation) as caught:
+        config(**settings)
+    assert caught.match(remedy)
+
+
+def test_settings_of_individual_accounting_go_round_as_toml(tmp_path: pathlib.Path) -> None:
+    before = config(**INDIVIDUAL, omega=6.5, shift_bound=2.0, accounting='individual')
+    assert read_config(write_toml(tmp_path, before.to_toml()), {}) == before

@@ -58,8 +58,8 @@ COMMON: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     # Noise in clustering.json and plan.json; a price for the ledger.
     'difference': {
-        'aggregate': 'difference', 'clusters': 2, 'clustering_rho': 50.0, 'dataset': 'messages',
-        'ledger': 'ledger.db',
+        'aggregate': 'difference', 'accounting': 'worst-case', 'clusters': 2, 'clustering_rho': 50.0,
+        'dataset': 'messages', 'ledger': 'ledger.db',
     },
     # Losses beside batches.
     'median': {'aggregate': 'median', 'batches_per_label': 2},

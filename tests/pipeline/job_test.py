@@ -788,7 +788,7 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.run
 def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, aggregate='difference', public_top_k=64)
+    run = config(tmp_path, aggregate='difference', accounting='worst-case', public_top_k=64)
     start.run(run, [])
     found = report_of(run)
     assert (found.mechanism['clip_bound'], found.mechanism['temperature']) == (1.0, 1.0)
@@ -798,7 +798,7 @@ def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path:
 
 CLUSTERED: dict[str, Any] = {
     'batches_per_label': None, 'clusters': 2, 'clustering_rho': 50.0, 'batch_size': 4,
-    'aggregate': 'difference',
+    'aggregate': 'difference', 'accounting': 'worst-case',
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -14,10 +15,12 @@ from models.privacy import accounting
 from pipeline import plan
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
+from tests.oracles import costs
 
 
 def config(**settings: Any) -> JobConfig:
-    return JobConfig(**({'delta': 1e-6, 'max_private_tokens': 100, 'batch_size': 128} | settings))
+    given = {'delta': 1e-6, 'max_private_tokens': 100, 'batch_size': 128, 'aggregate': 'mean'}
+    return JobConfig(**(given | settings))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,7 @@ def config(**settings: Any) -> JobConfig:
         {'examples_per_context': 2},
         {'unit': 'user', 'unit_field': 'customer', 'examples_per_context': 4},
         {'count_rho': 0.1},
-        {'aggregate': 'difference', 'clip_bound': 1.5},
+        {'aggregate': 'difference', 'accounting': 'worst-case', 'clip_bound': 1.5},
         {'clusters': 4, 'clustering_rho': 0.02},
     ],
     ids=str,
@@ -44,6 +47,55 @@ def test_numbers_are_the_accountants(settings: dict[str, Any]) -> None:
     assert run_plan.epsilon == accounting.epsilon_from_rho(run_plan.rho_total, 1e-6)
     assert run_plan.epsilon < run_plan.epsilon_closed_form
     assert run_plan.max_private_tokens == 100
+
+
+INDIVIDUAL = {'aggregate': 'difference', 'max_private_tokens': None, 'batch_size': 64}
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        {'epsilon': 3.0},
+        {'epsilon': 3.0, 'omega': 5.0},
+        {'context_budget': 0.25},
+        {'context_budget': 0.25, 'omega': 4.0, 'batches_per_label': 2},
+        {'epsilon': 3.0, 'examples_per_context': 2},
+        {'epsilon': 3.0, 'clusters': 4, 'clustering_rho': 0.02},
+    ],
+    ids=str,
+)
+def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str, Any]) -> None:
+    """And the twin's: the least epsilon over orders up to ω of what one unit may spend and the counts."""
+    given = config(**(INDIVIDUAL | settings))
+    run_plan, params = plan.plan_run(given), given.params()
+    counts = 0.0 if given.batches_per_label else given.clustering_rho or given.count_rho
+    times = 4 if given.examples_per_context > 1 else 1
+    budget, omega = run_plan.context_budget, run_plan.omega
+    assert run_plan.accounting == 'individual' and (budget, omega) == (params.context_budget, params.omega)
+    assert run_plan.rho_total == pytest.approx(times * budget + counts)
+    curve = costs.zcdp(times * budget + counts, omega)
+    expected = float(costs.epsilon(curve, 1e-6, costs.grid(0.05, omega - 1, 400)))
+    assert expected * (1 - 1e-4) <= run_plan.epsilon <= expected * (1 + 1e-9)
+    if given.epsilon is not None:
+        assert 3.0 * (1 - 1e-4) < run_plan.epsilon <= 3.0
+    assert accounting.epsilon_at_order(
+        run_plan.order, run_plan.order * run_plan.rho_total, 1e-6
+    ) == pytest.approx(run_plan.epsilon, rel=1e-9)
+    assert run_plan.order <= omega and run_plan.epsilon < run_plan.epsilon_closed_form
+    assert run_plan.worst_case_tokens == math.floor(budget / (0.5 / 64**2))
+    assert run_plan.max_batch_tokens == run_plan.max_private_tokens == 4 * run_plan.worst_case_tokens
+    assert run_plan.rho_per_private_token is None
+    # The ledger is charged the same, as events.
+    cost = plan.run_cost(given)
+    assert cost.curve.largest_order == omega and cost.epsilon(1e-6) == run_plan.epsilon
+    assert cost.rho is None, 'not in zCDP: above ω nothing is known'
+
+
+def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:
+    run_plan = plan.plan_run(config())
+    assert run_plan.accounting == 'worst-case'
+    for name in ('shift_bound', 'context_budget', 'omega', 'order', 'worst_case_tokens'):
+        assert getattr(run_plan, name) is None
 
 
 def test_numbers_of_a_case_by_hand() -> None:
@@ -131,8 +183,8 @@ def estimate(**settings: Any) -> plan.DecodingEstimate:
 
 
 def test_the_estimate_of_a_case_by_hand() -> None:
-    # 16 contexts of the mean: a micro-batch for 16 + 1 + 2 * 4 rows, in whole blocks of 8.
-    rows = 32
+    # 16 contexts of the mean: a micro-batch for 16 + 2 * 4 rows, in whole blocks of 8.
+    rows = 24
     found = estimate(batch_size=16)
     # For so few rows reading the weights takes longer than multiplying them.
     layers = WEIGHTS * 4 / 1e9
@@ -146,7 +198,7 @@ def test_the_estimate_of_a_case_by_hand() -> None:
 
 
 def test_large_batches_are_arithmetic_in_several_micro_batches() -> None:
-    # 600 + 1 + 2 * 24 rows in 6 parts of 109, in whole blocks of 8: 112, of which 6 are filled.
+    # 600 + 2 * 24 rows in 6 parts of 108, in whole blocks of 8: 112, of which 6 are filled.
     rows = 6 * 112
     found = estimate(batch_size=600)
     layers = 2 * WEIGHTS * rows / 1e11
@@ -156,16 +208,18 @@ def test_large_batches_are_arithmetic_in_several_micro_batches() -> None:
 
 
 def test_columns_that_the_public_row_chooses() -> None:
-    rows = 32
-    found = estimate(batch_size=16, aggregate='difference', clip_bound=1.0, public_top_k=50)
-    layers, cache = WEIGHTS * 4 / 1e9, rows * 128 * SLOT_BYTES / 1e8
+    # Public rows are a block of their own, which reads the layers' weights again.
+    rows = 24
+    found = estimate(batch_size=16, aggregate='difference', accounting='worst-case', public_top_k=50)
+    layers, cache = 2 * WEIGHTS * 4 / 1e9, (rows + 8) * 128 * SLOT_BYTES / 1e8
     public_row = 4096 * 256 * 4 / 1e9 + 4096 / 1e6
     # The 50, and what may be beside them.
     expected = layers + cache + public_row + 2 * (50 + 64) * 256 * rows / 1e10
     assert found.seconds_per_step == pytest.approx(expected)
     # The sparse vector's distance is of all columns.
     sparse = estimate(batch_size=16, public_top_k=50, threshold=0.5, threshold_noise_scale=0.2)
-    assert sparse.seconds_per_step == estimate(batch_size=16).seconds_per_step
+    output = 2 * 4096 * 256 * (rows + 8) / 1e10
+    assert sparse.seconds_per_step == pytest.approx(layers + cache + output)
 
 
 def test_half_the_bytes_in_half_the_time() -> None:
@@ -174,7 +228,7 @@ def test_half_the_bytes_in_half_the_time() -> None:
         plan.estimate_decoding(given, dataclasses.replace(CALIBRATION, dtype=dtype))
         for dtype in ('float32', 'bfloat16')
     )
-    output = 2 * 4096 * 256 * 32 / 1e10
+    output = 2 * 4096 * 256 * 24 / 1e10
     assert half.seconds_per_step - output == pytest.approx((whole.seconds_per_step - output) / 2)
 
 

@@ -20,6 +20,7 @@ from models.privacy.accounting.calibration import (
     omega_of_budget,
     solve_context_budget,
     solve_max_private_tokens,
+    worst_case_budget,
     worst_case_price,
     worst_case_tokens,
 )
@@ -81,6 +82,7 @@ __all__ = [
     'sparse_vector_pure_cost',
     'sparse_vector_rho',
     'to_dp_event',
+    'worst_case_budget',
     'worst_case_price',
     'worst_case_tokens',
 ]

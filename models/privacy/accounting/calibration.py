@@ -40,6 +40,7 @@ def solve_max_private_tokens(
 
 # B and ω are public settings that people read.
 _READABLE = decimal.Context(prec=6, rounding=decimal.ROUND_FLOOR)
+_READABLE_UP = decimal.Context(prec=6, rounding=decimal.ROUND_CEILING)
 # Digits of ω − 1.
 _DIGITS = 3
 _GRID = 33
@@ -54,6 +55,16 @@ def worst_case_price(params: 'MechanismParams') -> float:
 def worst_case_tokens(params: 'MechanismParams', context_budget: float) -> int:
     """Tokens that a context is paid for that adds the whole clip bound to each: others vote for longer."""
     return math.floor(context_budget / worst_case_price(params))
+
+
+def worst_case_budget(params: 'MechanismParams', tokens: int) -> float:
+    """B of which even a context that adds the whole clip bound to every one of so many tokens is paid for.
+
+    With what prices and their sum in float32 are rounded up by (models/privacy/individual.py).
+    """
+    return float(
+        _READABLE_UP.create_decimal(tokens * worst_case_price(params) * (1 + (tokens + 8) * 2.0**-23))
+    )
 
 
 def solve_context_budget(

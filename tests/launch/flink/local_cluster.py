@@ -37,6 +37,7 @@ SETTINGS = {
     'max-batch-tokens': '64',
     'batch-size': '16',
     'aggregate': 'difference',
+    'accounting': 'worst-case',
     'clusters': '2',
     'temperature': '1.0',
     'public-top-k': '256',

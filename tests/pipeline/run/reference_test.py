@@ -29,7 +29,8 @@ def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
     given = {
         'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'delta': 1e-3, 'labels': LABELS,
         'label_field': 'label', 'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 1,
-        'aggregate': 'difference', 'reference': str(folder / 'public.jsonl'), 'reference_size': 3,
+        'aggregate': 'difference', 'accounting': 'worst-case', 'reference': str(folder / 'public.jsonl'),
+        'reference_size': 3,
     }  # fmt: skip
     return JobConfig(**(given | settings))
 

@@ -183,3 +183,7 @@ def test_tokens_of_a_worst_case_context_by_hand() -> None:
     assert accounting.worst_case_tokens(DIFFERENCE, 10.5 * 0.5 / 64**2) == 10
     # What is charged for a replacement is 4 B; what a context pays does not change with it.
     assert accounting.worst_case_tokens(SLOTS, 10.5 * 0.5 / 64**2) == 10
+    # The budget for so many pays for all of them, and hardly for more.
+    for tokens in (1, 160, 50_000):
+        budget = accounting.worst_case_budget(DIFFERENCE, tokens)
+        assert tokens <= accounting.worst_case_tokens(DIFFERENCE, budget) <= tokens * 1.01
