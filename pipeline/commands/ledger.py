@@ -306,12 +306,20 @@ def _print_account(account: 'Account', console: rich.console.Console, *, restric
             style='dim',
             soft_wrap=True,
         )
+    if account.omega is not None:
+        console.print(
+            f'All runs together are bounded at orders up to ω = {account.omega:.6g}, the smallest of theirs.',
+            style='dim',
+            soft_wrap=True,
+        )
     if not account.runs:
         console.print('No run was charged yet.\n')
         return
     runs = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ('Run', 'ρ', 'ρ so far', 'ε so far'):
         runs.add_column(name, justify='left' if name == 'Run' else 'right')
+    if account.omega is not None:
+        runs.add_column('ω', justify='right')
     # A time that is cut short is no time.
     runs.add_column('Charged', no_wrap=True)
     if restricted:
@@ -324,6 +332,7 @@ def _print_account(account: 'Account', console: rich.console.Console, *, restric
             up(run.rho),
             up(entry.rho_after),
             up(entry.epsilon_after),
+            *([] if account.omega is None else ['–' if run.omega is None else f'{run.omega:.6g}']),
             *(
                 (run.reserved_at[:19], run.state, (run.settled_at or '')[:19])
                 if restricted

@@ -174,6 +174,12 @@ class Run:
     reserved_at: str
     settled_at: str | None
 
+    @property
+    def omega(self) -> float | None:
+        """Largest Rényi order at which the run's cost is a bound; None where it is one at every order."""
+        order = self.cost.curve.largest_order
+        return None if math.isinf(order) else order
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account:
@@ -186,6 +192,11 @@ class Account:
     def is_zcdp(self) -> bool:
         """Whether every charge is in zCDP, so that ρ is the sum at every order and not at one."""
         return all(run.cost.curve.is_zcdp for run in self.runs)
+
+    @property
+    def omega(self) -> float | None:
+        """Largest Rényi order at which all charges together are a bound; None where it is every order."""
+        return min((run.omega for run in self.runs if run.omega is not None), default=None)
 
     @property
     def rho_spent(self) -> float:

@@ -15,6 +15,7 @@ from models.privacy import accounting
 from pipeline import plan
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
+from tests.command_line import in_this_process
 from tests.oracles import costs
 
 
@@ -89,6 +90,23 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
     cost = plan.run_cost(given)
     assert cost.curve.largest_order == omega and cost.epsilon(1e-6) == run_plan.epsilon
     assert cost.rho is None, 'not in zCDP: above ω nothing is known'
+
+
+def test_the_plan_of_individual_accounting_for_people() -> None:
+    settings = ('--delta', '1e-6', '--batch-size', '64', '--aggregate', 'difference')
+    shown = ' '.join(in_this_process('plan', *settings, '--epsilon', '3').stdout.split())
+    made = plan.plan_run(config(**INDIVIDUAL, epsilon=3.0))
+    for words in (
+        'ε = 3 at δ = 1e-06', f'orders up to ω = {made.omega:g}, α = {made.order:.6g} used',
+        f'B = {made.context_budget:.6g}, individual accounting',
+        f'pays for {made.worst_case_tokens:,} tokens at the highest price',
+        f'All tokens per batch at most {made.max_batch_tokens:,}', 'c = 1, c₂ = 1, τ = 1',
+    ):  # fmt: skip
+        assert words in shown, words
+    assert 'Private tokens per batch' not in shown and 'ρ per private token' not in shown
+    alike = ' '.join(in_this_process('plan', *settings, '--max-private-tokens', '9', '--accounting',
+                                     'worst-case').stdout.split())  # fmt: skip
+    assert 'Private tokens per batch at most 9' in alike and 'individual' not in alike
 
 
 def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:

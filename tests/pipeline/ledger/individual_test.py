@@ -1,0 +1,116 @@
+"""Individual accounting in a ledger, from a run's settings to what all runs are together."""
+
+import pathlib
+import typing
+
+import pytest
+
+from models.privacy import accounting, report
+from models.privacy.report import build_privacy_report
+from models.privacy.report.prediction import facts
+from pipeline import plan
+from pipeline.config import JobConfig
+from pipeline.ledger.ledger import Account, BudgetExceeded, Ledger
+from pipeline.pages import ledger_page
+from tests import command_line
+from tests.oracles import costs
+from tests.pipeline.pages.report_page_test import Page, plain
+
+DELTA = 1e-6
+KNOWN: dict[str, typing.Any] = {'unit': 'example', 'identity': 'i', 'key_commitment': 'k'}
+
+
+def config(where: str, **settings: typing.Any) -> JobConfig:
+    given = {'delta': DELTA, 'aggregate': 'difference', 'dataset': 'visits', 'ledger': where}
+    return JobConfig(**(given | settings))
+
+
+@pytest.fixture
+def where(tmp_path: pathlib.Path) -> str:
+    path = str(tmp_path / 'ledger.db')
+    Ledger.create(path).add_dataset('visits', unit='example', delta=DELTA, epsilon=8.0)
+    return path
+
+
+def reserve(run: JobConfig, run_id: str) -> report.LedgerEntry:
+    ledger = Ledger.open(str(run.ledger))
+    cost = plan.cost_to_charge(run, ledger.account('visits'))
+    return ledger.reserve('visits', run_id=run_id, cost=cost, **KNOWN)
+
+
+def account(where: str) -> Account:
+    """As another program finds it."""
+    return Ledger.open(where).account('visits')
+
+
+def test_rho_adds_up_and_the_smallest_order_counts(where: str) -> None:
+    """Three runs, one of them of worst-case accounting: epsilon is the twin's at orders up to the least ω."""
+    runs = {
+        'early': config(where, epsilon=1.0),
+        'alike': config(where, accounting='worst-case', max_private_tokens=2_000),
+        'late': config(where, epsilon=3.0, omega=6.0),
+    }
+    entries = {name: reserve(run, name) for name, run in runs.items()}
+    of = {name: plan.plan_run(run) for name, run in runs.items()}
+    held = account(where)
+    assert [run.omega for run in held.runs] == [of['early'].omega, None, 6.0]
+    assert of['early'].omega > 6 and held.omega == 6.0
+    rho = sum(each.rho_total for each in of.values())
+    assert held.rho_spent == pytest.approx(rho)
+    orders = costs.grid(0.05, 5.0, 400)
+    expected = float(costs.epsilon(costs.zcdp(rho, 6.0), DELTA, orders))
+    assert expected * (1 - 1e-4) <= held.epsilon_spent <= expected * (1 + 1e-9)
+    # Neither orders above the least ω count, nor does epsilon add up.
+    assert held.epsilon_spent < sum(each.epsilon for each in of.values())
+    first = entries['early']
+    assert isinstance(first, report.MixedLedgerEntry) and first.rho == pytest.approx(of['early'].rho_total)
+    assert first.epsilon_after == pytest.approx(of['early'].epsilon, rel=1e-9)
+    assert entries['late'].epsilon_after == pytest.approx(held.epsilon_spent)
+
+
+def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) -> None:
+    """A run that takes the whole budget is solved for less than its best order: the remedy works."""
+    whole = config(where, epsilon=8.0)
+    order = account(where).dataset.order
+    assert whole.params().omega < order
+    with pytest.raises(ValueError, match=r'Give --omega (\S+) or more') as refused:
+        plan.ask_ledger(whole)
+    given = float(str(refused.value).partition('--omega ')[2].split()[0])
+    assert order <= given <= order + 0.01
+    again = config(where, epsilon=8.0, omega=given)
+    answer = plan.ask_ledger(again)
+    assert answer.fits and answer.rho_left < 1e-4
+    reserve(again, 'whole')
+    with pytest.raises(BudgetExceeded):
+        reserve(config(where, epsilon=0.5), 'more')
+
+
+def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
+    alike = config(where, accounting='worst-case', epsilon=2.0)
+    entry = reserve(alike, 'old')
+    assert type(entry) is report.LedgerEntry and account(where).is_zcdp and account(where).omega is None
+    run = config(where, epsilon=2.0)
+    added = reserve(run, 'new')
+    assert isinstance(added, report.MixedLedgerEntry) and added.rho_before == entry.rho_after
+    # The report of that run takes the entry, and says what both are together.
+    made = build_privacy_report(
+        facts(run.params()), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
+        plan=[report.GroupPlan(label=None, batches=2, noisy_count=120)], noisy_counts_rho=0.005,
+        corpus=report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0),
+    )  # fmt: skip
+    assert made.omega == run.params().omega and made.epsilon <= 2.0
+    assert 'All 2 runs' in (made.covered_together or '')
+
+
+def test_the_pages_show_the_orders(where: str) -> None:
+    for epsilon in (1.0, 2.0):
+        reserve(config(where, epsilon=epsilon), f'run-{epsilon:g}')
+    reserve(config(where, accounting='worst-case', max_private_tokens=100), 'alike')
+    held = account(where)
+    omegas = [f'{run.omega:.6g}' for run in held.runs if run.omega]
+    seen = plain(Page(ledger_page.render_html(held, Ledger.open(where).events('visits'))).text)
+    shown = command_line.in_this_process('ledger', 'show', 'visits', '--ledger', where).stdout
+    for text in (seen, ' '.join(shown.split())):
+        assert f'orders up to ω = {omegas[1]}, the smallest of theirs' in text
+        assert all(omega in text for omega in omegas)
+    assert held.omega == accounting.compose(run.cost.curve for run in held.runs).largest_order
