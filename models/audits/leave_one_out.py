@@ -13,13 +13,47 @@ import numpy as np
 
 from models import generate
 from models.audits import replay
+from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import Change, MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, Context
 
 # What rounding may add to a loss: decoding sums float32, and the replay is compiled apart.
 SLACK = 1e-3
+# The same of a vote, in nats: how far the logits of two programs may lie apart.
+_VOTE_SLACK = 1e-3
+# Orders that divergences are taken at, as far as they are below ω, and ω.
+ORDERS = (1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Payment:
+    """What a neighbour's context paid by individual accounting, and what it gave (METHOD 4d).
+
+    Where one context gives way to another, both paid, and what they paid counts twice. Private to the
+    curator.
+
+    Attributes:
+        paid: ρ that the run charged for the context over the whole stream.
+        most: What it may pay: B, or 4B of a replacement.
+        bound: The pure bound 2c/(sτ) for each token that it voted on and paid for.
+        divergence: Largest Σ D_α/α over the stream's tokens, of orders α up to ω and both directions,
+            between what was sampled from with it and without it. At most what was paid.
+        rounding: What rounding of logits may add to the divergence.
+    """
+
+    paid: float = dataclasses.field(repr=False)
+    most: float
+    bound: float = dataclasses.field(repr=False)
+    divergence: float = dataclasses.field(repr=False)
+    rounding: float = dataclasses.field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it paid for what it gave, and no more than it may."""
+        within = self.paid <= self.most * (1 + 1e-6)
+        return within and self.divergence <= self.paid * (1 + SLACK) + self.rounding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +65,9 @@ class LeaveOneOut:
         label: Its declared label, or None.
         bound: What the output may cost: for a median the loss that the run reports for this
             batch; else the pure bound 2Δ/τ for each private token that was used, with Δ the
-            aggregate's sensitivity. Both with 2/(sσ) for each run of the sparse-vector test.
+            aggregate's sensitivity. Both with 2/(sσ) for each run of the sparse-vector test. With
+            individual accounting the largest bound of a `Payment`; each log ratio is held against
+            its own.
         contexts: True size of the batch.
         private_tokens: Private tokens of the output.
         public_tokens: Public ones.
@@ -40,6 +76,8 @@ class LeaveOneOut:
         added: The same for each context of another batch that is put in: with to without.
         replaced: For each context that gives way to one of another batch, before to after;
             empty where one unit adds or removes a context and replaces none.
+        payments: With individual accounting, of each of these in turn: the removed, the added, the
+            replaced. Else empty.
     """
 
     batch_id: str
@@ -51,6 +89,7 @@ class LeaveOneOut:
     removed: tuple[float, ...] = dataclasses.field(repr=False)
     added: tuple[float, ...] = dataclasses.field(repr=False)
     replaced: tuple[float, ...] = dataclasses.field(repr=False)
+    payments: tuple[Payment, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def empirical_epsilon(self) -> float:
@@ -59,8 +98,13 @@ class LeaveOneOut:
 
     @property
     def ok(self) -> bool:
-        """Whether no log ratio passes the bound by more than rounding."""
-        return self.empirical_epsilon <= self.bound * (1 + SLACK) + 1e-6
+        """Whether no log ratio passes its bound by more than rounding, and each context paid for its own."""
+        ratios = (*self.removed, *self.added, *self.replaced)
+        bounds = [payment.bound for payment in self.payments] or [self.bound] * len(ratios)
+        within = (
+            abs(ratio) <= bound * (1 + SLACK) + 1e-6 for ratio, bound in zip(ratios, bounds, strict=True)
+        )
+        return all(within) and all(payment.ok for payment in self.payments)
 
 
 def leave_one_out(
@@ -70,11 +114,14 @@ def leave_one_out(
     *,
     outsiders: Sequence[Context] = (),
     sabotage: replay.Sabotage = 'none',
+    reference: Sequence[str] = (),
 ) -> LeaveOneOut:
     """Decodes a batch, then asks how much likelier its output is with than without each context.
 
     The adversary of CL D.5.2 removes one context before the batch starts and sees the whole
-    output: tokens, and with the sparse vector which of them are private.
+    output: tokens, and with the sparse vector which of them are private. With individual accounting
+    the votes of the others stay as they were, since what a context pays hangs on it and on the
+    released prefix alone; and each context's influence is held against what it paid itself.
 
     `sabotage` breaks the mechanism, never the figure that it is judged by. 'no-clipping' lets
     votes through as they are and puts in an outlier, which clipping would hold: the first context
@@ -82,34 +129,62 @@ def leave_one_out(
     without any clipping, so a median's batch is cut to two contexts, both of them outliers.
     'paste' copies the texts of the contexts to the output.
 
+    Of individual accounting, with a batch that is cut to one outlier: 'no-filter' lets it vote whether
+    it can pay or not; 'half-price' charges it for half of its vote; 'no-envelope' charges it for a
+    price that looks no further than the shift bound, at an s so small that this is too near.
+
     Args:
         generator: The run's generator.
         batch: A batch of real contexts.
         key: A key of the audit's own: the run's would give the run's output.
         outsiders: Contexts of another batch, for the other direction of neighbours.
         sabotage: What to break.
+        reference: As of `BatchGenerator.decode`.
+
+    Raises:
+        ValueError: The sabotage is of individual accounting, which the mechanism does not have.
     """
     if sabotage == 'no-clipping' and generator.params.is_ex_post:
         batch = dataclasses.replace(batch, contexts=batch.contexts[:2])
-    case = replay.Case.of(generator, batch, outsiders, sabotage)
+    if sabotage in replay.INDIVIDUAL:
+        if not generator.params.is_individual:
+            raise ValueError(
+                f'Expected individual accounting, got sabotage={sabotage!r}. It breaks what nothing else has.'
+            )
+        batch, outsiders = dataclasses.replace(batch, contexts=batch.contexts[:1]), ()
+    if sabotage == 'no-envelope':
+        generator = dataclasses.replace(generator, params=replay.at_small_s(generator.params))
+    case = replay.Case.of(generator, batch, outsiders, sabotage, reference=reference)
     draws = generator.draws(batch, key)
-    stream = generator.decode(batch, draws) if sabotage == 'none' else case.decode(draws)
-    ratios = log_ratios(case, stream)
+    if sabotage == 'none':
+        stream = generator.decode(batch, draws, reference=reference)
+    else:
+        stream = case.decode(draws)
+    ratios, payments = log_ratios(case, stream)
+    bound = replay.output_bound(stream, generator.params)
     return LeaveOneOut(
         batch_id=str(batch.batch_id),
         label=batch.label,
-        bound=replay.output_bound(stream, generator.params),
+        bound=max((payment.bound for payment in payments), default=0.0)
+        if case.params.is_individual
+        else bound,
         contexts=len(batch.contexts),
         private_tokens=int(stream.is_private.sum()),
         public_tokens=int((~stream.is_private).sum()),
         removed=ratios['removed'],
         added=ratios['added'],
         replaced=ratios['replaced'],
+        payments=payments,
     )
 
 
-def log_ratios(case: replay.Case, stream: generate.TokenStream) -> dict[str, tuple[float, ...]]:
-    """log P(output | the larger or the former batch) / P(output | its neighbour), for each neighbour."""
+def log_ratios(
+    case: replay.Case, stream: generate.TokenStream
+) -> tuple[dict[str, tuple[float, ...]], tuple[Payment, ...]]:
+    """log P(output | the larger or the former batch) / P(output | its neighbour), for each neighbour.
+
+    And, with individual accounting, what each neighbour's contexts paid.
+    """
     params, count = case.params, len(case.inside)
     batch, others = list(range(count)), list(range(count, count + len(case.outside)))
     kinds = ['removed'] * count + ['added'] * len(others)
@@ -124,6 +199,7 @@ def log_ratios(case: replay.Case, stream: generate.TokenStream) -> dict[str, tup
     told: list[int] = []
     total = np.zeros(len(sets))
     steps: list[np.ndarray] = []
+    tab = _Tab(case, stream, sets) if params.is_individual else None
     for position in case.positions([*case.inside, *case.outside], told):
         token, is_private = int(stream.tokens[len(told)]), bool(stream.is_private[len(told)])
         if params.threshold is not None:
@@ -131,8 +207,11 @@ def log_ratios(case: replay.Case, stream: generate.TokenStream) -> dict[str, tup
         if is_private:
             allowed = case.allowed(position, token)
             chosen = int(allowed[:token].sum())
-            for index, scores in enumerate(case.scores(position, allowed, sets)):
-                total[index] += scores[allowed][chosen] - np.logaddexp.reduce(scores[allowed])
+            voting = sets if tab is None else tab.charge(position, len(told))
+            logs = np.array([log_softmax(z[allowed]) for z in case.scores(position, allowed, voting)])
+            total += logs[:, chosen]
+            if tab is not None:
+                tab.add(logs)
         told.append(token)
         if len(told) == len(stream.tokens):
             break
@@ -140,10 +219,73 @@ def log_ratios(case: replay.Case, stream: generate.TokenStream) -> dict[str, tup
         total += log_flag_probabilities(np.array(steps), stream.is_private, params)
     ratios = total[0] - total[1:]
     ratios = np.where(np.array(kinds) == 'added', -ratios, ratios)
-    return {
+    by_kind = {
         kind: tuple(float(r) for r, k in zip(ratios, kinds, strict=True) if k == kind)
         for kind in ('removed', 'added', 'replaced')
     }
+    return by_kind, () if tab is None else tab.payments(len(told))
+
+
+class _Tab:
+    """What contexts were charged along one output, and how far their votes moved what was sampled from.
+
+    Those of the batch were charged by the run itself; those that are put in, by its functions.
+    """
+
+    def __init__(
+        self, case: replay.Case, stream: generate.TokenStream, sets: Sequence[Sequence[int]]
+    ) -> None:
+        assert stream.spending is not None and case.params.omega is not None
+        omega = case.params.omega
+        self._case, self._spending, self._sets = case, stream.spending, sets
+        self._orders = np.array([alpha for alpha in ORDERS if alpha < omega] + [omega])[:, None]
+        self._spent = np.zeros(len(case.outside), np.float32)
+        rows = len(case.inside) + len(case.outside)
+        self._paid, self._tokens = np.zeros(rows), np.zeros(rows, int)
+        # Directions, orders, neighbours.
+        self._divergences = np.zeros((2, len(self._orders), len(sets) - 1))
+
+    def charge(self, position: generate.Position, token: int) -> list[list[int]]:
+        """Charges all contexts for a token, and returns those of each set that vote on it."""
+        inside, count = len(self._case.inside), len(self._paid)
+        charged, voted, self._spent = self._case.settle(position, range(inside, count), self._spent)
+        charged = np.concatenate([self._spending.charged[token], charged])
+        voted = np.concatenate([self._spending.voted[token], voted])
+        self._paid += charged
+        self._tokens += charged > 0
+        return [[row for row in rows if voted[row]] for rows in self._sets]
+
+    def add(self, logs: np.ndarray) -> None:
+        """Adds a token's divergences between the batch's log-probabilities, row 0, and its neighbours'."""
+        for direction, sign in enumerate((1, -1)):
+            for neighbour, other in enumerate(logs[1:]):
+                p, q = (logs[0], other)[::sign]
+                if (p != q).any():
+                    terms = self._orders * p + (1 - self._orders) * q
+                    divergence = np.logaddexp.reduce(terms, axis=1) / (self._orders[:, 0] - 1)
+                    self._divergences[direction, :, neighbour] += divergence / self._orders[:, 0]
+
+    def payments(self, tokens: int) -> tuple[Payment, ...]:
+        """Of every neighbour, after a stream of that many tokens."""
+        params, batch = self._case.params, set(self._sets[0])
+        assert params.context_budget is not None
+        # Of a sum of squares to which one is added: |a + b|² <= (|a| + |b|)².
+        moved = math.sqrt(tokens / 2) * _VOTE_SLACK / (params.batch_size * params.temperature)
+        found = []
+        for neighbour, divergence in zip(self._sets[1:], self._divergences.max(axis=(0, 1)), strict=True):
+            changed = sorted(batch ^ set(neighbour))
+            # Two contexts at once move the scores by up to the sum of what each moves them by.
+            paid = len(changed) * float(self._paid[changed].sum())
+            found.append(
+                Payment(
+                    paid=paid,
+                    most=len(changed) ** 2 * params.context_budget,
+                    bound=int(self._tokens[changed].sum()) * replay.vote_cost(params),
+                    divergence=float(divergence),
+                    rounding=moved * (2 * math.sqrt(paid) + moved),
+                )
+            )
+        return tuple(found)
 
 
 def log_flag_probabilities(found: np.ndarray, is_private: np.ndarray, params: MechanismParams) -> np.ndarray:

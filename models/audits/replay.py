@@ -8,8 +8,9 @@ on purpose (`Sabotage`), which it must find.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +19,22 @@ import numpy as np
 from models import generate
 from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
-from models.privacy import accounting, ex_post, mechanism, randomness
+from models.privacy import accounting, ex_post, individual, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
-from models.privacy.params import MechanismParams
+from models.privacy.params import MAX_ENVELOPE, MechanismParams
 from models.records import Batch, Context
 from models.stop_rule import StopRule
 
-Sabotage = Literal['none', 'no-clipping', 'paste']
+Sabotage = Literal['none', 'no-clipping', 'paste', 'no-filter', 'no-envelope', 'half-price']
+# What only individual accounting has, and can break (METHOD 4d).
+INDIVIDUAL: Final[tuple[Sabotage, ...]] = ('no-filter', 'no-envelope', 'half-price')
 
 # A sabotage puts in outliers, whose logits are this much larger: clipping would hold them.
 LOUDNESS = 100.0
 # Below this a pasted token's rivals have no weight.
 PASTED = 60.0
+# The most that rare tokens may have of the reference together, to be raised by a context.
+RARE = math.exp(-5)
 
 
 def output_bound(stream: generate.TokenStream, params: MechanismParams) -> float:
@@ -46,10 +51,39 @@ def output_bound(stream: generate.TokenStream, params: MechanismParams) -> float
     )
     if params.is_ex_post:
         return loss.epsilon(params)
-    # A sample from softmax(z/τ) where no component of z moves by more than Δ.
-    per_token = 2 * params.aggregate_sensitivity / params.temperature
+    per_token = pure_cost(params)
     runs = loss.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
     return int(flags.sum()) * per_token + runs
+
+
+def pure_cost(params: MechanismParams) -> float:
+    """2Δ/τ: most log ratio of a sample from softmax(z/τ) where no component of z moves by more than Δ."""
+    return 2 * params.aggregate_sensitivity / params.temperature
+
+
+def vote_cost(params: MechanismParams) -> float:
+    """2c/(sτ): the same where the votes of one context alone move z, with individual accounting."""
+    return 2 * params.clip_bound / (params.batch_size * params.temperature)
+
+
+def at_small_s(params: MechanismParams) -> MechanismParams:
+    """The mechanism where its envelope matters most: at an s as small as c/c₂, as far as settings allow.
+
+    There (ω−1)c/s is large against c₂, and one vote is not yet cut by it. B is at least twice what the
+    dearest token costs there, so that a context can pay for one.
+
+    Args:
+        params: With individual accounting.
+    """
+    assert params.omega is not None and params.shift_bound is not None and params.context_budget is not None
+    reach = (params.omega - 1) * params.change.value * params.clip_bound
+    room = MAX_ENVELOPE * params.temperature - params.shift_bound
+    least = math.ceil(max(1, params.clip_bound / params.shift_bound, reach / room * (1 + 1e-9)))
+    size = min(least, params.batch_size)
+    dearest = (params.clip_bound / (size * params.temperature)) ** 2 / 2
+    return dataclasses.replace(
+        params, batch_size=size, context_budget=max(params.context_budget, 2 * dearest)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,6 +120,7 @@ class Case:
         outsiders: Sequence[Context] = (),
         sabotage: Sabotage = 'none',
         constraint: Constraint | None = None,
+        reference: Sequence[str] = (),
     ) -> 'Case':
         """The case of a batch and of contexts to add, all under the batch's label.
 
@@ -95,6 +130,7 @@ class Case:
             outsiders: Contexts of other batches.
             sabotage: What to break.
             constraint: Which tokens may be sampled; None for that of a run.
+            reference: As of `BatchGenerator.decode`.
         """
         writer, params = generator.writer, generator.params
         contexts = [*batch.contexts, *outsiders]
@@ -103,7 +139,7 @@ class Case:
             decoder=generator.decoder,
             params=params,
             sabotage=sabotage,
-            public=generator.public_rows(batch.label),
+            public=generator.public_rows(batch.label, reference),
             inside=writer.private_prompts(batch.label, batch.contexts),
             outside=writer.private_prompts(batch.label, outsiders),
             texts=writer.tokenizer.encode_batch(
@@ -120,13 +156,19 @@ class Case:
         tokens: list[int] = []
         flags: list[bool] = []
         losses: list[tuple[float, float]] = []
+        receipts: list[tuple[np.ndarray, np.ndarray]] = []
+        spent = np.zeros(len(members), np.float32)
         for position in self.positions(self.inside, tokens):
-            is_private = True
+            is_private, voters = True, members
+            if params.is_individual:
+                charged, voted, spent = self.settle(position, members, spent)
+                receipts.append((charged, voted))
+                voters = np.flatnonzero(voted).tolist()
             if params.threshold is not None:
                 noisy = distances([members], position, params)[0] + draws.distance_noise[len(tokens)]
                 is_private = bool(noisy >= params.threshold + draws.threshold_noise[sum(flags)])
             allowed = self.allowed(position)
-            (scores,) = self.scores(position, allowed, [members])
+            (scores,) = self.scores(position, allowed, [voters])
             if not is_private:
                 scores = position.public_logits / params.public_temperature
             weights = np.exp(np.where(allowed, scores - scores[allowed].max(), -np.inf)).cumsum()
@@ -142,7 +184,33 @@ class Case:
             np.array(tokens, np.int32),
             np.array(flags, bool),
             np.array(losses, np.float32).T if params.is_ex_post else None,
+            individual.Spending(*map(np.array, zip(*receipts, strict=True))) if receipts else None,
         )
+
+    def settle(
+        self, position: generate.Position, rows: Sequence[int], spent: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What some contexts are charged, who of them votes, and what each has spent then, all `[rows]`.
+
+        By the functions of a run, or as the sabotage has it. A context's is a function of it and of the
+        released prefix alone, so that of one that was not in the batch is known too.
+
+        Args:
+            position: Where.
+            rows: Of which contexts.
+            spent: Before, `[rows]` float32.
+        """
+        params = self.params
+        if self.sabotage == 'no-envelope':
+            params = dataclasses.replace(params, omega=math.nextafter(1, 2))
+        logits = position.logits[list(rows)]
+        found = _prices(position.public_logits, logits, position.mask, params=params)
+        if self.sabotage == 'half-price':
+            found /= 4  # of u/2
+        voted, after = map(np.asarray, individual.spend(jnp.asarray(spent), jnp.asarray(found), params))
+        if self.sabotage == 'no-filter':
+            voted, after = np.ones(len(rows), bool), spent + found
+        return np.where(voted, found, np.float32(0)), voted, after
 
     def positions(self, private: Sequence[np.ndarray], tokens: Sequence[int]) -> Iterator[generate.Position]:
         """Every position of the stream, with a sabotage's outliers among the logits.
@@ -165,9 +233,33 @@ class Case:
                 for row, factor in zip(range(len(self.inside)), outliers):
                     logits[row] *= factor
             # A public prediction that is not finite predicts every token alike (METHOD 4).
-            public = np.where(np.isfinite(public).all(), public, 0.0)
+            public = np.where(np.isfinite(public).all(), public, np.float32(0))
+            if self.sabotage in INDIVIDUAL and len(logits) > 0:
+                logits[0] = self._outlier(found._replace(public_logits=public))
             yield found._replace(logits=logits, public_logits=public)
             found = steps.send(tokens[-1])
+
+    def _outlier(self, position: generate.Position) -> np.ndarray:
+        """Logits that differ from the reference's as much as a price has to look out for, `[V]` float32.
+
+        For an envelope: rare tokens that one context raises. Else half of all, by weight, are twice as
+        likely, and the others out of the question.
+        """
+        allowed = self.allowed(position)
+        ranked = np.flatnonzero(allowed)[np.argsort(position.public_logits[allowed], kind='stable')]
+        logs = position.public_logits[ranked].astype(np.float64) / self.params.temperature
+        share = np.exp(log_softmax(logs))
+        outlier = position.public_logits.copy()
+        if self.sabotage == 'no-envelope':
+            few = max(1, int((share.cumsum() <= RARE).sum()))
+            outlier[ranked[:few]] += self.params.clip_bound
+            return outlier
+        halves = [0.0, 0.0]
+        for token, weight in zip(ranked[::-1], share[::-1], strict=True):
+            lighter = int(halves[1] < halves[0])
+            halves[lighter] += weight
+            outlier[token] += (-LOUDNESS, LOUDNESS)[lighter]
+        return outlier
 
     def scores(
         self, position: generate.Position, allowed: np.ndarray, batches: Sequence[Sequence[int]]
@@ -217,6 +309,23 @@ class Case:
         rows = np.concatenate([position.public_logits[None], position.logits])
         mask = jnp.arange(len(rows)) > 0
         return tuple(map(float, _token_losses(rows, mask, position.mask, token, params=self.params)))  # type: ignore[return-value]
+
+
+@functools.partial(jax.jit, static_argnames=('params',))
+def _prices_on_device(
+    public: jax.Array, rows: jax.Array, mask: jax.Array, *, params: MechanismParams
+) -> jax.Array:
+    is_private = jnp.ones(len(rows), bool)
+    votes = mechanism.tally(public[None], (rows,), (is_private,), mask, params)
+    (found,) = votes.tallied
+    return found.prices
+
+
+def _prices(public: np.ndarray, rows: np.ndarray, mask: np.ndarray, *, params: MechanismParams) -> np.ndarray:
+    """What each of `[m, V]` logits would pay for a vote, `[m]` float32, by the functions of a run."""
+    if len(rows) == 0:
+        return np.zeros(0, np.float32)
+    return np.array(_prices_on_device(public, rows, mask, params=params))
 
 
 @functools.partial(jax.jit, static_argnames=('params',))

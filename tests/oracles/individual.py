@@ -1,5 +1,7 @@
 """METHOD 4d by brute force: the price of a context, and the exact law of a whole token stream.
 
+The envelope is (c₂ + (ω−1) |u(x)|/s)/τ at token x: METHOD has c for |u(x)|, which is never smaller, and its
+proof needs no more than this.
 Symbols are METHOD's: c₂ is `c2`, B `budget`, ω `omega`; `a` is 2 where a unit may replace a context.
 `Individual` holds the right mechanism and, through its last fields, the wrong ones that
 `tests/models/privacy/individual_enumeration_test.py` must reject.
@@ -89,15 +91,19 @@ class Individual:
         """What the stream of a batch costs: a² B."""
         return self.a**2 * self.budget
 
-    @property
-    def radius(self) -> mpmath.mpf:
-        """(c₂ + (ω−1) a c/s)/τ; without the envelope c₂/τ."""
-        reach = (mpmath.mpf(self.omega) - 1) * self.a * self.c / self.s if self.has_envelope else 0
-        return (self.c2 + reach) / mpmath.mpf(self.tau)
+    def radii(self, u: Sequence[float]) -> list[mpmath.mpf]:
+        """(c₂ + (ω−1) |u(x)|/s)/τ for every token; without the envelope c₂/τ.
+
+        Where a unit may replace a context the other's vote, up to c, tilts as well.
+        """
+        with mpmath.workdps(DIGITS):
+            share = (mpmath.mpf(self.omega) - 1) / self.s if self.has_envelope else mpmath.mpf(0)
+            other = (self.a - 1) * mpmath.mpf(self.c)
+            return [(self.c2 + share * (abs(mpmath.mpf(float(x))) + other)) / self.tau for x in u]
 
 
 def largest_mean_square(
-    u: Sequence[float], log_p: Sequence[float], tau: float, radius: mpmath.mpf | float
+    u: Sequence[float], log_p: Sequence[float], tau: float, radii: Sequence[mpmath.mpf | float]
 ) -> mpmath.mpf:
     """E = sup { E_q[u²] : q ∝ p^{1/τ} e^v, |v| ≤ R }, by trying every threshold set, in 50 digits.
 
@@ -108,29 +114,28 @@ def largest_mean_square(
         u: Votes on the allowed tokens.
         log_p: Log-probabilities of the reference on them.
         tau: τ.
-        radius: R.
+        radii: R at each token.
     """
     with mpmath.workdps(DIGITS):
-        up, down = mpmath.exp(radius), mpmath.exp(-mpmath.mpf(radius))
-        pairs = sorted(
+        tokens = sorted(
             (
-                (mpmath.mpf(float(x)) ** 2, mpmath.exp(mpmath.mpf(float(log)) / tau))
-                for x, log in zip(u, log_p)
+                (mpmath.mpf(float(x)) ** 2, mpmath.exp(mpmath.mpf(float(log)) / tau), mpmath.exp(radius))
+                for x, log, radius in zip(u, log_p, radii, strict=True)
             ),
-            key=lambda pair: -pair[0],
+            key=lambda token: -token[0],
         )
-        total = down * mpmath.fsum(weight for _, weight in pairs)
-        squares = down * mpmath.fsum(weight * square for square, weight in pairs)
+        total = mpmath.fsum(weight / far for _, weight, far in tokens)
+        squares = mpmath.fsum(weight / far * square for square, weight, far in tokens)
         best = squares / total
-        for square, weight in pairs:
-            total += (up - down) * weight
-            squares += (up - down) * weight * square
+        for square, weight, far in tokens:
+            total += (far - 1 / far) * weight
+            squares += (far - 1 / far) * weight * square
             best = max(best, squares / total)
         return best
 
 
 def largest_mean_square_of_all_corners(
-    u: Sequence[float], log_p: Sequence[float], tau: float, radius: mpmath.mpf | float
+    u: Sequence[float], log_p: Sequence[float], tau: float, radii: Sequence[mpmath.mpf | float]
 ) -> mpmath.mpf:
     """The same by all 2^V corners of the box."""
     with mpmath.workdps(DIGITS):
@@ -138,7 +143,7 @@ def largest_mean_square_of_all_corners(
         for signs in itertools.product((-1, 1), repeat=len(u)):
             weights = [
                 mpmath.exp(mpmath.mpf(float(log)) / tau + sign * mpmath.mpf(radius))
-                for log, sign in zip(log_p, signs, strict=True)
+                for log, sign, radius in zip(log_p, signs, radii, strict=True)
             ]
             squares = mpmath.fsum(w * mpmath.mpf(float(x)) ** 2 for w, x in zip(weights, u, strict=True))
             best = max(best, squares / mpmath.fsum(weights))
@@ -148,7 +153,7 @@ def largest_mean_square_of_all_corners(
 def individual_price(u: Sequence[float], log_p: Sequence[float], mechanism: Individual) -> mpmath.mpf:
     """ρ_i = ½ E_i/(sτ)² of one context at one step."""
     with mpmath.workdps(DIGITS):
-        largest = largest_mean_square(u, log_p, mechanism.tau, mechanism.radius)
+        largest = largest_mean_square(u, log_p, mechanism.tau, mechanism.radii(u))
         return largest / 2 / (mpmath.mpf(mechanism.s) * mechanism.tau) ** 2
 
 

@@ -65,6 +65,125 @@ def with_params(generator: generate.BatchGenerator, **changes: object) -> genera
     return dataclasses.replace(generator, params=dataclasses.replace(generator.params, **changes))
 
 
+INDIVIDUAL = {
+    'aggregate': 'difference', 'accounting': 'individual', 'max_private_tokens': None, 'clip_bound': 1.5,
+    'shift_bound': 1.0, 'context_budget': 0.03, 'omega': 16.0, 'public_top_k': 30, 'max_batch_tokens': 12,
+}  # fmt: skip
+
+
+def individual_log_probability(
+    generator: generate.BatchGenerator, held: typing.Sequence[records.Context], stream: generate.TokenStream
+) -> tuple[float, np.ndarray]:
+    """Exact log-probability of an output under a batch, and what its contexts spent, by the slow twins."""
+    params, writer = generator.params, generator.writer
+    table = np.asarray(generator.decoder.weights)
+    types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
+    public_type = generate_test._type_of(writer.public_prompt('sports'))
+    settings = oracles.Individual.of(params, writer.tokenizer.stop_tokens)
+    released = writer.released_tokens(table.shape[-1])
+    total, example, spent, state = 0.0, (), np.zeros(len(held)), generate_test.STATES
+    for token in stream.tokens.tolist():
+        logits, public = table[np.array(types, int), state], table[public_type, state]
+        allowed = oracles.allowed_tokens(public, released, settings.top_k, settings.s, 0.0)
+        allowed &= public >= public[released].max() - 2 * (15 * settings.tau - settings.c2)
+        votes = oracles.individual_votes(logits, public, allowed, settings.c)[:, allowed]
+        log_p = oracles.log_softmax(public[allowed].astype(np.float64))
+        prices = np.array([float(oracles.individual_price(u, log_p, settings)) for u in votes])
+        voting = spent + prices <= settings.budget
+        spent = spent + np.where(voting, prices, 0)
+        shift = np.clip(votes[voting].sum(axis=0) / settings.s, -settings.c2, settings.c2)
+        total += oracles.log_softmax((log_p + shift) / settings.tau)[int(allowed[:token].sum())]
+        offset, example = len(example), (*example, token)
+        state = generate_test._next_state(state, token, offset)
+        if oracles.example_of(example, settings) == ():
+            state, example = generate_test.STATES, ()
+    return total, spent
+
+
+@pytest.mark.parametrize('k', [1, 2], ids=['', 'replace'])
+def test_log_ratios_and_payments_of_individual_accounting_are_exact(
+    generator: generate.BatchGenerator, k: int
+) -> None:
+    found = with_params(generator, **INDIVIDUAL, examples_per_context=k)
+    held, others = contexts(TEXTS), contexts(OTHERS)[:2]
+    result = leave_one_out.leave_one_out(found, batch(), KEY, outsiders=others)
+    assert result.ok
+    stream = found.decode(batch(), found.draws(batch(), KEY))
+    assert not stream.spending.voted.all()  # somebody has fallen silent
+    neighbours = [held[:i] + held[i + 1 :] for i in range(len(held))] + [(*held, other) for other in others]
+    if k == 2:
+        neighbours += [(*held[:i], others[i % 2], *held[i + 1 :]) for i in range(len(held))]
+    whole, spent = individual_log_probability(found, held, stream)
+    signs = [1] * len(held) + [-1] * 2 + [1] * len(held)
+    exact = [individual_log_probability(found, other, stream) for other in neighbours]
+    ratios = [sign * (whole - log) for sign, (log, _) in zip(signs, exact)]
+    np.testing.assert_allclose(result.removed + result.added + result.replaced, ratios, rtol=2e-3, atol=1e-4)
+    added = [exact[len(held) + number][1][-1] for number in range(2)]
+    paid = [*spent, *added]
+    if k == 2:
+        paid += [2 * (spent[i] + added[i % 2]) for i in range(len(held))]
+    payments = result.payments
+    np.testing.assert_allclose([payment.paid for payment in payments], paid, rtol=1e-3)
+    # A price is an upper bound, and not one that forgives all. Most of these votes are cut by c₂.
+    assert all(0 <= payment.divergence <= payment.paid for payment in payments)
+    assert max(payment.divergence / payment.paid for payment in payments if payment.paid > 0) > 0.05
+    cap = found.params.context_budget
+    assert {payment.most for payment in payments} == ({cap, 4 * cap} if k == 2 else {cap})
+    assert all(payment.paid <= payment.most for payment in payments)
+    tokens = (stream.spending.charged > 0).sum(axis=0)
+    votes = 2 * found.params.clip_bound / (found.params.batch_size * found.params.temperature)
+    assert [payment.bound for payment in payments[: len(held)]] == pytest.approx(tokens * votes)
+    assert result.bound == max(payment.bound for payment in payments)
+
+
+@pytest.mark.parametrize('texts', [(), TEXTS[:1], TEXTS], ids=len)
+def test_individual_accounting_charges_for_what_is_given(
+    generator: generate.BatchGenerator, texts: tuple[str, ...]
+) -> None:
+    """Over ten keys, rows with broken and with extreme logits among the contexts."""
+    found = with_params(generator, **INDIVIDUAL)
+    for number in range(10):
+        key = RunKey(bytes([number]) * 32)
+        result = leave_one_out.leave_one_out(found, batch(texts), key, outsiders=contexts(OTHERS))
+        assert result.ok, (number, result.payments)
+        assert len(result.payments) == len(texts) + 3
+
+
+@pytest.mark.parametrize('sabotage', ['no-filter', 'no-envelope', 'half-price', 'no-clipping', 'paste'])
+def test_a_broken_price_or_filter_is_found(
+    generator: generate.BatchGenerator, sabotage: replay.Sabotage
+) -> None:
+    found = with_params(generator, **INDIVIDUAL, public_temperature=1.5)
+    result = leave_one_out.leave_one_out(found, batch(), KEY, sabotage=sabotage)
+    assert not result.ok
+    worst = max(payment.divergence / max(payment.paid, 1e-9) for payment in result.payments)
+    if sabotage == 'no-filter':
+        assert max(payment.paid / payment.most for payment in result.payments) > 2
+    else:
+        assert worst > 1.5
+
+
+@pytest.mark.parametrize('sabotage', replay.INDIVIDUAL)
+def test_the_same_outlier_is_paid_for_by_the_right_mechanism(
+    generator: generate.BatchGenerator, sabotage: replay.Sabotage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is the broken price or filter, not the outlier and not the small s."""
+    found = with_params(generator, **INDIVIDUAL)
+    settle = replay.Case.settle
+
+    def right(case: replay.Case, *args: typing.Any) -> typing.Any:
+        return settle(dataclasses.replace(case, sabotage='none'), *args)
+
+    monkeypatch.setattr(replay.Case, 'settle', right)
+    result = leave_one_out.leave_one_out(found, batch(), KEY, sabotage=sabotage)
+    assert result.ok and result.payments[0].paid > 0
+
+
+def test_a_sabotage_of_individual_accounting_needs_it(generator: generate.BatchGenerator) -> None:
+    with pytest.raises(ValueError, match="sabotage='half-price'"):
+        leave_one_out.leave_one_out(generator, batch(), KEY, sabotage='half-price')
+
+
 def log_probability(
     generator: generate.BatchGenerator, held: typing.Sequence[records.Context], stream: generate.TokenStream
 ) -> float:
@@ -188,6 +307,11 @@ def test_the_bound_is_the_reported_loss_of_a_median_and_the_pure_bound_of_the_ot
     sparse = dataclasses.replace(PARAMS, **SPARSE)
     tests = 3 * accounting.sparse_vector_pure_cost(sparse)  # the open run at the end as well
     assert replay.output_bound(stream, sparse) == pytest.approx(2 * 2 * (3 / 6) / 1.5 + tests)
+
+
+def test_what_contexts_paid_is_not_shown(generator: generate.BatchGenerator) -> None:
+    result = leave_one_out.leave_one_out(with_params(generator, **INDIVIDUAL), batch(), KEY)
+    assert repr(result.payments[0]) == 'Payment(most=0.03)' and 'Payment' not in repr(result)
 
 
 def test_the_audit_of_a_batch_shows_none_of_it(generator: generate.BatchGenerator) -> None:

@@ -29,7 +29,7 @@ PARAMS = MechanismParams(
     temperature=1.0, context_budget=0.05, omega=9.0, public_top_k=64, max_batch_tokens=64,
     max_example_tokens=8,
 )  # fmt: skip
-# c₂ + (ω−1) c/s over τ: nearly the least, the tests' own, and the widest that settings may have.
+# The widest (c₂ + (ω−1) |u|/s)/τ: nearly the least, the tests' own, and the widest that settings may have.
 RADII = {
     '0.011': {'shift_bound': 0.01, 'omega': 1.0625, 'batch_size': 64},
     '0.2': {'shift_bound': 0.1, 'omega': 5.0, 'batch_size': 60, 'temperature': 0.8332},
@@ -171,10 +171,12 @@ def _uninflated(
     counts: np.ndarray, public: np.ndarray, allowed: np.ndarray, params: MechanismParams
 ) -> np.ndarray:
     """Wrong: Newton's steps in float32, and what they come to taken for the supremum."""
+    settings = oracles.Individual.of(params)
     squares = np.square(counts[:, allowed].astype(np.float32) * np.float32(QUANTUM))
     scores = public[allowed] / np.float32(params.temperature)
     base = np.exp(scores - scores.max())
-    high, low = (base * np.float32(math.exp(sign * params.envelope)) for sign in (1, -1))
+    far = np.exp(np.array([settings.radii(row) for row in np.sqrt(squares)], np.float32))
+    high, low = base * far, base / far
     threshold = np.zeros(len(counts), np.float32)
     for _ in range(30):
         weights = np.where(squares > threshold[:, None], high, low)
@@ -186,13 +188,14 @@ def test_the_threshold_sets_of_the_twin_are_the_best_corners() -> None:
     """All 2^V corners of the box, and points within it, on tiny vocabularies."""
     rng = np.random.default_rng(0)
     for _ in range(60):
-        size, radius, tau = int(rng.integers(1, 7)), float(rng.uniform(0.01, 8)), float(rng.uniform(0.7, 2))
+        size, tau = int(rng.integers(1, 7)), float(rng.uniform(0.7, 2))
+        radii = rng.uniform(0.01, 8, size)
         u = rng.choice([rng.normal(0, 1, size), np.round(rng.normal(0, 1, size)), np.zeros(size)])
         log_p = rng.normal(0, 3, size)
-        found = oracles.largest_mean_square(u, log_p, tau, radius)
-        corners = oracles.largest_mean_square_of_all_corners(u, log_p, tau, radius)
+        found = oracles.largest_mean_square(u, log_p, tau, radii)
+        corners = oracles.largest_mean_square_of_all_corners(u, log_p, tau, radii)
         assert abs(found - corners) <= mpmath.mpf(10) ** -40
-        for v in rng.uniform(-radius, radius, (50, size)):
+        for v in radii * rng.uniform(-1, 1, (50, size)):
             weights = np.exp(log_p / tau + v)
             assert (weights * u**2).sum() / weights.sum() <= float(found) * (1 + 1e-12)
 
