@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import tempfile
@@ -56,7 +57,8 @@ class LeaveOneOutAudit:
         sabotage: What was broken on purpose; 'none' for the mechanism as it is.
         bound_kind: What the bounds are, in words.
         delta: What `epsilon` is stated at.
-        epsilon: What zCDP gives for the cap on private tokens; None for a median. It may lie
+        epsilon: What zCDP gives for the cap on private tokens, or with individual accounting for what
+            one context of the run may spend; None for a median. It may lie
             below a bound, and even below a log ratio, which then occurs with a probability of
             at most delta or so.
         batches: The audited batches.
@@ -76,7 +78,7 @@ class LeaveOneOutAudit:
           "batches": [
             {"batch_id": "0000-000000", "label": "1", "bound": 1.41, "empirical_epsilon": 0.47,
              "ratio": 0.333, "ok": true, "contexts": 2, "private_tokens": 60, "public_tokens": 0,
-             "removed": [0.2, -0.47], "added": [0.1], "replaced": []}
+             "removed": [0.2, -0.47], "added": [0.1], "replaced": [], "payments": []}
           ]
         }
     """
@@ -97,6 +99,7 @@ class LeaveOneOutAudit:
         """The audit as JSON text, marked as restricted."""
         batches = [
             dataclasses.asdict(batch)
+            | {'payments': [dataclasses.asdict(paid) | {'ok': paid.ok} for paid in batch.payments]}
             | {'empirical_epsilon': batch.empirical_epsilon, 'ratio': ratio_of(batch), 'ok': batch.ok}
             for batch in self.batches
         ]
@@ -176,15 +179,7 @@ def leave_one_out(
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
     settings = generator_settings(config)
     params = settings.params
-    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
-    settings = dataclasses.replace(
-        settings,
-        params=dataclasses.replace(
-            params,
-            max_private_tokens=cap,
-            max_batch_tokens=min(params.max_batch_tokens, cap if params.threshold is None else 8 * cap),
-        ),
-    )
+    settings = dataclasses.replace(settings, params=shortened(params))
     settings.check_prompts(config.label_values)
     key = RunKey.new()
     progress('Forming the batches')
@@ -214,8 +209,31 @@ def leave_one_out(
     )
 
 
+def shortened(params: MechanismParams) -> MechanismParams:
+    """The same mechanism for at most `MOST_PRIVATE_TOKENS` private tokens of a batch.
+
+    With individual accounting B is cut as the tokens are, so that contexts fall silent as they do in
+    the run.
+    """
+    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
+    if params.is_individual:
+        assert params.context_budget is not None
+        share = cap / params.max_batch_tokens
+        return dataclasses.replace(params, max_batch_tokens=cap, context_budget=share * params.context_budget)
+    return dataclasses.replace(
+        params,
+        max_private_tokens=cap,
+        max_batch_tokens=min(params.max_batch_tokens, cap if params.threshold is None else 8 * cap),
+    )
+
+
 def bound_kind(params: MechanismParams) -> str:
     """What a bound of `LeaveOneOut` is, in words."""
+    if params.is_individual:
+        return (
+            'the pure bound of the output, 2c/(sτ) for each token that the context voted on and paid for; '
+            'how far it moved what was sampled from is held against what it paid'
+        )
     tests = ', and 2/(sσ) for each sparse-vector run' if params.uses_sparse_vector else ''
     if params.is_ex_post:
         return f'the loss that a run reports for this batch{tests}'
@@ -223,10 +241,11 @@ def bound_kind(params: MechanismParams) -> str:
 
 
 def generation_epsilon(params: MechanismParams, delta: float) -> float | None:
-    """What zCDP gives for the cap on private tokens; None for a median."""
+    """What zCDP gives for the cap on private tokens, or for what one context may spend; None for a median."""
     if params.is_ex_post:
         return None
-    return accounting.epsilon_from_rho(accounting.generation_rho(params), delta)
+    largest_order = math.inf if params.omega is None else params.omega
+    return accounting.epsilon_from_rho(accounting.generation_rho(params), delta, largest_order=largest_order)
 
 
 def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch]]':
@@ -323,17 +342,11 @@ def reconstruction(
     run_key = RunKey(hashlib.sha256(f'reconstruction audit, seed {seed}'.encode()).digest())
     settings = generator_settings(config)
     params = settings.params
-    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
     settings = dataclasses.replace(
         settings,
         template=dataclasses.replace(settings.template, response_prefix=reconstruction_audit.KEY_PREFIX),
         label_words=(),
-        params=dataclasses.replace(
-            params,
-            max_private_tokens=cap,
-            max_batch_tokens=min(params.max_batch_tokens, cap if params.threshold is None else 8 * cap),
-            max_example_tokens=reconstruction_audit.KEY_DIGITS,
-        ),
+        params=dataclasses.replace(shortened(params), max_example_tokens=reconstruction_audit.KEY_DIGITS),
     )
     settings.check_prompts((None,))
     batches = reconstruction_audit.key_batches(sets, params, run_key)
@@ -370,6 +383,21 @@ def ratio_of(batch: LeaveOneOut) -> float:
     return batch.empirical_epsilon / batch.bound if batch.bound > 0 else 0.0
 
 
+def most_paid(batch: LeaveOneOut) -> float:
+    """Largest share of what a context may pay that one paid."""
+    return max((payment.paid / payment.most for payment in batch.payments), default=0.0)
+
+
+def most_given(batch: LeaveOneOut) -> float:
+    """Largest divergence as a share of what was paid for it, rounding allowed for; above 1 is a violation."""
+    shares = (
+        payment.divergence / (payment.paid + payment.rounding)
+        for payment in batch.payments
+        if payment.divergence > 0
+    )
+    return max(shares, default=0.0)
+
+
 def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Console') -> None:
     """Prints CL Table 8 of the audit, for the curator's eyes."""
     from rich import box, table, text
@@ -377,6 +405,7 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
     console.print(report.RESTRICTED, style='bold red')
     rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     rows.add_column('Label of batch')
+    pays = any(batch.payments for batch in result.batches)
     for name in (
         'Contexts',
         'Private tokens',
@@ -385,6 +414,7 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
         'Added',
         'Empirical ε',
         'of bound',
+        *(['Most paid, of B', 'Most given for it'] if pays else []),
     ):
         rows.add_column(name, justify='right')
     rows.add_column('Verdict')
@@ -399,6 +429,7 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
             f'{largest((*batch.added, *batch.replaced)):.3f}',
             f'{batch.empirical_epsilon:.3f}',
             f'{ratio_of(batch):.0%}',
+            *([f'{most_paid(batch):.0%}', f'{most_given(batch):.0%}'] if pays else []),
             verdict,
         )
     console.print(rows)
@@ -406,7 +437,7 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
     if result.epsilon is not None:
         console.print(
             f'zCDP gives ε = {report.format_up(result.epsilon)} at δ = {report.format_exact(result.delta)} '
-            'for the cap on private tokens.',
+            f'for {"what one context may spend" if pays else "the cap on private tokens"}.',
             soft_wrap=True,
         )
     _print_sabotage(result.sabotage, console)

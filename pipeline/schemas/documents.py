@@ -208,10 +208,13 @@ def _cluster_comparison_header() -> dict[str, Any]:
 
 
 def _leave_one_out() -> Any:
-    from models.audits.leave_one_out import LeaveOneOut
+    from models.audits.leave_one_out import LeaveOneOut, Payment
     from pipeline.audit import LeaveOneOutAudit
 
-    batch = _described_as(LeaveOneOut, {'empirical_epsilon': float, 'ratio': float, 'ok': bool})
+    payment = _described_as(Payment, {'ok': bool})
+    payments = types.GenericAlias(tuple, (payment, ...))
+    worked_out = {'payments': payments, 'empirical_epsilon': float, 'ratio': float, 'ok': bool}
+    batch = _described_as(LeaveOneOut, worked_out)
     return _described_as(LeaveOneOutAudit, {'batches': types.GenericAlias(tuple, (batch, ...))})
 
 
