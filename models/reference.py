@@ -190,10 +190,6 @@ class ReleasedReference:
             )
         )
 
-    def shared_hashes(self) -> frozenset[bytes]:
-        """`text_hash` of every text."""
-        return frozenset(text_hash(text) for texts in self.texts_by_group for text in texts)
-
     def to_json(self) -> str:
         """The reference as JSON: the same text for the same reference."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'

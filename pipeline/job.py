@@ -43,16 +43,16 @@ def build(
     centers = Centers.read(config.centers_path) if config.clusters is not None else None
     grouped, plan = _plan_batches(records, config, centers)
     # rows: the method's; from here on everything of them is releasable
-    # sizes: (BatchId, int), facts: BatchFacts; both restricted
+    # sizes: (BatchId, int), facts: BatchFacts, shared: at most one int; all restricted
     method = METHODS[config.method]
-    rows, sizes, facts = grouped | 'Generate' >> method.transform(config, prepared, plan)
+    rows, sizes, facts, shared = grouped | 'Generate' >> method.transform(config, prepared, plan)
     totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.shards, method.columns())
     versions = software_versions()
-    render = functools.partial(render_released, config, versions, centers, charge, centers_run)
+    render = functools.partial(render_released, config, prepared, versions, centers, charge, centers_run)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
     restrict = functools.partial(render_restricted, config)
-    _ = records | 'Restricted' >> WriteRestricted(rejected, sizes, facts, plan, restrict, work_dir)
+    _ = records | 'Restricted' >> WriteRestricted(rejected, sizes, facts, shared, plan, restrict, work_dir)
     if config.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
 

@@ -60,8 +60,13 @@ class Method(abc.ABC):
         """
 
     @abc.abstractmethod
-    def facts(self, config: 'JobConfig') -> 'MethodFacts':
-        """What it tells a report."""
+    def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
+        """What it tells a report.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+        """
 
     @abc.abstractmethod
     def prepare(self, config: 'JobConfig') -> Any:
@@ -80,10 +85,11 @@ class Method(abc.ABC):
     def transform(
         self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
     ) -> 'beam.PTransform':
-        """Records -> (rows, sizes, facts): three PCollections, of which only the first may be released.
+        """Records -> (rows, sizes, facts, shared), of which only the first may be released.
 
-        Rows are those of `columns`. Sizes are (batch id, contexts) and facts `BatchFacts`, for the
-        curator's report; both may be empty.
+        Four PCollections. Rows are those of `columns`. Sizes are (batch id, contexts), facts
+        `BatchFacts` and shared one number, of records that equal a text of --reference, for the
+        curator's report; all three may be empty.
 
         Args:
             config: The run.
@@ -108,7 +114,7 @@ class PrivatePrediction(Method):
     name = 'predict'
     summary = 'batches of records vote on every token of a frozen model'
     panels = ('Privacy', 'Generation', 'Model')
-    open_steps = frozenset({'Generate/Decode'})
+    open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
 
     def check(self, config: 'JobConfig') -> None:
         config.params()  # the mechanism's settings check themselves
@@ -119,10 +125,17 @@ class PrivatePrediction(Method):
     def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
         return {'generation': accounting.generation_event(config.params())}
 
-    def facts(self, config: 'JobConfig') -> 'MethodFacts':
-        from models.privacy.report import prediction
+    def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
+        from models.privacy.facts import Facts
+        from models.privacy.report import prediction, reference
 
-        return prediction.facts(config.params())
+        given = prepared.reference
+        of_reference: tuple[Facts, ...] = ()
+        if given is not None:
+            of_reference = (reference.given_facts(config.reference_size, given.digest, given.release),)
+        elif config.resolved_reference_rounds == 2:
+            of_reference = (reference.ROUNDS,)
+        return prediction.facts(config.params(), of_reference)
 
     def prepare(self, config: 'JobConfig') -> Any:
         from pipeline.run.settings import generator_settings
@@ -146,6 +159,8 @@ class PrivatePrediction(Method):
             prepared,
             plan,
             config.resolved_work_dir,
+            rounds=config.resolved_reference_rounds,
+            reference_size=config.reference_size,
             text_limit=text_limit(config),
             accelerator=config.accelerator,
         )

@@ -23,9 +23,10 @@ from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
 from models.privacy.report import BatchFacts, CorpusTotals
 from models.records import Batch, BatchId, Record, SyntheticExample
+from models.reference import ReleasedReference, first_round, is_complete, pick, text_hash
 from transforms.assign import AssignBatches
-from transforms.durable import guarded, read_file, read_key, write_file
-from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER
+from transforms.durable import draw_once, guarded, read_file, read_key, write_file
+from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, REFERENCE, SPENDING_FOLDER
 from transforms.write import Columns
 
 
@@ -163,12 +164,19 @@ class PredictText(beam.PTransform):
     """Private prediction: records -> synthetic examples, and what the curator's report says of them.
 
     The first collection is releasable. The sizes and the losses or spending of its batches, the
-    second and the third, are restricted to the curator.
+    second and the third, are restricted to the curator, and so is the fourth: one number, of the records
+    whose text is one of the curator's reference texts; none where a run is given none.
+
+    In two rounds, a public part of the batches is decoded first, with the public prompt. Complete
+    examples of these, released text, are the reference of the others (METHOD 4c): a side input that is
+    written down before it is used. A batch belongs to its round by the plan, whatever it holds.
 
     Attributes:
         settings: What a worker builds its generator from.
         plan: The single plan.
         work_dir: The curator's folder, with the run key.
+        rounds: 1, or 2 where the first one releases the reference of the other.
+        reference_size: M, of reference texts of a group in the second round.
         text_limit: Characters of a text that any prompt could use.
         accelerator: What decoding asks of the engine: see `GenerateText`.
     """
@@ -176,10 +184,12 @@ class PredictText(beam.PTransform):
     settings: GeneratorSettings
     plan: beam.PCollection[BatchPlan]
     work_dir: str
+    rounds: int = 1
+    reference_size: int = 8
     text_limit: int | None = None
     accelerator: str | None = None
 
-    # Beam has no type hint for three outputs, and warns about annotations of them.
+    # Beam has no type hint for four outputs, and warns about annotations of them.
     @beam.typehints.no_annotations
     def expand(
         self, records: beam.PCollection[Record]
@@ -187,6 +197,7 @@ class PredictText(beam.PTransform):
         beam.PCollection[SyntheticExample],
         beam.PCollection[tuple[BatchId, int]],
         beam.PCollection[BatchFacts],
+        beam.PCollection[int],
     ]:
         params = self.settings.params
         # batches: Batch, one for every planned batch
@@ -198,9 +209,119 @@ class PredictText(beam.PTransform):
             examples_per_context=params.examples_per_context,
             text_limit=self.text_limit,
         )
-        # Its steps stand beside these: `Decode` is a name that users meet.
-        examples, facts = GenerateText(self.settings, self.work_dir, self.accelerator).expand(batches)
-        return examples, batches | 'BatchSize' >> beam.Map(_batch_size), facts
+        sizes = batches | 'BatchSize' >> beam.Map(_batch_size)
+        decode = GenerateText(self.settings, self.work_dir, self.accelerator)
+        # The steps of `decode` stand beside these: `Decode` is a name that users meet.
+        examples, facts = decode.expand(batches) if self.rounds == 1 else self._in_rounds(batches, decode)
+        return examples, sizes, facts, self._count_shared(records)
+
+    @beam.typehints.no_annotations
+    def _in_rounds(
+        self, batches: beam.PCollection[Batch], decode: 'GenerateText'
+    ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchFacts]]:
+        """Batches -> examples and facts of both rounds."""
+        first_ids = beam.pvalue.AsSingleton(self.plan | 'PlanRounds' >> beam.Map(first_round))
+        first = batches | 'FirstBatches' >> beam.Filter(_is_among, first_ids).with_output_types(Batch)
+        others = batches | 'OtherBatches' >> beam.Filter(_is_not_among, first_ids).with_output_types(Batch)
+        # examples, facts: of the first round
+        examples, facts = first | 'FirstRound' >> decode
+        # reference: one ReleasedReference
+        reference = (
+            examples
+            | 'Complete' >> beam.Filter(is_complete)
+            | 'PickTexts' >> beam.CombineGlobally(_PickTexts(self.reference_size))
+            | 'KeepReference'
+            >> beam.Map(
+                keep_reference,
+                beam.pvalue.AsSingleton(self.plan),
+                FileSystems.join(self.work_dir, REFERENCE),
+                self.reference_size,
+            ).with_output_types(ReleasedReference)
+        )
+        # With the model of the first round, where a process has it.
+        with_reference = dataclasses.replace(decode, reference=beam.pvalue.AsSingleton(reference))
+        other_examples, other_facts = with_reference.expand(others)
+        return (
+            (examples, other_examples) | 'ExamplesOfBothRounds' >> beam.Flatten(),
+            (facts, other_facts) | 'FactsOfBothRounds' >> beam.Flatten(),
+        )
+
+    def _count_shared(self, records: beam.PCollection[Record]) -> beam.PCollection[int]:
+        """Records -> the number of those whose text is one of the curator's; private."""
+        if self.settings.reference is None:
+            return records.pipeline | 'NoneShared' >> beam.Create([], reshuffle=False).with_output_types(int)
+        return (
+            records
+            | 'InReference' >> beam.Filter(_is_shared, self.settings.reference.shared_hashes)
+            | 'CountShared' >> beam.combiners.Count.Globally()
+        )
+
+
+def _is_among(batch: Batch, first: frozenset[BatchId]) -> bool:
+    return batch.batch_id in first
+
+
+def _is_not_among(batch: Batch, first: frozenset[BatchId]) -> bool:
+    return batch.batch_id not in first
+
+
+class _PickTexts(beam.CombineFn):
+    """Complete examples -> texts of each group that may be picked, in bounded memory."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def create_accumulator(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    def add_input(
+        self, accumulator: dict[int, tuple[str, ...]], example: SyntheticExample
+    ) -> dict[int, tuple[str, ...]]:
+        group = int(example.batch_id.partition('-')[0])
+        accumulator[group] = pick((*accumulator.get(group, ()), example.text), self._size)
+        return accumulator
+
+    def merge_accumulators(
+        self, accumulators: Iterable[dict[int, tuple[str, ...]]]
+    ) -> dict[int, tuple[str, ...]]:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            for group, texts in accumulator.items():
+                merged[group] = pick((*merged.get(group, ()), *texts), self._size)
+        return merged
+
+    def extract_output(self, accumulator: dict[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+        return accumulator
+
+
+def keep_reference(
+    texts: dict[int, tuple[str, ...]], plan: BatchPlan, path: str, size: int
+) -> ReleasedReference:
+    """The reference that the first round released, as `path` holds it: written there first, see `draw_once`.
+
+    It is a function of finished batches, which stay as they are, so that every attempt finds the same.
+
+    Args:
+        texts: Texts of complete examples of the first round by group, the `size` smallest at least.
+        plan: The batch plan.
+        path: `reference.json` in the work directory, on any filesystem that Beam knows.
+        size: M.
+
+    Raises:
+        ValueError: The file holds another reference: batches that follow from it may be finished.
+    """
+    released = ReleasedReference.of(texts, plan, size)
+    kept = ReleasedReference.from_json(draw_once(path, released.to_json))
+    if kept != released:
+        raise ValueError(
+            'Expected the reference that the first round released, got another one in reference.json of '
+            'the work directory. Restore the finished batches that it is of, or start a new run.'
+        )
+    return kept
+
+
+def _is_shared(record: Record, hashes: frozenset[bytes]) -> bool:
+    return text_hash(record.text) in hashes
 
 
 def _batch_size(batch: Batch) -> tuple[BatchId, int]:
@@ -223,18 +344,24 @@ class GenerateText(beam.PTransform):
         accelerator: What decoding asks of the engine, as Dataflow writes it:
             'type:nvidia-l4;count:1;install-nvidia-driver'. Engines that place no workers
             pay no heed to it.
+        reference: The single `ReleasedReference` of these batches, as a side input; None where they
+            have that of the settings, if any.
+        model: Holds the loaded model of a process for every step that has this very object.
     """
 
     settings: GeneratorSettings
     work_dir: str
     accelerator: str | None = None
+    reference: beam.pvalue.AsSingleton | None = None
+    model: shared.Shared = dataclasses.field(default_factory=shared.Shared)
 
     # Beam has no type hint for two outputs, and warns about annotations of them.
     @beam.typehints.no_annotations
     def expand(
         self, batches: beam.PCollection[Batch]
     ) -> tuple[beam.PCollection[SyntheticExample], beam.PCollection[BatchFacts]]:
-        decode = beam.ParDo(_Decode(self.settings, self.work_dir))
+        of_round = () if self.reference is None else (self.reference,)
+        decode = beam.ParDo(_Decode(self.settings, self.work_dir, self.model), *of_round)
         if self.accelerator is not None:
             # On this leaf alone: a hint on a composite would ask for accelerators to group with.
             decode.with_resource_hints(accelerator=self.accelerator)
@@ -261,10 +388,10 @@ def _as_is(element: Any) -> Any:
 class _Decode(beam.DoFn):
     """Loads the model once per process, then decodes batch after batch."""
 
-    def __init__(self, settings: GeneratorSettings, work_dir: str) -> None:
+    def __init__(self, settings: GeneratorSettings, work_dir: str, model: shared.Shared) -> None:
         self._settings = settings
         self._work_dir = work_dir
-        self._shared = shared.Shared()
+        self._shared = model
 
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
@@ -274,11 +401,13 @@ class _Decode(beam.DoFn):
         return self._shared.acquire(self._settings.build)
 
     @beam.typehints.no_annotations
-    def process(self, batch: Batch) -> Iterator[SyntheticExample | beam.pvalue.TaggedOutput]:
+    def process(
+        self, batch: Batch, released: ReleasedReference | None = None
+    ) -> Iterator[SyntheticExample | beam.pvalue.TaggedOutput]:
         batch_id = str(batch.batch_id)
         examples = read_batch(self._work_dir, batch_id)
         if examples is None:
-            generated = self._decode(batch)
+            generated = self._decode(batch, self._reference(batch, released))
             write_batch(self._work_dir, batch_id, generated.examples, generated.loss or generated.spending)
             # What is on disk counts, should another worker have been faster.
             examples = read_batch(self._work_dir, batch_id)
@@ -292,10 +421,17 @@ class _Decode(beam.DoFn):
         if kind is not None:
             yield beam.pvalue.TaggedOutput(_FACTS, read_facts(self._work_dir, batch_id, kind))
 
-    def _decode(self, batch: Batch) -> GeneratedBatch:
+    def _reference(self, batch: Batch, released: ReleasedReference | None) -> tuple[str, ...]:
+        """The reference texts of a batch: of its group in the second round, else of its label, if any."""
+        if released is not None:
+            return released.texts_by_group[batch.batch_id.group]
+        given = self._settings.reference
+        return () if given is None else given.of_label(batch.label)
+
+    def _decode(self, batch: Batch, reference: tuple[str, ...]) -> GeneratedBatch:
         generator = self._generator()
         return guarded(
-            lambda: generator.generate(batch, self._key),
+            lambda: generator.generate(batch, self._key, reference),
             expected=f'batch {batch.batch_id} to decode',
             work_dir=self._work_dir,
             name=str(batch.batch_id),

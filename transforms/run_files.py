@@ -11,6 +11,7 @@ The work directory is the curator's own:
     config.toml      its settings, for the curator
     plan.json        batches of each group, with the noisy counts that they follow from
     clustering.json  the kept centres, with theirs
+    reference.json   texts of the first round that are the reference of the other batches
     batches/         finished batches
     losses/          what the batches of a median run lost
     spending/        what contexts spent, with individual accounting
@@ -24,6 +25,7 @@ RUN = 'run.json'
 CONFIG = 'config.toml'
 PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
+REFERENCE = 'reference.json'
 BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'
 SPENDING_FOLDER = 'spending'

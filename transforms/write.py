@@ -45,8 +45,11 @@ class Columns:
 
 # File name -> content, for one folder.
 Files = Mapping[str, bytes]
-# Rejected rows by reason, contexts by batch, records read, facts of batches, plan -> the files.
-RenderRestricted = Callable[[dict[str, int], dict[BatchId, int], int, list[BatchFacts], BatchPlan], Files]
+# Rejected rows by reason, contexts by batch, records read, facts of batches, records that equal a text of
+# the curator's reference, plan -> the files.
+RenderRestricted = Callable[
+    [dict[str, int], dict[BatchId, int], int, list[BatchFacts], int | None, BatchPlan], Files
+]
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -182,8 +185,9 @@ class WriteRestricted(beam.PTransform):
         sizes: Contexts of each batch.
         facts: The losses of batches whose price is known afterwards only, or the spending of their
             contexts.
+        shared: The number of records that equal a text of the curator's reference; empty without one.
         plan: The single plan.
-        render: Rejected rows by reason, contexts by batch, records read, facts and plan
+        render: Rejected rows by reason, contexts by batch, records read, facts, shared and plan
             -> the files.
         work_dir: The curator's folder.
     """
@@ -191,6 +195,7 @@ class WriteRestricted(beam.PTransform):
     rejected: beam.PCollection[Rejection]
     sizes: beam.PCollection[tuple[BatchId, int]]
     facts: beam.PCollection[BatchFacts]
+    shared: beam.PCollection[int]
     plan: beam.PCollection[BatchPlan]
     render: RenderRestricted
     work_dir: str
@@ -210,6 +215,7 @@ class WriteRestricted(beam.PTransform):
                 beam.pvalue.AsDict(reasons),
                 beam.pvalue.AsList(self.sizes),
                 beam.pvalue.AsList(self.facts),
+                beam.pvalue.AsList(self.shared),
                 beam.pvalue.AsSingleton(self.plan),
                 self.render,
                 self.work_dir,
@@ -226,12 +232,14 @@ def _write_restricted(
     reasons: dict[str, int],
     sizes: list[tuple[BatchId, int]],
     facts: list[BatchFacts],
+    shared: list[int],
     plan: BatchPlan,
     render: RenderRestricted,
     work_dir: str,
 ) -> None:
     ordered = sorted(facts, key=lambda of_batch: of_batch.batch_id)
-    for name, data in render(reasons, dict(sorted(sizes)), records, ordered, plan).items():
+    count = shared[0] if shared else None
+    for name, data in render(reasons, dict(sorted(sizes)), records, ordered, count, plan).items():
         write_file(FileSystems.join(work_dir, name), data)
 
 

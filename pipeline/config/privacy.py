@@ -283,7 +283,7 @@ class Privacy(panel.Panel):
         """Rounds of batches: 2 where the first one releases the reference of the others."""
         if self.reference_rounds is not None:
             return self.reference_rounds
-        return 1
+        return 2 if self.aggregate == 'difference' and self.reference is None else 1
 
     @property
     def is_individual(self) -> bool:

@@ -20,6 +20,7 @@ from transforms.write import Files
 
 def render_released(
     config: JobConfig,
+    prepared: Any,
     versions: Mapping[str, str],
     centers: Centers | None,
     charge: report.LedgerEntry | None,
@@ -29,7 +30,7 @@ def render_released(
 ) -> Files:
     """The files beside the corpus: reports, card and config, from public values alone."""
     method = METHODS[config.method]
-    facts = method.facts(config)
+    facts = method.facts(config, prepared)
     noisy = plan.noisy_counts or (None,) * len(plan.group_names)
     groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
     privacy_report = report.build_privacy_report(
@@ -61,6 +62,7 @@ def render_restricted(
     sizes: dict[BatchId, int],
     records: int,
     facts: list[report.BatchFacts],
+    shared: int | None,
     plan: BatchPlan,
 ) -> Files:
     """The curator's report, as data and as a page."""
@@ -79,6 +81,7 @@ def render_restricted(
             )
             for group, (label, cluster) in enumerate(plan.group_names)
         ),
+        records_in_reference=shared,
         losses=of_batches if isinstance(of_batches, report.ExPostLosses) else None,
         spending=of_batches if isinstance(of_batches, report.ContextSpending) else None,
     )
@@ -112,6 +115,18 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         if field.name not in hidden:
             value = getattr(config, field.name)
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
+    if config.aggregate == 'difference':
+        settings['reference'] = (
+            'given by the curator'
+            if config.reference is not None
+            else 'the first round'
+            if config.resolved_reference_rounds == 2
+            else 'the public prompt'
+        )
+        settings['reference_rounds'] = config.resolved_reference_rounds
+    else:
+        for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
+            del settings[name]
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     origin = family.family_of(config.model).origin(config.model)

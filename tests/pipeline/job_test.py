@@ -292,11 +292,11 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
     decoded: list[str] = []
     real = BatchGenerator.generate
 
-    def until_the_third(generator: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+    def until_the_third(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
         if len(decoded) == 2:
             raise MemoryError
         decoded.append(str(batch.batch_id))
-        return real(generator, batch, key)
+        return real(generator, batch, *arguments)
 
     monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
     with pytest.raises(RuntimeError, match='got error=MemoryError'):
@@ -304,9 +304,9 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
     assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
     assert not (pathlib.Path(str(run.output)) / run_files.REPORT).exists()
 
-    def the_rest(generator: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+    def the_rest(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
         assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
-        return real(generator, batch, key)
+        return real(generator, batch, *arguments)
 
     monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
     start.run(run, [])
@@ -667,7 +667,7 @@ def test_a_failure_keeps_its_details_with_the_curator(
 ) -> None:
     caplog.set_level(logging.DEBUG)
 
-    def fail(_: BatchGenerator, batch: Batch, key: RunKey) -> Any:
+    def fail(_: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
         raise KeyError(next(text for context in batch.contexts for text in context.texts))
 
     monkeypatch.setattr(BatchGenerator, 'generate', fail)

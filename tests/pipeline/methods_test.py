@@ -63,7 +63,7 @@ class SayMotto(beam.PTransform):
         )
         nothing = self.plan.pipeline | 'NoLosses' >> beam.Create([], reshuffle=False)
         sizes = batches | 'Size' >> beam.Map(lambda batch: (batch, 0)).with_output_types(tuple[BatchId, int])
-        return rows, sizes, nothing
+        return rows, sizes, nothing, nothing
 
 
 class Constant(methods.Method):
@@ -83,7 +83,7 @@ class Constant(methods.Method):
     def cost(self, config: JobConfig) -> Mapping[str, accounting.DpEvent]:
         return {'mottoes': accounting.ZCDpEvent(rho=RHO)}
 
-    def facts(self, config: JobConfig) -> MethodFacts:
+    def facts(self, config: JobConfig, prepared: Any) -> MethodFacts:
         stage = RhoStage(name='Mottoes', rho=RHO, explanation='Saying them.', formula='1/8', numbers='1/8')
         cost = Reproduction(cost='mottoes', settings=(f'mottoes = {RHO}  # all of them',))
         return MethodFacts(

@@ -145,13 +145,23 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         rejected = root | 'J' >> beam.Create([] if empty else REJECTED)
         sizes = root | 'B' >> beam.Create(SIZES)
         losses = root | 'L' >> beam.Create([] if empty else LOSSES)
+        shared = root | 'S' >> beam.Create([] if empty else [2])
         plan = root | 'P' >> beam.Create([PLAN])
-        _ = records | write.WriteRestricted(rejected, sizes, losses, plan, _render_restricted, str(tmp_path))
+        _ = records | write.WriteRestricted(
+            rejected, sizes, losses, shared, plan, _render_restricted, str(tmp_path)
+        )
     reasons = {} if empty else {'blank_text': 2, 'not_utf8': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
     by_batch = [] if empty else ['0000-000000', '0000-000001']
-    groups = list(PLAN.batches_per_group)
-    assert found == [reasons, {'0000-000000': 1, '0000-000001': 0}, 0 if empty else 7, by_batch, groups]
+    groups, shared_count = list(PLAN.batches_per_group), None if empty else 2
+    assert found == [
+        reasons,
+        {'0000-000000': 1, '0000-000001': 0},
+        0 if empty else 7,
+        by_batch,
+        shared_count,
+        groups,
+    ]
 
 
 def _render_restricted(
@@ -159,11 +169,12 @@ def _render_restricted(
     sizes: dict[BatchId, int],
     records: int,
     losses: list[BatchLoss],
+    shared: int | None,
     plan: BatchPlan,
 ) -> write.Files:
     by_batch = [loss.batch_id for loss in losses]
     by_size = {str(batch_id): size for batch_id, size in sizes.items()}
-    found = [reasons, by_size, records, by_batch, list(plan.batches_per_group)]
+    found = [reasons, by_size, records, by_batch, shared, list(plan.batches_per_group)]
     return {'restricted.json': json.dumps(found).encode()}
 
 

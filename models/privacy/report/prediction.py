@@ -14,8 +14,14 @@ from models.privacy.numbers import format_exact
 from models.privacy.params import Change, MechanismParams
 
 
-def facts(params: MechanismParams) -> MethodFacts:
-    """What a run with these settings tells, from public values alone."""
+def facts(params: MechanismParams, reference: tuple[Facts, ...] = ()) -> MethodFacts:
+    """What a run with these settings tells, from public values alone.
+
+    Args:
+        params: The mechanism.
+        reference: What is to say of the reference (`models.privacy.report.reference`); nothing where
+            the public prompt is the one public row.
+    """
     aggregate = params.strategy.facts(params)
     parts = (aggregate, sparse_vector.facts(params)) if params.uses_sparse_vector else (aggregate,)
     one, many = unit_nouns(params.unit)
@@ -29,7 +35,7 @@ def facts(params: MechanismParams) -> MethodFacts:
         accounting=_accounting(params),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params),
-        parts=parts,
+        parts=(*parts, *reference),
         decoding=Facts(
             assumptions_enforced=(
                 "A context's logits do not depend on the other contexts of its batch.",

@@ -137,6 +137,7 @@ class RestrictedReport:
         rejected_by_reason: Rejected rows by the name of the reason.
         contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
         true_counts_by_group: True contexts by label and cluster.
+        records_in_reference: Records whose text is a text of --reference; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
 
@@ -153,6 +154,7 @@ class RestrictedReport:
           "true_counts_by_group": [
             {"restricted_label": null, "restricted_cluster": null, "true_count": 511}
           ],
+          "records_in_reference": null,
           "losses": {
             "run_ex_post_epsilon": 2.25,
             "run_paper_epsilon": 3.5,
@@ -167,7 +169,8 @@ class RestrictedReport:
           "spending": null
         }
 
-    With individual accounting `losses` is null, and `spending`::
+    With --reference `records_in_reference` is a number. With individual accounting `losses` is null, and
+    `spending`::
 
         {
           "share_spent_deciles": [0, 0.25, 0.5, 0.625, 0.75, 0.875, 1, 1, 1, 1, 1],
@@ -189,6 +192,7 @@ class RestrictedReport:
     rejected_by_reason: Mapping[str, int] = dataclasses.field(repr=False)
     contexts_per_batch: Mapping[str, int] = dataclasses.field(repr=False)
     true_counts_by_group: tuple[GroupContexts, ...] = dataclasses.field(repr=False)
+    records_in_reference: int | None = dataclasses.field(default=None, repr=False)
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
 

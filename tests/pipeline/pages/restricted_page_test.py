@@ -114,6 +114,14 @@ def test_page_holds_the_figures_of_the_report() -> None:
         assert words in seen, words
 
 
+def test_records_that_equal_a_reference_text_are_counted_where_there_is_one() -> None:
+    shared = Page(
+        restricted_page.render_restricted_page(dataclasses.replace(MEAN, records_in_reference=1357))
+    )
+    assert 'Records that equal a reference text 1,357' in plain(shared.text)
+    assert 'reference text' not in Page(restricted_page.render_restricted_page(MEAN)).text
+
+
 def test_pictures_are_those_of_the_paper_where_there_are_losses() -> None:
     def titles(restricted: RestrictedReport) -> list[str]:
         text = restricted_page.render_restricted_page(restricted)
