@@ -162,6 +162,9 @@ def leave_one_out(
 ) -> LeaveOneOutAudit:
     """Audits the first batch of each label, formed from the real records as a run forms it.
 
+    With --reference its texts are the reference; without, the batch is audited as one of the first
+    round, whose reference is the public prompt.
+
     Args:
         config: The run's settings. At most `MOST_PRIVATE_TOKENS` private tokens of each batch are
             decoded: more take longer and show the same.
@@ -196,7 +199,12 @@ def leave_one_out(
         progress(f'Decoding batch {batch.batch_id} and replaying it without each context')
         results.append(
             leave_one_out_audit.leave_one_out(
-                generator, batch, key, outsiders=others[:outsiders], sabotage=sabotage
+                generator,
+                batch,
+                key,
+                outsiders=others[:outsiders],
+                sabotage=sabotage,
+                reference=() if settings.reference is None else settings.reference.of_label(label),
             )
         )
     return LeaveOneOutAudit(

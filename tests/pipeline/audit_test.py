@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import rich.console
 
+from models.generate import BatchGenerator
 from models.privacy import report
 from models.privacy.randomness import RunKey
 from pipeline import audit
@@ -84,6 +85,27 @@ def test_the_sparse_vector_is_audited_with_its_flags(config: JobConfig) -> None:
     )
     result = audit.leave_one_out(config)
     assert result.ok and sum(batch.public_tokens for batch in result.batches) > 0
+
+
+def test_a_reference_is_audited_with_its_texts(
+    config: JobConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / 'public.jsonl').write_text('{"text": "A parcel."}\n{"text": "Two parcels."}\n')
+    seen: list[tuple[str | None, tuple[str, ...]]] = []
+    real = BatchGenerator.public_rows
+
+    def public_rows(generator: BatchGenerator, label: str | None, reference: tuple[str, ...] = ()) -> object:
+        seen.append((label, reference))
+        return real(generator, label, reference)
+
+    monkeypatch.setattr(BatchGenerator, 'public_rows', public_rows)
+    given = {'reference': str(tmp_path / 'public.jsonl'), 'reference_size': 2, 'text_field': 'text'}
+    config = with_settings(config, aggregate='difference', accounting='worst-case')
+    assert audit.leave_one_out(with_settings(config, **given), outsiders=1).ok
+    assert {label for label, _ in seen} == {'0', '1'}
+    assert {frozenset(reference) for _, reference in seen} == {frozenset(('A parcel.', 'Two parcels.'))}
+    seen.clear()
+    assert audit.leave_one_out(config, outsiders=1).ok and {reference for _, reference in seen} == {()}
 
 
 def test_a_long_run_is_audited_at_its_beginning(config: JobConfig) -> None:
