@@ -85,8 +85,8 @@ class Privacy(panel.Panel):
     count_rho: float = _setting('rho of the noisy count, where one is drawn without --clusters.', 0.005)
     aggregate: str = _setting(
         'How the votes of a batch are combined. The loss of a median is known afterwards only, and only to '
-        'the curator; the difference from the public prompt needs a far smaller c.',
-        'mean',
+        'the curator; the difference from the public prompt needs a far smaller c than the mean.',
+        'difference',
         choices=AGGREGATES,
     )
     clusters: int | None = _setting(

@@ -42,6 +42,7 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
         label_field='0',
         labels=LABELS,
         records=20_000,
+        aggregate='mean',
         max_private_tokens=steps,
         clip_bound=1.0,
         temperature=TEMPERATURE,

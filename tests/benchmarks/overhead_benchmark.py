@@ -38,7 +38,8 @@ def write_config(folder: pathlib.Path, *, batches: int, contexts: int, tokens: i
         file.writelines(json.dumps(row) + '\n' for row in rows)
     settings = {
         'input': str(folder / 'records.jsonl'), 'output': str(folder / 'corpus'), 'run_id': 'overhead',
-        'batches_per_label': batches, 'batch_size': contexts, 'max_private_tokens': tokens,
+        'batches_per_label': batches, 'batch_size': contexts, 'aggregate': 'mean',
+        'max_private_tokens': tokens,
         'max_example_tokens': tokens, 'max_prompt_tokens': 128, 'delta': 1e-6,
     }  # fmt: skip
     lines = (f'{name} = {json.dumps(value)}' for name, value in settings.items())

@@ -117,8 +117,9 @@ def test_a_run(tmp_path: pathlib.Path) -> None:
     records.write_text(''.join(f'{{"text": "Message {index} on a parcel."}}\n' for index in range(6)))
     done = launch(
         f'--input={records}', '--output=corpus', '--batches_per_label=1', '--batch_size=4', '--delta=1e-3',
-        '--max_private_tokens=4', '--max_prompt_tokens=48', '--max_example_tokens=4', '--shards=1',
-        '--runner=FnApiRunner', '--direct_num_workers=1', '--keep_rejected=true', '--quiet', folder=tmp_path,
+        '--aggregate=mean', '--max_private_tokens=4', '--max_prompt_tokens=48', '--max_example_tokens=4',
+        '--shards=1', '--runner=FnApiRunner', '--direct_num_workers=1', '--keep_rejected=true', '--quiet',
+        folder=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / 'corpus' / 'privacy_report.json').exists()

@@ -161,7 +161,7 @@ def test_batches_hold_every_record_or_unit_once(config: JobConfig, changes: dict
 
 def test_no_input_is_a_usage_error() -> None:
     with pytest.raises(ValueError, match='--input FILES'):
-        audit.leave_one_out(JobConfig(max_private_tokens=5, delta=1e-5))
+        audit.leave_one_out(JobConfig(aggregate='mean', max_private_tokens=5, delta=1e-5))
 
 
 @pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])

@@ -16,7 +16,17 @@ from pipeline import calibration
 from pipeline.calibration import Machine
 from tests.command_line import in_this_process
 
-ARGUMENTS = ('plan', '--delta', '1e-6', '--max-private-tokens', '8', '--batches-per-label', '1')
+ARGUMENTS = (
+    'plan',
+    '--delta',
+    '1e-6',
+    '--aggregate',
+    'mean',
+    '--max-private-tokens',
+    '8',
+    '--batches-per-label',
+    '1',
+)
 
 
 @pytest.fixture(autouse=True)

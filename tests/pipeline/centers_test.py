@@ -63,8 +63,8 @@ def fit(where: str, records: str, folder: pathlib.Path, **changes: typing.Any) -
 
 def config(where: str, folder: pathlib.Path, **changes: typing.Any) -> JobConfig:
     arguments: dict[str, typing.Any] = {
-        'delta': DELTA, 'epsilon': 5.0, 'dataset': 'visits', 'ledger': where, 'clusters': 2,
-        'centers': str(folder), 'run_id': 'first',
+        'delta': DELTA, 'aggregate': 'mean', 'epsilon': 5.0, 'dataset': 'visits', 'ledger': where,
+        'clusters': 2, 'centers': str(folder), 'run_id': 'first',
     }  # fmt: skip
     return JobConfig(**(arguments | changes))
 

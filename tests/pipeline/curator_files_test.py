@@ -9,7 +9,7 @@ import typer.testing
 
 from pipeline import curator_files, main
 
-SETTINGS = ('--delta', '1e-3', '--max-private-tokens', '8', '--batches-per-label', '1')
+SETTINGS = ('--delta', '1e-3', '--aggregate', 'mean', '--max-private-tokens', '8', '--batches-per-label', '1')
 
 
 def finished(folder: pathlib.Path) -> pathlib.Path:

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 import os
 import pathlib
 import random
@@ -31,7 +30,7 @@ import sqlalchemy as sa
 from models.batching import BatchPlan
 from pipeline.config import BUNDLED, JobConfig, read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.plan import rho_by_stage
+from pipeline.plan import run_cost
 from pipeline.run import folders, identity, start
 from tests import fork_server
 from tests.object_store import object_store
@@ -65,7 +64,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     'median': {'aggregate': 'median', 'batches_per_label': 2},
 }  # fmt: skip
 TINY: dict[str, Any] = {
-    'batches_per_label': 1, 'max_private_tokens': 2, 'dataset': 'messages', 'ledger': 'ledger.db',
+    'batches_per_label': 1, 'aggregate': 'mean', 'max_private_tokens': 2, 'dataset': 'messages',
+    'ledger': 'ledger.db',
 }  # fmt: skip
 
 
@@ -282,7 +282,7 @@ class Run:
         """The states of what the ledger holds; each is of the full price."""
         assert self.ledger is not None
         runs = Ledger.open(str(self.ledger)).account('messages').runs
-        assert [run.rho for run in runs] == [math.fsum(rho_by_stage(self.config).values())] * len(runs)
+        assert [run.rho for run in runs] == [run_cost(self.config).rho] * len(runs)
         return [run.state for run in runs]
 
     def planned(self) -> int:

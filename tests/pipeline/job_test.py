@@ -102,7 +102,7 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
     small = {
         'output': str(folder / 'out'), 'run_id': 'run', 'label_field': 'label', 'labels': LABELS,
         'record_id_field': 'id', 'batches_per_label': 2, 'batch_size': 8,
-        'max_private_tokens': PRIVATE_TOKENS, 'delta': 1e-3, 'max_prompt_tokens': 64,
+        'aggregate': 'mean', 'max_private_tokens': PRIVATE_TOKENS, 'delta': 1e-3, 'max_prompt_tokens': 64,
         'max_example_tokens': 8, 'micro_batch_size': 32, 'shards': 3,
     }  # fmt: skip
     return JobConfig(**(small | settings))

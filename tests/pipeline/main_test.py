@@ -23,11 +23,11 @@ from pipeline.ledger.ledger import Ledger
 from tests.command_line import Done, in_a_process, in_this_process
 from tests.one_model import one_model
 
-CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
+CHEAP = ('--delta', '1e-6', '--aggregate', 'mean', '--max-private-tokens', '8')
 SMALL = (
     '--label-field', 'label', '--labels', 'Billing,Delivery', '--batches-per-label', '1', '--batch-size', '8',
-    '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64', '--max-example-tokens', '8',
-    '--record-id-field', 'id', '--run-id', 'shown', '--shards', '2',
+    '--aggregate', 'mean', '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64',
+    '--max-example-tokens', '8', '--record-id-field', 'id', '--run-id', 'shown', '--shards', '2',
 )  # fmt: skip
 needs_model = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
@@ -116,7 +116,8 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     'arguments, said',
     [
-        (('plan', '--delta', '1e-6'), 'Expected either epsilon or max_private_tokens'),
+        (('plan', '--delta', '1e-6'), 'Expected either epsilon or context_budget'),
+        (('plan', '--delta', '1e-6', '--max-private-tokens', '8'), 'Give --accounting worst-case'),
         (('plan', *CHEAP, '--batch-szie', '3'), 'No such option: --batch-szie'),
         (('plan', *CHEAP, '--batch-size', 'many'), 'valid integer'),
         (('plan', *CHEAP, '--config', 'no-such.toml'), "config='no-such.toml'"),
@@ -279,7 +280,7 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
 ) -> None:
     where = str(tmp_path / 'ledger.db')
     price = plan_lib.plan_run(
-        JobConfig(batches_per_label=1, batch_size=8, max_private_tokens=8, delta=1e-3)
+        JobConfig(batches_per_label=1, batch_size=8, aggregate='mean', max_private_tokens=8, delta=1e-3)
     ).rho_total
     assert price is not None
     # Room for one run and a half.

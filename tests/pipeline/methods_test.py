@@ -137,7 +137,8 @@ def registered(method: methods.Method) -> Iterator[None]:
 def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
     given = {
         'method': 'constant', 'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'),
-        'delta': 1e-3, 'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 3, 'shards': 2,
+        'delta': 1e-3, 'aggregate': 'mean', 'max_private_tokens': 8, 'batch_size': 8,
+        'batches_per_label': 3, 'shards': 2,
     }  # fmt: skip
     return JobConfig(**(given | settings))
 
@@ -194,9 +195,14 @@ def test_an_unknown_method_is_refused_and_a_known_one_checks_itself(tmp_path: pa
 
 def test_the_price_of_private_prediction_is_that_of_its_mechanism() -> None:
     predict = JobConfig(
-        delta=1e-6, max_private_tokens=300, clusters=2, threshold=0.5, threshold_noise_scale=0.2
+        delta=1e-6,
+        aggregate='mean',
+        max_private_tokens=300,
+        clusters=2,
+        threshold=0.5,
+        threshold_noise_scale=0.2,
     )
-    assert plan.rho_by_stage(predict) == {
+    assert plan.run_cost(predict).rho_by_stage == {
         'centers': 0.0,
         'noisy_counts': 0.005,
         'generation': accounting.generation_rho(predict.params()),

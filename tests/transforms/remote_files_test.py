@@ -208,8 +208,8 @@ def config(place: str, **settings: object) -> JobConfig:
     given = {
         'input': f'{place}/in.jsonl', 'output': f'{place}/out', 'work_dir': f'{place}/work', 'run_id': 'run',
         'label_field': 'label', 'labels': ('Billing', 'Delivery'), 'batches_per_label': 2, 'batch_size': 8,
-        'max_private_tokens': 6, 'delta': 1e-3, 'max_prompt_tokens': 64, 'max_example_tokens': 6,
-        'micro_batch_size': 32, 'shards': 2, 'keep_rejected': True,
+        'aggregate': 'mean', 'max_private_tokens': 6, 'delta': 1e-3, 'max_prompt_tokens': 64,
+        'max_example_tokens': 6, 'micro_batch_size': 32, 'shards': 2, 'keep_rejected': True,
     }  # fmt: skip
     return JobConfig(**(given | settings))  # type: ignore[arg-type]
 

@@ -92,7 +92,7 @@ def flags(folder: pathlib.Path, **more: str) -> list[str]:
     given = {
         'input': records(folder), 'output': 'gs://a-bucket/runs/one', 'work-dir': 'gs://a-bucket/one.curator',
         'label-field': 'label', 'labels': 'Billing', 'record-id-field': 'id', 'batch-size': '8',
-        'max-private-tokens': '8', 'delta': '1e-3', 'records': '1000',
+        'aggregate': 'mean', 'max-private-tokens': '8', 'delta': '1e-3', 'records': '1000',
     }  # fmt: skip
     return [f'--{name}={value}' for name, value in (given | more).items()]
 

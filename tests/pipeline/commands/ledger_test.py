@@ -20,7 +20,9 @@ from pipeline.config import JobConfig
 from pipeline.ledger.ledger import Ledger
 from tests.command_line import in_a_process, in_this_process
 
-PLAN = ('plan', '--delta', '1e-6', '--batches-per-label', '1', '--dataset', 'visits')
+PLAN = (
+    'plan', '--delta', '1e-6', '--aggregate', 'mean', '--batches-per-label', '1', '--dataset', 'visits',
+)  # fmt: skip
 
 
 def ledger(*arguments: str) -> typer.testing.Result:
@@ -141,7 +143,13 @@ def test_a_missing_ledger_is_not_made(tmp_path: pathlib.Path, arguments: tuple[s
 
 
 def config(where: str, **settings: typing.Any) -> JobConfig:
-    arguments = {'delta': 1e-6, 'batches_per_label': 1, 'dataset': 'visits', 'ledger': where}
+    arguments = {
+        'delta': 1e-6,
+        'aggregate': 'mean',
+        'batches_per_label': 1,
+        'dataset': 'visits',
+        'ledger': where,
+    }
     return JobConfig(**(arguments | settings))
 
 

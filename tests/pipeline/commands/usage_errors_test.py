@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-CHEAP = ('--delta', '1e-6', '--max-private-tokens', '8')
+CHEAP = ('--delta', '1e-6', '--aggregate', 'mean', '--max-private-tokens', '8')
 CENTERS = ('centers', '--input', 'x.jsonl', '--output', 'o')
 CLUSTERS = ('clusters', '--input', 'x.jsonl', '--output')
 # What follows takes seconds to import; and what it takes along.
 HEAVY = ('jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'sklearn', 'sqlalchemy', 'pandas')
 ERRORS = {
-    ('plan', '--delta', '1e-6'): 'Expected either epsilon or max_private_tokens',
+    ('plan', '--delta', '1e-6'): 'Expected either epsilon or context_budget',
     ('plan', *CHEAP, '--batch-szie', '3'): 'No such option',
     ('plan', *CHEAP, '--method', 'tuning'): "'tuning' is not",
     ('generate', *CHEAP): 'Give --input FILES --output FOLDER',

@@ -25,7 +25,8 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order() -> None:
     [
         (Input, {'records': 1}, 'records >= 2'),
         (Input, {'max_record_bytes': 0}, 'max_record_bytes >= 1'),
-        (Privacy, {}, 'either epsilon or max_private_tokens'),
+        (Privacy, {}, 'either epsilon or context_budget'),
+        (Privacy, {'aggregate': 'mean'}, 'either epsilon or max_private_tokens'),
         (Privacy, {'epsilon': 1.0, 'ledger': 'ledger.db'}, 'dataset and ledger together'),
         (Privacy, {'epsilon': 1.0, 'aggregate': 'mode'}, "'mean' or 'median' or 'difference' for aggregate"),
         (Generation, {'max_prompt_tokens': 0}, 'max_prompt_tokens >= 1'),

@@ -28,6 +28,7 @@ def round_trip(config: JobConfig) -> JobConfig:
 def test_every_string_is_read_back(name: str, files: str, label: str) -> None:
     before = JobConfig(
         delta=1e-6,
+        aggregate='mean',
         max_private_tokens=8,
         input=files,
         text_name=name,
@@ -39,6 +40,6 @@ def test_every_string_is_read_back(name: str, files: str, label: str) -> None:
 
 @pytest.mark.parametrize('number', [1e-300, 5e-324, 0.1 + 0.2, 1e16, 3.0])
 def test_every_number_is_read_back_exactly(number: float) -> None:
-    before = JobConfig(delta=1e-6, max_private_tokens=8, count_rho=number)
+    before = JobConfig(delta=1e-6, aggregate='mean', max_private_tokens=8, count_rho=number)
     assert round_trip(before) == before
     assert isinstance(tomllib.loads(before.to_toml())['count_rho'], float)

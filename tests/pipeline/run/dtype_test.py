@@ -12,7 +12,7 @@ from pipeline.run import identity, settings
 def config(folder: pathlib.Path, **more: object) -> JobConfig:
     (folder / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
     given = {'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'records': 1000}
-    return JobConfig(**{**given, 'max_private_tokens': 4, **more})
+    return JobConfig(**{**given, 'aggregate': 'mean', 'max_private_tokens': 4, **more})
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])

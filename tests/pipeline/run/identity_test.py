@@ -20,7 +20,7 @@ from transforms import read, run_files
 def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
     given = {
         'input': str(folder / 'in*.jsonl'), 'output': str(folder / 'out'), 'delta': 1e-3,
-        'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 1,
+        'aggregate': 'mean', 'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 1,
     }  # fmt: skip
     return JobConfig(**(given | settings))
 

@@ -36,7 +36,9 @@ REPORTS = [
     'mean sparse record batches no-ledger',
     'median sparse slots dp-k-means no-ledger',
     'difference plain record k-means no-ledger',
+    'individual plain slots noisy no-ledger',
 ]
+INDIVIDUAL_RUN = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
 
 
 def comparison() -> clusters.ClusterComparison:
@@ -83,7 +85,9 @@ CLUSTERING = Clustering(kept=((0, 2), (1,)), noisy_counts=((300, -2, 41), (7, 65
 
 
 def config(**settings: typing.Any) -> JobConfig:
-    return JobConfig(**({'delta': 1e-6, 'max_private_tokens': 100, 'batch_size': 128} | settings))
+    return JobConfig(
+        **({'delta': 1e-6, 'aggregate': 'mean', 'max_private_tokens': 100, 'batch_size': 128} | settings)
+    )
 
 
 def centers_json(folder: pathlib.Path, source: typing.Literal['public', 'dp-k-means']) -> str:
@@ -116,7 +120,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'cluster-comparison': [comparison().to_json()],
         'run-plan': [
             made.to_json()
-            for settings in ({}, {'batches_per_label': 4}, {'aggregate': 'median'}, {'records': 10**6})
+            for settings in (
+                {},
+                {'batches_per_label': 4},
+                {'aggregate': 'median'},
+                {'records': 10**6},
+                INDIVIDUAL_RUN,
+            )
             for made in run_plans(config(**settings))
         ],
         'batch-plan': [each.to_json() for each in batch_plans()],
