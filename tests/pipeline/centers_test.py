@@ -19,6 +19,7 @@ from pipeline import plan
 from pipeline.config import JobConfig
 from pipeline.ledger import centers_charge
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.methods import METHODS
 from pipeline.run import charge, render
 
 DELTA = 1e-6
@@ -306,7 +307,7 @@ def _report(run: JobConfig, entry: typing.Any, centers_run: str | None) -> typin
         clustering=clustering,
     )  # fmt: skip
     files = render.render_released(
-        run, {'numpy': np.__version__}, made, entry, centers_run,
+        run, METHODS[run.method].prepare(run), {'numpy': np.__version__}, made, entry, centers_run,
         report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0), batch_plan,
     )  # fmt: skip
     return report.PrivacyReport.from_json(files['privacy_report.json'].decode())

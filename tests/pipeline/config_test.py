@@ -49,7 +49,9 @@ def write_toml(folder: pathlib.Path, text: str) -> str:
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: pathlib.Path) -> None:
-    path = write_toml(tmp_path, 'delta = 1e-5\nmax_private_tokens = 8\nbatch_size = 32\nshards = 3\n')
+    path = write_toml(
+        tmp_path, 'delta = 1e-5\naggregate = "mean"\nmax_private_tokens = 8\nbatch_size = 32\nshards = 3\n'
+    )
     read = read_config(path, {'batch_size': 128, 'shards': None})
     assert (read.batch_size, read.shards, read.delta) == (128, 3, 1e-5)
     assert read.count_rho == JobConfig(**ENOUGH).count_rho

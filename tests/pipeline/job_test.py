@@ -32,6 +32,7 @@ from models.assembly import GeneratorSettings
 from models.clustering import centers
 from models.generate import BatchGenerator
 from models.privacy import accounting, ex_post
+from models.privacy.individual import BatchSpending
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
@@ -923,5 +924,44 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     before = corpus(run), restricted_of(run)
     shutil.rmtree(str(run.output))
     (work_dir(run) / 'restricted_report.json').unlink()
+    start.run(run, [])
+    assert (corpus(run), restricted_of(run)) == before
+
+
+@pytest.mark.run
+def test_what_contexts_spend_stays_with_the_curator(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A budget that runs out within the stream: the text goes on, and nothing of it shows outside."""
+    individual = {'aggregate': 'difference', 'max_private_tokens': None, 'context_budget': 0.05}
+    run = config(tmp_path, **individual, max_batch_tokens=24, reference_rounds=1)
+    start.run(run, [])
+    spending = [read_facts(str(work_dir(run)), batch_id, BatchSpending) for batch_id in batches(run)]
+    found = restricted_of(run).spending
+    assert found is not None and restricted_of(run).losses is None
+    assert set(found.spending_by_batch) == set(batches(run))
+    spent = [value for batch in spending for value in batch.spent]
+    assert 0 < max(spent) <= 0.05 and max(spent) > 0.04, 'the budget is not what ends the votes'
+    assert any(batch.first_silent is not None for batch in spending)
+    assert len(spent) == sum(restricted_of(run).contexts_per_batch.values())
+    # Whoever votes, a batch writes up to its public cap, and all of it is private.
+    released = report_of(run)
+    assert {len(batch.voters) for batch in spending} == {24}
+    assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)
+    assert released.rho_total == 0.05 and released.omega == run.params().omega
+    # No number that depends on the records is in what is released or shown.
+    shares = [share for batch in found.spending_by_batch.values() for share in (batch.mean_share_spent,)]
+    digits = [f'{value:.4g}' for value in (*spent, *shares) if len(f'{value:.4g}') > 4]
+    assert digits
+    shown = ''.join(capfd.readouterr())
+    for name in RELEASED - {'data'}:
+        shown += pathlib.Path(str(run.output), name).read_text()
+    shown = re.sub(r'<svg.*?</svg>', '', shown, flags=re.DOTALL)
+    assert [number for number in digits if number in shown] == []
+    # Spending is read back with its batch, and a batch that is decoded again spends the same.
+    before = corpus(run), restricted_of(run)
+    shutil.rmtree(str(run.output))
+    (work_dir(run) / 'restricted_report.json').unlink()
+    (work_dir(run) / 'batches' / f'{spending[0].batch_id}.json').unlink()
     start.run(run, [])
     assert (corpus(run), restricted_of(run)) == before
