@@ -26,8 +26,8 @@ with epy.lazy_imports():
 
 # Votes are whole multiples of this, in nats: their sums are exact, in whatever order.
 QUANTUM = 2.0**-16
-# Newton's steps towards the threshold of a price, each of which is a lower bound of it.
-_STEPS = 12
+# How far all votes together may lower a score, in units of the temperature: for the sampler's range.
+LARGEST_FALL = 15.0
 _ROUNDING = 2.0**-24  # of one float32 operation
 
 
@@ -57,7 +57,7 @@ class Receipt(NamedTuple):
 
 def most_contexts(clip_bound: float) -> int:
     """The most contexts of a batch whose votes add up within 32 bits."""
-    return (2**31 - 1) // vote_limit(clip_bound)
+    return (2**31 - 1) // (2 * max(1, vote_limit(clip_bound)))
 
 
 def vote_limit(clip_bound: float) -> int:
@@ -68,9 +68,12 @@ def vote_limit(clip_bound: float) -> int:
 def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> Votes:
     """The votes of some contexts and their prices.
 
-    Formal guarantees: a row's votes and price are a function of it and of public values; a vote is in
-    [−c, c], whatever the row holds; the price is at least that of METHOD 4d for these very votes, and 0
-    where all of them are.
+    A vote is the difference, clipped to [−c, c], less its mean under p^{1/τ}: what others add can then
+    make no token that a context favours likelier than `prices` reckons with (README step 2b).
+
+    Formal guarantees: a row's votes and price are a function of it and of public values; votes lie in
+    [−2c, 2c], whatever the row holds, and their mean under p^{1/τ} is not negative; the price is at
+    least that of step 2b for these very votes, and 0 where all of them are.
 
     Args:
         differences: `[m, C]` float32, z − log p of each context less a constant of its own, in nats; NaN
@@ -81,60 +84,74 @@ def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, para
     """
     limit = vote_limit(params.clip_bound)
     says = allowed & ~jnp.isnan(differences)
-    counts = jnp.where(says, jnp.round(jnp.where(says, differences, 0.0) / QUANTUM), 0.0)
-    counts = jnp.clip(counts, -limit, limit).astype(jnp.int32)
+    clipped = jnp.where(says, jnp.round(jnp.where(says, differences, 0.0) / QUANTUM), 0.0)
+    clipped = jnp.clip(clipped, -limit, limit)
+    shares = _shares(public, allowed, params)
+    # No more than the mean, whatever shares and sums lose; 0 where all votes are.
+    loss = 2 * _lost(len(shares)) * (shares * jnp.abs(clipped)).sum(axis=-1, keepdims=True)
+    mean = jnp.floor((shares * clipped).sum(axis=-1, keepdims=True) - loss)
+    counts = jnp.where(allowed, clipped - jnp.maximum(mean, -limit), 0.0).astype(jnp.int32)
     return Votes(counts, prices(counts, public, allowed, params))
 
 
 def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
-    """Upper bounds of ρ_i = ½ E_i/(sτ)², `[m]` float32.
+    """Upper bounds of what each context's votes cost at this step, ρ, `[m]` float32.
 
-        E_i = sup { E_q[u²] : q ∝ p^{1/τ} e^v, |v| <= R },  R(x) = (c₂ + (ω−1) |u(x)|/s)/τ
+        ρ  =  ½ e^{c₂/τ} Σ π a² e^{k₁ h + k₂ h²}        π ∝ p^{1/τ} on the allowed tokens
+        a  =  |u|/(sτ),   h = a + √(e^{c₂/τ} Σ π a² e^a),   k₁ = (ω+1)/3 + 1/12,   k₂ = ω²/8
 
-    where METHOD has c for |u(x)|, which is never smaller (README step 2b). With a = 2 the tilt has room
-    for another context's vote as well: |u(x)| + c.
-
-    The supremum is that of a threshold λ: v = R where u² > λ and −R elsewhere, and λ itself where
-    F(λ) = Σ p^{1/τ} e^v (u² − λ) is 0. Newton's steps come to it from below. Then λ is inflated, and
-    F(λ) <= 0, which proves E_i <= λ, is checked with what float32 may have lost. Where that fails the
-    price is that of the largest vote, which bounds every E_q.
+    README step 2b has the proof. Where a unit may replace a context, the other one's largest vote is
+    reckoned with in h.
 
     Args:
-        counts: `[m, C]` int32, 0 where not allowed.
+        counts: `[m, C]` int32, votes in quanta, 0 where not allowed, whose mean under π is not negative.
         public: `[C]` float32, log p on the allowed tokens.
         allowed: `[C]` bool.
         params: With individual accounting.
     """
     assert params.omega is not None and params.shift_bound is not None
-    sizes = jnp.abs(counts).astype(jnp.float32) * QUANTUM
-    squares = jnp.square(sizes)
-    scores = jnp.where(allowed, public, -jnp.inf) / params.temperature
-    base = jnp.exp(scores - scores.max())
-    others = (params.change.value - 1) * params.clip_bound
-    reach = (sizes + others) * ((params.omega - 1) / params.batch_size)
-    radius = jnp.exp((params.shift_bound + reach) / params.temperature)
-    high, low = base * radius, base / radius
+    scale, gain = params.batch_size * params.temperature, math.exp(params.shift_bound / params.temperature)
+    shares = _shares(public, allowed, params)
+    sizes = jnp.abs(counts).astype(jnp.float32) * (QUANTUM / scale)
+    squares = shares * jnp.square(sizes)
+    spread = jnp.sqrt(gain * (squares * jnp.exp(sizes)).sum(axis=-1, keepdims=True))
+    if params.change.value > 1:
+        other = 2 * params.clip_bound / scale
+        spread = spread * math.exp(other / 2) + other * (1 + math.sqrt(gain) * math.exp(other))
+    height = sizes + spread
+    first, second = growth(params.omega)
+    # A vote of 0 costs nothing, however steep the rest.
+    grown = jnp.where(squares > 0, squares * jnp.exp(height * (first + second * height)), 0.0)
+    return grown.sum(axis=-1) * (0.5 * gain * (1 + 4 * _lost(len(shares))))
 
-    def tilted(threshold: jax.Array) -> jax.Array:
-        return jnp.where(squares > threshold[:, None], high, low)
 
-    def step(_: int, threshold: jax.Array) -> jax.Array:
-        weights = tilted(threshold)
-        return (weights * squares).sum(axis=-1) / weights.sum(axis=-1)
+def growth(omega: float) -> tuple[float, float]:
+    """k₁ and k₂ of README step 2b: how a price grows with the size of a vote."""
+    return (omega + 1) / 3 + 1 / 12, omega**2 / 8
 
-    threshold = jax.lax.fori_loop(0, _STEPS, step, jnp.zeros(len(counts), jnp.float32))
-    # What sums of C terms, exponentials and squares lose at most, relative to sums of positive terms.
-    lost = (counts.shape[-1] + 256) * _ROUNDING
-    threshold *= 1 + max(2.0**-11, 4 * lost)
-    weights, gap = tilted(threshold), squares - threshold[:, None]
-    gained = jnp.where(gap > 0, weights * gap, 0.0).sum(axis=-1)
-    missed = jnp.where(gap > 0, 0.0, weights * -gap).sum(axis=-1)
-    size = (weights * (squares + threshold[:, None])).sum(axis=-1)
-    proved = gained + lost * size <= missed
-    largest = jnp.where(allowed, squares, 0.0).max(axis=-1)
-    bound = jnp.where(proved | (largest == 0), jnp.minimum(threshold, largest), largest)
-    # Two products of float32, rounded up.
-    return bound * (0.5 / (params.batch_size * params.temperature) ** 2) * (1 + 2.0**-21)
+
+def flattened(shift: jax.Array, whole: float) -> jax.Array:
+    """What a shift of the scores counts: l(w) = w up to b, and b + 2 log(1 + (w − b)/2) beyond.
+
+    e^l is convex and rises by no more than its square root allows, which is all that step 2b needs of
+    it. Scores fall by no more than the sampler resolves.
+
+    Args:
+        shift: w, in units of the temperature.
+        whole: b > 0, in the same.
+    """
+    beyond = jnp.maximum(shift - whole, 0.0)
+    return jnp.maximum(jnp.minimum(shift, whole) + 2 * jnp.log1p(beyond / 2), -LARGEST_FALL)
+
+
+def _shares(public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
+    """π ∝ p^{1/τ} on the allowed tokens, `[C]` float32."""
+    return jax.nn.softmax(jnp.where(allowed, public, -jnp.inf) / params.temperature)
+
+
+def _lost(terms: int) -> float:
+    """What a sum of that many positive terms, each of some operations, loses at most, relatively."""
+    return (terms + 256) * _ROUNDING
 
 
 def spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tuple[jax.Array, jax.Array]:

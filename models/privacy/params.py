@@ -11,15 +11,15 @@ import enum
 import math
 from typing import Final, Literal, get_args
 
-from models.privacy import sparse_vector
+from models.privacy import individual, sparse_vector
 from models.privacy.aggregates import AGGREGATES, INDIVIDUAL_DIFFERENCE, Aggregate
 
 Unit = Literal['example', 'user']
 # How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
 Accounting = Literal['worst-case', 'individual']
 
-# e^±envelope are the weights of a price: beyond this, float32 would not tell small ones from none.
-MAX_ENVELOPE: Final = 15.0
+# The price of the largest vote may be this much, in e^, above what a small one's would be in proportion.
+MAX_GROWTH: Final = 30.0
 
 
 class Change(enum.Enum):
@@ -70,8 +70,8 @@ class MechanismParams:
         accounting: 'worst-case' charges every context what any could give to a token;
             'individual', for the difference alone, charges each what it gives itself, and lets
             it vote as long as it can pay (METHOD 4d).
-        shift_bound: c₂ > 0 in nats: the most that all votes together move a score. With
-            individual accounting, like the next two; None without.
+        shift_bound: c₂ > 0 in nats: up to here all votes together lift a score in full, and beyond
+            it ever less. With individual accounting, like the next two; None without.
         context_budget: B > 0, the ρ that one context may spend on the whole stream of its batch.
         omega: ω > 1, the largest Rényi order at which the guarantee holds.
     """
@@ -205,22 +205,23 @@ class MechanismParams:
             omega,
             'It is the largest Rényi order of the guarantee.',
         )
-        _expect(
-            self.envelope <= MAX_ENVELOPE,
-            f'(shift_bound + (omega - 1) * clip_bound / batch_size) / temperature <= {MAX_ENVELOPE:g}',
-            'envelope',
-            self.envelope,
-            'Lower shift_bound, omega or clip_bound, or raise batch_size or temperature.',
-        )
-        # Scores reach c₂ to both sides of the reference, which takes up range as well.
+        assert omega is not None and self.shift_bound is not None
         largest = self.strategy.largest_clip_over_temperature
-        assert self.shift_bound is not None
         _expect(
             self.shift_bound / self.temperature <= largest,
             f'shift_bound / temperature <= {largest}',
             'shift_bound / temperature',
             self.shift_bound / self.temperature,
             'Lower shift_bound or raise temperature.',
+        )
+        vote = 2 * self.change.value * self.clip_bound / (self.batch_size * self.temperature)
+        first, second = individual.growth(omega)
+        _expect(
+            vote * (first + second * vote) <= MAX_GROWTH,
+            f'prices that grow by e^{MAX_GROWTH:g} at most',
+            'omega * clip_bound / (batch_size * temperature)',
+            omega * self.clip_bound / (self.batch_size * self.temperature),
+            'Lower omega or clip_bound, or raise batch_size or temperature.',
         )
 
     @property
@@ -232,24 +233,6 @@ class MechanismParams:
     def private_token_cap(self) -> int:
         """Most private tokens of a batch: r, or with individual accounting all of its tokens."""
         return self.max_batch_tokens if self.max_private_tokens is None else self.max_private_tokens
-
-    @property
-    def envelope(self) -> float:
-        """(c₂ + (ω−1) a c/s)/τ: how far a context's price looks from the reference at most (METHOD 4d).
-
-        a is 1, and 2 where a unit may replace a context: the tilt between two such batches is
-        twice as long.
-
-        Raises:
-            ValueError: Accounting is not individual.
-        """
-        if self.omega is None or self.shift_bound is None:
-            raise ValueError(
-                f'Expected individual accounting, got accounting={self.accounting!r}. '
-                'Nothing else charges each context its own price.'
-            )
-        reach = (self.omega - 1) * self.change.value * self.clip_bound / self.batch_size
-        return (self.shift_bound + reach) / self.temperature
 
     @property
     def strategy(self) -> Aggregate:

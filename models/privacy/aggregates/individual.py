@@ -27,10 +27,10 @@ with epy.lazy_imports():
 
 @typing.final
 class IndividualDifference(aggregate.Aggregate):
-    """log p + clamp((1/s) Σ u_i, −c₂, c₂), over the contexts that can pay for their votes u_i.
+    """log p + (1/s) Σ u_i, over the contexts that can pay for their votes u_i, flattened beyond c₂.
 
-    It is the difference with `accounting='individual'`, and no value of the `aggregate` setting. Whoever
-    knows the prices of METHOD 4d finds them in `models/privacy/individual.py`.
+    It is the difference with `accounting='individual'`, and no value of the `aggregate` setting. Votes and
+    prices are those of `models/privacy/individual.py`.
     """
 
     name: ClassVar[str] = 'difference'
@@ -82,22 +82,22 @@ class IndividualDifference(aggregate.Aggregate):
         return total, tuple(after), individual.Receipt(tuple(charged), tuple(voted))
 
     def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
-        """log p + clamp((1/s) Σ u, −c₂, c₂), `[C]`, of the sum that `charge` gave."""
+        """log p + τ l(w/τ) with w = (1/s) Σ u, `[C]`, of the sum that `charge` gave."""
         assert params.shift_bound is not None
+        tau = params.temperature
         public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
-        shift = tallied.astype(jnp.float32) * (individual.QUANTUM / params.batch_size)
-        return public + jnp.clip(shift, -params.shift_bound, params.shift_bound)
+        shift = tallied.astype(jnp.float32) * (individual.QUANTUM / (params.batch_size * tau))
+        return public + tau * individual.flattened(shift, params.shift_bound / tau)
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
         """The K best of the mask, within what the sampler resolves, whatever the shift."""
-        assert params.shift_bound is not None
         kept = aggregate.top_k(mask, public_logits, params.public_top_k)
         logits = jnp.where(mask, public_logits, -jnp.inf)
-        return kept & (logits >= logits.max() - _widest(params.shift_bound, params.temperature))
+        return kept & (logits >= logits.max() - _widest(params))
 
     def sensitivity(self, params: MechanismParams) -> float:
-        """c/s, or 2c/s (METHOD 1): what any context may move a score by. Its price follows from less."""
-        return aggregate.bounded_sensitivity(params)
+        """2c/s, or 4c/s (METHOD 1): what any context may move a score by. Its price follows from less."""
+        return 2 * aggregate.bounded_sensitivity(params)
 
     def event(self, params: MechanismParams) -> None:
         """None: a token has no price of its own. The whole stream has (`accounting.generation_event`)."""
@@ -127,14 +127,14 @@ class IndividualDifference(aggregate.Aggregate):
                 Sensitivity(
                     quantity='Any component of the scores, by any context, in nats',
                     value=self.sensitivity(params),
-                    formula=f'{"2" if four else ""}c/s',
+                    formula=f'{"4" if four else "2"}c/s',
                 ),
             ),
             on_replacement='one context leaves and another comes, which costs 4 B',
             assumptions_enforced=(
                 "Each private prompt's log-probabilities are compared with the reference's. The differences "
-                'are clipped, divided by the public expected batch size and added up, and their sum is '
-                'clipped.',
+                'are clipped, made to be of no negative mean under the reference, divided by the public '
+                'expected batch size and added up; what they lift a score by is flattened beyond c₂.',
                 "A context's price is an upper bound on its own influence on the token, a function of its "
                 'own prompt and of released text; it votes where what it has spent and this price are at '
                 'most B.',
@@ -145,6 +145,7 @@ class IndividualDifference(aggregate.Aggregate):
             symbols=(
                 'B what one context may spend, in ρ',
                 'ω the largest Rényi order at which that is a bound',
+                'c₂ up to where all votes together lift a score in full, in nats; beyond it ever less',
             ),
             sources=(
                 'Feldman and Zrnic (2021), individual privacy accounting via a Rényi filter.',
@@ -185,23 +186,44 @@ class IndividualDifference(aggregate.Aggregate):
             z - np.logaddexp.reduce(z[..., counted], axis=-1, keepdims=True)
             for z in (public_logits.astype(np.float64), rows_of)
         )
-        votes = own - public
-        if clips:
-            votes = np.clip(votes, -params.clip_bound, params.clip_bound)
-        votes = np.where(finite, np.round(votes * 2.0**16) / 2.0**16, 0.0)
+        votes = replayed_votes(own - public, public, allowed, params, clips=clips)
+        votes = np.where(finite, votes, 0.0)
+        tau, bound = params.temperature, params.shift_bound / params.temperature
         for rows in batches:
-            shift = votes[list(rows)].sum(axis=0) / params.batch_size
-            bound = params.shift_bound if clips else np.inf
-            yield public + np.clip(shift, -bound, bound)
+            shift = votes[list(rows)].sum(axis=0) / (params.batch_size * tau)
+            flat = np.where(shift > bound, bound + 2 * np.log(np.maximum(1 + (shift - bound) / 2, 1)), shift)
+            yield public + tau * np.maximum(flat if clips else shift, -15.0)
 
     def replayed_tokens(
         self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
     ) -> np.ndarray:
         """The K best within the sampler's range; see `Aggregate.replayed_tokens`."""
-        assert params.shift_bound is not None
         logits = replay.masked(mask, public_logits)
-        widest = _widest(params.shift_bound, params.temperature)
-        return replay.top_k(mask, public_logits, params) & (logits >= logits.max() - widest)
+        return replay.top_k(mask, public_logits, params) & (logits >= logits.max() - _widest(params))
+
+
+def replayed_votes(
+    differences: np.ndarray,
+    public: np.ndarray,
+    allowed: np.ndarray,
+    params: MechanismParams,
+    *,
+    clips: bool = True,
+) -> np.ndarray:
+    """`individual.votes_of` once more, for audits: `[rows, V]` float64, in NumPy, of finite rows.
+
+    Args:
+        differences: `[rows, V]` log p_i − log p.
+        public: `[V]`, log p.
+        allowed: `[V]` bool.
+        params: The mechanism.
+        clips: False leaves votes unbounded.
+    """
+    bound = params.clip_bound if clips else np.inf
+    votes = np.where(allowed, np.round(np.clip(differences, -bound, bound) * 2.0**16), 0.0)
+    weights = np.where(allowed, np.exp((public - public[allowed].max()) / params.temperature), 0.0)
+    mean = np.floor((votes @ weights) / weights.sum())
+    return np.where(allowed, votes - mean[:, None], 0.0) / 2.0**16
 
 
 def accounting_of(params: MechanismParams) -> events.TruncatedZCDpEvent:
@@ -213,9 +235,9 @@ def accounting_of(params: MechanismParams) -> events.TruncatedZCDpEvent:
     return events.TruncatedZCDpEvent(rho=params.change.value**2 * params.context_budget, omega=params.omega)
 
 
-def _widest(shift_bound: float, temperature: float) -> float:
+def _widest(params: MechanismParams) -> float:
     """How far below the best public logit a token may be, in nats, so that scores stay resolvable."""
-    return 2 * (MAX_CLIP_OVER_TEMPERATURE * temperature - shift_bound)
+    return 2 * MAX_CLIP_OVER_TEMPERATURE * params.temperature
 
 
 def _differences(logits: jax.Array, public: jax.Array, counted: jax.Array | None) -> jax.Array:
