@@ -114,7 +114,8 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
     shares = _shares(public, allowed, params)
     sizes = jnp.abs(counts).astype(jnp.float32) * (QUANTUM / scale)
     squares = shares * jnp.square(sizes)
-    spread = jnp.sqrt(gain * (squares * jnp.exp(sizes)).sum(axis=-1, keepdims=True))
+    lost = _lost(len(shares))
+    spread = jnp.sqrt(gain * (1 + 2 * lost) * (squares * jnp.exp(sizes)).sum(axis=-1, keepdims=True))
     if params.change.value > 1:
         other = 2 * params.clip_bound / scale
         spread = spread * math.exp(other / 2) + other * (1 + math.sqrt(gain) * math.exp(other))
@@ -122,12 +123,23 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
     first, second = growth(params.omega)
     # A vote of 0 costs nothing, however steep the rest.
     grown = jnp.where(squares > 0, squares * jnp.exp(height * (first + second * height)), 0.0)
-    return grown.sum(axis=-1) * (0.5 * gain * (1 + 4 * _lost(len(shares))))
+    return grown.sum(axis=-1) * (0.5 * gain * (1 + 4 * lost))
 
 
 def growth(omega: float) -> tuple[float, float]:
     """k₁ and k₂ of README step 2b: how a price grows with the size of a vote."""
     return (omega + 1) / 3 + 1 / 12, omega**2 / 8
+
+
+def largest_growth(params: MechanismParams) -> float:
+    """The largest k₁ h + k₂ h² that any votes can have."""
+    assert params.omega is not None and params.shift_bound is not None
+    largest = 2 * params.clip_bound / (params.batch_size * params.temperature)
+    spread = math.exp((params.shift_bound / params.temperature + largest) / 2) * largest
+    height = largest + spread * math.exp((params.change.value - 1) * largest / 2)
+    height += (params.change.value - 1) * (largest + spread * math.exp(largest / 2))
+    first, second = growth(params.omega)
+    return height * (first + second * height)
 
 
 def flattened(shift: jax.Array, whole: float) -> jax.Array:

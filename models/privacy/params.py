@@ -18,8 +18,8 @@ Unit = Literal['example', 'user']
 # How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
 Accounting = Literal['worst-case', 'individual']
 
-# The price of the largest vote may be this much, in e^, above what a small one's would be in proportion.
-MAX_GROWTH: Final = 30.0
+# The largest vote may cost e^this times what its square would. Beyond, nobody could pay for one.
+MAX_GROWTH: Final = 20.0
 
 
 class Change(enum.Enum):
@@ -214,14 +214,13 @@ class MechanismParams:
             self.shift_bound / self.temperature,
             'Lower shift_bound or raise temperature.',
         )
-        vote = 2 * self.change.value * self.clip_bound / (self.batch_size * self.temperature)
-        first, second = individual.growth(omega)
+        steepest = individual.largest_growth(self)
         _expect(
-            vote * (first + second * vote) <= MAX_GROWTH,
-            f'prices that grow by e^{MAX_GROWTH:g} at most',
-            'omega * clip_bound / (batch_size * temperature)',
-            omega * self.clip_bound / (self.batch_size * self.temperature),
-            'Lower omega or clip_bound, or raise batch_size or temperature.',
+            steepest <= MAX_GROWTH,
+            f'prices that grow by e^{MAX_GROWTH:g} at most with the size of a vote',
+            'growth',
+            round(steepest, 1),
+            'Lower omega, clip_bound or shift_bound, or raise batch_size or temperature.',
         )
 
     @property

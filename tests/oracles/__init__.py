@@ -35,8 +35,7 @@ from tests.oracles.individual import (
     individual_steps,
     individual_streams,
     individual_votes,
-    largest_mean_square,
-    largest_mean_square_of_all_corners,
+    link,
     reference_mean,
 )
 from tests.oracles.mechanism import (
@@ -91,8 +90,7 @@ __all__ = [
     'individual_streams',
     'individual_votes',
     'keyed_hash',
-    'largest_mean_square',
-    'largest_mean_square_of_all_corners',
+    'link',
     'laplace_cdf',
     'log_distribution',
     'log_run_probability',

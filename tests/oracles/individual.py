@@ -1,8 +1,7 @@
-"""METHOD 4d by brute force: the price of a context, and the exact law of a whole token stream.
+"""Individual accounting by brute force: the price of a context, and the exact law of a whole token stream.
 
-The envelope is (c₂ + (ω−1) |u(x)|/s)/τ at token x: METHOD has c for |u(x)|, which is never smaller, and its
-proof needs no more than this.
-Symbols are METHOD's: c₂ is `c2`, B `budget`, ω `omega`; `a` is 2 where a unit may replace a context.
+Symbols are those of models/privacy/METHOD.md 4d: c₂ is `c2`, B `budget`, ω `omega`; `a` is 2 where a
+unit may replace a context.
 `Individual` holds the right mechanism and, through its last fields, the wrong ones that
 `tests/models/privacy/individual_enumeration_test.py` must reject.
 """
@@ -26,12 +25,12 @@ Filter = Literal['right', 'none', 'one step late', "another's spending"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Individual:
-    """METHOD 4d's settings in its symbols; the last seven fields spoil it on purpose.
+    """The settings in METHOD's symbols; the last eight fields spoil it on purpose.
 
     Attributes:
         s: Divisor.
         c: Clip bound.
-        c2: Bound of the shift.
+        c2: Up to here a shift counts in full.
         tau: τ.
         budget: B.
         omega: ω.
@@ -41,10 +40,11 @@ class Individual:
         stop: What ends an example, but for its length.
         top_k: K, or None for the whole vocabulary.
         filter: Wrong but for 'right': who votes.
-        has_envelope: False is wrong: prices look no further than c₂/τ.
+        grows: False is wrong: prices leave out e^{k₁ h + k₂ h²}.
         at_true_average: Wrong: a price is that of what is sampled from when all vote.
         clamps_votes: False is wrong: the vote is what was priced before it was clamped.
-        clamps_shift: False is wrong: the shift is not clamped.
+        centres_votes: False is wrong: the mean of a vote may be negative.
+        flattens: False is wrong: a shift beyond c₂ counts in full.
         divide_by_true_size: Wrong: the sum is divided by the number of contexts, at least 1.
         priced_share: Other than 1 is wrong: that share of every vote is priced.
     """
@@ -61,10 +61,11 @@ class Individual:
     stop: Stop = frozenset()
     top_k: int | None = None
     filter: Filter = 'right'
-    has_envelope: bool = True
+    grows: bool = True
     at_true_average: bool = False
     clamps_votes: bool = True
-    clamps_shift: bool = True
+    centres_votes: bool = True
+    flattens: bool = True
     divide_by_true_size: bool = False
     priced_share: float = 1.0
 
@@ -91,70 +92,39 @@ class Individual:
         """What the stream of a batch costs: a² B."""
         return self.a**2 * self.budget
 
-    def radii(self, u: Sequence[float]) -> list[mpmath.mpf]:
-        """(c₂ + (ω−1) |u(x)|/s)/τ for every token; without the envelope c₂/τ.
 
-        Where a unit may replace a context the other's vote, up to c, tilts as well.
-        """
-        with mpmath.workdps(DIGITS):
-            share = (mpmath.mpf(self.omega) - 1) / self.s if self.has_envelope else mpmath.mpf(0)
-            other = (self.a - 1) * mpmath.mpf(self.c)
-            return [(self.c2 + share * (abs(mpmath.mpf(float(x))) + other)) / self.tau for x in u]
-
-
-def largest_mean_square(
-    u: Sequence[float], log_p: Sequence[float], tau: float, radii: Sequence[mpmath.mpf | float]
-) -> mpmath.mpf:
-    """E = sup { E_q[u²] : q ∝ p^{1/τ} e^v, |v| ≤ R }, by trying every threshold set, in 50 digits.
-
-    The supremum of a ratio of two sums over a box is at a corner, and of the corners those are best
-    that have +R exactly where u² is above some value.
+def individual_price(u: Sequence[float], log_p: Sequence[float], mechanism: Individual) -> mpmath.mpf:
+    """ρ_i = ½ e^b Σ π a² e^{k₁ h + k₂ h²} of one context at one step, in 50 digits.
 
     Args:
         u: Votes on the allowed tokens.
-        log_p: Log-probabilities of the reference on them.
-        tau: τ.
-        radii: R at each token.
+        log_p: Log-probabilities of the reference on them, up to a constant.
+        mechanism: The settings.
     """
     with mpmath.workdps(DIGITS):
-        tokens = sorted(
-            (
-                (mpmath.mpf(float(x)) ** 2, mpmath.exp(mpmath.mpf(float(log)) / tau), mpmath.exp(radius))
-                for x, log, radius in zip(u, log_p, radii, strict=True)
-            ),
-            key=lambda token: -token[0],
+        tau, omega, scale = (
+            mpmath.mpf(mechanism.tau),
+            mpmath.mpf(mechanism.omega),
+            mechanism.s * mechanism.tau,
         )
-        total = mpmath.fsum(weight / far for _, weight, far in tokens)
-        squares = mpmath.fsum(weight / far * square for square, weight, far in tokens)
-        best = squares / total
-        for square, weight, far in tokens:
-            total += (far - 1 / far) * weight
-            squares += (far - 1 / far) * weight * square
-            best = max(best, squares / total)
-        return best
-
-
-def largest_mean_square_of_all_corners(
-    u: Sequence[float], log_p: Sequence[float], tau: float, radii: Sequence[mpmath.mpf | float]
-) -> mpmath.mpf:
-    """The same by all 2^V corners of the box."""
-    with mpmath.workdps(DIGITS):
-        best = mpmath.mpf(0)
-        for signs in itertools.product((-1, 1), repeat=len(u)):
-            weights = [
-                mpmath.exp(mpmath.mpf(float(log)) / tau + sign * mpmath.mpf(radius))
-                for log, sign, radius in zip(log_p, signs, radii, strict=True)
-            ]
-            squares = mpmath.fsum(w * mpmath.mpf(float(x)) ** 2 for w, x in zip(weights, u, strict=True))
-            best = max(best, squares / mpmath.fsum(weights))
-        return best
-
-
-def individual_price(u: Sequence[float], log_p: Sequence[float], mechanism: Individual) -> mpmath.mpf:
-    """ρ_i = ½ E_i/(sτ)² of one context at one step."""
-    with mpmath.workdps(DIGITS):
-        largest = largest_mean_square(u, log_p, mechanism.tau, mechanism.radii(u))
-        return largest / 2 / (mpmath.mpf(mechanism.s) * mechanism.tau) ** 2
+        weights = [mpmath.exp(mpmath.mpf(float(log)) / tau) for log in log_p]
+        pi = [weight / mpmath.fsum(weights) for weight in weights]
+        sizes = [abs(mpmath.mpf(float(x))) / scale for x in u]
+        gain = mpmath.exp(mechanism.c2 / tau)
+        sigma = mpmath.sqrt(gain * mpmath.fsum(p * x**2 * mpmath.exp(x) for p, x in zip(pi, sizes)))
+        other = mpmath.mpf(0)
+        if mechanism.a == 2:
+            eta = 2 * mpmath.mpf(mechanism.c) / scale
+            other = eta + mpmath.sqrt(gain) * eta * mpmath.exp(eta)
+            sigma *= mpmath.exp(eta / 2)
+        k1, k2 = (omega + 1) / 3 + mpmath.mpf(1) / 12, omega**2 / 8
+        if not mechanism.grows:
+            k1 = k2 = mpmath.mpf(0)
+        total = mpmath.mpf(0)
+        for p, x in zip(pi, sizes, strict=True):
+            h = x + sigma + other
+            total += p * x**2 * mpmath.exp(k1 * h + k2 * h**2)
+        return gain * total / 2
 
 
 def reference_mean(public: np.ndarray) -> np.ndarray:
@@ -163,25 +133,34 @@ def reference_mean(public: np.ndarray) -> np.ndarray:
 
 
 def individual_votes(
-    logits: np.ndarray, public: np.ndarray, allowed: np.ndarray, c: float | None
+    logits: np.ndarray, public: np.ndarray, allowed: np.ndarray, mechanism: Individual
 ) -> np.ndarray:
-    """u_i = clamp(z_i − log p − b_i, −c, c) on the allowed tokens, `[n, V]`; 0 elsewhere.
+    """u_i = d_i − E_π[d_i] with d_i = clamp(log p_i − log p, −c, c), `[n, V]`; 0 where not allowed.
 
-    b_i makes both sides log-probabilities. A row that is not finite votes nothing.
+    A row that is not finite votes nothing.
 
     Args:
         logits: `[n, V]`.
         public: `[V]`.
         allowed: `[V]` bool.
-        c: Clip bound; None does not clamp (wrong).
+        mechanism: The settings.
     """
     votes = np.zeros(logits.shape)
-    log_p = log_softmax(public[allowed].astype(np.float64))
+    log_p, c = log_softmax(public[allowed].astype(np.float64)), mechanism.c
+    pi = np.exp(log_softmax(log_p / mechanism.tau))
     for row, found in zip(logits[:, allowed].astype(np.float64), votes, strict=True):
         if np.isfinite(row).all():
             difference = log_softmax(row) - log_p
-            found[allowed] = difference if c is None else np.minimum(np.maximum(difference, -c), c)
+            clamped = np.minimum(np.maximum(difference, -c), c)
+            mean = (pi * clamped).sum() if mechanism.centres_votes else 0.0
+            found[allowed] = (clamped if mechanism.clamps_votes else difference) - mean
     return votes
+
+
+def link(shift: np.ndarray, c2: float, tau: float) -> np.ndarray:
+    """τ l(w/τ) of a shift w in nats: in full up to c₂, then by the logarithm of a square."""
+    flat = np.array([w if w <= c2 else c2 + 2 * tau * np.log1p((w - c2) / tau / 2) for w in shift.ravel()])
+    return np.maximum(flat.reshape(shift.shape), -15 * tau)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,11 +195,10 @@ def individual_steps(logits: np.ndarray, public: np.ndarray, mechanism: Individu
     for place, row in enumerate(public):
         allowed = allowed_tokens(row, everything, mechanism.top_k, mechanism.s, 0.0)
         log_p[place, allowed] = log_softmax(row[allowed].astype(np.float64))
-        clamped = individual_votes(logits[:, place], row, allowed, mechanism.c)
-        priced[:, place] = mechanism.priced_share * clamped
-        votes[:, place] = clamped
-        if not mechanism.clamps_votes:
-            votes[:, place] = individual_votes(logits[:, place], row, allowed, None)
+        votes[:, place] = individual_votes(logits[:, place], row, allowed, mechanism)
+        clamped = dataclasses.replace(mechanism, clamps_votes=True)
+        priced[:, place] = individual_votes(logits[:, place], row, allowed, clamped)
+        priced[:, place] *= mechanism.priced_share
         for number, vote in enumerate(priced[:, place]):
             prices[number, place] = individual_price(vote[allowed], log_p[place, allowed], mechanism)
     return IndividualSteps(log_p, votes, priced, prices)
@@ -270,8 +248,8 @@ def individual_log_distribution(
 
     def scores(place: int, voters: np.ndarray) -> np.ndarray:
         shift = steps.votes[members, place][voters].sum(axis=0) / divisor
-        if mechanism.clamps_shift:
-            shift = np.clip(shift, -mechanism.c2, mechanism.c2)
+        if mechanism.flattens:
+            shift = link(shift, mechanism.c2, mechanism.tau)
         return log_softmax((steps.log_p[place] + shift) / mechanism.tau)
 
     def prices_at(place: int) -> np.ndarray:
