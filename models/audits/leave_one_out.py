@@ -37,7 +37,7 @@ class Payment:
     Attributes:
         paid: ρ that the run charged for the context over the whole stream.
         most: What it may pay: B, or 4B of a replacement.
-        bound: The pure bound 2c/(sτ) for each token that it voted on and paid for.
+        bound: The pure bound 4c/(sτ) for each token that it voted on and paid for.
         divergence: Largest Σ D_α/α over the stream's tokens, of orders α up to ω and both directions,
             between what was sampled from with it and without it. At most what was paid.
         rounding: What rounding of logits may add to the divergence.
@@ -130,8 +130,8 @@ def leave_one_out(
     'paste' copies the texts of the contexts to the output.
 
     Of individual accounting, with a batch that is cut to one outlier: 'no-filter' lets it vote whether
-    it can pay or not; 'half-price' charges it for half of its vote; 'no-envelope' charges it for a
-    price that looks no further than the shift bound, at an s so small that this is too near.
+    it can pay or not; 'half-price' charges it for half of its vote; 'no-growth' charges it for a
+    price that does not grow with the order, at the smallest s that settings allow.
 
     Args:
         generator: The run's generator.
@@ -152,7 +152,7 @@ def leave_one_out(
                 f'Expected individual accounting, got sabotage={sabotage!r}. It breaks what nothing else has.'
             )
         batch, outsiders = dataclasses.replace(batch, contexts=batch.contexts[:1]), ()
-    if sabotage == 'no-envelope':
+    if sabotage == 'no-growth':
         generator = dataclasses.replace(generator, params=replay.at_small_s(generator.params))
     case = replay.Case.of(generator, batch, outsiders, sabotage, reference=reference)
     draws = generator.draws(batch, key)
@@ -270,7 +270,9 @@ class _Tab:
         params, batch = self._case.params, set(self._sets[0])
         assert params.context_budget is not None
         # Of a sum of squares to which one is added: |a + b|² <= (|a| + |b|)².
-        moved = math.sqrt(tokens / 2) * _VOTE_SLACK / (params.batch_size * params.temperature)
+        assert params.shift_bound is not None
+        gain = math.exp(params.shift_bound / params.temperature / 2)
+        moved = gain * math.sqrt(tokens / 2) * _VOTE_SLACK / (params.batch_size * params.temperature)
         found = []
         for neighbour, divergence in zip(self._sets[1:], self._divergences.max(axis=(0, 1)), strict=True):
             changed = sorted(batch ^ set(neighbour))

@@ -21,13 +21,13 @@ from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
 from models.privacy import accounting, ex_post, individual, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
-from models.privacy.params import MAX_ENVELOPE, MechanismParams
+from models.privacy.params import MechanismParams
 from models.records import Batch, Context
 from models.stop_rule import StopRule
 
-Sabotage = Literal['none', 'no-clipping', 'paste', 'no-filter', 'no-envelope', 'half-price']
+Sabotage = Literal['none', 'no-clipping', 'paste', 'no-filter', 'no-growth', 'half-price']
 # What only individual accounting has, and can break (METHOD 4d).
-INDIVIDUAL: Final[tuple[Sabotage, ...]] = ('no-filter', 'no-envelope', 'half-price')
+INDIVIDUAL: Final[tuple[Sabotage, ...]] = ('no-filter', 'no-growth', 'half-price')
 
 # A sabotage puts in outliers, whose logits are this much larger: clipping would hold them.
 LOUDNESS = 100.0
@@ -62,28 +62,29 @@ def pure_cost(params: MechanismParams) -> float:
 
 
 def vote_cost(params: MechanismParams) -> float:
-    """2c/(sτ): the same where the votes of one context alone move z, with individual accounting."""
-    return 2 * params.clip_bound / (params.batch_size * params.temperature)
+    """4c/(sτ): the same where the votes of one context alone move z, with individual accounting."""
+    return 4 * params.clip_bound / (params.batch_size * params.temperature)
 
 
 def at_small_s(params: MechanismParams) -> MechanismParams:
-    """The mechanism where its envelope matters most: at an s as small as c/c₂, as far as settings allow.
+    """The mechanism where prices grow most with the size of a vote: at the smallest s that settings allow.
 
-    There (ω−1)c/s is large against c₂, and one vote is not yet cut by it. B is at least twice what the
-    dearest token costs there, so that a context can pay for one.
+    B is at least twice what the dearest token costs there, so that a context can pay for one.
 
     Args:
         params: With individual accounting.
     """
-    assert params.omega is not None and params.shift_bound is not None and params.context_budget is not None
-    reach = (params.omega - 1) * params.change.value * params.clip_bound
-    room = MAX_ENVELOPE * params.temperature - params.shift_bound
-    least = math.ceil(max(1, params.clip_bound / params.shift_bound, reach / room * (1 + 1e-9)))
-    size = min(least, params.batch_size)
-    dearest = (params.clip_bound / (size * params.temperature)) ** 2 / 2
-    return dataclasses.replace(
-        params, batch_size=size, context_budget=max(params.context_budget, 2 * dearest)
-    )
+    for size in range(1, params.batch_size):
+        try:
+            params = dataclasses.replace(params, batch_size=size)
+        except ValueError:
+            continue  # too steep
+        break
+    assert params.shift_bound is not None and params.context_budget is not None
+    tau = params.temperature
+    square = (2 * params.clip_bound / (params.batch_size * tau)) ** 2
+    dearest = math.exp(params.shift_bound / tau + individual.largest_growth(params)) * square / 2
+    return dataclasses.replace(params, context_budget=max(params.context_budget, 2 * dearest))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,7 @@ class Case:
             spent: Before, `[rows]` float32.
         """
         params = self.params
-        if self.sabotage == 'no-envelope':
+        if self.sabotage == 'no-growth':
             params = dataclasses.replace(params, omega=math.nextafter(1, 2))
         logits = position.logits[list(rows)]
         found = _prices(position.public_logits, logits, position.mask, params=params)
@@ -242,7 +243,7 @@ class Case:
     def _outlier(self, position: generate.Position) -> np.ndarray:
         """Logits that differ from the reference's as much as a price has to look out for, `[V]` float32.
 
-        For an envelope: rare tokens that one context raises. Else half of all, by weight, are twice as
+        For a price's growth: rare tokens that one context raises. Else half of all, by weight, are twice as
         likely, and the others out of the question.
         """
         allowed = self.allowed(position)
@@ -250,7 +251,7 @@ class Case:
         logs = position.public_logits[ranked].astype(np.float64) / self.params.temperature
         share = np.exp(log_softmax(logs))
         outlier = position.public_logits.copy()
-        if self.sabotage == 'no-envelope':
+        if self.sabotage == 'no-growth':
             few = max(1, int((share.cumsum() <= RARE).sum()))
             outlier[ranked[:few]] += self.params.clip_bound
             return outlier

@@ -31,7 +31,7 @@ def leave_one_out(
         int, typer.Option('--outsiders', help='Contexts of other batches to put in, one by one.')
     ] = 8,
     sabotage: Annotated[
-        Literal['none', 'no-clipping', 'paste', 'no-filter', 'no-envelope', 'half-price'],
+        Literal['none', 'no-clipping', 'paste', 'no-filter', 'no-growth', 'half-price'],
         typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
     ] = 'none',
     result_file: AuditFileFlag = None,
