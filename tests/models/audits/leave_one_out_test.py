@@ -314,7 +314,7 @@ def test_the_bound_is_the_reported_loss_of_a_median_and_the_pure_bound_of_the_ot
 
 def test_what_contexts_paid_is_not_shown(generator: generate.BatchGenerator) -> None:
     result = leave_one_out.leave_one_out(with_params(generator, **INDIVIDUAL), batch(), KEY)
-    assert repr(result.payments[0]) == 'Payment(most=0.03)' and 'Payment' not in repr(result)
+    assert repr(result.payments[0]) == 'Payment(most=0.0113)' and 'Payment' not in repr(result)
 
 
 def test_the_audit_of_a_batch_shows_none_of_it(generator: generate.BatchGenerator) -> None:
