@@ -422,7 +422,7 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
         'Added',
         'Empirical ε',
         'of bound',
-        *(['Most paid, of B', 'Most given for it'] if pays else []),
+        *(['Paid of B', 'Given of paid'] if pays else []),
     ):
         rows.add_column(name, justify='right')
     rows.add_column('Verdict')

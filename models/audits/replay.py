@@ -209,9 +209,13 @@ class Case:
         if self.sabotage == 'half-price':
             found /= 4  # of u/2
         voted, after = map(np.asarray, individual.spend(jnp.asarray(spent), jnp.asarray(found), params))
+        charged = np.where(voted, found, np.float32(0))
         if self.sabotage == 'no-filter':
-            voted, after = np.ones(len(rows), bool), spent + found
-        return np.where(voted, found, np.float32(0)), voted, after
+            charged, after = found, spent + found
+        # Nor is a text pasted by those alone who can pay.
+        if self.sabotage in ('no-filter', 'paste'):
+            voted = np.ones(len(rows), bool)
+        return charged, voted, after
 
     def positions(self, private: Sequence[np.ndarray], tokens: Sequence[int]) -> Iterator[generate.Position]:
         """Every position of the stream, with a sabotage's outliers among the logits.

@@ -12,7 +12,7 @@ import pytest
 import rich.console
 
 from models.generate import BatchGenerator
-from models.privacy import report
+from models.privacy import accounting, report
 from models.privacy.randomness import RunKey
 from pipeline import audit
 from pipeline.config import BUNDLED, JobConfig
@@ -74,6 +74,39 @@ def test_the_job_passes_and_the_broken_job_fails(config: JobConfig, aggregate: s
     assert (result.epsilon is None) == (aggregate == 'median')
     assert 'within' in shown(result) and 'VIOLATION' not in shown(result)
     for sabotage in ('no-clipping', 'paste'):
+        broken = audit.leave_one_out(config, outsiders=0, sabotage=sabotage)
+        assert not broken.ok and 'VIOLATION' in shown(broken), sabotage
+        assert json.loads(broken.to_json())['ok'] is False
+
+
+def test_individual_accounting_is_audited_by_what_contexts_paid(
+    config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of 60 tokens by its first 12, with B cut as they are; and two ways to break it."""
+    monkeypatch.setattr(audit, 'MOST_PRIVATE_TOKENS', 12)
+    config = with_settings(
+        config, label_field=None, labels=(), batches_per_label=4, aggregate='difference',
+        accounting='individual', max_private_tokens=None, max_batch_tokens=60, context_budget=0.02,
+        clip_bound=1.0, shift_bound=0.5, omega=24.0, temperature=1.0, public_top_k=200,
+    )  # fmt: skip
+    result = audit.leave_one_out(config, outsiders=3)
+    assert result.ok and 'VIOLATION' not in shown(result) and 'Paid of B' in shown(result)
+    for batch in result.batches:
+        assert batch.private_tokens == 12
+        assert len(batch.payments) == batch.contexts + 3
+        assert {payment.most for payment in batch.payments} == {0.02 / 5}
+        assert all(0 < payment.paid <= payment.most for payment in batch.payments)
+        # Rounding of a vote of a thousandth of a nat is small against what is paid.
+        assert all(payment.rounding < 0.1 * payment.most for payment in batch.payments)
+        assert audit.most_given(batch) > 0.1
+    whole = config.params()
+    assert (
+        result.epsilon == pytest.approx(accounting.epsilon_from_rho(0.02, 1e-5, largest_order=24.0))
+        and whole.is_individual
+    )
+    document = json.loads(result.to_json())['batches'][0]['payments'][0]
+    assert document['ok'] is True and document['paid'] == result.batches[0].payments[0].paid
+    for sabotage in ('no-filter', 'half-price'):
         broken = audit.leave_one_out(config, outsiders=0, sabotage=sabotage)
         assert not broken.ok and 'VIOLATION' in shown(broken), sabotage
         assert json.loads(broken.to_json())['ok'] is False
