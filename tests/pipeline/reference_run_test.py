@@ -24,7 +24,7 @@ from pipeline.run import folders, start
 from pipeline.run.reference import read_reference
 from tests import oracles
 from tests.one_model import one_model
-from tests.samples import needs_model
+from tests.samples import SECRET, needs_model
 from transforms import run_files
 from transforms.durable import RUN_KEY
 
@@ -62,7 +62,8 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
         'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'run_id': 'run',
         'label_field': 'label', 'labels': LABELS, 'record_id_field': 'id',
         'prompt': str(folder / 'prompt.toml'),
-        'batches_per_label': 3, 'batch_size': 8, 'max_private_tokens': 64, 'delta': 1e-3,
+        'batches_per_label': 3, 'batch_size': 8, 'accounting': 'worst-case',
+        'max_private_tokens': 96, 'delta': 1e-3,
         'max_prompt_tokens': 64, 'max_example_tokens': 16, 'micro_batch_size': 32, 'shards': 2,
         'aggregate': 'difference', 'public_top_k': 64, 'reference_size': 2,
     }  # fmt: skip
@@ -73,9 +74,11 @@ def work_dir(run: JobConfig) -> pathlib.Path:
     return pathlib.Path(run.resolved_work_dir)
 
 
-def with_key_of(run: JobConfig, other: JobConfig) -> JobConfig:
+def prepared(run: JobConfig) -> JobConfig:
+    """Gives a run the tests' key, so that it always writes the same; in the field no two runs share one."""
     folders.prepare(run)
-    shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / RUN_KEY)
+    (work_dir(run) / RUN_KEY).unlink()
+    RunKey(SECRET).write(work_dir(run) / RUN_KEY)
     return run
 
 
@@ -143,7 +146,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Decoded:
 @pytest.fixture(scope='module')
 def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
     """A finished run in two rounds, as the difference has by default."""
-    run = config(tmp_path_factory.mktemp('first'))
+    run = prepared(config(tmp_path_factory.mktemp('first')))
     start.run(run, [])
     return run
 
@@ -154,7 +157,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
 def test_what_the_first_round_releases_is_the_reference_of_the_others(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded
 ) -> None:
-    run = with_key_of(config(tmp_path), first)
+    run = prepared(config(tmp_path))
     start.run(run, [])
     assert batches(run) == batches(first) and decoded.keys() == batches(run).keys()
     texts = oracles.released_texts(examples(run, first_names(run)), plan_of(run), 2)
@@ -168,7 +171,7 @@ def test_what_the_first_round_releases_is_the_reference_of_the_others(
 
 def test_a_reference_changes_what_is_written(tmp_path: pathlib.Path, first: JobConfig) -> None:
     """Were it ignored, every test here would pass."""
-    run = with_key_of(config(tmp_path, reference_rounds=1), first)
+    run = prepared(config(tmp_path, reference_rounds=1))
     start.run(run, [])
     same = {name for name, data in batches(run).items() if batches(first)[name] == data}
     assert same == first_names(first)
@@ -179,7 +182,7 @@ def test_a_record_of_the_second_round_changes_its_own_batch_alone(
     tmp_path: pathlib.Path, first: JobConfig
 ) -> None:
     gone = next(row for row in some_rows() if batch_of(row, first) not in first_names(first))
-    run = with_key_of(config(tmp_path, rows=[row for row in some_rows() if row != gone]), first)
+    run = prepared(config(tmp_path, rows=[row for row in some_rows() if row != gone]))
     start.run(run, [])
     changed = {name for name, data in batches(run).items() if batches(first)[name] != data}
     assert changed <= {batch_of(gone, first)}
@@ -193,7 +196,7 @@ def test_records_of_the_first_round_change_others_through_its_text_alone(
     rest = [row for row in some_rows() if row not in of_first]
     assert of_first and rest
     # Other records in the first round, which releases the same text: nothing else changes.
-    run = with_key_of(config(tmp_path / 'same', rows=rest), first)
+    run = prepared(config(tmp_path / 'same', rows=rest))
     for name in first_names(first):
         shutil.copy2(work_dir(first) / 'batches' / f'{name}.json', work_dir(run) / 'batches')
     start.run(run, [])
@@ -201,7 +204,7 @@ def test_records_of_the_first_round_change_others_through_its_text_alone(
     assert batches(run) == batches(first)
     # And which releases other text of one label: the batches of this label change, through the reference.
     decoded.clear()
-    other = with_key_of(config(tmp_path / 'other', rows=rest), first)
+    other = prepared(config(tmp_path / 'other', rows=rest))
     (changed, kept) = sorted(first_names(first))
     shutil.copy2(work_dir(first) / 'batches' / f'{kept}.json', work_dir(other) / 'batches')
     row = dataclasses.asdict(examples(first, {changed})[0])
@@ -217,7 +220,7 @@ def test_records_of_the_first_round_change_others_through_its_text_alone(
 def test_a_run_that_died_between_the_rounds_goes_on_to_the_same_corpus(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = with_key_of(config(tmp_path), first)
+    run = prepared(config(tmp_path))
     real = BatchGenerator.generate
 
     def die(generator: BatchGenerator, batch: Batch, key: RunKey, reference: tuple[str, ...] = ()) -> Any:
@@ -249,7 +252,7 @@ def test_a_failure_of_the_first_round_is_shown_with_its_step(
 
 
 def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
-    run = with_key_of(config(tmp_path), first)
+    run = prepared(config(tmp_path))
     for name in first_names(first):
         shutil.copy2(work_dir(first) / 'batches' / f'{name}.json', work_dir(run) / 'batches')
     (work_dir(run) / run_files.REFERENCE).write_text('{"texts_by_group": [["Planted."], []]}')
@@ -262,7 +265,7 @@ def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Pa
 def test_a_runner_that_repeats_bundles_writes_the_same(
     tmp_path: pathlib.Path, first: JobConfig, options: list[str]
 ) -> None:
-    run = with_key_of(config(tmp_path, runner='BundleBasedDirectRunner'), first)
+    run = prepared(config(tmp_path, runner='BundleBasedDirectRunner'))
     start.run(run, options)
     assert batches(run) == batches(first)
 
@@ -274,11 +277,17 @@ def test_a_runner_that_repeats_bundles_writes_the_same(
         {'batches_per_label': None, 'clusters': 2, 'clustering_rho': 50.0, 'batch_size': 4},
         {'label_field': None, 'labels': ()},
         {'batches_per_label': 1},
+        {
+            'accounting': 'individual',
+            'max_private_tokens': None,
+            'max_batch_tokens': 64,
+            'context_budget': 2.0,
+        },
     ],
-    ids=['noisy counts', 'clusters', 'no labels', 'one batch of each label'],
+    ids=['noisy counts', 'clusters', 'no labels', 'one batch of each label', 'individual accounting'],
 )
 def test_rounds_of_other_plans(tmp_path: pathlib.Path, decoded: Decoded, settings: dict[str, Any]) -> None:
-    run = config(tmp_path, **settings)
+    run = prepared(config(tmp_path, **settings))
     start.run(run, [])
     plan, names = plan_of(run), first_names(run)
     assert batches(run).keys() == {str(name) for name in plan.batch_ids()} == decoded.keys()
@@ -341,7 +350,7 @@ def test_texts_of_a_file_are_the_reference_of_every_batch(tmp_path: pathlib.Path
 def test_an_earlier_release_is_the_reference_of_a_later_run(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded
 ) -> None:
-    run = config(tmp_path, run_id='later', reference=str(first.output))
+    run = prepared(config(tmp_path, run_id='later', reference=str(first.output)))
     start.run(run, [])
     complete = [one for one in examples(first, set(batches(first))) if not one.truncated]
     for name, reference in decoded.items():
