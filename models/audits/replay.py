@@ -259,11 +259,14 @@ class Case:
             few = max(1, int((share.cumsum() <= RARE).sum()))
             outlier[ranked[:few]] += self.params.clip_bound
             return outlier
+        # Small enough that a price which grows with the order has little to forgive.
+        mild = self.params.batch_size * self.params.temperature / (4 * (self.params.omega or 1))
+        size = min(self.params.clip_bound, mild) if self.sabotage == 'half-price' else LOUDNESS
         halves = [0.0, 0.0]
         for token, weight in zip(ranked[::-1], share[::-1], strict=True):
             lighter = int(halves[1] < halves[0])
             halves[lighter] += weight
-            outlier[token] += (-LOUDNESS, LOUDNESS)[lighter]
+            outlier[token] += (-size, size)[lighter]
         return outlier
 
     def scores(
