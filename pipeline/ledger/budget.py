@@ -27,7 +27,7 @@ class BudgetExceeded(Exception):
         dataset: Name of the dataset.
         budget: Its budget, in rho.
         spent: What its runs were charged so far, in rho (at `order`).
-        asked: What the run would cost, in rho (at `order`).
+        asked: What the run would cost, in rho (at `order`); its zCDP part where that is too much already.
         order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
     """
 
@@ -316,7 +316,10 @@ class Account:
             BudgetExceeded: It does not fit.
         """
         self.check_unit(charge.unit)
-        rho = self.price(charge.cost)
+        # First what it costs at whatever order: with orders that reach the dataset's it would fit no better.
+        rho = charge.cost.curve.rho
+        if self.fits(rho):
+            rho = self.price(charge.cost)
         if not self.fits(rho):
             is_zcdp = self.is_zcdp and charge.cost.curve.is_zcdp
             raise BudgetExceeded(

@@ -517,7 +517,7 @@ def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
         ({**INDIVIDUAL, 'omega': 1.0}, 'omega > 1', 'leave it out'),
         ({**INDIVIDUAL, 'omega': float('inf')}, 'finite omega', 'leave it out'),
         ({**INDIVIDUAL, 'omega': 1.01}, 'at which even rho=0', 'Raise omega'),
-        ({**INDIVIDUAL, 'omega': 5e3}, 'envelope', 'Lower shift_bound, omega'),
+        ({**INDIVIDUAL, 'omega': 5e3}, 'prices that grow', 'Lower omega'),
         ({**INDIVIDUAL, 'shift_bound': -1.0}, 'shift_bound > 0', '--shift-bound'),
         ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', 'Raise epsilon'),
         ({**INDIVIDUAL, 'accounting': 'both'}, "'individual' or 'worst-case'", 'Who pays'),

@@ -85,6 +85,17 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
         reserve(config(where, epsilon=0.5), 'more')
 
 
+def test_a_run_over_the_budget_does_not_fit_whatever_its_orders(where: str) -> None:
+    """Its smaller orders are no reason to ask for larger ones, with which it would be refused too."""
+    over = config(where, epsilon=12.0)
+    assert over.params().omega < account(where).dataset.order
+    assert not plan.ask_ledger(over).fits
+    with pytest.raises(BudgetExceeded, match='Ask for less'):
+        reserve(over, 'over')
+    assert not plan.ask_ledger(config(where, epsilon=12.0, omega=account(where).dataset.order + 1)).fits
+    assert not account(where).runs
+
+
 def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
     alike = config(where, accounting='worst-case', epsilon=2.0)
     entry = reserve(alike, 'old')
