@@ -12,6 +12,7 @@ from models.privacy.params import Accounting, MechanismParams
 from pipeline.calibration import Calibration
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
+from pipeline.vote_estimate import VoteEstimate
 
 if TYPE_CHECKING:
     from pipeline.ledger.budget import Account
@@ -103,6 +104,7 @@ class RunPlan:
         expected_private_tokens: r times `expected_batches`.
         decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
+        votes: How long votes of public texts would last; None where none were given.
     """
 
     max_private_tokens: int
@@ -128,6 +130,7 @@ class RunPlan:
     expected_private_tokens: int | None
     decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
+    votes: VoteEstimate | None = None
 
     def to_json(self) -> str:
         """The run plan as one JSON object."""

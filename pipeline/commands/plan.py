@@ -7,10 +7,11 @@ import rich.console
 import rich.table
 import typer
 
-from pipeline import calibration
+from pipeline import calibration, vote_estimate
 from pipeline import plan as plan_lib
-from pipeline.commands import exit_codes, flags
+from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.config import JobConfig
 
 CalibrateFlag = Annotated[
     bool,
@@ -20,6 +21,23 @@ CalibrateFlag = Annotated[
         'keep it for later plans.',
     ),
 ]
+CalibrationFlag = Annotated[
+    str | None,
+    typer.Option(
+        '--calibration',
+        help="Public texts of the records' own genre, files like those of --input: decode a batch of them "
+        'and say how long votes would last with individual accounting. It costs nothing and tells nothing of '
+        'the records.',
+    ),
+]
+CalibrationLabelFieldFlag = Annotated[
+    str | None,
+    typer.Option(
+        '--calibration-label-field',
+        help='Column of the label in the files of --calibration: only texts of the first declared label then '
+        'serve. Without it all do.',
+    ),
+]
 
 
 @with_config_flags
@@ -27,6 +45,8 @@ def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
     calibrate: CalibrateFlag = False,
+    calibration_files: CalibrationFlag = None,
+    calibration_label_field: CalibrationLabelFieldFlag = None,
     **settings: Any,
 ) -> None:
     """Say what a run would release and cost, before anything is read or paid.
@@ -38,20 +58,47 @@ def plan(
 
     How long decoding takes is estimated from this machine's rates, which --calibrate measures; without
     them from those of a reference machine, and the plan says so.
+
+    With --calibration it loads the model and estimates from public texts how long votes last with
+    individual accounting, with --reference and without, and so whether a reference is of the right genre.
     """
     job_config = config_of(config, settings)
+    if calibration_files is not None:
+        vote_estimate.check(job_config, calibration_label_field)
+    elif calibration_label_field is not None:
+        raise ValueError(
+            'Expected calibration_label_field with calibration only, got '
+            f'calibration_label_field={calibration_label_field!r}, calibration=None. Give --calibration FILE '
+            'too, or leave it out.'
+        )
     run_plan = plan_lib.plan_run(job_config)
     rates_of = calibration.calibrate if calibrate else calibration.known
     found = rates_of(job_config.model, dtype=job_config.dtype)
     run_plan = dataclasses.replace(run_plan, decoding=plan_lib.estimate_decoding(job_config, found))
     if job_config.dataset is not None:
         run_plan = dataclasses.replace(run_plan, budget=plan_lib.ask_ledger(job_config))
+    if calibration_files is not None:
+        votes = _estimate_votes(job_config, calibration_files, calibration_label_field, quiet=as_json)
+        run_plan = dataclasses.replace(run_plan, votes=votes)
     if as_json:
         print(run_plan.to_json())
     else:
         print_plan(run_plan)
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
+
+
+def _estimate_votes(
+    job_config: JobConfig, files: str, label_field: str | None, *, quiet: bool
+) -> vote_estimate.VoteEstimate:
+    """The estimate, with its progress on the screen."""
+    screen.silence_libraries()
+    # Standard error is held back meanwhile.
+    console = rich.console.Console(quiet=quiet)
+    with console.status('Starting') as status, screen.without_chatter():
+        return vote_estimate.estimate_votes(
+            job_config, files, label_field=label_field, progress=lambda said: status.update(said)
+        )
 
 
 def statement(run_plan: plan_lib.RunPlan) -> str:
@@ -119,6 +166,8 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
         rows += _decoding_rows(run_plan.decoding)
     if run_plan.budget is not None:
         rows += _budget_rows(run_plan.budget)
+    if run_plan.votes is not None:
+        rows += _votes_rows(run_plan.votes, run_plan.max_batch_tokens)
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
@@ -166,3 +215,47 @@ def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
             'for one more run',
         ),
     ]
+
+
+def _votes_rows(votes: vote_estimate.VoteEstimate, batch_tokens: int) -> list[tuple[str, str]]:
+    """How long votes last, as rows of the plan's table."""
+    of_label = '' if votes.label is None else f' as a batch of {votes.label!r}'
+    rows = [
+        (
+            'Votes, estimated',
+            f'{votes.contexts:,} contexts of public texts{of_label}, {votes.tokens:,} tokens',
+        ),
+        ('', 'decoded; costs nothing, and tells nothing of the records'),
+    ]
+    for found in votes.against:
+        against = f'{found.reference_texts} reference texts' if found.reference_texts else 'the public prompt'
+        silent = f'the {batch_tokens:,} tokens'
+        if found.first_silent is not None:
+            silent = f'{found.first_silent:,} tokens'
+        shares = ', '.join(f'{share:.0%}' for share in found.voting)
+        rows += [
+            (f'Against {against}', f'ρ = {found.mean_price:.3g} a token and context; all vote for {silent}'),
+            ('', f'{shares} still vote at 1/4, 1/2, 3/4 and the end'),
+            ('', f'{found.budget_left:.0%} of B left at the end, in the mean'),
+        ]
+    if len(votes.against) > 1:
+        rows.append(('The reference', _verdict(votes)))
+    return rows
+
+
+def _verdict(votes: vote_estimate.VoteEstimate) -> str:
+    """What a reference does to the price, in a few words."""
+    with_reference, without = (found.mean_price for found in votes.against)
+    if not votes.is_clear:
+        return 'no clear difference: these tokens do not tell whether it is better than none'
+    if with_reference > without:
+        times = (
+            f'{with_reference / without:.3g} times as much' if without else 'something, and nothing without'
+        )
+        return (
+            f'WORSE THAN NONE: a token costs {times}. Take texts of the genre of the records, or leave '
+            '--reference out'
+        )
+    if not with_reference:
+        return 'makes tokens free'
+    return f'makes a token {without / with_reference:.3g} times cheaper'

@@ -9,21 +9,12 @@ from collections.abc import Iterator, Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.report import PRIVACY_REPORT_SCHEMA
-from models.records import Record, SyntheticExample
+from models.records import SyntheticExample
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline.config import JobConfig
-from transforms.durable import is_local, read_file
-from transforms.read import (
-    InputFile,
-    Reason,
-    RecordFields,
-    RecordRules,
-    check_input,
-    list_input,
-    read_piece,
-    split_file,
-    split_patterns,
-)
+from pipeline.run import public_texts
+from transforms.durable import read_file
+from transforms.read import InputFile, check_input, split_patterns
 from transforms.run_files import DATA_FOLDER, REPORT
 
 # Columns of a corpus, of which a reference text is taken.
@@ -50,8 +41,8 @@ def read_reference(config: JobConfig, text_limit: int | None = None) -> Referenc
     if config.reference is None:
         return None
     is_release = _is_release(config.reference)
-    listed = _corpus_files(config) if is_release else _listed(config.reference)
-    _refuse_input(config, listed)
+    listed = _corpus_files(config) if is_release else public_texts.list_texts(config.reference, 'reference')
+    public_texts.refuse_input(config, listed, 'reference')
     # Once for all that a launch asks of it; a file that was written to is read anew.
     return _read(config, is_release, tuple(listed), text_limit)
 
@@ -61,13 +52,6 @@ def _is_release(reference: str) -> bool:
     if len(split_patterns(reference)) != 1:
         return False
     return os.path.isdir(reference) or FileSystems.exists(FileSystems.join(reference, REPORT))
-
-
-def _listed(pattern: str) -> list[InputFile]:
-    try:
-        return list_input(pattern)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f'Expected files of public texts for --reference. {error}') from error
 
 
 def _corpus_files(config: JobConfig) -> list[InputFile]:
@@ -84,22 +68,7 @@ def _corpus_files(config: JobConfig) -> list[InputFile]:
             f'Expected files of public texts, or the folder of a finished release, got reference={folder!r}, '
             f'a folder without {REPORT}. Name the files, or the --output of a finished run.'
         )
-    return _listed(FileSystems.join(folder, DATA_FOLDER, '*.parquet'))
-
-
-def _refuse_input(config: JobConfig, listed: Sequence[InputFile]) -> None:
-    if config.input is None:
-        return
-    read = {_place(file.path) for file in list_input(config.input)}
-    if same := [file.path for file in listed if _place(file.path) in read]:
-        raise ValueError(
-            f'Expected reference texts beside the input, got reference file={same[0]!r}, which --input names '
-            'too. The reference is public: name another file.'
-        )
-
-
-def _place(path: str) -> str:
-    return os.path.realpath(path) if is_local(path) else path
+    return public_texts.list_texts(FileSystems.join(folder, DATA_FOLDER, '*.parquet'), 'reference')
 
 
 @functools.lru_cache(maxsize=4)
@@ -120,36 +89,13 @@ def _read(
             (example.label, example.text) for example in examples if is_complete(example)
         )
     else:
-        rules = _rules(config)
+        rules = public_texts.text_rules(config, config.reference_label_field)
         check_input(config.reference, rules.fields)
-        rows, serve_all = _rows(paths, rules), config.reference_label_field is None
+        rows = public_texts.text_rows(paths, rules, 'reference')
+        serve_all = config.reference_label_field is None
     texts = pick_by_label(rows, labels, config.reference_size, serve_all=serve_all)
     _check_enough(config, texts)
     return Reference.of(texts, release=release, text_limit=text_limit)
-
-
-def _rules(config: JobConfig) -> RecordRules:
-    field = config.reference_label_field
-    labels = tuple(label for label in config.label_values if label is not None)
-    return RecordRules(
-        fields=RecordFields(text=config.text_field, label=field),
-        labels=labels if field is not None else None,
-        max_record_bytes=config.max_record_bytes,
-    )
-
-
-def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str | None, str]]:
-    """(label, text) of every row that is a record."""
-    for path in paths:
-        for piece in split_file(path):
-            for found in read_piece(piece, rules):
-                if isinstance(found, Record):
-                    yield found.label, found.text
-                elif found.reason is Reason.UNREADABLE_REST:
-                    raise ValueError(
-                        f'Expected a whole file of reference texts, got reference file={path!r}, whose rest '
-                        'cannot be read. Fetch it again.'
-                    )
 
 
 def _checked_release(folder: str) -> str:

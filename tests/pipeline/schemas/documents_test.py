@@ -18,7 +18,7 @@ from models.audits.reconstruction import Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.privacy import accounting, report
-from pipeline import audit, calibration, clusters, plan
+from pipeline import audit, calibration, clusters, plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
@@ -140,11 +140,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
-    """Without an estimate, and with one of rates that were measured or not."""
+    """Without an estimate, with one of rates that were measured or not, and with one of votes."""
     yield (run_plan := plan.plan_run(given))
     reference = calibration.REFERENCE['bfloat16']
     for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
         yield dataclasses.replace(run_plan, decoding=plan.estimate_decoding(given, found))
+    against = tuple(
+        vote_estimate.lasting(np.full((tokens, 3), price), 1.0, 100, reference_texts=texts)
+        for tokens, price, texts in ((8, 0.001, 4), (1, 0.1, 0))
+    )
+    for label in (None, 'Billing'):
+        votes = vote_estimate.VoteEstimate(label=label, contexts=3, tokens=8, against=against)
+        yield dataclasses.replace(run_plan, votes=votes)
 
 
 def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:
