@@ -83,11 +83,11 @@ class RunPlan:
         temperature: Temperature τ of private tokens.
         public_top_k: K, of the most probable public tokens; None for the whole vocabulary.
         accounting: 'worst-case', or 'individual', which alone has the next five.
-        shift_bound: c₂, the most that all votes together move a score, in nats.
+        shift_bound: c₂, up to where all votes together lift a score in full, in nats.
         context_budget: B, what one context may spend, in ρ.
         omega: Largest Rényi order at which the cost is a bound.
         order: The order at which it becomes epsilon, the best up to `omega`.
-        worst_case_tokens: Tokens that a context is paid for that adds the whole clip bound to each.
+        worst_case_tokens: Tokens that any context is paid for, whatever it gives to each.
         statement: 'differential privacy'; 'ex-post' for a median, whose loss is known after
             the run and to the curator only; 'none' where the centres were fitted on the
             records without privacy, for comparisons.

@@ -10,6 +10,7 @@ Source: README step 2b; Feldman and Zrnic 2021, "Individual privacy accounting v
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from typing import NamedTuple
@@ -26,6 +27,8 @@ with epy.lazy_imports():
 
 # Votes are whole multiples of this, in nats: their sums are exact, in whatever order.
 QUANTUM = 2.0**-16
+# λ of a price that are tried, as shares of the context's largest a²: 0, and down from all of it.
+LEVELS = (0.0, *(2.0**-power for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)))
 # How far all votes together may lower a score, in units of the temperature: for the sampler's range.
 LARGEST_FALL = 15.0
 _ROUNDING = 2.0**-24  # of one float32 operation
@@ -97,11 +100,12 @@ def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, para
 def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
     """Upper bounds of what each context's votes cost at this step, ρ, `[m]` float32.
 
-        ρ  =  ½ e^{c₂/τ} Σ π a² e^{k₁ h + k₂ h²}        π ∝ p^{1/τ} on the allowed tokens
+        ρ  =  ½ min over λ of  λ + e^{c₂/τ} Σ π (a² − λ)⁺ e^{k₁ h + k₂ h²}      π ∝ p^{1/τ} where allowed
         a  =  |u|/(sτ),   h = a + √(e^{c₂/τ} Σ π a² e^a),   k₁ = (ω+1)/3 + 1/12,   k₂ = ω²/8
 
-    README step 2b has the proof. Where a unit may replace a context, the other one's largest vote is
-    reckoned with in h.
+    README step 2b has the proof, for any λ >= 0; those that are tried are shares of a context's own
+    largest a², and that of the likeliest token. Where a unit may replace a context, the other one's
+    largest vote is reckoned with in h.
 
     Args:
         counts: `[m, C]` int32, votes in quanta, 0 where not allowed, whose mean under π is not negative.
@@ -113,17 +117,28 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
     scale, gain = params.batch_size * params.temperature, math.exp(params.shift_bound / params.temperature)
     shares = _shares(public, allowed, params)
     sizes = jnp.abs(counts).astype(jnp.float32) * (QUANTUM / scale)
-    squares = shares * jnp.square(sizes)
     lost = _lost(len(shares))
-    spread = jnp.sqrt(gain * (1 + 2 * lost) * (squares * jnp.exp(sizes)).sum(axis=-1, keepdims=True))
+    moment = (shares * jnp.square(sizes) * jnp.exp(sizes)).sum(axis=-1, keepdims=True)
+    spread = jnp.sqrt(gain * (1 + 2 * lost) * moment)
     if params.change.value > 1:
         other = 2 * params.clip_bound / scale
         spread = spread * math.exp(other / 2) + other * (1 + math.sqrt(gain) * math.exp(other))
     height = sizes + spread
     first, second = growth(params.omega)
-    # A vote of 0 costs nothing, however steep the rest.
-    grown = jnp.where(squares > 0, squares * jnp.exp(height * (first + second * height)), 0.0)
-    return grown.sum(axis=-1) * (0.5 * gain * (1 + 4 * lost))
+    weights = gain * shares * jnp.exp(height * (first + second * height))
+    # No smaller than it is, so that a difference from it is none either.
+    squares = jnp.square(sizes) * (1 + 8 * _ROUNDING)
+    largest = squares.max(axis=-1)
+
+    def bound(level: jax.Array) -> jax.Array:
+        above = jnp.maximum(squares - level[:, None], 0.0)
+        # What is not above costs nothing, however steep the rest.
+        return level + jnp.where(above > 0, weights * above, 0.0).sum(axis=-1)
+
+    # Much of π is often one token's.
+    levels = [*(share * largest for share in LEVELS), squares[:, jnp.argmax(shares)]]
+    least = functools.reduce(jnp.minimum, map(bound, levels))
+    return least * (0.5 * (1 + 4 * lost))
 
 
 def growth(omega: float) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from pipeline.methods import METHODS
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
 # Of tokens that a context is paid for that adds the whole clip bound to each: others vote for longer.
-DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 4
+DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
 # In the order of --help.
 PANELS = (Input, Privacy, Generation, Model, Output, Runner)
 

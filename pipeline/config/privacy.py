@@ -45,7 +45,7 @@ class Privacy(panel.Panel):
     clip_bound: float | None = _setting(
         'c: votes are clipped to [-c, c]. Default: '
         + ', '.join(f'{known.default_clip_bound:g} for the {name}' for name, known in AGGREGATES.items())
-        + '.',
+        + f', {INDIVIDUAL_DIFFERENCE.default_clip_bound:g} with individual accounting.',
         None,
     )
     temperature: float | None = _setting(
@@ -75,7 +75,8 @@ class Privacy(panel.Panel):
         'Largest Renyi order of individual accounting. Default: chosen for the target.', None
     )
     shift_bound: float | None = _setting(
-        'c2: the most that all votes together move a score, in nats, with individual accounting. Default: '
+        'c2: up to here all votes together lift a score in full, and beyond it ever less; in nats, with '
+        'individual accounting. Default: '
         f'{INDIVIDUAL_DIFFERENCE.default_shift_bound:g}.',
         None,
     )

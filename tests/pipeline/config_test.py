@@ -74,9 +74,9 @@ def test_what_is_not_set_is_the_aggregates_own_default(aggregate: str) -> None:
 
 
 def test_the_difference_samples_1024_tokens_at_temperature_1() -> None:
-    for settings in (WORST_CASE, INDIVIDUAL):
+    for settings, clip_bound in ((WORST_CASE, 1.0), (INDIVIDUAL, 1.4)):
         params = config(**settings).params()
-        assert (params.clip_bound, params.temperature, params.public_top_k) == (1.0, 1.0, 1024)
+        assert (params.clip_bound, params.temperature, params.public_top_k) == (clip_bound, 1.0, 1024)
 
 
 @pytest.mark.parametrize(
@@ -384,10 +384,11 @@ def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
     assert config(**budget).params().max_private_tokens > 1_000
     assert config(**budget, max_batch_tokens=100).params().max_private_tokens == 100
     # Nor what no context can spend.
-    whole, less = config(**INDIVIDUAL), config(**INDIVIDUAL, max_batch_tokens=100)
-    assert less.params().max_batch_tokens == 100
-    budget_of_100 = less.params().context_budget
-    assert 100 * 0.5 / 64**2 <= budget_of_100 < 101 * 0.5 / 64**2 < whole.params().context_budget
+    whole, less = config(**INDIVIDUAL), config(**INDIVIDUAL, max_batch_tokens=20)
+    assert less.params().max_batch_tokens == 20
+    budget_of_20 = less.params().context_budget
+    price = 2 * (1.4 / 64) ** 2
+    assert 20 * price <= budget_of_20 < 21 * price < whole.params().context_budget
     assert plan.plan_run(less).epsilon < 0.5 * plan.plan_run(whole).epsilon
     # A budget that is given is what may be spent.
     given = config(**INDIVIDUAL | {'epsilon': None, 'context_budget': 0.5}, max_batch_tokens=100)
@@ -465,15 +466,15 @@ def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None
     solved = config(**INDIVIDUAL, omega=omega, count_rho=0.01)
     params = solved.params()
     assert omega is None or params.omega == omega
-    assert params.max_private_tokens is None and params.shift_bound == 1.0
+    assert params.max_private_tokens is None and params.shift_bound == 0.4
 
     def epsilon(budget: float) -> float:
         return accounting.epsilon_from_rho(budget + 0.01, 1e-6, largest_order=params.omega)
 
     assert epsilon(params.context_budget) <= 3.0 < epsilon(1.0001 * params.context_budget)
-    # What ends a batch is public: 4 times what the highest price leaves.
-    tokens = math.floor(params.context_budget / (0.5 / 64**2))
-    assert params.max_batch_tokens == 4 * tokens
+    # What ends a batch is public: 16 times what the highest price leaves.
+    tokens = math.floor(params.context_budget / (2 * (1.4 / 64) ** 2))
+    assert params.max_batch_tokens == 16 * tokens
     assert config(**INDIVIDUAL, shift_bound=2.5).params().shift_bound == 2.5
 
 

@@ -83,8 +83,8 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
         run_plan.order, run_plan.order * run_plan.rho_total, 1e-6
     ) == pytest.approx(run_plan.epsilon, rel=1e-9)
     assert run_plan.order <= omega and run_plan.epsilon < run_plan.epsilon_closed_form
-    assert run_plan.worst_case_tokens == math.floor(budget / (0.5 / 64**2))
-    assert run_plan.max_batch_tokens == run_plan.max_private_tokens == 4 * run_plan.worst_case_tokens
+    assert run_plan.worst_case_tokens == math.floor(budget / (2 * (1.4 / 64) ** 2))
+    assert run_plan.max_batch_tokens == run_plan.max_private_tokens == 16 * run_plan.worst_case_tokens
     assert run_plan.rho_per_private_token is None
     # The ledger is charged the same, as events.
     cost = plan.run_cost(given)
@@ -97,10 +97,10 @@ def test_the_plan_of_individual_accounting_for_people() -> None:
     shown = ' '.join(in_this_process('plan', *settings, '--epsilon', '3').stdout.split())
     made = plan.plan_run(config(**INDIVIDUAL, epsilon=3.0))
     for words in (
-        'ε = 3 at δ = 1e-06', f'orders up to ω = {made.omega:g}, α = {made.order:.6g} used',
+        f'ε = {made.epsilon:g} at δ = 1e-06', f'orders up to ω = {made.omega:g}, α = {made.order:.6g} used',
         f'B = {made.context_budget:.6g}, individual accounting',
         f'pays for {made.worst_case_tokens:,} tokens at the highest price',
-        f'All tokens per batch at most {made.max_batch_tokens:,}', 'c = 1, c₂ = 1, τ = 1',
+        f'All tokens per batch at most {made.max_batch_tokens:,}', 'c = 1.4, c₂ = 0.4, τ = 1',
     ):  # fmt: skip
         assert words in shown, words
     assert 'Private tokens per batch' not in shown and 'ρ per private token' not in shown

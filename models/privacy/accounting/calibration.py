@@ -48,17 +48,21 @@ _SECTIONS = 16
 
 
 def worst_case_price(params: 'MechanismParams') -> float:
-    """ρ that a context pays for one token to which it adds the whole clip bound: ½ (c/(sτ))² (METHOD 4d)."""
-    return 0.5 * (params.clip_bound / (params.batch_size * params.temperature)) ** 2
+    """ρ that no context pays more than for one token, with individual accounting: ½ (2c/(sτ))².
+
+    A vote is at most 2c, and the square of the largest is among the levels of a price
+    (models/privacy/individual.py).
+    """
+    return 2 * (params.clip_bound / (params.batch_size * params.temperature)) ** 2
 
 
 def worst_case_tokens(params: 'MechanismParams', context_budget: float) -> int:
-    """Tokens that a context is paid for that adds the whole clip bound to each: others vote for longer."""
+    """Tokens that any context is paid for, whatever it gives to each: most vote for far longer."""
     return math.floor(context_budget / worst_case_price(params))
 
 
 def worst_case_budget(params: 'MechanismParams', tokens: int) -> float:
-    """B of which even a context that adds the whole clip bound to every one of so many tokens is paid for.
+    """B of which any context is paid for so many tokens, whatever it gives to each.
 
     With what prices and their sum in float32 are rounded up by (models/privacy/individual.py).
     """
@@ -73,8 +77,8 @@ def solve_context_budget(
     """The largest budget B of one context that keeps the whole run within (epsilon, delta), and its ω.
 
     A context may replace another where records share slots, and the run then costs 4 B (METHOD 4d). Without
-    a given ω it is the one with the largest B(ω) e^(−2 Δ (ω−1)), Δ = c/(sτ) or 2c/(sτ): the envelope of a
-    price has a share of Δ (ω−1) in its radius, and so raises a price by a factor of e^(2 Δ (ω−1)) at most.
+    a given ω it is the one with the largest B(ω) e^(−Δ (ω−1)/3), Δ = 2c/(sτ) or 4c/(sτ): a price grows with
+    ω by e^(k₁ h + …), where k₁ has a third of ω and the size h of a vote is about Δ at most.
 
     Args:
         params: Every setting but B and ω, whose values are not read.
@@ -123,7 +127,7 @@ def omega_of_budget(
 def _solve_omega(params: 'MechanismParams', epsilon: float, delta: float, other_rho: float) -> float:
     """ω of `solve_context_budget`: a grid of log(ω−1), then golden sections around its best."""
     change = params.change.value
-    share = 2 * change * params.clip_bound / (params.batch_size * params.temperature)
+    share = 2 / 3 * change * params.clip_bound / (params.batch_size * params.temperature)
 
     def worth(log_excess: float) -> float:
         omega = 1 + math.exp(log_excess)

@@ -35,10 +35,11 @@ class IndividualDifference(aggregate.Aggregate):
 
     name: ClassVar[str] = 'difference'
     summary: ClassVar[str] = 'the reference and what contexts add to it, each charged what it gives'
-    default_clip_bound: ClassVar[float] = 1.0
+    # The cheapest way to half of the distance, of public text (tests/benchmarks/reference_benchmark.py).
+    default_clip_bound: ClassVar[float] = 1.4
     default_temperature: ClassVar[float] = 1.0
     default_public_top_k: ClassVar[int | None] = 1024
-    default_shift_bound: ClassVar[float] = 1.0
+    default_shift_bound: ClassVar[float] = 0.4
     reads_public_logits: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2

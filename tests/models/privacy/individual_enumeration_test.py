@@ -256,7 +256,7 @@ WRONG: dict[str, tuple[str, float, Wrong]] = {
     "another's spending": ('examples end and start again', 1.3, {'filter': "another's spending"}),
     'what is added up is not what was clamped and priced': ('mild', 1.3, {'clamps_votes': False}),
     'divisor n': ('mild', 0.6, {'divide_by_true_size': True}),
-    'price from the true average': ('the best 2', 1.3, {'at_true_average': True}),
+    'price from the true average': ('one context is all', 1.0, {'at_true_average': True}),
     'price of half of u': ('a long stream', 0.6, {'priced_share': 0.5}),
 }  # fmt: skip
 
@@ -340,7 +340,7 @@ def _laws(family: Family, settings: oracles.Individual, datasets: typing.Iterabl
 @pytest.mark.parametrize('tau', [0.7, 1.0, 2.0])
 def test_the_budget_is_nearly_used_up(tau: float) -> None:
     """Votes of ±c on even odds at a small c/s: half of the budget would be broken."""
-    settings = dataclasses.replace(RARE, s=1000, c2=0.001, tau=tau, omega=2.0, max_tokens=3)
+    settings = dataclasses.replace(RARE, s=50, c2=0.001, tau=tau, omega=2.0, max_tokens=3)
     public = np.zeros((1, 1, 2), np.float32)
     # log-probabilities that lie 1 above and below those of the reference are out of reach together.
     settings = dataclasses.replace(settings, c=0.5)
@@ -349,5 +349,6 @@ def test_the_budget_is_nearly_used_up(tau: float) -> None:
     for worth, least in ((1.0, 0.99), (3.0, 0.99), (2.999, 0.66)):
         enough = dataclasses.replace(settings, budget=worth * one)
         found = worst_excess(family.added(), twins(family, enough), enough.budget, enough.omega)
-        assert least < found <= 1 + 1e-9
+        # Of so small a divergence float64 leaves fewer digits.
+        assert least < found <= 1 + 1e-6
         assert worst_excess(family.added(), twins(family, enough), enough.budget / 2, enough.omega) > 1.2

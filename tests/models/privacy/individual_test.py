@@ -123,6 +123,19 @@ def test_a_price_is_never_below_the_exact_one_and_hardly_above(name: str, column
         assert 0 <= share_of(price, exact) <= MOST_ABOVE
 
 
+@pytest.mark.parametrize('name', SETTINGS)
+def test_the_levels_that_are_tried_come_near_the_best(name: str) -> None:
+    """No price is below what the best λ of all proves, and none twice as high."""
+    params = params_of(name)
+    counts, public, allowed = worlds(64, params, seed=9)
+    settings = oracles.Individual.of(params)
+    for row in counts[:, allowed].astype(np.float64) * QUANTUM:
+        tried = oracles.individual_price(row, public[allowed], settings)
+        best = oracles.individual_price(row, public[allowed], settings, of_all=True)
+        with mpmath.workdps(oracles.DIGITS):
+            assert best <= tried <= best * 2
+
+
 @st.composite
 def small_worlds(draw: st.DrawFn) -> tuple[list[int], list[float]]:
     """Votes in quanta and log p of eight tokens."""
@@ -180,8 +193,14 @@ def _not_rounded_up(
     squares = shares * sizes**2
     height = sizes + np.sqrt(gain * (squares * np.exp(sizes)).sum(axis=-1, keepdims=True))
     first, second = map(np.float32, individual.growth(params.omega))
-    total = (squares * np.exp(height * (first + second * height))).sum(axis=-1)
-    return np.float32(0.5) * gain * total
+    weights = gain * shares * np.exp(height * (first + second * height))
+    bounds = []
+    for share in individual.LEVELS:
+        level = np.float32(share) * (sizes**2).max(axis=-1, keepdims=True)
+        bounds.append(level[:, 0] + (weights * np.maximum(sizes**2 - level, 0)).sum(axis=-1))
+    level = sizes[:, [shares.argmax()]] ** 2
+    bounds.append(level[:, 0] + (weights * np.maximum(sizes**2 - level, 0)).sum(axis=-1))
+    return np.float32(0.5) * np.min(bounds, axis=0)
 
 
 # ----------------------------------------------------------------- the link

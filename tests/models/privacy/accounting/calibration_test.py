@@ -107,9 +107,9 @@ def test_the_budget_of_a_context_at_a_given_order_is_the_largest(
     assert all(abs(float(wrong) / budget - 1) > 1e-3 for wrong in others)
 
 
-@pytest.mark.parametrize('batch_size, clip_bound', [(16, 1.0), (64, 1.0), (64, 0.3), (255, 2.0)])
+@pytest.mark.parametrize('batch_size, clip_bound', [(16, 0.5), (64, 1.0), (64, 0.3), (255, 2.0)])
 @pytest.mark.parametrize('params, epsilon, delta, other_rho', TARGETS)
-def test_the_chosen_order_weighs_the_budget_against_the_envelope(
+def test_the_chosen_order_weighs_the_budget_against_the_growth_of_prices(
     params: MechanismParams,
     epsilon: float,
     delta: float,
@@ -120,7 +120,7 @@ def test_the_chosen_order_weighs_the_budget_against_the_envelope(
     """By trying many orders: none pays for more than 0.1 % more tokens at the highest price."""
     params = dataclasses.replace(params, batch_size=batch_size, clip_bound=clip_bound)
     change = params.change.value
-    share = 2 * change * clip_bound / (batch_size * params.temperature)
+    share = 2 / 3 * change * clip_bound / (batch_size * params.temperature)
 
     def at_order(order: float) -> float:
         return float(costs.context_budget(epsilon, delta, [order], other_rho=other_rho, change=change))
@@ -138,8 +138,8 @@ def test_the_chosen_order_weighs_the_budget_against_the_envelope(
     whole = accounting.optimal_order(accounting.rho_from_epsilon(epsilon, delta), delta)
     assert 1 < omega <= whole
     assert worth(largest[0], orders[0]) < best / 2
-    if (batch_size, clip_bound) == (16, 1.0):
-        assert worth(at_order(whole), whole) < best * (1 - 1e-3)
+    if (batch_size, clip_bound) == (64, 1.0):
+        assert worth(at_order(whole), whole) < best * (1 - 1e-4)
     assert float(f'{omega:.6g}') == omega  # a setting that people read
 
 
@@ -179,10 +179,10 @@ def test_the_order_of_a_given_budget_costs_no_epsilon(params: MechanismParams, b
 
 
 def test_tokens_of_a_worst_case_context_by_hand() -> None:
-    assert accounting.worst_case_price(DIFFERENCE) == 0.5 / 64**2
-    assert accounting.worst_case_tokens(DIFFERENCE, 10.5 * 0.5 / 64**2) == 10
+    assert accounting.worst_case_price(DIFFERENCE) == 2 / 64**2
+    assert accounting.worst_case_tokens(DIFFERENCE, 10.5 * 2 / 64**2) == 10
     # What is charged for a replacement is 4 B; what a context pays does not change with it.
-    assert accounting.worst_case_tokens(SLOTS, 10.5 * 0.5 / 64**2) == 10
+    assert accounting.worst_case_tokens(SLOTS, 10.5 * 2 / 64**2) == 10
     # The budget for so many pays for all of them, and hardly for more.
     for tokens in (1, 160, 50_000):
         budget = accounting.worst_case_budget(DIFFERENCE, tokens)
