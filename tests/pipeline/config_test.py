@@ -280,7 +280,10 @@ def flags_of(command: str) -> dict[str, Any]:
 
 
 # Flags that say how a command answers, and are no setting of a run.
-SWITCHES = {'plan': {'--json', '--calibrate'}, 'generate': {'--json', '--quiet'}}
+SWITCHES = {
+    'plan': {'--json', '--calibrate', '--calibration', '--calibration-label-field'},
+    'generate': {'--json', '--quiet'},
+}
 
 
 @pytest.mark.parametrize('command', ['plan', 'generate'])
