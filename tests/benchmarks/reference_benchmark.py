@@ -39,6 +39,7 @@ import numpy as np
 
 from models import generate
 from models.privacy import randomness
+from models.privacy.individual import LEVELS
 from models.records import Batch, BatchId, Context
 from pipeline.config import JobConfig
 from pipeline.run import settings as run_settings
@@ -364,7 +365,8 @@ def mean(step: Step, clip_bound: float) -> Outcome:
 def individual(step: Step, clip_bound: float, shift_bounds: Sequence[float], omega: float) -> list[Outcome]:
     """Individual accounting, for one c and several c₂: votes centred under p^{1/τ}, and the convex link.
 
-    The price of a context is e^b Σ π u² exp(κ₁h + κ₂h²), b = c₂/τ (models/privacy/README.md).
+    Twice the price of a context is the least, over levels λ, of λ + e^b Σ π (u² − λ)⁺ exp(κ₁h + κ₂h²), b =
+    c₂/τ, in units of 1/(sτ)² (models/privacy/README.md).
     """
     batch, temperature = CONTEXTS, step.temperature
     base = _softmax(step.reference / temperature)
@@ -379,7 +381,13 @@ def individual(step: Step, clip_bound: float, shift_bounds: Sequence[float], ome
         sigma = np.sqrt(math.exp(bound) * (sizes**2 * np.exp(sizes)) @ base)
         reach = sizes + sigma[:, None]
         factor = np.exp(((omega + 1) / 3 + 1 / 12) * reach + omega**2 / 8 * reach**2)
-        found.append((step.distance(scores), math.exp(bound) * (votes**2 * factor) @ base))
+        squares, likeliest = votes**2, int(base.argmax())
+        levels = [*(share * squares.max(axis=1) for share in LEVELS), squares[:, likeliest]]
+        bounds = [
+            level + math.exp(bound) * (np.maximum(squares - level[:, None], 0) * factor) @ base
+            for level in levels
+        ]
+        found.append((step.distance(scores), np.min(bounds, axis=0)))
     return found
 
 
