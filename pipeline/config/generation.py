@@ -54,7 +54,7 @@ class Generation(panel.Panel):
     max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
     max_batch_tokens: int | None = _setting(
         'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold; with '
-        'individual accounting 16 times the tokens that a context of the highest price is paid for.',
+        'individual accounting 16 times the tokens that any context is paid for, and 1024 at most.',
         None,
     )
 

@@ -22,6 +22,8 @@ from pipeline.methods import METHODS
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
 # Of tokens that a context is paid for that adds the whole clip bound to each: others vote for longer.
 DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
+# A large budget is better spent on a larger clip bound than on ever longer batches.
+MOST_DEFAULT_BATCH_TOKENS = 1024
 # In the order of --help.
 PANELS = (Input, Privacy, Generation, Model, Output, Runner)
 
@@ -166,7 +168,8 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
             **settings,
             context_budget=budget,
             omega=omega,
-            max_batch_tokens=self.max_batch_tokens or tokens * DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN,
+            max_batch_tokens=self.max_batch_tokens
+            or min(MOST_DEFAULT_BATCH_TOKENS, tokens * DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN),
         )
 
     @property

@@ -84,7 +84,9 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
     ) == pytest.approx(run_plan.epsilon, rel=1e-9)
     assert run_plan.order <= omega and run_plan.epsilon < run_plan.epsilon_closed_form
     assert run_plan.worst_case_tokens == math.floor(budget / (2 * (1.4 / 64) ** 2))
-    assert run_plan.max_batch_tokens == run_plan.max_private_tokens == 16 * run_plan.worst_case_tokens
+    assert (
+        run_plan.max_batch_tokens == run_plan.max_private_tokens == min(1024, 16 * run_plan.worst_case_tokens)
+    )
     assert run_plan.rho_per_private_token is None
     # The ledger is charged the same, as events.
     cost = plan.run_cost(given)
