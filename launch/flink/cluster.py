@@ -163,6 +163,9 @@ def flink_config(
         'jobmanager.rpc.port': rpc_port,
         'jobmanager.memory.process.size': '1024m',
         'taskmanager.memory.process.size': memory,
+        # Each shuffle that a stage writes holds as many at least: of Flink's own 512, those of a job in two
+        # rounds with clusters come to more than a task manager of this size has.
+        'taskmanager.network.sort-shuffle.min-buffers': 128,
         'taskmanager.numberOfTaskSlots': slots,
         'parallelism.default': 1,
         'rest.port': port,
