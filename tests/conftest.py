@@ -6,7 +6,9 @@ one of them fails, so that the tiers stay what they say.
 """
 
 import functools
+import gc
 import hashlib
+import itertools
 import multiprocessing.process
 import os
 import pathlib
@@ -54,6 +56,29 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ['JAX_COMPILATION_CACHE_DIR'] = str(folder)
     os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
     os.environ['JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES'] = '-1'
+
+
+# Each compiled program holds some dozen mappings of memory, and a process has 65,530 by Linux' default:
+# a worker that kept the programs of all tests would end by a segmentation fault.
+_MAPPINGS = 20_000
+_TESTS_BETWEEN_LOOKS = 20
+_looks = itertools.count(1)
+
+
+def _forget_programs() -> None:
+    """Lets go of what this process has compiled, once that is much; the folder above still has it."""
+    maps = pathlib.Path('/proc/self/maps')
+    if 'jax' not in sys.modules or next(_looks) % _TESTS_BETWEEN_LOOKS or not maps.exists():
+        return
+    with maps.open('rb') as lines:
+        mapped = sum(1 for _ in lines)
+    if mapped > _MAPPINGS:
+        sys.modules['jax'].clear_caches()
+        gc.collect()
+
+
+def pytest_runtest_teardown() -> None:
+    _forget_programs()
 
 
 # --- The order of files ----------------------------------------------------------

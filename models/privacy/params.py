@@ -177,7 +177,7 @@ class MechanismParams:
 
     def _check_individual(self) -> None:
         _expect(
-            self.aggregate == 'difference',
+            AGGREGATES[self.aggregate].takes_reference,
             "aggregate='difference' with individual accounting",
             'aggregate',
             self.aggregate,

@@ -175,7 +175,7 @@ class Privacy(panel.Panel):
                     f'max_private_tokens={self.max_private_tokens!r}. Each follows from the other: give one.'
                 )
             return
-        if self.aggregate != 'difference' or self.threshold is not None:
+        if not AGGREGATES[self.aggregate].takes_reference or self.threshold is not None:
             raise ValueError(
                 "Expected aggregate='difference' without a threshold for individual accounting, got "
                 f'aggregate={self.aggregate!r}, threshold={self.threshold!r}. Votes of a mean or a median '
@@ -272,7 +272,8 @@ class Privacy(panel.Panel):
                 f'Expected one source of the reference, got reference={self.reference!r}, '
                 'reference_rounds=2. Leave out --reference, or --reference-rounds.'
             )
-        if self.aggregate != 'difference' and (self.reference is not None or self.reference_rounds == 2):
+        given = self.reference is not None or self.reference_rounds == 2
+        if given and not AGGREGATES[self.aggregate].takes_reference:
             raise ValueError(
                 f"Expected aggregate='difference' with a reference, got aggregate={self.aggregate!r}, "
                 f'reference={self.reference!r}, reference_rounds={self.reference_rounds}. Only a difference '
@@ -284,14 +285,14 @@ class Privacy(panel.Panel):
         """Rounds of batches: 2 where the first one releases the reference of the others."""
         if self.reference_rounds is not None:
             return self.reference_rounds
-        return 2 if self.aggregate == 'difference' and self.reference is None else 1
+        return 2 if AGGREGATES[self.aggregate].takes_reference and self.reference is None else 1
 
     @property
     def is_individual(self) -> bool:
         """Whether each context is charged what it gives itself: as given, or what the aggregate allows."""
         if self.accounting is not None:
             return self.accounting == 'individual'
-        return self.aggregate == 'difference' and self.threshold is None
+        return AGGREGATES[self.aggregate].takes_reference and self.threshold is None
 
     @property
     def strategy(self) -> Aggregate:

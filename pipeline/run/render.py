@@ -115,7 +115,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         if field.name not in hidden:
             value = getattr(config, field.name)
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
-    if config.aggregate == 'difference':
+    if config.strategy.takes_reference:
         settings['reference'] = (
             'given by the curator'
             if config.reference is not None

@@ -265,6 +265,7 @@ def check_a_price_bounds_what_one_unit_moves_or_there_is_none(name: str) -> None
                 raise AssertionError(f'{ask} has a price')
     assert params.is_ex_post == (not strategy.has_price_in_advance)
     assert params.needs_public_logits == strategy.reads_public_logits
+    assert params.needs_public_logits or not strategy.takes_reference
 
 
 def check_its_facts_are_those_of_its_price(name: str) -> None:

@@ -34,6 +34,7 @@ class Halved(Aggregate):
     default_temperature: ClassVar[float] = 2.0
     default_public_top_k: ClassVar[int | None] = None
     reads_public_logits: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
 

@@ -933,7 +933,12 @@ def test_what_contexts_spend_stays_with_the_curator(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A budget that runs out within the stream: the text goes on, and nothing of it shows outside."""
-    individual = {'aggregate': 'difference', 'max_private_tokens': None, 'clip_bound': 1.0, 'context_budget': 0.05}
+    individual = {
+        'aggregate': 'difference',
+        'max_private_tokens': None,
+        'clip_bound': 1.0,
+        'context_budget': 0.05,
+    }
     run = config(tmp_path, **individual, max_batch_tokens=24, reference_rounds=1)
     start.run(run, [])
     spending = [read_facts(str(work_dir(run)), batch_id, BatchSpending) for batch_id in batches(run)]

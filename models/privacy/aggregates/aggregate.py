@@ -39,7 +39,7 @@ class Aggregate(abc.ABC):
     """One way to combine the votes of a batch.
 
     An implementation is final, has no state and reads nothing but its arguments: `params`
-    are public, `tallied` is not. `tests/models/privacy/aggregates/contract_test.py` holds
+    are public, `tallied` is not. `tests/contracts/aggregate_test.py` holds
     every registered aggregate to the guarantees below.
 
     Attributes:
@@ -49,6 +49,8 @@ class Aggregate(abc.ABC):
         default_temperature: τ where the settings name none.
         default_public_top_k: K where the settings name none; None for the whole vocabulary.
         reads_public_logits: Whether decoding has to run the public prompt for it.
+        takes_reference: Whether votes are differences from the public rows, so that public texts can
+            stand there and each context can be charged what it adds to them (METHOD 4c, 4d).
         has_price_in_advance: Whether a private token has a price that is known before the run.
             Otherwise the loss is a function of records and output (METHOD 5), known
             afterwards and to the curator alone.
@@ -62,6 +64,7 @@ class Aggregate(abc.ABC):
     default_temperature: ClassVar[float]
     default_public_top_k: ClassVar[int | None]
     reads_public_logits: ClassVar[bool]
+    takes_reference: ClassVar[bool]
     has_price_in_advance: ClassVar[bool]
     largest_clip_over_temperature: ClassVar[float]
 

@@ -37,6 +37,7 @@ class Difference(aggregate.Aggregate):
     default_temperature: ClassVar[float] = 1.0
     default_public_top_k: ClassVar[int | None] = 1024
     reads_public_logits: ClassVar[bool] = True
+    takes_reference: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = True
     # The public logits take up range as well.
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2

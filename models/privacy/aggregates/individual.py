@@ -41,6 +41,7 @@ class IndividualDifference(aggregate.Aggregate):
     default_public_top_k: ClassVar[int | None] = 1024
     default_shift_bound: ClassVar[float] = 0.4
     reads_public_logits: ClassVar[bool] = True
+    takes_reference: ClassVar[bool] = True
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE / 2
 

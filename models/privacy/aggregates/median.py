@@ -72,6 +72,7 @@ class Median(aggregate.Aggregate):
     default_public_top_k: ClassVar[int | None] = None
     # An empty batch predicts what the public prompt does (METHOD 2).
     reads_public_logits: ClassVar[bool] = True
+    takes_reference: ClassVar[bool] = False
     has_price_in_advance: ClassVar[bool] = False
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
 

@@ -137,13 +137,13 @@ def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> Non
 
 
 @needs_model
-@pytest.mark.parametrize('service', ['taskmanager-0', 'pool'])
 def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
-    service: str, cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
+    cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
 ) -> None:
     local_run.forget()
+    services = ('pool', 'taskmanager-0')
     command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
-    before, screen = starts(cluster, service), local_run.folder / 'screen.txt'
+    before, screen = {name: starts(cluster, name) for name in services}, local_run.folder / 'screen.txt'
     with (
         open(screen, 'wb') as shown,
         subprocess.Popen(
@@ -157,14 +157,18 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
         ) as job,
     ):
         try:
-            local_run.wait_for_batches(1, job)
-            kill(cluster, service)
-            kept = local_run.written()
-            assert 0 < len(kept) < local_run.batches, 'it was not killed while decoding'
+            kept: dict[str, int] = {}
+            for service in services:
+                local_run.wait_for_batches(len(kept) + 1, job)
+                kill(cluster, service)
+                written = local_run.written()
+                assert len(kept) < len(written) < local_run.batches, 'it was not killed while decoding'
+                assert kept.items() <= written.items()  # read back, not decoded
+                kept = written
             assert job.wait(timeout=240) == 0, screen.read_text(errors='replace')  # by itself
         finally:
             supervisor.end_group(job.pid)  # the job server too
-    assert starts(cluster, service) == before + 1
+    assert {name: starts(cluster, name) for name in services} == {name: n + 1 for name, n in before.items()}
     assert local_run.corpus_now() == local_run.corpus
     assert kept.items() <= local_run.written().items()  # read back, not decoded
 

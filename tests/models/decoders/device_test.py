@@ -28,6 +28,7 @@ def test_without_a_plugin_it_is_the_processor() -> None:
     assert device.platform_here() == jax.local_devices()[0].platform == 'cpu'
 
 
+@pytest.mark.run
 def test_with_a_plugin_jax_is_asked_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device.importlib.metadata, 'entry_points', lambda group: [group])
     monkeypatch.setenv('JAX_PLATFORMS', 'cpu')

@@ -30,6 +30,7 @@ class _Votes(Aggregate):
     default_temperature: ClassVar[float] = 2.0
     default_public_top_k: ClassVar[int | None] = None
     reads_public_logits: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
     largest_clip_over_temperature: ClassVar[float] = 15.0
 
     def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> Any:
