@@ -76,7 +76,7 @@ def test_the_numbers_put_into_the_formulas_give_the_stage(
             arithmetic = stage.numbers.replace('·', '*').replace('²', '**2').replace('½', '0.5')
             assert eval(arithmetic) == pytest.approx(stage.rho, rel=1e-5), stage.name
     for row in made.sensitivities:
-        arithmetic = row.formula.replace('2c', '2*c')
+        arithmetic = re.sub(r'(\d)c', r'\1*c', row.formula)
         assert eval(arithmetic, {'c': params.clip_bound, 's': params.batch_size}) == pytest.approx(row.value)
 
 
