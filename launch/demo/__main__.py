@@ -39,7 +39,7 @@ def main() -> None:
     """Runs the demo."""
     name, records = 'gemma.toml', 2_048
     if _run('launch.weights'):
-        name, records = 'demo.toml', 8_000
+        name, records = 'demo.toml', 4_000
         print(
             'The weights of Gemma 3 270M cannot be had here, for the reason above: the demo goes on with the '
             'bundled model, whose text shows that everything works and does not read like English.',

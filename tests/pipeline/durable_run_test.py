@@ -443,7 +443,7 @@ def workers_of(launcher: Launcher) -> list[psutil.Process]:
 
 
 def test_a_killed_worker_process_ends_the_launcher_and_the_repeated_command_goes_on(
-    undisturbed: tuple[Run, dict[str, bytes]],
+    difference_run: tuple[Run, dict[str, bytes]],
 ) -> None:
     """Beam's local runner loses the job with its worker: the command fails by itself, with code 1.
 
@@ -451,7 +451,7 @@ def test_a_killed_worker_process_ends_the_launcher_and_the_repeated_command_goes
     names no step, since none failed; the terminal shows that a subprocess exited with code 137, which is
     128 and the signal's number. The remedy is to repeat the command.
     """
-    run, expected = undisturbed
+    run, expected = difference_run
     run.forget()
     said_before = len((run.folder / 'log').read_text())
     launcher = run.start(options=['--direct_running_mode=multi_processing', '--direct_num_workers=1'])
