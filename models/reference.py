@@ -12,6 +12,7 @@ Everything here is a function of public or released values, and no hash has a ke
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -163,8 +164,7 @@ class ReleasedReference:
 
     Attributes:
         texts_by_group: The texts of each group of the batch plan, at most M; none where the first
-            round has no complete example of the label, whose other batches have the public prompt
-            alone.
+            round has no complete example, and all other batches have the public prompt alone.
     """
 
     texts_by_group: tuple[tuple[str, ...], ...]
@@ -177,15 +177,21 @@ class ReleasedReference:
             texts: Texts by the index of their group; groups without any may be missing. The `size`
                 smallest of each group suffice.
             plan: The batch plan.
-            size: M. A group with so many of its own takes those; others take the label's.
+            size: M. A group with so many of its own takes those; others take the label's, and where these
+                are fewer, texts of other labels after them: they are of the genre, too, and one or two
+                texts are further from it than the public prompt is.
         """
         own = [pick(texts.get(group, ()), size) for group in range(len(plan.group_names))]
         of_label: dict[str | None, tuple[str, ...]] = dict.fromkeys(plan.labels, ())
         for label, picked in zip(plan.group_labels, own, strict=True):
             of_label[label] = pick((*of_label[label], *picked), size)
+        of_all = pick(itertools.chain(*own), size)
+        filled = {
+            label: tuple(dict.fromkeys((*picked, *of_all)))[:size] for label, picked in of_label.items()
+        }
         return cls(
             texts_by_group=tuple(
-                picked if len(picked) == size else of_label[label]
+                picked if len(picked) == size else filled[label]
                 for label, picked in zip(plan.group_labels, own, strict=True)
             )
         )

@@ -158,10 +158,18 @@ def test_released_texts_are_of_the_cluster_or_else_of_the_label(seed: int) -> No
     assert reference.ReleasedReference.from_json(found.to_json()) == found
 
 
-def test_a_label_whose_first_round_completed_nothing_has_the_public_prompt_alone() -> None:
+def test_a_label_that_completed_too_little_takes_texts_of_others_after_its_own() -> None:
     plan = a_plan(12, 12, labels=('a', 'b'))
-    found = reference.ReleasedReference.of({1: ['Only this one.']}, plan, 3)
-    assert found.texts_by_group == ((), ('Only this one.',))
+    texts = {0: ['One.'], 1: ['Two.', 'Three.', 'Four.']}
+    first, second = reference.ReleasedReference.of(texts, plan, 3).texts_by_group
+    assert first[0] == 'One.' and len(set(first)) == 3 and set(first[1:]) < set(texts[1])
+    assert set(second) == set(texts[1])
+    assert reference.ReleasedReference.of({1: ['Two.']}, plan, 3).texts_by_group == (('Two.',),) * 2
+
+
+def test_a_first_round_that_completed_nothing_leaves_the_public_prompt() -> None:
+    plan = a_plan(12, 12, labels=('a', 'b'))
+    assert reference.ReleasedReference.of({}, plan, 3).texts_by_group == ((), ())
 
 
 @pytest.mark.parametrize('text', ['7', '{}', '{"texts_by_group": [["a"], [1]]}', '{"texts_by_group": ["a"]}'])

@@ -47,5 +47,9 @@ def released_texts(examples: Sequence[SyntheticExample], plan: BatchPlan, size: 
     for group, label in enumerate(plan.group_labels):
         own = pick_texts([one.text for one in complete if int(one.batch_id[:4]) == group], size)
         of_label = pick_texts([one.text for one in complete if one.label == label], size)
-        found.append(own if len(own) >= size else of_label)
+        if len(own) >= size:
+            found.append(own)
+            continue
+        others = [one.text for one in complete if one.text not in of_label]
+        found.append(of_label + pick_texts(others, size - len(of_label)))
     return found
