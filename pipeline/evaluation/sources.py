@@ -1,0 +1,74 @@
+"""What is evaluated: texts of a corpus, of the records it was made from, and of others like them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Sequence
+
+if typing.TYPE_CHECKING:
+    import numpy as np
+
+    from models.clustering.embedder import Embedder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Texts of one source, in its order; their representation shows none of them.
+
+    Attributes:
+        name: What tables call the source.
+        texts: The texts, none of them blank.
+        labels: The label of each text; None where the source has no labels.
+    """
+
+    name: str
+    texts: tuple[str, ...] = dataclasses.field(repr=False)
+    labels: tuple[str, ...] | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and len(self.labels) != len(self.texts):
+            raise ValueError(
+                f'Expected a label for each text of {self.name!r}, got texts={len(self.texts)}, '
+                f'labels={len(self.labels)}.'
+            )
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """One corpus and what it is compared with.
+
+    Attributes:
+        corpus: The synthetic texts.
+        records: The sensitive records that the corpus was made from; None where they are not read.
+        test: Real texts that no run has read; None where there are none.
+        public: Texts of the public prompt alone, ε = 0; None where there are none.
+        embedder: Maps texts to unit vectors.
+        seed: Of every draw that a measure makes.
+    """
+
+    corpus: Texts
+    records: Texts | None = None
+    test: Texts | None = None
+    public: Texts | None = None
+    embedder: Embedder
+    seed: int = 0
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether real texts were read that no budget paid for: the result is then the curator's alone."""
+        return self.records is not None or self.test is not None
+
+    def vectors(self, of: Texts) -> np.ndarray:
+        """Unit vectors of one source's texts, `[n, d]` float32; worked out once."""
+        return _vectors(self.embedder, of.texts)
+
+
+# A corpus, its records, held-out records and a few more of one evaluation.
+@functools.lru_cache(maxsize=8)
+def _vectors(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    return embedder.embed(texts)
