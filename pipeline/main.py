@@ -12,7 +12,19 @@ import rich.console
 import rich.markup
 import typer
 
-from pipeline.commands import audit, centers, clusters, exit_codes, generate, ledger, plan, report, schema
+from pipeline.commands import (
+    audit,
+    centers,
+    clusters,
+    evaluate,
+    exit_codes,
+    generate,
+    ledger,
+    plan,
+    report,
+    schema,
+    split,
+)
 from pipeline.ledger.budget import BudgetExceeded
 
 app = typer.Typer(
@@ -28,6 +40,8 @@ app.command()(plan.plan)
 # What follows a bare -- is Beam's.
 app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})(generate.generate)
 app.command()(report.report)
+app.command()(split.split)
+app.command()(evaluate.evaluate)
 app.command()(centers.centers)
 app.command()(clusters.clusters)
 app.command()(schema.schema)

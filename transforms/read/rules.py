@@ -86,17 +86,25 @@ class RecordRules:
     Attributes:
         fields: The columns.
         labels: The declared labels; None when the run declares none.
+        any_label: Whether a label is read as it comes, with none declared. No run does: which labels
+            there are would tell of the records.
         unit: The unit of privacy.
         max_record_bytes: Longest text, in bytes of UTF-8.
     """
 
     fields: RecordFields
     labels: tuple[str, ...] | None = None
+    any_label: bool = False
     unit: Unit = 'example'
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def __post_init__(self) -> None:
-        if (self.labels is None) != (self.fields.label is None):
+        if self.any_label and (self.labels is not None or self.fields.label is None):
+            raise ValueError(
+                'Expected a label column and no declared labels with any_label, got '
+                f'labels={self.labels!r}, fields.label={self.fields.label!r}. Leave any_label out.'
+            )
+        if not self.any_label and (self.labels is None) != (self.fields.label is None):
             raise ValueError(
                 'Expected declared labels and a label column together or not at all, got '
                 f'labels={self.labels!r}, fields.label={self.fields.label!r}. Give both, or neither.'

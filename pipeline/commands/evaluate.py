@@ -1,0 +1,164 @@
+"""`dp-corpus evaluate`: what corpora are worth, and whether they keep quiet."""
+
+import contextlib
+import pathlib
+import typing
+from collections.abc import Iterator
+from typing import Annotated
+
+import rich.console
+import typer
+
+from pipeline import curator_files
+from pipeline.commands import exit_codes, flags, screen
+
+if typing.TYPE_CHECKING:
+    from pipeline.evaluation.evaluation import OnProgress
+
+PAGE, DOCUMENT = 'evaluation.html', 'evaluation.json'
+
+
+def evaluate(
+    corpus: Annotated[
+        str,
+        typer.Argument(help='Folder of a finished run, or a CSV, JSONL or Parquet file.', metavar='CORPUS'),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            '--output', help=f'New folder for {DOCUMENT} and {PAGE}; none: nothing is written.', metavar='DIR'
+        ),
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option('--also', help='A further corpus beside it; may be repeated.', metavar='NAME=PATH'),
+    ] = None,
+    name: Annotated[str, typer.Option('--name', help='What tables call CORPUS.')] = 'corpus',
+    records: Annotated[
+        str | None,
+        typer.Option(
+            '--records', help='The sensitive records that the corpus was made from.', metavar='FILES'
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            '--test',
+            help='Real texts that no run has read, as `dp-corpus split` sets apart.',
+            metavar='FILES',
+        ),
+    ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option(
+            '--public', help='Corpus of the public prompt alone, for a row of epsilon 0.', metavar='CORPUS'
+        ),
+    ] = None,
+    text_field: flags.TextFieldFlag = 'text',
+    label_field: Annotated[
+        str | None, typer.Option('--label-field', help='Column of the label in files, where they have one.')
+    ] = None,
+    embedder: flags.EmbedderFlag = 'tfidf',
+    only: Annotated[
+        str | None,
+        typer.Option('--only', help='Measures, comma-separated. Default: all.', metavar='NAME,...'),
+    ] = None,
+    json_schema: Annotated[
+        str | None,
+        typer.Option('--json-schema', help='JSON Schema that the texts should keep.', metavar='FILE'),
+    ] = None,
+    seed: Annotated[int, typer.Option('--seed', help='Of every draw that a measure makes.')] = 0,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+) -> None:
+    """Measure what a corpus is worth, what it is like, and whether it repeats a record.
+
+    Of a corpus of ours or of another tool. What reads records or held-out records spends no
+    budget, so its result is for the curator alone. It shows use and mistakes, and proves no
+    privacy: that is the privacy report's.
+    """
+    folder = None if output is None else pathlib.Path(output)
+    if folder is not None:
+        _check_folder(folder)
+    others = [_named(text) for text in also or ()]
+    console = rich.console.Console(stderr=True)
+    screen.silence_libraries()
+    with screen.without_chatter(), screen.unquoted():
+        from pipeline.evaluation import asked
+
+        measures = asked.measures_of(only, json_schema=json_schema)
+        request = asked.Request(
+            corpora=((name, corpus), *others),
+            records=records,
+            test=test,
+            public=public,
+            text_field=text_field,
+            label_field=label_field,
+            embedder=embedder,
+            seed=seed,
+        )
+        sources = request.read()
+    with _progress(console, quiet=quiet or as_json) as on_progress, screen.unquoted():
+        evaluation = request.evaluate(sources, measures, on_progress)
+        from pipeline.pages import evaluation_page
+
+        if folder is not None:
+            page = evaluation_page.render_html(evaluation)
+            _write(folder, {DOCUMENT: evaluation.to_json(), PAGE: page}, shared=not evaluation.reads_records)
+    if as_json:
+        print(evaluation.to_json(), end='')
+    elif not quiet:
+        shown = rich.console.Console()
+        evaluation_page.render_terminal(evaluation, shown)
+        if folder is not None:
+            shown.print(f'Pictures, texts and settings: {folder / PAGE}', soft_wrap=True)
+    if evaluation.failed:
+        raise typer.Exit(exit_codes.FAILED)
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition('=')
+    if not (name and equals and path):
+        raise ValueError(f'Expected NAME=PATH, got --also {text!r}. Give the corpus a name for its column.')
+    return name, path
+
+
+def _check_folder(folder: pathlib.Path) -> None:
+    if folder.exists():
+        raise FileExistsError(
+            f'Expected a new folder, got --output {str(folder)!r}, which is there. Name another one.'
+        )
+    # Its files are the curator's: what may hold a corpus is no place for it.
+    curator_files.check(folder.with_suffix('.json'), curator_files.JSON)
+
+
+def _write(folder: pathlib.Path, files: dict[str, str], *, shared: bool) -> None:
+    folder.mkdir(mode=0o755 if shared else 0o700)
+    for name, text in files.items():
+        if shared:
+            (folder / name).write_text(text, encoding='utf-8')
+        else:
+            curator_files.write(folder / name, text, curator_files.PAGE_OR_JSON)
+
+
+@contextlib.contextmanager
+def _progress(console: rich.console.Console, *, quiet: bool) -> Iterator['OnProgress | None']:
+    """Shows which measure runs on which corpus; silent off a terminal."""
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    import rich.progress
+
+    with rich.progress.Progress(
+        rich.progress.TextColumn('{task.description}', markup=False),
+        rich.progress.BarColumn(),
+        rich.progress.TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as display:
+        task = display.add_task('Reading', total=None)
+
+        def show(corpus: str, measure: str, done: int, total: int) -> None:
+            display.update(task, description=f'{corpus}: {measure}', completed=done, total=total)
+
+        yield show

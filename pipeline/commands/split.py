@@ -1,0 +1,61 @@
+"""`dp-corpus split`: real texts set apart before any run reads them."""
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+
+from pipeline import curator_files
+from pipeline.commands import flags, screen
+
+
+def split(
+    input_: flags.InputFlag,
+    output: Annotated[
+        str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
+    ],
+    unit_field: Annotated[
+        str,
+        typer.Option(
+            '--unit-field',
+            help='Column that decides: rows of one value stay together. The user id under the user unit; '
+            'without one the text, so that equal texts stay together.',
+        ),
+    ],
+    test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
+    key: Annotated[
+        str | None,
+        typer.Option('--key', help='split.key of an earlier split, whose units stay where they were.'),
+    ] = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+) -> None:
+    """Set real texts apart for `dp-corpus evaluate --test`, before any run reads them.
+
+    Whole units go to one side, by a keyed hash. Run `generate` on DIR/records, and give DIR/test
+    to `evaluate`. How many rows there are on each side is for the curator alone.
+    """
+    folder = pathlib.Path(output)
+    curator_files.check(folder.with_suffix('.json'), curator_files.JSON)
+    screen.silence_libraries()
+    with screen.without_chatter(), screen.unquoted():
+        from models.privacy.randomness import RunKey
+        from pipeline import split as split_lib
+
+        made = split_lib.split(
+            input_,
+            folder,
+            unit_field=unit_field,
+            test_share=test_share,
+            key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
+        )
+    if as_json:
+        found = {'records': made.records, 'test': made.test, 'without_unit': made.without_unit}
+        print(json.dumps(found | {'output': output}))
+    elif not quiet:
+        print('For the curator alone:')
+        print(f'  {folder / split_lib.RECORDS}: {made.records:,} rows, for generate')
+        print(f'  {folder / split_lib.TEST}: {made.test:,} rows, for evaluate --test')
+        if made.without_unit:
+            print(f'  left out: {made.without_unit:,} rows without a value in the column, or damaged')

@@ -1,0 +1,120 @@
+"""What a command asked for: sources read from its paths, and measures chosen by their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+from pipeline import centers
+from pipeline.evaluation import evaluation, measures, reading
+from pipeline.evaluation.evaluation import Evaluation, OnProgress
+from pipeline.evaluation.measure import Measure
+from pipeline.evaluation.reading import ReadTexts
+from pipeline.evaluation.sources import Sources, Texts
+
+
+def measures_of(only: str | None, *, json_schema: str | None = None) -> list[Measure]:
+    """The measures of a comma list, in the order of the table; all for None.
+
+    Args:
+        only: Names.
+        json_schema: File of the JSON Schema that texts should keep.
+
+    Raises:
+        ValueError: A name that no measure has, or a file that is no JSON Schema.
+        FileNotFoundError: There is no such file.
+    """
+    table = dict(measures.MEASURES)
+    if json_schema is not None:
+        from pipeline.evaluation import structure
+
+        table[structure.Structure.name] = structure.Structure(_schema_of(json_schema))
+    if only is None:
+        return list(table.values())
+    names = [part.strip() for part in only.split(',') if part.strip()]
+    unknown = [name for name in names if name not in table]
+    if unknown or not names:
+        raise ValueError(f'Expected names of measures, got only={only!r}. Choose from: {", ".join(table)}.')
+    return [measure for name, measure in table.items() if name in names]
+
+
+def _schema_of(path: str) -> dict[str, object]:
+    import jsonschema
+
+    try:
+        schema = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+        jsonschema.validators.validator_for(schema).check_schema(schema)
+    except (ValueError, jsonschema.SchemaError) as error:
+        raise ValueError(f'Expected a JSON Schema, got json_schema={path!r}: {error}. Mend it.') from error
+    return dict(schema)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is compared with what.
+
+    Attributes:
+        corpora: (name, place) of each corpus.
+        records: Place of the sensitive records, or None.
+        test: Place of texts that no run has read, or None.
+        public: Place of a corpus of the public prompt alone, or None.
+        text_field: Column of texts in files.
+        label_field: Column of labels in files, or None.
+        embedder: 'tfidf', 'minilm', or a folder of MiniLM weights.
+        seed: Of every draw.
+    """
+
+    corpora: tuple[tuple[str, str], ...]
+    records: str | None
+    test: str | None
+    public: str | None
+    text_field: str
+    label_field: str | None
+    embedder: str
+    seed: int
+
+    def read(self) -> list[tuple[str, ReadTexts]]:
+        """(role, texts) of every source.
+
+        Raises:
+            ValueError: See `reading.read_source`.
+            FileNotFoundError: See `reading.read_source`.
+        """
+        places = [('corpus', name, place) for name, place in self.corpora]
+        for role in ('records', 'test', 'public'):
+            if (place := getattr(self, role)) is not None:
+                places.append((role, role, place))
+        found = []
+        for role, name, place in places:
+            flag = 'CORPUS' if role == 'corpus' else f'--{role}'
+            texts = reading.read_source(
+                place, name=name, flag=flag, text_field=self.text_field, label_field=self.label_field
+            )
+            found.append((role, texts))
+        return found
+
+    def evaluate(
+        self,
+        read: Sequence[tuple[str, ReadTexts]],
+        chosen: Sequence[Measure],
+        on_progress: OnProgress | None = None,
+    ) -> Evaluation:
+        """Runs the chosen measures on what was read."""
+        settings = centers.embedder_settings(
+            None, self.embedder, model='bundled', checkpoint=None, tokenizer=None, dtype='float32'
+        )
+        embedder = settings.load_embedder()
+        beside: dict[str, Texts] = {role: one.texts for role, one in read if role != 'corpus'}
+        corpora = [
+            Sources(corpus=one.texts, embedder=embedder, seed=self.seed, **beside)
+            for role, one in read
+            if role == 'corpus'
+        ]
+        return evaluation.evaluate(
+            corpora,
+            chosen,
+            left_out=[(one.texts.name, role, one.left_out) for role, one in read],
+            on_progress=on_progress,
+        )

@@ -1,0 +1,100 @@
+"""Rows go whole to one side, by their unit and a key; nothing is lost and nothing is in both."""
+
+import csv
+import gzip
+import json
+import pathlib
+import stat
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from models.privacy.randomness import KEY_BYTES, RunKey
+from pipeline import split
+
+KEY = RunKey(bytes(range(KEY_BYTES)))
+ROWS = [
+    {'who': f'user {index % 60}', 'text': f'Line {index},\nwith "quotes" and ünïcode.', 'n': index}
+    for index in range(300)
+]
+
+
+def write(folder: pathlib.Path, kind: str) -> pathlib.Path:
+    path = folder / f'rows.{kind}'
+    if kind.startswith('csv'):
+        with (gzip.open if kind.endswith('gz') else open)(path, 'wt', newline='') as file:
+            writer = csv.DictWriter(file, list(ROWS[0]))
+            writer.writeheader()
+            writer.writerows(ROWS)
+    elif kind == 'jsonl':
+        path.write_text(''.join(json.dumps(row) + '\n\n' for row in ROWS))
+    else:
+        parquet.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=70)
+    return path
+
+
+def read(path: pathlib.Path) -> list[dict[str, object]]:
+    if path.suffix == '.csv':
+        with open(path, newline='') as file:
+            return [row | {'n': int(row['n'])} for row in csv.DictReader(file)]
+    if path.suffix == '.jsonl':
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return parquet.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize('kind', ['csv', 'csv.gz', 'jsonl', 'parquet'])
+def test_every_row_is_whole_on_one_side(tmp_path: pathlib.Path, kind: str) -> None:
+    path, folder = write(tmp_path, kind), tmp_path / 'split'
+    made = split.split(str(path), folder, unit_field='who', test_share=0.3, key=KEY)
+    name = path.name.removesuffix('.gz')
+    records, test = read(folder / 'records' / name), read(folder / 'test' / name)
+    assert sorted(records + test, key=lambda row: row['n']) == ROWS
+    assert [row['n'] for row in records] == sorted(row['n'] for row in records)
+    assert {row['who'] for row in records}.isdisjoint(row['who'] for row in test)
+    assert (made.records, made.test, made.without_unit) == (len(records), len(test), 0)
+    # 60 users at 0.3: six standard deviations, a false alarm in 10**8.
+    assert abs(len({row['who'] for row in test}) - 18) < 6 * (60 * 0.3 * 0.7) ** 0.5
+    for place in (folder, folder / 'records', folder / 'test', folder / split.KEY):
+        assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0
+
+
+def test_units_stay_where_they_were_with_the_same_key_and_move_with_another(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path, 'csv')
+    sides = []
+    split.split(str(path), tmp_path / 'a', unit_field='who', test_share=0.3, key=KEY)
+    kept = RunKey.read(tmp_path / 'a' / split.KEY)
+    # The file has grown.
+    path.write_text(path.read_text() + 'user new,Text,300\n')
+    for name, key in (('b', kept), ('c', RunKey(bytes(KEY_BYTES)))):
+        split.split(str(path), tmp_path / name, unit_field='who', test_share=0.3, key=key)
+    for name in 'abc':
+        sides.append({row['who'] for row in read(tmp_path / name / 'test' / 'rows.csv')} - {'user new'})
+    assert sides[0] == sides[1] != sides[2]
+
+
+def test_rows_without_a_unit_are_counted_and_on_no_side(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'rows.jsonl'
+    path.write_text('{"who": "a"}\n{"who": null}\nnot JSON\n{"who": ""}\n[1]\n{"who": "b"}\n')
+    made = split.split(str(path), tmp_path / 'split', unit_field='who', test_share=0.5, key=KEY)
+    assert (made.records + made.test, made.without_unit) == (2, 4)
+
+
+@pytest.mark.parametrize('share', [0.0, 1.0, -1.0, float('nan')])
+def test_a_share_that_is_none_is_refused(tmp_path: pathlib.Path, share: float) -> None:
+    path = write(tmp_path, 'csv')
+    with pytest.raises(ValueError, match='test_share='):
+        split.split(str(path), tmp_path / 'split', unit_field='who', test_share=share, key=KEY)
+    assert not (tmp_path / 'split').exists()
+
+
+def test_two_files_of_one_name_and_a_folder_that_is_there_are_refused(tmp_path: pathlib.Path) -> None:
+    for name in ('a', 'b'):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, 'csv')
+    with pytest.raises(ValueError, match='two of one name'):
+        split.split(f'{tmp_path}/*/rows.csv', tmp_path / 'x', unit_field='who', test_share=0.5, key=KEY)
+    with pytest.raises(FileExistsError, match='Name another'):
+        split.split(f'{tmp_path}/a/rows.csv', tmp_path / 'a', unit_field='who', test_share=0.5, key=KEY)
+    with pytest.raises(ValueError, match='nobody'):
+        split.split(f'{tmp_path}/a/rows.csv', tmp_path / 'x', unit_field='nobody', test_share=0.5, key=KEY)
