@@ -1,0 +1,349 @@
+"""Use: what a classifier that saw synthetic texts alone does on real ones."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+
+from pipeline.evaluation import classifiers
+from pipeline.evaluation.classifiers import KINDS, TITLES, Kind, Labelled, Scores
+from pipeline.evaluation.measure import (
+    Chart,
+    Figure,
+    Findings,
+    Measure,
+    NotDefined,
+    Progress,
+    Series,
+)
+from pipeline.evaluation.sources import Sources, Texts
+
+# The learning curve: the whole, its half, and so on, at most so many sizes of at least so many texts.
+MOST_SIZES = 6
+LEAST_SIZE = 20
+# Subsets of a size, and shuffles.
+DRAWS = 3
+# Sources of learning curves.
+_OF = {'corpus': 'corpus', 'real': 'records'}
+# Of a comparison: a name, and what the table calls it.
+_CEILING, _PUBLIC, _FLOOR = (
+    ('real', 'trained on records'),
+    ('public', 'trained on the public prompt alone'),
+    ('shuffled', 'trained on shuffled labels'),
+)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class _Trial:
+    """One training set: of what, of how many texts, and which draw of them."""
+
+    of: str
+    size: int
+    draw: int = 0
+
+
+type _Results = Mapping[tuple[Kind, _Trial], Scores]
+
+
+@final
+class Use(Measure):
+    """Train on synthetic texts, test on real ones.
+
+    Texts of the corpus whose label no test text has are dropped. A test text whose label no corpus text
+    has is an error, and counts as such. What the corpus is compared with is trained on as many texts as
+    the corpus has, or all there are.
+    """
+
+    name = 'use'
+    title = 'Use'
+    question = 'How well does a classifier that was trained on the corpus do on real texts?'
+    source = 'FT section 4.3.1 (TF-IDF and deep classifiers, corpora of several sizes); PP section 5.2'
+    needs = frozenset({'test'})
+    needs_labels = True
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        assert sources.test is not None
+        test = classifiers.capped(sources, sources.test)
+        corpus = classifiers.capped(sources, sources.corpus)
+        classes = classifiers.classes_of(test)
+        met = collections.Counter(corpus.labels)
+        lacking = [label for label in classes if not met[label]]
+        if len(classes) - len(lacking) < 2:
+            raise NotDefined(
+                f'The corpus has {len(classes) - len(lacking)} of the {len(classes)} labels of the test '
+                'texts, and a classifier needs two.'
+            )
+        tests = classifiers.labelled(sources, test, classes)
+        trained = classifiers.labelled(sources, corpus, classes)
+        most = len(trained)
+        real, no_real = _comparison(sources, sources.records, classes, 'records')
+        public, no_public = _comparison(sources, sources.public, classes, 'public texts')
+
+        whole, sizes = _Trial('corpus', most), _sizes(most)
+        plan = {whole: (trained, np.arange(most))}
+        plan |= _subsets(sources, 'corpus', trained, sizes[:-1])
+        if real is not None:
+            # The last of the sizes once: the ceiling.
+            plan |= _subsets(sources, 'real', real, [size for size in sizes[:-1] if size < len(real)])
+            plan |= _subsets(sources, 'real', real, [min(most, len(real))], draws=1)
+        if public is not None:
+            plan |= _subsets(sources, 'public', public, [min(most, len(public))], draws=1)
+        for draw in range(DRAWS):
+            labels = classifiers.draws(sources, 'shuffle', draw).permutation(trained.labels)
+            shuffled = dataclasses.replace(trained, labels=labels)
+            plan[_Trial('shuffled', most, draw)] = (shuffled, np.arange(most))
+        results = _run(sources, plan, tests, len(classes), progress)
+
+        comparisons = ((_CEILING, real, no_real), (_PUBLIC, public, no_public), (_FLOOR, trained, ''))
+        figures = [
+            *(figure for kind in KINDS for figure in _totals(kind, results[kind, whole])),
+            *itertools.chain.from_iterable(
+                _compared(name, label, texts, note, most, results)
+                for (name, label), texts, note in comparisons
+            ),
+            *_best_constant(tests, len(classes)),
+            *_counts(most, len(corpus) - most, len(tests), len(lacking)),
+            *_by_label(results, whole, classes, lacking),
+            *_by_size(results),
+        ]
+        return Findings(
+            settings={
+                **classifiers.settings(sources, len(classes)),
+                'standard_error': 'bootstrap over test texts; of smaller sizes and shuffles, over draws',
+                'bootstrap_resamples': classifiers.RESAMPLES,
+                'draws': DRAWS,
+                'sizes': ', '.join(map(str, sizes)),
+            },
+            figures=tuple(figures),
+            charts=(_curves(results), _label_bars(results, whole, classes)),
+        )
+
+
+def _comparison(
+    sources: Sources, texts: Texts | None, classes: tuple[str, ...], name: str
+) -> tuple[Labelled | None, str]:
+    """What the corpus is compared with, or None and why."""
+    if texts is None:
+        return None, f'No {name} were given.'
+    if texts.labels is None:
+        return None, f'The {name} have no labels.'
+    own = classifiers.labelled(sources, classifiers.capped(sources, texts), classes)
+    if len(np.unique(own.labels)) < 2:
+        return None, f'The {name} have fewer than two of the labels of the test texts.'
+    return own, ''
+
+
+def _sizes(most: int) -> list[int]:
+    """Halves of the whole, ascending, the whole last."""
+    halves = [most >> power for power in range(MOST_SIZES)]
+    return sorted({most, *(size for size in halves if size >= LEAST_SIZE)})
+
+
+def _subsets(
+    sources: Sources, of: str, texts: Labelled, sizes: list[int], draws: int = DRAWS
+) -> dict[_Trial, tuple[Labelled, np.ndarray]]:
+    """Seeded subsets; the smaller ones of a draw are parts of its larger ones."""
+    plan: dict[_Trial, tuple[Labelled, np.ndarray]] = {}
+    for draw in range(draws):
+        order = classifiers.draws(sources, of, draw).permutation(len(texts))
+        plan |= {_Trial(of, size, draw): (texts, order[:size]) for size in sizes}
+    return plan
+
+
+def _run(
+    sources: Sources,
+    plan: Mapping[_Trial, tuple[Labelled, np.ndarray]],
+    tests: Labelled,
+    classes: int,
+    progress: Progress,
+) -> dict[tuple[Kind, _Trial], Scores]:
+    results = {}
+    for done, (trial, (texts, rows)) in enumerate(plan.items(), start=1):
+        chosen = texts.take(rows)
+        for kind in KINDS:
+            predicted = classifiers.train(kind, chosen, classes)(tests).argmax(axis=1)
+            counts = classifiers.confusion(tests.labels, predicted, classes)
+            results[kind, trial] = classifiers.scores(counts, classifiers.draws(sources, 'bootstrap'))
+        progress(done, len(plan))
+    return results
+
+
+def _totals(kind: Kind, found: Scores) -> list[Figure]:
+    return [
+        Figure(
+            name=f'{kind}_accuracy',
+            label=f'Accuracy, {TITLES[kind]}',
+            value=found.accuracy,
+            standard_error=found.accuracy_error,
+            better='higher',
+        ),
+        Figure(
+            name=f'{kind}_macro_f1',
+            label=f'Macro-F1, {TITLES[kind]}',
+            value=found.macro_f1,
+            standard_error=found.macro_f1_error,
+            better='higher',
+        ),
+    ]
+
+
+def _compared(
+    name: str, label: str, texts: Labelled | None, note: str, most: int, results: _Results
+) -> list[Figure]:
+    """Figures of a comparison; without a value where there is nothing to train on."""
+    if texts is not None and len(texts) < most:
+        note = f'Trained on {len(texts)} texts, where the corpus has {most}.'
+    figures = []
+    for kind in KINDS:
+        trials = [trial for trial in _trials(results, name) if trial.size == min(most, len(texts or ()))]
+        found = [results[kind, trial] for trial in trials]
+        accuracy = _mean([(each.accuracy, each.accuracy_error) for each in found])
+        macro_f1 = _mean([(each.macro_f1, each.macro_f1_error) for each in found])
+        for what, title, (value, error) in (
+            ('accuracy', 'Accuracy', accuracy),
+            ('macro_f1', 'Macro-F1', macro_f1),
+        ):
+            figures.append(
+                Figure(
+                    name=f'{kind}_{name}_{what}',
+                    label=f'{title}, {TITLES[kind]}, {label}',
+                    value=value,
+                    standard_error=error,
+                    note=note,
+                )
+            )
+    return figures
+
+
+def _trials(results: _Results, of: str) -> list[_Trial]:
+    return sorted({trial for _, trial in results if trial.of == of})
+
+
+def _mean(values: list[tuple[float, float | None]]) -> tuple[float | None, float | None]:
+    """Mean and its standard error over draws; of one draw, its own error; None of none."""
+    if len(values) < 2:
+        return values[0] if values else (None, None)
+    numbers = np.array([value for value, _ in values])
+    return float(numbers.mean()), float(numbers.std(ddof=1) / math.sqrt(len(numbers)))
+
+
+def _best_constant(tests: Labelled, classes: int) -> list[Figure]:
+    """The most frequent label of the test texts as the answer to each of them."""
+    shares = np.bincount(tests.labels, minlength=classes) / len(tests)
+    share = float(shares.max())
+    note = 'The best answer that is the same for all test texts.'
+    return [
+        Figure(name='majority_accuracy', label='Accuracy, majority label', value=share, note=note),
+        Figure(
+            name='majority_macro_f1',
+            label='Macro-F1, majority label',
+            value=2 * share / (1 + share) / classes,
+            note=note,
+        ),
+    ]
+
+
+def _counts(trained: int, dropped: int, tests: int, lacking: int) -> list[Figure]:
+    return [
+        Figure(name='corpus_texts', label='Texts trained on', value=trained),
+        Figure(
+            name='dropped_texts',
+            label='Corpus texts left out',
+            value=dropped,
+            better='lower',
+            note='Their label is none of the test texts.' if dropped else '',
+        ),
+        Figure(name='test_texts', label='Texts tested on', value=tests),
+        Figure(
+            name='lacking_labels',
+            label='Labels that the corpus lacks',
+            value=lacking,
+            better='lower',
+            note='Test texts of these labels count as errors.' if lacking else '',
+        ),
+    ]
+
+
+def _by_label(results: _Results, whole: _Trial, classes: tuple[str, ...], lacking: list[str]) -> list[Figure]:
+    figures = []
+    for kind in KINDS:
+        found = results[kind, whole]
+        for place, label in enumerate(classes):
+            error = None if found.f1_error is None else float(found.f1_error[place])
+            figures.append(
+                Figure(
+                    name=f'{kind}_f1_by_label/{label}',
+                    label=f'F1 of {label}, {TITLES[kind]}',
+                    value=float(found.f1[place]),
+                    standard_error=None if error is None or math.isnan(error) else error,
+                    better='higher',
+                    note='The corpus has no text of this label.' if label in lacking else '',
+                )
+            )
+    return figures
+
+
+def _curve(results: _Results, kind: Kind, of: str) -> list[tuple[int, float, float | None]]:
+    """Size, mean accuracy and its standard error, ascending by size."""
+    points = []
+    for size, trials in itertools.groupby(_trials(results, of), key=lambda trial: trial.size):
+        found = [results[kind, trial] for trial in trials]
+        value, error = _mean([(each.accuracy, each.accuracy_error) for each in found])
+        assert value is not None
+        points.append((size, value, error))
+    return points
+
+
+def _by_size(results: _Results) -> list[Figure]:
+    return [
+        Figure(
+            name=f'{kind}_{of}_accuracy_by_size/{size}',
+            label=f'Accuracy, {TITLES[kind]}, {size} texts of the {title}',
+            value=value,
+            standard_error=error,
+        )
+        for kind in KINDS
+        for of, title in _OF.items()
+        for size, value, error in _curve(results, kind, of)
+    ]
+
+
+def _curves(results: _Results) -> Chart:
+    series = []
+    for kind in KINDS:
+        for of, title in _OF.items():
+            points = _curve(results, kind, of)
+            if points:
+                series.append(
+                    Series(
+                        name=f'{TITLES[kind]}, {title}',
+                        x=tuple(float(size) for size, _, _ in points),
+                        y=tuple(value for _, value, _ in points),
+                    )
+                )
+    return Chart(
+        kind='lines',
+        title='Accuracy on real texts by how many texts a classifier was trained on',
+        x_label='texts trained on',
+        y_label='accuracy',
+        series=tuple(series),
+    )
+
+
+def _label_bars(results: _Results, whole: _Trial, classes: tuple[str, ...]) -> Chart:
+    return Chart(
+        kind='bars',
+        title='F1 on real texts by label',
+        x_label='label',
+        y_label='F1',
+        series=tuple(
+            Series(name=TITLES[kind], x=classes, y=tuple(float(each) for each in results[kind, whole].f1))
+            for kind in KINDS
+        ),
+    )
