@@ -93,9 +93,8 @@ def neighbourhoods(real: np.ndarray, other: np.ndarray) -> Neighbourhoods:
     from sklearn.metrics import pairwise_distances
 
     with comparison.one_thread():
-        precision_radii = _radii(real, PRECISION_NEIGHBOURS)
-        recall_radii = _radii(other, PRECISION_NEIGHBOURS)
-        coverage_radii = _radii(real, COVERAGE_NEIGHBOURS)
+        precision_radii, coverage_radii = _radii(real, PRECISION_NEIGHBOURS, COVERAGE_NEIGHBOURS)
+        (recall_radii,) = _radii(other, PRECISION_NEIGHBOURS)
         precise = np.zeros(len(other), bool)
         recalled, covered = np.zeros((2, len(real)), bool)
         balls = 0
@@ -115,13 +114,13 @@ def neighbourhoods(real: np.ndarray, other: np.ndarray) -> Neighbourhoods:
     )
 
 
-def _radii(points: np.ndarray, neighbours: int) -> np.ndarray:
-    """Distance to the k-th nearest other point, `[n]`."""
+def _radii(points: np.ndarray, *neighbours: int) -> list[np.ndarray]:
+    """For each k, the distance of each point to its k-th nearest other point, `[n]`."""
     from sklearn.neighbors import NearestNeighbors
 
     # Without points of its own, `kneighbors` leaves each point out of its own neighbours.
-    distances, _ = NearestNeighbors(n_neighbors=neighbours, algorithm='brute').fit(points).kneighbors()
-    return distances[:, -1] + TOLERANCE
+    distances, _ = NearestNeighbors(n_neighbors=max(neighbours), algorithm='brute').fit(points).kneighbors()
+    return [distances[:, each - 1] + TOLERANCE for each in neighbours]
 
 
 def _figures(found: Neighbourhoods, real: str, *, of_records: bool) -> list[Figure]:

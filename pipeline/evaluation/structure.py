@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import json
 import math
-import re
 import typing
 from collections.abc import Mapping, Sequence
 
@@ -133,14 +132,18 @@ class Structure(Measure):
                 of_field, of_charts = _field(field, corpus, real, generator)
                 figures += of_field
                 charts += of_charts
-            distances = [each.value for each in figures if each.name.startswith('total_variation/')]
+            distances = [
+                each.value
+                for each in figures
+                if each.name.startswith('total_variation/') and each.value is not None
+            ]
             if distances:
                 figures.insert(
                     1,
                     Figure(
                         name='total_variation',
                         label='Total variation of categories, mean over fields',
-                        value=float(np.mean([value for value in distances if value is not None])),
+                        value=float(np.mean(distances)),
                         better='lower',
                     ),
                 )
@@ -157,7 +160,9 @@ class Structure(Measure):
                 'most_categories': MAX_CATEGORIES,
                 'least_texts_per_category': MIN_TEXTS_PER_CATEGORY,
                 'type_share': TYPE_SHARE,
-                **comparison.library_versions('jsonschema', 'numpy', 'scipy'),
+                **comparison.library_versions(
+                    *(['jsonschema'] if self._schema is not None else []), 'numpy', 'scipy'
+                ),
             },
             figures=tuple(figures),
             charts=tuple(charts[:MAX_CHARTS]),
@@ -187,11 +192,8 @@ class Structure(Measure):
                 f'The schema refers to {error.ref!r}, which is not inside it, and nothing is fetched. Put it '
                 'into its $defs.'
             ) from None
-        except (RecursionError, re.error) as error:
-            raise NotDefined(
-                f'The schema cannot be checked: {type(error).__name__}. Mend a $ref that leads to itself, or '
-                'a pattern that Python does not read.'
-            ) from None
+        except RecursionError:
+            raise NotDefined('The schema has a $ref that leads back to itself. Mend it.') from None
 
 
 def parse_object(text: str) -> dict[str, Json] | None:

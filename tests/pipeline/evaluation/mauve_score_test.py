@@ -53,6 +53,14 @@ def test_the_same_texts_score_one() -> None:
     assert [figure.standard_error for figure in found.figures] == [0.0, 0.0]
 
 
+def test_one_other_text_in_many_scores_next_to_one() -> None:
+    points = _at([0, 1, 2], 300)
+    other = points.copy()
+    other[0] = np.eye(8)[1]
+    values = _values(_found(other, test=points))
+    assert all(0.999 < value < 1 for value in values.values() if value is not None)
+
+
 def test_samples_of_one_distribution_score_high() -> None:
     generator = np.random.default_rng(0)
     found = _found(blobs(generator, 1000, range(8)), test=blobs(generator, 1000, range(8)))

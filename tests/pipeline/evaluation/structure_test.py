@@ -88,7 +88,7 @@ def test_validity_counts_texts_that_fit() -> None:
 
 
 @pytest.mark.skipif(not SUITE.exists(), reason=f'needs the JSON Schema test suite in {SUITE}')
-@pytest.mark.parametrize('name', ['required', 'enum', 'properties', 'additionalProperties', 'defs', 'anyOf'])
+@pytest.mark.parametrize('name', ['required', 'enum', 'properties', 'additionalProperties', 'not', 'anyOf'])
 def test_validity_agrees_with_the_json_schema_test_suite(name: str) -> None:
     (path,) = SUITE.rglob(f'draft2020-12/{name}.json')
     checked = 0
@@ -102,6 +102,8 @@ def test_validity_agrees_with_the_json_schema_test_suite(name: str) -> None:
 
 
 def test_a_schema_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"at '\$.properties.a.pattern'"):
+        Structure({'properties': {'a': {'pattern': '('}}})
     with pytest.raises(
         ValueError, match=r"Expected a JSON schema, got an error at '\$.type'.*Mend the schema"
     ):
@@ -112,8 +114,7 @@ def test_a_schema_that_is_none_is_refused() -> None:
     'schema, reason',
     [
         ({'$ref': 'https://example.com/other.json'}, 'nothing is fetched'),
-        ({'$ref': '#'}, 'RecursionError'),
-        ({'properties': {'a': {'pattern': '('}}}, 'cannot be checked'),
+        ({'$ref': '#'}, 'leads back to itself'),
     ],
 )
 def test_a_schema_that_cannot_be_followed_leaves_the_measure_undefined(schema: Any, reason: str) -> None:
@@ -191,10 +192,9 @@ def test_keys_that_are_data_are_no_fields() -> None:
 
 def test_a_field_that_the_corpus_never_has_is_missing_and_else_not_defined() -> None:
     values = _values([{'age': 1}] * 4, [{'age': n, 'ward': 'ab'[n % 2]} for n in range(20)])
-    assert values['missing/ward'] == 1
-    assert (
-        values['total_variation/ward'] is values['new_categories/ward'] is values['wrong_type/ward'] is None
-    )
+    assert values['missing/ward'] == 1 and 'total_variation' not in values
+    for name in ('total_variation/ward', 'new_categories/ward', 'wrong_type/ward'):
+        assert values[name] is None
 
 
 def test_a_corpus_alone_has_fields_of_its_own() -> None:
@@ -202,8 +202,13 @@ def test_a_corpus_alone_has_fields_of_its_own() -> None:
     found = _found(plain_sources([json.dumps(row) for row in rows]))
     values = {figure.name: figure.value for figure in found.figures}
     assert values == {
-        'parse_rate': 1, 'missing/age': 0, 'missing/ward': 0, 'lowest/age': 0, 'median/age': 9.5, 'highest/age': 19,
-    }  # fmt: skip
+        'parse_rate': 1,
+        'missing/age': 0,
+        'missing/ward': 0,
+        'lowest/age': 0,
+        'median/age': 9.5,
+        'highest/age': 19,
+    }
     assert [(chart.kind, len(chart.series)) for chart in found.charts] == [('lines', 1), ('bars', 1)]
 
 
