@@ -79,6 +79,15 @@ def test_texts_that_are_all_the_same_are_within_a_ball_of_radius_zero() -> None:
     assert [values[name] for name in ('precision', 'recall', 'coverage')] == [1, 1, 1]
 
 
+def test_copies_whose_distances_round_are_within_a_ball_of_radius_zero() -> None:
+    few = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float32)
+    few /= np.linalg.norm(few, axis=1, keepdims=True)
+    real, other = np.repeat(few, 8, axis=0), np.tile(few, (9, 1))
+    # Without a tolerance about a tenth would be without a neighbour, as distances come from products.
+    found = neighbourhoods(real, other)
+    assert (found.precision, found.recall, found.coverage) == (1, 1, 1)
+
+
 def test_disjoint_texts_score_zero() -> None:
     generator = np.random.default_rng(5)
     values = _values(blobs(generator, 60, [0]), test=blobs(generator, 60, [1]))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import urllib.request
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,14 @@ def test_a_schema_that_is_none_is_refused() -> None:
 def test_a_schema_that_cannot_be_followed_leaves_the_measure_undefined(schema: Any, reason: str) -> None:
     with pytest.raises(NotDefined, match=reason):
         _values([{'a': 'b'}], None, schema)
+
+
+def test_nothing_is_fetched_for_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Any] = []
+    monkeypatch.setattr(urllib.request, 'urlopen', lambda *given, **_: fetched.append(given))
+    with pytest.raises(NotDefined, match="refers to 'https://example.com/other.json'"):
+        _values([{'a': 'b'}], None, {'$ref': 'https://example.com/other.json'})
+    assert fetched == []
 
 
 def test_categories_by_hand() -> None:
