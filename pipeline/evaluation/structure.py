@@ -1,0 +1,445 @@
+"""Corpora of JSON objects: whether texts parse and fit a schema, and each field beside that of real texts."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Mapping, Sequence
+
+from etils import epy
+
+from pipeline.evaluation import comparison
+from pipeline.evaluation.measure import (
+    Better,
+    Chart,
+    Figure,
+    Findings,
+    Measure,
+    NotDefined,
+    Progress,
+    Series,
+)
+from pipeline.evaluation.sources import Sources, Texts
+from pipeline.evaluation.topics import chance_variation, total_variation
+
+with epy.lazy_imports():
+    import numpy as np
+
+MAX_TEXTS = 10_000
+# Of the real texts, or of the corpus where there are none.
+MIN_PARSED = 0.5
+# A field is looked at if so many of the objects have it: keys that are data themselves are left out.
+MIN_FIELD_SHARE = 0.01
+MAX_FIELDS = 30
+# A field has categories if its values are this few, and each occurs this often in the mean.
+MAX_CATEGORIES = 30
+MIN_TEXTS_PER_CATEGORY = 3
+# Of a field's values, those of one JSON type that make it a field of that type.
+TYPE_SHARE = 0.9
+LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+MAX_CHARTS = 12
+_SCALARS = ('string', 'number', 'boolean')
+
+type Json = None | bool | int | float | str | list[Json] | dict[str, Json]
+type FieldKind = typing.Literal['category', 'number', 'other']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Parsed:
+    """The objects among a sample of one source's texts.
+
+    Attributes:
+        name: Of the source.
+        texts: How many were parsed.
+        objects: Those that are objects.
+        fields: Present values of each field, null ones left out, by its path.
+    """
+
+    name: str
+    texts: int
+    objects: list[dict[str, Json]] = dataclasses.field(repr=False)
+    fields: Mapping[str, list[Json]] = dataclasses.field(repr=False)
+
+    @property
+    def rate(self) -> float:
+        return len(self.objects) / self.texts
+
+    def missing(self, field: str) -> float:
+        return 1 - len(self.fields.get(field, ())) / len(self.objects)
+
+
+@typing.final
+class Structure(Measure):
+    """JSON texts: parse rate, validity, and the distribution of each field.
+
+    Fields of nested objects are named by their path, 'patient.age'; a list counts as one value. What is
+    a number, and what has categories, the real texts say, or the corpus where there are none.
+    """
+
+    name = 'structure'
+    title = 'JSON structure'
+    question = 'Do texts parse, fit the schema, and have fields like those of real texts?'
+
+    def __init__(self, schema: Mapping[str, typing.Any] | None = None) -> None:
+        """Takes a JSON schema.
+
+        Args:
+            schema: What each text has to fit; None to leave validity out.
+
+        Raises:
+            ValueError: It is no JSON schema.
+        """
+        self._schema = schema
+        if schema is not None:
+            import jsonschema
+
+            try:
+                jsonschema.validators.validator_for(schema).check_schema(schema)
+            except jsonschema.SchemaError as error:
+                raise ValueError(
+                    f'Expected a JSON schema, got an error at {error.json_path!r}: {error.message}. '
+                    'Mend the schema.'
+                ) from None
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        generator = np.random.default_rng(sources.seed)
+        real_side = comparison.real_texts_if_any(sources)
+        corpus = _parse(sources.corpus, generator)
+        real = None if real_side is None else _parse(real_side, generator)
+        judged = real or corpus
+        if judged.rate < MIN_PARSED:
+            raise NotDefined(
+                f'It needs texts that are JSON objects, got {judged.rate:.0%} of {judged.name}, less than '
+                f'{MIN_PARSED:.0%}.'
+            )
+        progress(1, 3)
+        figures = [_share('parse_rate', 'Texts that are JSON objects', corpus.rate, 'higher')]
+        if real is not None:
+            figures.append(_share('parse_rate/real', 'Texts that are JSON objects, real', real.rate))
+        if self._schema is not None:
+            figures += self._validity(corpus, real)
+        progress(2, 3)
+        charts: list[Chart] = []
+        fields = _fields(judged)
+        if corpus.objects:
+            known = set(judged.fields)
+            if real is not None:
+                figures += _overview(corpus, known)
+            for field in fields:
+                of_field, of_charts = _field(field, corpus, real, generator)
+                figures += of_field
+                charts += of_charts
+            distances = [
+                each.value
+                for each in figures
+                if each.name.startswith('total_variation/') and each.value is not None
+            ]
+            if distances:
+                figures.insert(
+                    1,
+                    Figure(
+                        name='total_variation',
+                        label='Total variation of categories, mean over fields',
+                        value=float(np.mean(distances)),
+                        better='lower',
+                    ),
+                )
+        progress(3, 3)
+        return Findings(
+            settings={
+                'texts_corpus': corpus.texts,
+                'texts_real': 0 if real is None else real.texts,
+                'real': 'none' if real is None else real.name,
+                'schema': 'given, formats not checked' if self._schema is not None else 'none',
+                'fields': len(fields),
+                'most_fields': MAX_FIELDS,
+                'least_field_share': MIN_FIELD_SHARE,
+                'most_categories': MAX_CATEGORIES,
+                'least_texts_per_category': MIN_TEXTS_PER_CATEGORY,
+                'type_share': TYPE_SHARE,
+                **comparison.library_versions(
+                    *(['jsonschema'] if self._schema is not None else []), 'numpy', 'scipy'
+                ),
+            },
+            figures=tuple(figures),
+            charts=tuple(charts[:MAX_CHARTS]),
+        )
+
+    def _validity(self, corpus: _Parsed, real: _Parsed | None) -> list[Figure]:
+        figures = [_share('valid', 'Texts that fit the schema', self._valid_share(corpus), 'higher')]
+        if real is not None:
+            figures.append(_share('valid/real', 'Texts that fit the schema, real', self._valid_share(real)))
+        return figures
+
+    def _valid_share(self, parsed: _Parsed) -> float:
+        """Of all texts; one that is no object fits no schema here."""
+        import jsonschema
+        import jsonschema_specifications
+        import referencing
+
+        validator = jsonschema.validators.validator_for(self._schema)(
+            # A registry of its own: the default one fetches what a schema refers to.
+            self._schema,
+            registry=jsonschema_specifications.REGISTRY,
+        )
+        try:
+            return sum(map(validator.is_valid, parsed.objects)) / parsed.texts
+        except referencing.exceptions.Unresolvable as error:
+            raise NotDefined(
+                f'The schema refers to {error.ref!r}, which is not inside it, and nothing is fetched. Put it '
+                'into its $defs.'
+            ) from None
+        except RecursionError:
+            raise NotDefined('The schema has a $ref that leads back to itself. Mend it.') from None
+
+
+def parse_object(text: str) -> dict[str, Json] | None:
+    """The JSON object (RFC 8259) that a text is, spaces around it aside; else None."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    # A number of thousands of digits, or lists thousands deep.
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse(constant: str) -> typing.NoReturn:
+    """NaN and Infinity, which Python reads, are no JSON."""
+    raise ValueError(f'Expected JSON, got {constant}. Leave it out.')
+
+
+def json_type(value: Json) -> str:
+    """'null', 'boolean', 'number', 'string', 'array' or 'object'."""
+    match value:
+        case None:
+            return 'null'
+        case bool():
+            return 'boolean'
+        case int() | float():
+            return 'number'
+        case str():
+            return 'string'
+        case list():
+            return 'array'
+        case _:
+            return 'object'
+
+
+def _parse(texts: Texts, generator: np.random.Generator) -> _Parsed:
+    rows = comparison.drawn(generator, len(texts), min(len(texts), MAX_TEXTS))
+    objects = [found for row in rows if (found := parse_object(texts.texts[row])) is not None]
+    fields: dict[str, list[Json]] = collections.defaultdict(list)
+    for each in objects:
+        for path, value in _leaves(each).items():
+            fields[path].append(value)
+    return _Parsed(name=texts.name, texts=len(rows), objects=objects, fields=dict(fields))
+
+
+def _leaves(of: dict[str, Json]) -> dict[str, Json]:
+    """Values that are no objects and not null, by their path; of two with one path, the last."""
+    leaves: dict[str, Json] = {}
+    open_objects: list[tuple[str, dict[str, Json]]] = [('', of)]
+    while open_objects:
+        prefix, current = open_objects.pop()
+        for key, value in current.items():
+            if isinstance(value, dict):
+                open_objects.append((f'{prefix}{key}.', value))
+            elif value is not None:
+                leaves[_writable(f'{prefix}{key}')] = value
+    return leaves
+
+
+def _fields(of: _Parsed) -> list[str]:
+    """Fields that enough objects have, most frequent first."""
+    least = MIN_FIELD_SHARE * len(of.objects)
+    often = [field for field, values in of.fields.items() if len(values) >= max(least, 2)]
+    return sorted(often, key=lambda field: (-len(of.fields[field]), field))[:MAX_FIELDS]
+
+
+def _overview(corpus: _Parsed, known: set[str]) -> list[Figure]:
+    strange = sum(not known.issuperset(_leaves(each)) for each in corpus.objects)
+    return [
+        _share(
+            'unknown_fields',
+            'Objects with a field that no real one has',
+            strange / len(corpus.objects),
+            'lower',
+        )
+    ]
+
+
+def _share(name: str, label: str, value: float | None, better: Better = 'neither', note: str = '') -> Figure:
+    return Figure(name=name, label=label, value=value, better=better, note=note)
+
+
+def _kind(values: Sequence[Json]) -> FieldKind:
+    types = collections.Counter(map(json_type, values))
+    distinct = len({_category(value) for value in values if json_type(value) in _SCALARS})
+    few = distinct <= MAX_CATEGORIES and distinct * MIN_TEXTS_PER_CATEGORY <= len(values)
+    if types['number'] >= TYPE_SHARE * len(values):
+        return 'number'
+    if few and sum(types[each] for each in _SCALARS) >= TYPE_SHARE * len(values):
+        return 'category'
+    return 'other'
+
+
+def _category(value: Json) -> str:
+    """What a bar is called; text and number 1 are two categories."""
+    return _writable(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _writable(text: str) -> str:
+    """The text without halves of surrogate pairs, which JSON may escape and no file may hold."""
+    return text.encode('utf-8', 'replace').decode()
+
+
+def _numbers(values: Sequence[Json]) -> np.ndarray:
+    """Those that are finite numbers in float64, in any number of digits."""
+    numbers = []
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except OverflowError:
+                continue
+            if math.isfinite(number):
+                numbers.append(number)
+    return np.array(numbers)
+
+
+def _field(
+    field: str, corpus: _Parsed, real: _Parsed | None, generator: np.random.Generator
+) -> tuple[list[Figure], list[Chart]]:
+    own = corpus.fields.get(field, [])
+    figures = [_share(f'missing/{field}', f'{field}: missing or null', corpus.missing(field))]
+    if real is not None:
+        theirs = real.fields[field]
+        figures.append(
+            _share(f'missing/{field}/real', f'{field}: missing or null, real', real.missing(field))
+        )
+        types = {json_type(value) for value in theirs}
+        wrong = sum(json_type(value) not in types for value in own)
+        figures.append(
+            _share(
+                f'wrong_type/{field}',
+                f'{field}: of a JSON type that no real value has',
+                wrong / len(own) if own else None,
+                'lower',
+            )
+        )
+    sides = [(corpus.name, own)]
+    if real is not None:
+        sides.append((real.name, real.fields[field]))
+    match _kind(sides[-1][1]):
+        case 'category':
+            more, charts = _categories(field, sides, generator)
+        case 'number':
+            more, charts = _ranges(field, sides)
+        case _:
+            return figures, []
+    return figures + more, charts
+
+
+def _categories(
+    field: str, sides: Sequence[tuple[str, Sequence[Json]]], generator: np.random.Generator
+) -> tuple[list[Figure], list[Chart]]:
+    counters = [
+        collections.Counter(_category(value) for value in values if json_type(value) in _SCALARS)
+        for _, values in sides
+    ]
+    # Most frequent first, as the last side has them, which is the real one where there is one.
+    known = [category for category, _ in counters[-1].most_common()]
+    new = sorted(set(counters[0]) - set(known))
+    counts = [np.array([counter[category] for category in [*known, *new]]) for counter in counters]
+    figures = []
+    if len(counts) == 2:
+        defined = bool(counts[0].sum())
+        figures = [
+            Figure(
+                name=f'total_variation/{field}',
+                label=f'{field}: total variation',
+                value=total_variation(counts[0], counts[1]) if defined else None,
+                better='lower',
+                note=(
+                    'Share of values that would have to change. Two samples of the same texts differ by '
+                    f'{chance_variation(counts[0], counts[1], generator):.3f} in the mean.'
+                    if defined
+                    else 'The corpus has no such value.'
+                ),
+            ),
+            _share(
+                f'new_categories/{field}',
+                f'{field}: values that no real text has',
+                float(counts[0][len(known) :].sum() / counts[0].sum()) if defined else None,
+                'lower',
+            ),
+        ]
+    names = [*known, 'others'] if new else known
+    charts = [
+        Chart(
+            kind='bars',
+            title=f'Values of {field}',
+            x_label=field,
+            y_label='Share of values',
+            series=tuple(
+                Series(
+                    name=side,
+                    x=tuple(names),
+                    y=tuple(
+                        float(count / max(of_side.sum(), 1))
+                        for count in [
+                            *of_side[: len(known)],
+                            *([of_side[len(known) :].sum()] if new else []),
+                        ]
+                    ),
+                )
+                for (side, _), of_side in zip(sides, counts)
+            ),
+        )
+    ]
+    return figures, charts
+
+
+def _ranges(field: str, sides: Sequence[tuple[str, Sequence[Json]]]) -> tuple[list[Figure], list[Chart]]:
+    from scipy import stats
+
+    numbers = [(side, _numbers(values)) for side, values in sides]
+    figures = []
+    for place, (_, of_side) in enumerate(numbers):
+        suffix, of = ('/real', ', real') if place else ('', '')
+        for name, level in (('lowest', 0.0), ('median', 0.5), ('highest', 1.0)):
+            value = float(np.quantile(of_side, level)) if len(of_side) else None
+            figures.append(_share(f'{name}/{field}{suffix}', f'{field}: {name}{of}', value))
+    if len(numbers) == 2:
+        (_, own), (_, theirs) = numbers
+        defined = len(own) and len(theirs)
+        figures += [
+            _share(
+                f'outside_range/{field}',
+                f'{field}: outside the range of real values',
+                float(((own < theirs.min()) | (own > theirs.max())).mean()) if defined else None,
+                'lower',
+            ),
+            Figure(
+                name=f'kolmogorov_smirnov/{field}',
+                label=f'{field}: Kolmogorov-Smirnov distance',
+                value=float(stats.ks_2samp(own, theirs, method='asymp').statistic) if defined else None,
+                better='lower',
+                note='The most that the shares below a number differ by, whichever number it is.',
+            ),
+        ]
+    chart = Chart(
+        kind='lines',
+        title=f'Quantiles of {field}',
+        x_label='Share of values below',
+        y_label=field,
+        series=tuple(
+            Series(name=side, x=LEVELS, y=tuple(float(value) for value in np.quantile(of_side, LEVELS)))
+            for side, of_side in numbers
+            if len(of_side)
+        ),
+    )
+    return figures, [chart] if chart.series else []

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import urllib.request
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipeline.evaluation.measure import Findings, NotDefined
+from pipeline.evaluation.sources import Sources
+from pipeline.evaluation.structure import Structure, json_type, parse_object
+from tests.pipeline.evaluation.placed import plain_sources
+
+SUITE = pathlib.Path(__file__).parents[4] / 'shared' / 'data' / 'json-schema-test-suite'
+SCHEMA = {
+    'type': 'object',
+    'properties': {'ward': {'enum': ['a', 'b']}, 'age': {'type': 'integer', 'minimum': 0}},
+    'required': ['ward', 'age'],
+}
+
+
+def _found(sources: Sources, schema: dict[str, Any] | None = None) -> Findings:
+    return Structure(schema).measure(sources, lambda done, total: None)
+
+
+def _values(corpus: list[Any], test: list[Any] | None = None, schema: Any = None) -> dict[str, float | None]:
+    """Texts stay as they are; everything else is written as JSON."""
+
+    def written(rows: list[Any]) -> list[str]:
+        return [row if isinstance(row, str) else json.dumps(row) for row in rows]
+
+    sources = plain_sources(written(corpus), test=None if test is None else written(test))
+    return {figure.name: figure.value for figure in _found(sources, schema).figures}
+
+
+@pytest.mark.parametrize(
+    'text, found',
+    [
+        (' {"a": [1, null]}\n', {'a': [1, None]}),
+        ('{}', {}),
+        ('{"a": 1', None),
+        ('```json\n{"a": 1}\n```', None),
+        ('[1]', None),
+        ('1', None),
+        ('', None),
+        ("{'a': 1}", None),
+        ('{"a": NaN}', None),
+        ('{"a": -Infinity}', None),
+        ('{"a": ' + '9' * 5000 + '}', None),
+        ('{"a": ' + '[' * 200_000 + ']' * 200_000 + '}', None),
+    ],
+)
+def test_what_is_a_json_object(text: str, found: Any) -> None:
+    assert parse_object(text) == found
+
+
+def test_json_types() -> None:
+    values = [None, True, 1, 1.5, 'a', [], {}]
+    assert [json_type(value) for value in values] == [
+        'null', 'boolean', 'number', 'number', 'string', 'array', 'object',
+    ]  # fmt: skip
+
+
+def test_parse_rates_of_both() -> None:
+    good = [{'a': 1}] * 8
+    values = _values(['{'] * 6 + good[:2], good)
+    assert values['parse_rate'] == 0.25 and values['parse_rate/real'] == 1
+
+
+def test_a_corpus_that_does_not_parse_at_all_has_a_rate() -> None:
+    assert _values(['no'] * 4, [{'a': 1}] * 8) == {'parse_rate': 0, 'parse_rate/real': 1}
+
+
+def test_it_is_not_defined_of_texts_that_are_no_json() -> None:
+    with pytest.raises(NotDefined, match='got 40% of test, less than 50%'):
+        _values([{'a': 1}] * 5, [{'a': 1}] * 2 + ['a word'] * 3)
+    with pytest.raises(NotDefined, match='got 0% of corpus'):
+        _values(['a word'])
+
+
+def test_validity_counts_texts_that_fit() -> None:
+    rows = [{'ward': 'a', 'age': 3}, {'ward': 'c', 'age': 3}, {'ward': 'b'}, {'ward': 'b', 'age': -1}, '{']
+    values = _values(rows, [{'ward': 'a', 'age': 3}], SCHEMA)
+    assert values['valid'] == 0.2 and values['valid/real'] == 1
+    assert 'valid' not in _values(rows, [{'ward': 'a', 'age': 3}])
+
+
+@pytest.mark.skipif(not SUITE.exists(), reason=f'needs the JSON Schema test suite in {SUITE}')
+@pytest.mark.parametrize('name', ['required', 'enum', 'properties', 'additionalProperties', 'not', 'anyOf'])
+def test_validity_agrees_with_the_json_schema_test_suite(name: str) -> None:
+    (path,) = SUITE.rglob(f'draft2020-12/{name}.json')
+    checked = 0
+    for group in json.loads(path.read_text()):
+        objects = [case for case in group['tests'] if isinstance(case['data'], dict)]
+        if objects and isinstance(group['schema'], dict):
+            expected = np.mean([case['valid'] for case in objects])
+            assert _values([case['data'] for case in objects], None, group['schema'])['valid'] == expected
+            checked += len(objects)
+    assert checked > 3
+
+
+def test_a_schema_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"at '\$.properties.a.pattern'"):
+        Structure({'properties': {'a': {'pattern': '('}}})
+    with pytest.raises(
+        ValueError, match=r"Expected a JSON schema, got an error at '\$.type'.*Mend the schema"
+    ):
+        Structure({'type': 'thing'})
+
+
+@pytest.mark.parametrize(
+    'schema, reason',
+    [
+        ({'$ref': 'https://example.com/other.json'}, 'nothing is fetched'),
+        ({'$ref': '#'}, 'leads back to itself'),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_leaves_the_measure_undefined(schema: Any, reason: str) -> None:
+    with pytest.raises(NotDefined, match=reason):
+        _values([{'a': 'b'}], None, schema)
+
+
+def test_nothing_is_fetched_for_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Any] = []
+    monkeypatch.setattr(urllib.request, 'urlopen', lambda *given, **_: fetched.append(given))
+    with pytest.raises(NotDefined, match="refers to 'https://example.com/other.json'"):
+        _values([{'a': 'b'}], None, {'$ref': 'https://example.com/other.json'})
+    assert fetched == []
+
+
+def test_categories_by_hand() -> None:
+    corpus = [{'ward': 'a'}] * 6 + [{'ward': 'b'}] * 2 + [{'ward': 'new'}] * 2
+    values = _values(corpus, [{'ward': 'a'}] * 50 + [{'ward': 'b'}] * 50)
+    # |0.6-0.5| + |0.2-0.5| + 0.2, halved.
+    assert values['total_variation/ward'] == pytest.approx(0.3)
+    assert values['total_variation'] == pytest.approx(0.3)
+    assert values['new_categories/ward'] == pytest.approx(0.2)
+
+
+def test_the_same_texts_differ_in_nothing() -> None:
+    rows = [{'ward': 'ab'[n % 2], 'age': n, 'who': {'sex': 'mf'[n % 2]}} for n in range(40)]
+    values = _values(rows, rows)
+    for name in ('ward', 'who.sex'):
+        assert values[f'total_variation/{name}'] == values[f'new_categories/{name}'] == 0
+    assert values['kolmogorov_smirnov/age'] == values['outside_range/age'] == values['unknown_fields'] == 0
+
+
+def test_missing_and_null_are_one() -> None:
+    corpus = [{'ward': 'a', 'age': 1}, {'ward': None, 'age': 1}, {'age': 1}, {'age': 1}]
+    values = _values(corpus, [{'ward': 'a', 'age': 1}] * 3 + [{'age': 1}])
+    assert values['missing/ward'] == 0.75 and values['missing/ward/real'] == 0.25
+    assert values['missing/age'] == 0
+
+
+def test_numbers_by_hand_and_by_scipy() -> None:
+    own, theirs = list(range(-5, 15)), list(range(20))
+    values = _values([{'age': n} for n in own], [{'age': n} for n in theirs])
+    assert values['outside_range/age'] == 0.25
+    assert values['lowest/age'] == -5 and values['highest/age/real'] == 19 and values['median/age'] == 4.5
+    assert values['kolmogorov_smirnov/age'] == pytest.approx(stats.ks_2samp(own, theirs).statistic) == 0.25
+
+
+def test_a_number_written_as_text_is_of_a_wrong_type() -> None:
+    values = _values([{'age': '3'}] * 3 + [{'age': 4}], [{'age': n} for n in range(20)])
+    assert values['wrong_type/age'] == 0.75
+    assert values['median/age'] == 4
+
+
+def test_true_is_no_number() -> None:
+    values = _values([{'flag': True}] * 8, [{'flag': 1}] * 10)
+    assert values['wrong_type/flag'] == 1 and values['median/flag'] is None
+
+
+def test_text_one_and_number_one_are_two_categories() -> None:
+    real = [{'x': 'a'}] * 50 + [{'x': '1'}] * 50
+    assert _values([{'x': 'a'}] * 5 + [{'x': '1'}] * 5, real)['new_categories/x'] == 0
+    assert _values([{'x': 'a'}] * 5 + [{'x': 1}] * 5, real)['wrong_type/x'] == 0.5
+
+
+def test_free_text_and_lists_have_no_categories() -> None:
+    real = [{'note': f'text {n}', 'tags': ['a']} for n in range(50)]
+    values = _values(real, real)
+    assert values['missing/note'] == values['missing/tags'] == 0
+    assert not any(name.startswith(('total_variation', 'median')) for name in values)
+
+
+def test_fields_of_the_corpus_alone_are_unknown() -> None:
+    real = [{'ward': 'a'}] * 10
+    values = _values([{'ward': 'a', 'made': 1}] * 3 + [{'ward': 'a'}], real)
+    assert values['unknown_fields'] == 0.75
+    assert not any('made' in name for name in values)
+
+
+def test_keys_that_are_data_are_no_fields() -> None:
+    real = [{'ward': 'a', f'name {n}': 1} for n in range(300)]
+    assert not any('name ' in name for name in _values(real[:50], real))
+
+
+def test_a_field_that_the_corpus_never_has_is_missing_and_else_not_defined() -> None:
+    values = _values([{'age': 1}] * 4, [{'age': n, 'ward': 'ab'[n % 2]} for n in range(20)])
+    assert values['missing/ward'] == 1 and 'total_variation' not in values
+    for name in ('total_variation/ward', 'new_categories/ward', 'wrong_type/ward'):
+        assert values[name] is None
+
+
+def test_a_corpus_alone_has_fields_of_its_own() -> None:
+    rows = [{'ward': 'ab'[n % 2], 'age': n} for n in range(20)]
+    found = _found(plain_sources([json.dumps(row) for row in rows]))
+    values = {figure.name: figure.value for figure in found.figures}
+    assert values == {
+        'parse_rate': 1,
+        'missing/age': 0,
+        'missing/ward': 0,
+        'lowest/age': 0,
+        'median/age': 9.5,
+        'highest/age': 19,
+    }
+    assert [(chart.kind, len(chart.series)) for chart in found.charts] == [('lines', 1), ('bars', 1)]
+
+
+def test_sources_of_one_name_stay_two() -> None:
+    sources = plain_sources(['{"ward": "a"}'] * 4, test=['{"ward": "b"}'] * 4)
+    same = Sources(
+        corpus=sources.corpus,
+        test=type(sources.corpus)(name='corpus', texts=sources.test.texts if sources.test else ()),
+        embedder=sources.embedder,
+    )
+    (chart,) = _found(same).charts
+    assert [series.y for series in chart.series] == [(0, 1), (1, 0)]
+
+
+def test_odd_numbers_and_halves_of_characters_have_figures() -> None:
+    rows = [
+        '{"n": 1e999, "s": "\\ud800"}',
+        '{"n": ' + '9' * 400 + ', "s": "\\ud800"}',
+        '{"n": 3, "s": "b"}',
+    ] * 4
+    found = _found(plain_sources(rows, test=rows))
+    values = {figure.name: figure.value for figure in found.figures}
+    assert values['highest/n'] == 3 and values['total_variation/s'] == 0
+    for chart in found.charts:
+        for series in chart.series:
+            str(series.x).encode()
+
+
+def test_a_seed_gives_the_same_findings() -> None:
+    rows = [json.dumps({'ward': 'abc'[n % 3], 'age': n}) for n in range(60)]
+    sources = plain_sources(rows[:30], test=rows)
+    assert _found(sources) == _found(sources)
