@@ -185,23 +185,29 @@ def _levels(row: np.ndarray, own: np.ndarray) -> list[np.ndarray]:
     Returns:
         One `[p]` int32 for each j: equal for equal words, else ordered like them.
     """
-    others = np.arange(len(own), len(row))
-    levels = [_ranks(row)]
+    # A rank is the number of places before; a place whose rank no other has is never sorted again.
+    levels = [_refined(np.zeros(len(row), np.int64), row, np.arange(len(row)))]
     while True:
         ranks = levels[-1]
         in_own = np.zeros(len(row), bool)
         in_own[ranks[own]] = True
-        if not in_own[ranks[others]].any():
-            return levels
+        if not in_own[ranks[len(own) :]].any():
+            return [level.astype(np.int32) for level in levels]
         step = 1 << (len(levels) - 1)
-        after = np.zeros(len(row), np.int64)
-        after[:-step] = ranks[step:] + 1
-        levels.append(_ranks(ranks * np.int64(len(row) + 1) + after))
+        tied = np.flatnonzero(np.bincount(ranks)[ranks] > 1)
+        # Tied places are at least `step` before the end, which is a number of its own.
+        levels.append(_refined(ranks, ranks[tied + step], tied))
 
 
-def _ranks(keys: np.ndarray) -> np.ndarray:
-    """The rank of each key among the different ones."""
-    return np.unique(keys, return_inverse=True)[1].astype(np.int32)
+def _refined(ranks: np.ndarray, keys: np.ndarray, tied: np.ndarray) -> np.ndarray:
+    """Ranks in which those of tied places are told apart by a key of each, 0 or more."""
+    base = int(keys.max(initial=0)) + 1
+    kinds, kind_of, counts = np.unique(ranks[tied] * base + keys, return_inverse=True, return_counts=True)
+    before = np.cumsum(counts) - counts
+    _, first, class_of = np.unique(kinds // base, return_index=True, return_inverse=True)
+    refined = ranks.copy()
+    refined[tied] += (before - before[first][class_of])[kind_of]
+    return refined
 
 
 def _common(levels: Sequence[np.ndarray], ones: np.ndarray, others: np.ndarray) -> np.ndarray:
