@@ -1,0 +1,128 @@
+"""Texts as sequences of words, for measures of wording: in any script, blind to case and punctuation."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import typing
+import unicodedata
+from collections.abc import Sequence
+
+from etils import epy
+
+from pipeline.evaluation.sources import Texts
+
+with epy.lazy_imports():
+    import numpy as np
+
+if typing.TYPE_CHECKING:
+    import numpy as np
+
+# What a measure reads at most of one source; of more it reads a sample.
+MOST_TEXTS = 10_000
+MOST_WORDS = 4_000_000
+# Scripts written without spaces (Thai, Lao, Burmese, Khmer, kana, Han): each character is a word.
+_UNSPACED = (
+    '\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff'
+    '\U00020000-\U0003ffff'
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WordedTexts:
+    """The texts of a source that a measure reads, and their words as numbers.
+
+    Attributes:
+        texts: The source, or a sample of it in the source's order.
+        ids: Words of all texts, one text after another, `[w]` int64; equal words of sources that were
+            read together have equal numbers.
+        bounds: Text i has the words `ids[bounds[i]:bounds[i + 1]]`, `[n + 1]` int64.
+    """
+
+    texts: Texts
+    ids: np.ndarray = dataclasses.field(repr=False)
+    bounds: np.ndarray = dataclasses.field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, indices: np.ndarray) -> WordedTexts:
+        """Some of the texts, by their indices `[m]`."""
+        chosen = indices.tolist()
+        rows = [self.ids[self.bounds[index] : self.bounds[index + 1]] for index in chosen]
+        labels = self.texts.labels
+        return WordedTexts(
+            texts=Texts(
+                name=self.texts.name,
+                texts=tuple(self.texts.texts[index] for index in chosen),
+                labels=None if labels is None else tuple(labels[index] for index in chosen),
+            ),
+            ids=np.concatenate([np.zeros(0, np.int64), *rows]),
+            bounds=np.cumsum([0, *map(len, rows)]),
+        )
+
+    def draw(self, count: int, seed: int) -> WordedTexts:
+        """`count` of the texts, drawn by the seed, in their order; itself where it has no more."""
+        if count >= len(self):
+            return self
+        return self.take(np.sort(np.random.default_rng(seed).permutation(len(self))[:count]))
+
+
+def spans_of(text: str) -> list[tuple[int, int]]:
+    """Where each word of a text begins and ends, in characters."""
+    return [found.span() for found in _pattern().finditer(text)]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in order: runs of letters and digits, their case folded."""
+    return [_folded(word) for word in _pattern().findall(text)]
+
+
+def read_words(sources: Sequence[Texts], *, seed: int, most_texts: int = MOST_TEXTS) -> list[WordedTexts]:
+    """Numbers the words of sources; of a large one, those of a sample of its texts.
+
+    A sample is of `most_texts` texts, or of as many as have `MOST_WORDS` words together, at least one.
+
+    Args:
+        sources: Read together: their numbers are comparable.
+        seed: Of the draw.
+        most_texts: Texts of one source.
+    """
+    numbers: dict[str, int] = {}
+    return [_read(of, numbers, np.random.default_rng(seed), most_texts) for of in sources]
+
+
+def _read(of: Texts, numbers: dict[str, int], rng: np.random.Generator, most_texts: int) -> WordedTexts:
+    """One source of `read_words`, whose new words get the next numbers."""
+    rows: dict[int, np.ndarray] = {}
+    words = 0
+    for index in rng.permutation(len(of))[:most_texts].tolist():
+        ids = [numbers.setdefault(word, len(numbers)) for word in words_of(of.texts[index])]
+        words += len(ids)
+        if rows and words > MOST_WORDS:
+            break
+        rows[index] = np.array(ids, np.int64)
+    kept = sorted(rows)
+    labels = None if of.labels is None else tuple(of.labels[index] for index in kept)
+    return WordedTexts(
+        texts=Texts(name=of.name, texts=tuple(of.texts[index] for index in kept), labels=labels),
+        ids=np.concatenate([rows[index] for index in kept] or [np.zeros(0, np.int64)]),
+        bounds=np.cumsum([0, *(len(rows[index]) for index in kept)]),
+    )
+
+
+def _folded(word: str) -> str:
+    """A word as it is compared."""
+    folded = word.casefold()
+    return folded if folded.isascii() else unicodedata.normalize('NFKC', folded)
+
+
+@functools.cache
+def _pattern() -> re.Pattern[str]:
+    """One word."""
+    # `\w` has no combining marks, and would cut Hindi at each vowel sign.
+    characters = map(chr, range(0x300, 0x20000))
+    marks = ''.join(character for character in characters if unicodedata.category(character)[0] == 'M')
+    letter = rf'[^\W_{_UNSPACED}]'
+    return re.compile(rf'[{_UNSPACED}][{marks}]*|{letter}(?:{letter}|[{marks}])*')
