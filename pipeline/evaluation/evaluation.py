@@ -212,8 +212,3 @@ def missing_of(measure: Measure, sources: Sources) -> str | None:
         if without:
             return f'It needs labels, and there are none of: {", ".join(without)}.'
     return None
-
-
-def audiences() -> tuple[str, str]:
-    """What the document's audience may be."""
-    return RESTRICTED, SHAREABLE

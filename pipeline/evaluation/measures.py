@@ -1,6 +1,15 @@
 """The table of measures, in the order of the page."""
 
+from pipeline.evaluation.copies import Copies
+from pipeline.evaluation.coverage import Coverage
+from pipeline.evaluation.labels import Labels
+from pipeline.evaluation.mauve_score import Mauve
 from pipeline.evaluation.measure import Measure
+from pipeline.evaluation.near_duplicates import NearDuplicates
+from pipeline.evaluation.structure import Structure
+from pipeline.evaluation.surface import Surface
+from pipeline.evaluation.topics import Topics
+from pipeline.evaluation.use import Use
 
 MEASURES: dict[str, Measure] = {}
 
@@ -16,3 +25,17 @@ def register(measure: Measure) -> None:
             f'Expected a name of its own, got name={measure.name!r}. Taken: {", ".join(MEASURES)}.'
         )
     MEASURES[measure.name] = measure
+
+
+for _measure in (
+    Use(),
+    Labels(),
+    Mauve(),
+    Coverage(),
+    Surface(),
+    Topics(),
+    Structure(),
+    NearDuplicates(),
+    Copies(),
+):
+    register(_measure)

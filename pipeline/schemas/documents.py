@@ -253,6 +253,18 @@ def _described_as(cls: Any, changed: Mapping[str, Any]) -> Any:
     return made
 
 
+def _evaluation() -> Any:
+    from pipeline.evaluation import evaluation
+
+    return evaluation.Evaluation
+
+
+def _evaluation_header() -> dict[str, Any]:
+    from pipeline.evaluation import evaluation
+
+    return _header(evaluation.SCHEMA, evaluation.SCHEMA_VERSION, evaluation.RESTRICTED, evaluation.SHAREABLE)
+
+
 def _run_plan() -> Any:
     from pipeline.plan import RunPlan
 
@@ -386,6 +398,11 @@ DOCUMENTS: dict[str, Document] = {
         where='What `dp-corpus clusters` writes.',
         type_of=_cluster_comparison,
         header=_cluster_comparison_header,
+    ),
+    'evaluation': Document(
+        where='What `dp-corpus evaluate` writes and prints with --json.',
+        type_of=_evaluation,
+        header=_evaluation_header,
     ),
     'run-plan': Document(where='What `dp-corpus plan --json` prints.', type_of=_run_plan),
     'batch-plan': Document(where='plan.json in the work directory.', type_of=_batch_plan),
