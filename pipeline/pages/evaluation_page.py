@@ -22,6 +22,8 @@ _COLOURS = (page.ACCENT, page.ACCENT_2, page.INK, page.SOFT)
 _STYLES = ('-', (0, (4, 2)), (0, (1, 1.5)))
 _LONGEST_NAME = 26
 _LONGEST_SAMPLE = 600
+# Of a measure in the terminal; the page has all.
+_SHOWN_ROWS = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ def _marked(svg: str) -> typing.Any:
 
 
 def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> None:
-    """Prints the figures, a column for each corpus."""
+    """Prints the first figures of each measure, a column for each corpus."""
     from rich import box, table
 
     console.print(evaluation.audience, style='bold red' if evaluation.reads_records else None)
@@ -95,7 +97,7 @@ def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> No
         rows.add_column('')
         for result in evaluation.corpora:
             rows.add_column(page.shorten(result.corpus, _LONGEST_NAME), justify='right')
-        for row in section.rows:
+        for row in section.rows[:_SHOWN_ROWS]:
             rows.add_row(f'{row.label} {row.arrow}'.strip(), *row.cells)
         if section.rows:
             console.print(rows)
@@ -145,6 +147,8 @@ def _rows(results: Sequence[MeasureResult]) -> list[tuple[str, Row]]:
     for name in names:
         figures = [figures.get(name) for figures in by_corpus]
         first = next(figure for figure in figures if figure is not None)
+        if all(figure is None or figure.value is None for figure in figures):
+            continue
         rows.append(
             (
                 name,
