@@ -21,6 +21,7 @@ from models.privacy import accounting, report
 from pipeline import audit, calibration, clusters, plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
+from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
 from pipeline.run import identity
 from pipeline.schemas import documents
@@ -28,6 +29,7 @@ from tests import command_line
 from tests.documents import check_document
 from tests.models.privacy.report import golden_test
 from tests.models.privacy.report.samples import INDIVIDUAL, SPENDING
+from tests.pipeline.evaluation.placed import plain_sources
 from tests.samples import assert_import_leaves
 
 REPORTS = [
@@ -71,6 +73,11 @@ def reconstruction() -> audit.ReconstructionAudit:
     return audit.ReconstructionAudit(
         aggregate='mean', sabotage='none', seed=3, delta=1e-6, epsilon=None, result=found
     )
+
+
+def evaluated(**beside: list[str]) -> evaluation.Evaluation:
+    sources = plain_sources(['One text of a corpus.', 'And one more.'], **beside)
+    return evaluation.evaluate([sources], [measures.MEASURES['surface'], measures.MEASURES['copies']])
 
 
 def batch_plans() -> Iterator[BatchPlan]:
@@ -118,6 +125,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'leave-one-out-audit': [leave_one_out().to_json()],
         'reconstruction-audit': [reconstruction().to_json()],
         'cluster-comparison': [comparison().to_json()],
+        'evaluation': [evaluated().to_json(), evaluated(test=['Another text.']).to_json()],
         'run-plan': [
             made.to_json()
             for settings in (
@@ -275,6 +283,7 @@ OPEN = {
     'mechanism',
     'versions',
     'rejected_by_reason',
+    'left_out',
     'contexts_per_batch',
     'loss_by_batch',
     'rho_by_stage',
