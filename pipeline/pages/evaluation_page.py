@@ -12,6 +12,7 @@ from pipeline.pages import page
 
 if typing.TYPE_CHECKING:
     import rich.console
+    from matplotlib import figure as matplotlib_figure
     from matplotlib.axes import Axes
 
 TEMPLATE = 'evaluation.html.jinja'
@@ -119,7 +120,7 @@ def sections(evaluation: Evaluation) -> list[Section]:
             _plot(
                 chart,
                 f'{results[0].measure}-{number}-{place}',
-                f' of {corpus.corpus}' if several else '',
+                f'{corpus.corpus}: ' if several else '',
             )
             for number, (corpus, result) in enumerate(zip(evaluation.corpora, results, strict=True))
             if result.findings is not None
@@ -187,16 +188,16 @@ def _number(value: float, digits: int = 3) -> str:
     return f'{value:.{digits}g}' if abs(value) < 0.1 or abs(value) >= 1 else f'{value:.3f}'
 
 
-def _plot(chart: Chart, name: str, of_corpus: str) -> page.Plot:
+def _plot(chart: Chart, name: str, corpus: str) -> page.Plot:
     draw = {'lines': _lines, 'points': _points, 'bars': _bars, 'cells': _cells}[chart.kind]
-    return page.Plot(title=chart.title + of_corpus, caption='', svg=draw(chart, name))
+    return page.Plot(title=corpus + chart.title, caption='', svg=draw(chart, name))
 
 
-def _legend(axes: Axes, chart: Chart) -> None:
+def _legend(figure: matplotlib_figure.Figure, chart: Chart) -> None:
     if len(chart.series) > 1:
-        axes.legend(
-            fontsize=page.FONT_SIZE - 1, frameon=False, labelcolor=page.INK, loc='upper center',
-            bbox_to_anchor=(0.5, -0.22), ncols=2,
+        figure.legend(
+            fontsize=page.FONT_SIZE - 1, frameon=False, labelcolor=page.INK, loc='outside lower center',
+            ncols=2, markerscale=2,
         )  # fmt: skip
 
 
@@ -215,7 +216,7 @@ def _lines(chart: Chart, name: str) -> str:
     _wide_range(axes, [float(x) for series in chart.series for x in series.x])
     page.name_axes(axes, chart.x_label)
     axes.set_ylabel(chart.y_label, color=page.SOFT, fontsize=page.FONT_SIZE)
-    _legend(axes, chart)
+    _legend(figure, chart)
     return page.to_svg(figure, name)
 
 
@@ -234,7 +235,7 @@ def _points(chart: Chart, name: str) -> str:
         )  # fmt: skip
     page.name_axes(axes, chart.x_label)
     axes.set_ylabel(chart.y_label, color=page.SOFT, fontsize=page.FONT_SIZE)
-    _legend(axes, chart)
+    _legend(figure, chart)
     return page.to_svg(figure, name)
 
 
@@ -251,7 +252,7 @@ def _bars(chart: Chart, name: str) -> str:
     axes.set_yticks(range(len(names)), [_name(one) for one in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     page.name_axes(axes, chart.y_label)
-    _legend(axes, chart)
+    _legend(figure, chart)
     return page.to_svg(figure, name)
 
 
