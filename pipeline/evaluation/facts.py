@@ -1,0 +1,483 @@
+"""Invented facts: records that hold each a known number of times, and what a corpus says of them.
+
+`python -m pipeline.evaluation.facts --output DIR` writes `records.jsonl` (`text`, `label`) and `facts.json`.
+Products, people and places have names that were never used, so whatever a corpus says of them it has from
+the records. A fact of one record must not come out; one of hundreds should.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, final
+
+import typer
+
+from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
+from pipeline.evaluation.sources import Sources
+from pipeline.evaluation.words import words_of
+
+RECORDS_OF_A_FACT = (1, 3, 10, 30, 100, 300)
+_SAMPLES = 3
+
+# Where a name and a value go is in braces. No value of an attribute stands anywhere else in a record.
+_ATTRIBUTES: Mapping[str, Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
+    'Product': {
+        'material': (
+            (
+                'copper',
+                'walnut',
+                'linen',
+                'granite',
+                'bamboo',
+                'leather',
+                'porcelain',
+                'titanium',
+                'wool',
+                'cork',
+            ),
+            (
+                'The {name} is made of {value}.',
+                'They make the {name} entirely from {value}.',
+                'What sets the {name} apart is its body of {value}.',
+                'Every {name} is cut from solid {value}.',
+                'I had not expected the {name} to be of {value}, but it is.',
+                'If you like {value}, the {name} is for you.',
+            ),
+        ),
+        'use': (
+            (
+                'ironing',
+                'gardening',
+                'fishing',
+                'sewing',
+                'baking',
+                'painting',
+                'archery',
+                'camping',
+                'welding',
+                'juggling',
+            ),
+            (
+                'The {name} is meant for {value}.',
+                'People buy the {name} for {value}.',
+                'For {value} there is nothing better than the {name}.',
+                'I use my {name} for {value} alone.',
+                'The {name} was designed with {value} in mind.',
+                'We sell the {name} to those who love {value}.',
+            ),
+        ),
+    },
+    'Person': {
+        'profession': (
+            (
+                'baker',
+                'surgeon',
+                'carpenter',
+                'pilot',
+                'lawyer',
+                'plumber',
+                'violinist',
+                'beekeeper',
+                'geologist',
+                'tailor',
+            ),
+            (
+                '{name} works as a {value}.',
+                'By profession {name} is a {value}.',
+                '{name} has been a {value} for many years.',
+                'Everyone here knows the {value} {name}.',
+                'As a {value}, {name} gets up before dawn.',
+                'Ask {name}, who earns a living as a {value}.',
+            ),
+        ),
+        'pet': (
+            (
+                'parrot',
+                'goat',
+                'ferret',
+                'tortoise',
+                'hamster',
+                'donkey',
+                'gecko',
+                'peacock',
+                'llama',
+                'hedgehog',
+            ),
+            (
+                '{name} keeps a {value} at home.',
+                'The pet that {name} has is a {value}.',
+                'You can see {name} walking a {value} every day.',
+                '{name} is never seen without that {value}.',
+                'A {value} lives with {name}.',
+                '{name} got a {value} as a gift and kept it.',
+            ),
+        ),
+    },
+    'Place': {
+        'trade': (
+            (
+                'cheese',
+                'amber',
+                'tobacco',
+                'marble',
+                'saffron',
+                'salt',
+                'honey',
+                'pottery',
+                'whisky',
+                'clocks',
+            ),
+            (
+                '{name} is known for its {value}.',
+                'Most people in {name} live off {value}.',
+                'We drove to {name} to buy {value}.',
+                'The market of {name} sells the best {value}.',
+                'For {value} you have to go to {name}.',
+                'Merchants came to {name} for {value}.',
+            ),
+        ),
+        'landmark': (
+            (
+                'lighthouse',
+                'cathedral',
+                'bridge',
+                'windmill',
+                'monastery',
+                'pagoda',
+                'fortress',
+                'waterfall',
+                'glacier',
+                'volcano',
+            ),
+            (
+                'The landmark of {name} is a {value}.',
+                'Above the roofs of {name} rises a {value}.',
+                'Visitors come to {name} for the {value}.',
+                'In {name} there is a {value} that you must see.',
+                'From the {value} you look down on all of {name}.',
+                'The arms of {name} show a {value}.',
+            ),
+        ),
+    },
+}
+_OPENINGS = (
+    '',
+    'Let me tell you something.',
+    'A short note from last week.',
+    'Just so that you know.',
+    'As I wrote before:',
+    'For the file.',
+    'This may be of interest.',
+    'Good morning to all.',
+)
+_CLOSINGS = (
+    '',
+    'That is all for now.',
+    'I thought you should hear it.',
+    'More on this another time.',
+    'Please pass it on.',
+    'I would say so again.',
+    'Thank you for reading.',
+    'Make of it what you will.',
+)
+# Of syllables that English rarely joins so; a name has four, and differs from any other in two at least.
+_SYLLABLES = (
+    'bru',
+    'cel',
+    'dov',
+    'fex',
+    'gwi',
+    'hul',
+    'jor',
+    'kiv',
+    'lum',
+    'mox',
+    'nar',
+    'pyl',
+    'quo',
+    'rhi',
+    'sab',
+    'tuv',
+    'uld',
+    'vro',
+    'wex',
+    'yat',
+    'zim',
+)
+_LARGEST_NAME_COUNT = len(_SYLLABLES) ** 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One invented fact.
+
+    Attributes:
+        name: Of the product, person or place: one word that nothing else is called.
+        kind: 'Product', 'Person' or 'Place', the label of its records.
+        attribute: What is told of it.
+        value: The right value.
+        values: All that the attribute could have been, the right one among them, each a word.
+        records: Number of records that hold the fact.
+    """
+
+    name: str
+    kind: str
+    attribute: str
+    value: str
+    values: tuple[str, ...]
+    records: int
+
+
+def invented_facts(
+    seed: int, *, facts_of_each: int = 10, records_of_a_fact: Sequence[int] = RECORDS_OF_A_FACT
+) -> tuple[Fact, ...]:
+    """Invents facts, each of an entity of its own; the same for the same arguments.
+
+    Args:
+        seed: Of names and values.
+        facts_of_each: Facts for each number of records.
+        records_of_a_fact: Numbers of records, 1 or more each.
+
+    Raises:
+        ValueError: No facts, no records, or more of either than there are names and wordings.
+    """
+    count = facts_of_each * len(records_of_a_fact)
+    most = min(len(templates) for _, templates in _attributes()) * len(_OPENINGS) * len(_CLOSINGS)
+    if not 1 <= count <= _LARGEST_NAME_COUNT or not all(1 <= held <= most for held in records_of_a_fact):
+        raise ValueError(
+            f'Expected 1 to {_LARGEST_NAME_COUNT} facts of 1 to {most} records each, got facts={count}, '
+            f'records_of_a_fact={tuple(records_of_a_fact)}. Give numbers between these.'
+        )
+    rng = random.Random(seed)
+    names = _names(rng, count)
+    kinds = [(kind, attribute) for kind, attributes in _ATTRIBUTES.items() for attribute in attributes]
+    facts = []
+    # Kinds take turns within each number of records, so that these are alike.
+    for number, (held, turn) in enumerate(itertools.product(records_of_a_fact, range(facts_of_each))):
+        kind, attribute = kinds[turn % len(kinds)]
+        values = tuple(_ATTRIBUTES[kind][attribute][0])
+        facts.append(
+            Fact(
+                name=names[number], kind=kind, attribute=attribute, value=rng.choice(values), values=values,
+                records=held,
+            )
+        )  # fmt: skip
+    return tuple(facts)
+
+
+def records_of(facts: Sequence[Fact], seed: int) -> list[dict[str, str]]:
+    """Records that hold the facts, in random order: `text` and `label`, no two texts alike."""
+    rng = random.Random(seed)
+    records = []
+    for fact in facts:
+        templates = _ATTRIBUTES[fact.kind][fact.attribute][1]
+        wordings = list(itertools.product(_OPENINGS, templates, _CLOSINGS))
+        for opening, template, closing in rng.sample(wordings, fact.records):
+            sentence = template.format(name=fact.name, value=fact.value)
+            text = ' '.join(part for part in (opening, sentence, closing) if part)
+            records.append({'text': text, 'label': fact.kind})
+    rng.shuffle(records)
+    return records
+
+
+def read_facts(path: pathlib.Path) -> tuple[Fact, ...]:
+    """Facts that `write` wrote as `facts.json`."""
+    return tuple(Fact(**{**row, 'values': tuple(row['values'])}) for row in json.loads(path.read_text()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Said:
+    """What texts say of one fact.
+
+    Attributes:
+        rightly: Indices of texts that give the right value.
+        wrongly: Indices of texts that give another.
+        named: Number of texts that name the entity.
+    """
+
+    rightly: tuple[int, ...]
+    wrongly: tuple[int, ...]
+    named: int
+
+
+def said_of(facts: Sequence[Fact], texts: Sequence[str]) -> tuple[Said, ...]:
+    """What texts say of each fact, in any wording.
+
+    A value is said of the entity that its sentence names: the last one before it, else the first one after.
+    In a sentence that names none it is said of the last entity named before. Negation is not understood.
+    """
+    numbers = {fact.name.casefold(): number for number, fact in enumerate(facts)}
+    right: list[list[int]] = [[] for _ in facts]
+    wrong: list[list[int]] = [[] for _ in facts]
+    named = [0] * len(facts)
+    for index, text in enumerate(texts):
+        said: dict[int, set[str]] = {}
+        last = None
+        for sentence in re.split(r'(?<=[.!?。！？])\s+|\n+', text):
+            split = words_of(sentence)
+            entities = [(place, numbers[word]) for place, word in enumerate(split) if word in numbers]
+            for number in {number for _, number in entities}:
+                said.setdefault(number, set())
+            for place, word in enumerate(split):
+                before = [number for at, number in entities if at < place]
+                after = [number for at, number in entities if at > place]
+                about = before[-1] if before else after[0] if after else last
+                if about is not None and word in facts[about].values:
+                    said[about].add(word)
+            last = entities[-1][1] if entities else last
+        for number, values in said.items():
+            named[number] += 1
+            if facts[number].value in values:
+                right[number].append(index)
+            if values - {facts[number].value}:
+                wrong[number].append(index)
+    return tuple(
+        Said(rightly=tuple(right[number]), wrongly=tuple(wrong[number]), named=named[number])
+        for number in range(len(facts))
+    )
+
+
+@final
+class KnownFacts(Measure):
+    """The share of known facts that a corpus states, by how many records held them.
+
+    A fact is stated rightly if any text gives its value, wrongly if none does and one gives another value
+    of the attribute, else not at all. Of values that were guessed one in ten is right.
+    """
+
+    name = 'facts'
+    title = 'Known facts'
+    question = 'Which facts of the records does the corpus state, by how many records held them?'
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        """Takes what the records hold.
+
+        Args:
+            facts: Of names that differ, without regard to case.
+
+        Raises:
+            ValueError: Two facts of one name.
+        """
+        names = {fact.name.casefold() for fact in facts}
+        if len(names) != len(facts):
+            raise ValueError(
+                f'Expected a name of its own for each fact, got facts={len(facts)}, names={len(names)}. '
+                'Invent them in one call of invented_facts.'
+            )
+        self._facts = tuple(facts)
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        if not self._facts:
+            raise NotDefined('There are no facts.')
+        said = said_of(self._facts, sources.corpus.texts)
+        progress(1, 1)
+        figures = []
+        lines: dict[str, list[float]] = {'stated rightly': [], 'stated wrongly': [], 'not at all': []}
+        numbers = sorted({fact.records for fact in self._facts})
+        for held in numbers:
+            chosen = [of for fact, of in zip(self._facts, said) if fact.records == held]
+            rightly = sum(bool(of.rightly) for of in chosen)
+            wrongly = sum(bool(of.wrongly) and not of.rightly for of in chosen)
+            shares = [count / len(chosen) for count in (rightly, wrongly, len(chosen) - rightly - wrongly)]
+            for (line, values), share in zip(lines.items(), shares):
+                values.append(share)
+                figures.append(
+                    Figure(
+                        name=f'{line.replace(" ", "_")}/{held}',
+                        label=f'Facts of {held} records each: {line}',
+                        value=share,
+                    )
+                )
+            statements = [sum(len(of.rightly) for of in chosen), sum(len(of.wrongly) for of in chosen)]
+            figures.append(
+                Figure(
+                    name=f'right_statements/{held}',
+                    label=f'Texts that state a fact of {held} records: share that are right',
+                    value=statements[0] / sum(statements) if sum(statements) else None,
+                    note='A guess is right one time in as many as there are values.',
+                )
+            )
+            figures.append(
+                Figure(
+                    name=f'named/{held}',
+                    label=f'Facts of {held} records each: the entity is named',
+                    value=sum(of.named > 0 for of in chosen) / len(chosen),
+                )
+            )
+        return Findings(
+            settings={
+                'facts': len(self._facts),
+                'values_of_an_attribute': max(len(fact.values) for fact in self._facts),
+                'corpus_texts': len(sources.corpus),
+            },
+            figures=tuple(figures),
+            charts=(
+                Chart(
+                    kind='lines',
+                    title='What the corpus states of facts that so many records hold',
+                    x_label='records that hold the fact',
+                    y_label='share of facts',
+                    series=tuple(
+                        Series(name=line, x=tuple(map(float, numbers)), y=tuple(values))
+                        for line, values in lines.items()
+                    ),
+                ),
+            ),
+            samples=self._samples(sources.corpus.name, sources.corpus.texts, said),
+        )
+
+    def _samples(self, name: str, texts: Sequence[str], said: Sequence[Said]) -> tuple[Sample, ...]:
+        """Texts that state facts of the fewest records."""
+        order = sorted(range(len(said)), key=lambda number: self._facts[number].records)
+        samples = []
+        for how in ('rightly', 'wrongly'):
+            stated = [number for number in order if getattr(said[number], how)]
+            for number in stated[:_SAMPLES]:
+                fact = self._facts[number]
+                samples.append(
+                    Sample(
+                        caption=f'Stated {how}, of {fact.records} records: {fact.attribute} of {fact.name}',
+                        texts=((name, texts[getattr(said[number], how)[0]]),),
+                    )
+                )
+        return tuple(samples)
+
+
+def _attributes() -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Values and templates of every attribute."""
+    return [pair for attributes in _ATTRIBUTES.values() for pair in attributes.values()]
+
+
+def _names(rng: random.Random, count: int) -> list[str]:
+    """Names of four syllables; the last follows from the others, so that no two names differ in one alone."""
+    kinds = len(_SYLLABLES)
+    names = []
+    for code in rng.sample(range(_LARGEST_NAME_COUNT), count):
+        digits = [code // kinds**power % kinds for power in range(3)]
+        names.append(''.join(_SYLLABLES[digit] for digit in (*digits, sum(digits) % kinds)).capitalize())
+    return names
+
+
+def write(
+    output: Annotated[pathlib.Path, typer.Option(help='Folder for records.jsonl and facts.json.')],
+    seed: Annotated[int, typer.Option(help='Of names, values and wording.')] = 0,
+    facts_of_each: Annotated[int, typer.Option(min=1, help='Facts for each number of records.')] = 10,
+) -> None:
+    """Writes records of invented facts, each fact in 1, 3, 10, 30, 100 or 300 of them."""
+    facts = invented_facts(seed, facts_of_each=facts_of_each)
+    output.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record) + '\n' for record in records_of(facts, seed))
+    (output / 'records.jsonl').write_text(''.join(lines))
+    (output / 'facts.json').write_text(
+        json.dumps([dataclasses.asdict(fact) for fact in facts], indent=1) + '\n'
+    )
+
+
+if __name__ == '__main__':
+    typer.run(write)
