@@ -67,6 +67,14 @@ def evaluate(
         str | None,
         typer.Option('--json-schema', help='JSON Schema that the texts should keep.', metavar='FILE'),
     ] = None,
+    facts: Annotated[
+        str | None,
+        typer.Option(
+            '--facts',
+            help='facts.json of `python -m pipeline.evaluation.facts`, whose invented records the run read.',
+            metavar='FILE',
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option('--seed', help='Of every draw that a measure makes.')] = 0,
     as_json: flags.JsonFlag = False,
     quiet: flags.QuietFlag = False,
@@ -86,7 +94,7 @@ def evaluate(
     with screen.without_chatter(), screen.unquoted():
         from pipeline.evaluation import asked
 
-        measures = asked.measures_of(only, json_schema=json_schema)
+        measures = asked.measures_of(only, json_schema=json_schema, facts=facts)
         request = asked.Request(
             corpora=((name, corpus), *others),
             records=records,

@@ -15,12 +15,15 @@ from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
 
 
-def measures_of(only: str | None, *, json_schema: str | None = None) -> list[Measure]:
+def measures_of(
+    only: str | None, *, json_schema: str | None = None, facts: str | None = None
+) -> list[Measure]:
     """The measures of a comma list, in the order of the table; all for None.
 
     Args:
         only: Names.
         json_schema: File of the JSON Schema that texts should keep.
+        facts: File of the facts that records hold.
 
     Raises:
         ValueError: A name that no measure has, or a file that is no JSON Schema.
@@ -31,6 +34,10 @@ def measures_of(only: str | None, *, json_schema: str | None = None) -> list[Mea
         from pipeline.evaluation import structure
 
         table[structure.Structure.name] = structure.Structure(_schema_of(json_schema))
+    if facts is not None:
+        from pipeline.evaluation import facts as facts_lib
+
+        table[facts_lib.KnownFacts.name] = facts_lib.KnownFacts(facts_lib.read_facts(pathlib.Path(facts)))
     if only is None:
         return list(table.values())
     names = [part.strip() for part in only.split(',') if part.strip()]

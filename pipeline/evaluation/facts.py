@@ -287,8 +287,19 @@ def records_of(facts: Sequence[Fact], seed: int) -> list[dict[str, str]]:
 
 
 def read_facts(path: pathlib.Path) -> tuple[Fact, ...]:
-    """Facts that `write` wrote as `facts.json`."""
-    return tuple(Fact(**{**row, 'values': tuple(row['values'])}) for row in json.loads(path.read_text()))
+    """Facts that `write` wrote as `facts.json`.
+
+    Raises:
+        ValueError: The file holds something else.
+        FileNotFoundError: There is no such file.
+    """
+    try:
+        return tuple(Fact(**{**row, 'values': tuple(row['values'])}) for row in json.loads(path.read_text()))
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(
+            f'Expected the facts of `python -m pipeline.evaluation.facts`, got facts={str(path)!r}, which '
+            'holds something else. Name its facts.json.'
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -354,6 +365,7 @@ class KnownFacts(Measure):
     name = 'facts'
     title = 'Known facts'
     question = 'Which facts of the records does the corpus state, by how many records held them?'
+    holds_records = True
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         """Takes what the records hold.

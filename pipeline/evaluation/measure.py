@@ -115,6 +115,7 @@ class Measure(abc.ABC):
         source: Paper and section or equation, where it has one; else ''.
         needs: Sources without which it is not defined: 'records', 'test', 'public'.
         needs_labels: Whether all of these and the corpus must have labels.
+        holds_records: Whether it was made from what records say, beside the sources that it reads.
     """
 
     name: ClassVar[str]
@@ -123,6 +124,7 @@ class Measure(abc.ABC):
     source: ClassVar[str] = ''
     needs: ClassVar[frozenset[Literal['records', 'test', 'public']]] = frozenset()
     needs_labels: ClassVar[bool] = False
+    holds_records: ClassVar[bool] = False
 
     @abc.abstractmethod
     def measure(self, sources: Sources, progress: Progress) -> Findings:

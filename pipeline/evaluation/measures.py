@@ -2,6 +2,7 @@
 
 from pipeline.evaluation.copies import Copies
 from pipeline.evaluation.coverage import Coverage
+from pipeline.evaluation.holdout import Holdout
 from pipeline.evaluation.labels import Labels
 from pipeline.evaluation.mauve_score import Mauve
 from pipeline.evaluation.measure import Measure
@@ -37,5 +38,6 @@ for _measure in (
     Structure(),
     NearDuplicates(),
     Copies(),
+    Holdout(),
 ):
     register(_measure)

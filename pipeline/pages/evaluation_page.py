@@ -98,9 +98,10 @@ def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> No
         rows.add_column('')
         for result in evaluation.corpora:
             rows.add_column(page.shorten(result.corpus, _LONGEST_NAME), justify='right')
-        for row in section.rows[:_SHOWN_ROWS]:
+        shown = section.rows[:_SHOWN_ROWS] or section.parts
+        for row in shown:
             rows.add_row(f'{row.label} {row.arrow}'.strip(), *row.cells)
-        if section.rows:
+        if shown:
             console.print(rows)
         else:
             console.print(f'{section.result.title}: not defined here.')

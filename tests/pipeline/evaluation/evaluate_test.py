@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline import main
-from pipeline.evaluation import evaluation, measures, reading
+from pipeline.evaluation import evaluation, facts, measures, reading
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.pages import evaluation_page
@@ -317,6 +317,7 @@ def test_a_measure_that_fails_is_told_by_the_exit_code(
         (['--only', ','], 'Choose from'),
         (['--also', 'nameless.csv'], 'NAME=PATH'),
         (['--json-schema', '{schema}'], 'Expected a JSON Schema'),
+        (['--facts', '{schema}'], 'Expected the facts'),
     ],
 )
 def test_a_request_that_is_none_says_what_to_ask_for(
@@ -344,3 +345,24 @@ def test_a_schema_is_what_structure_holds_texts_to(tmp_path: pathlib.Path, ask: 
     [result] = json.loads(found.stdout)['corpora'][0]['measures']
     assert result['reason'] is None, result['reason']
     assert 0.5 in [figure['value'] for figure in result['findings']['figures']]
+
+
+def test_facts_are_looked_for_and_make_it_the_curators(tmp_path: pathlib.Path, ask: Ask) -> None:
+    invented = facts.invented_facts(0, facts_of_each=2)
+    facts.write(tmp_path / 'facts', seed=0, facts_of_each=2)
+    records = [(row['label'], row['text']) for row in facts.records_of(invented, 0)]
+    corpus = write(tmp_path / 'c.csv', records)
+    asked = (
+        '--text-field',
+        'note',
+        '--only',
+        'facts',
+        '--json',
+        '--facts',
+        str(tmp_path / 'facts' / 'facts.json'),
+    )
+    found = json.loads(ask(corpus, *asked).stdout)
+    assert found['reads_records'] and found['audience'] == evaluation.RESTRICTED
+    [result] = found['corpora'][0]['measures']
+    shares = {one['name']: one['value'] for one in result['findings']['figures']}
+    assert shares['stated_rightly/300'] == shares['stated_rightly/1'] == 1
