@@ -18,7 +18,7 @@ import yaml
 from launch.flink import supervisor
 from launch.flink.supervisor import CLUSTER, LOGS, PROCESSES, SUPERVISOR
 
-_START_SECONDS = 120
+_START_SECONDS = 300
 # Else every step starts a worker of its own. A lost worker is kept for as long, so that steps are
 # started again only later.
 WORKER_IDLE_SECONDS = 3

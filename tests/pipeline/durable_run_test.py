@@ -328,29 +328,24 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
 
 # --- Kills at file operations ----------------------------------------------------
 
-# In the order of a run, so that every launcher comes to its stop.
+# In the order of a run, so that every launcher comes to its stop. Files are written in one way: each is cut
+# once, and the other steps of that way are stopped for some of them.
 STOPS = {
     'difference': [
         Stop('os.mkdir', r'out\.curator$'),
         Stop('write', r'/run\.json'),
-        Stop('os.link', r'/run\.json'),
-        Stop('os.remove', r'/run\.json'),
         Stop('write', r'/run\.key'),
         Stop('os.link', r'/run\.key'),
         Stop('os.remove', r'/run\.key'),
         Stop('open', r'/clustering\.json'),
         Stop('write', r'/clustering\.json'),
-        Stop('os.remove', r'/clustering\.json'),
         Stop('write', r'/plan\.json'),
-        Stop('os.link', r'/plan\.json'),
-        Stop('os.remove', r'/plan\.json'),
         Stop('write', r'batches/'),
         Stop('os.link', r'batches/'),
         Stop('os.remove', r'batches/'),
         Stop('open', r'/restricted_report\.html'),
         Stop('write', r'data/train-00000'),
         Stop('os.link', r'data/train-00001'),
-        Stop('os.remove', r'data/train-00002'),
         Stop('write', r'out/privacy_report\.json'),
         Stop('os.link', r'out/privacy_report\.json'),
         Stop('os.remove', r'out/privacy_report\.json'),
@@ -409,7 +404,7 @@ def test_killed_from_outside_at_any_moment_a_run_ends_as_if_undisturbed(tmp_path
     rng = random.Random(5)
     states: dict[str, tuple[int, int]] = {}
     killed = 0
-    for _ in range(6):
+    for _ in range(4):
         launcher = run.start()
         remaining = rng.randint(1, 12)
         for _, path in launcher.events():
@@ -420,7 +415,7 @@ def test_killed_from_outside_at_any_moment_a_run_ends_as_if_undisturbed(tmp_path
         code, _ = launcher.end()
         killed += code == -signal.SIGKILL
         states = assert_only_grows(states, run)
-    assert killed >= 3
+    assert killed >= 2
     run.start().succeed()
     assert_only_grows(states, run)
     assert run.charges() == ['settled']
