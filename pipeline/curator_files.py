@@ -33,17 +33,32 @@ def check(path: pathlib.Path, endings: Sequence[str]) -> None:
         raise ValueError(
             f'Expected a file ending in {" or ".join(endings)}, got path={path.name!r}. Rename it.'
         )
+    _check_place(path, 'file')
+
+
+def check_folder(path: pathlib.Path) -> None:
+    """Refuses the place of a folder of such files, before the work for it begins.
+
+    Raises:
+        ValueError: A folder that holds a corpus or lies in one.
+        FileExistsError: There is something of this name.
+        FileNotFoundError: There is no folder that it could lie in.
+    """
+    _check_place(path, 'folder')
+
+
+def _check_place(path: pathlib.Path, kind: str) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f'Expected a folder for path={str(path)!r}, which is not there. Make it.')
     for corpus in _corpora_around(path):
         raise ValueError(
             f'Expected a folder without a corpus, got path={str(path)!r} with the corpus of '
-            f'{str(corpus)!r}. Only the curator may read this file: write it where nobody publishes it '
+            f'{str(corpus)!r}. Only the curator may read this {kind}: write it where nobody publishes it '
             'by mistake.'
         )
     # A link that leads nowhere is there, too.
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f'Expected a new file, got path={str(path)!r}, which is there. Rename it.')
+        raise FileExistsError(f'Expected a new {kind}, got path={str(path)!r}, which is there. Rename it.')
 
 
 def write(path: pathlib.Path, text: str, endings: Sequence[str]) -> None:

@@ -5,15 +5,27 @@ cannot: a corpus that quotes a record is close to it for that reason alone. A ro
 its unit's id and the key, so all rows of a unit are on one side, and stay there as the files grow.
 """
 
-import csv
+import contextlib
 import dataclasses
-import itertools
 import json
 import pathlib
+import shutil
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from models.privacy.randomness import RunKey
-from transforms.read import RecordFields, check_input, decompressed, file_format, split_lines
+from transforms.read import (
+    CorruptStream,
+    Reason,
+    RecordFields,
+    check_input,
+    csv_rows,
+    decompressed,
+    file_format,
+    name_of,
+)
+from transforms.read.files import open_file
+from transforms.read.formats import FORMATS, WHOLE
 
 KEY = 'split.key'
 RECORDS, TEST = 'records', 'test'
@@ -36,18 +48,21 @@ class Split:
     without_unit: int = dataclasses.field(repr=False)
 
 
-def split(pattern: str, folder: pathlib.Path, *, unit_field: str, test_share: float, key: RunKey) -> Split:
+def split(
+    pattern: str, folder: pathlib.Path, *, fields: RecordFields, test_share: float, key: RunKey
+) -> Split:
     """Writes the rows of each file, whole and in their order, to `records` or `test` in a folder.
 
     Args:
         pattern: Comma-separated paths and globs of CSV, JSONL or Parquet files.
-        folder: A new folder, for the curator alone.
-        unit_field: Column whose value decides; rows of one value stay together.
+        folder: A new folder, for the curator alone; nothing is left of it after an error.
+        fields: Columns of the text and of the unit's id. Rows of one id stay together, ids compared as a
+            run compares them; without a column of ids, rows of one text.
         test_share: Probability with which a unit is set apart.
         key: Of the hash.
 
     Raises:
-        ValueError: A share outside (0, 1), a missing column, two files of one name.
+        ValueError: A share outside (0, 1), a missing column, two files of one name, a damaged file.
         FileExistsError: The folder is there.
         FileNotFoundError: A pattern names no file.
     """
@@ -56,29 +71,29 @@ def split(pattern: str, folder: pathlib.Path, *, unit_field: str, test_share: fl
             f'Expected a share of units to set apart between 0 and 1, got test_share={test_share!r}. Give '
             '0.1 for a tenth.'
         )
-    files = check_input(pattern, RecordFields(text=unit_field))
-    names = [pathlib.Path(file.path).name for file in files]
+    files = check_input(pattern, fields)
+    names = [_written_name(file.path) for file in files]
     if len(set(names)) < len(names):
         raise ValueError(
             f'Expected files with names of their own, got input={pattern!r} with two of one name. '
             'Rename one, or split them apart.'
         )
-    if folder.exists():
-        raise FileExistsError(
-            f'Expected a new folder, got --output {str(folder)!r}, which is there. Name another one.'
-        )
+    chooser = _Chooser(key, test_share)
     folder.mkdir(mode=0o700)
-    key.write(folder / KEY)
-    for side in (RECORDS, TEST):
-        (folder / side).mkdir(mode=0o700)
-    counts = [0, 0, 0]
-    for file in files:
-        chooser = _Chooser(key, test_share)
-        name, codec = file_format(file.path)
-        write = {'csv': _split_csv, 'parquet': _split_parquet}.get(name, _split_lines)
-        write(file.path, codec, folder, unit_field, chooser)
-        counts = [known + new for known, new in zip(counts, chooser.counts)]
-    return Split(records=counts[0], test=counts[1], without_unit=counts[2])
+    try:
+        key.write(folder / KEY)
+        for side in (RECORDS, TEST):
+            (folder / side).mkdir(mode=0o700)
+        for file in files:
+            name, codec = file_format(file.path)
+            if name == 'parquet':
+                _split_parquet(file.path, folder, fields, chooser)
+            else:
+                _split_text(file.path, name, codec, folder, fields, chooser)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    return Split(records=chooser.records, test=chooser.test, without_unit=chooser.without_unit)
 
 
 class _Chooser:
@@ -86,100 +101,87 @@ class _Chooser:
 
     def __init__(self, key: RunKey, test_share: float) -> None:
         self._key, self._below = key, int(test_share * 256**_BYTES)
-        self.counts = [0, 0, 0]
+        self.records = self.test = self.without_unit = 0
 
     def side(self, unit: object) -> str | None:
         """'records' or 'test'; None for a row without a unit id."""
-        if unit is None or unit == '':
-            self.counts[2] += 1
+        name = name_of(unit)
+        if not name:
+            self.without_unit += 1
             return None
-        digest = self._key.hash('split', str(unit).encode('utf-8', 'surrogatepass'), size=_BYTES)
-        is_test = int.from_bytes(digest, 'little') < self._below
-        self.counts[is_test] += 1
-        return TEST if is_test else RECORDS
+        digest = self._key.hash('split', name.encode(), size=_BYTES)
+        if int.from_bytes(digest, 'little') < self._below:
+            self.test += 1
+            return TEST
+        self.records += 1
+        return RECORDS
 
 
-def _plain_name(path: str, codec: str | None) -> str:
+def _written_name(path: str) -> str:
+    """The name of what is written: compressed files come out plain."""
     name = pathlib.Path(path).name
-    return name if codec is None else name.rpartition('.')[0]
+    return name if file_format(path)[1] is None else name.rpartition('.')[0]
 
 
-def _chunks(path: str, codec: str | None) -> Iterator[bytes]:
-    from transforms.read.files import open_file
-
-    with open_file(path) as file:
-        yield from decompressed(file, codec)
+def _damaged(path: str) -> ValueError:
+    name = pathlib.Path(path).name
+    return ValueError(f'Expected whole files, got file={name!r}, whose rest cannot be read. Fetch it again.')
 
 
-def _split_csv(
-    path: str, codec: str | None, folder: pathlib.Path, unit_field: str, chooser: _Chooser
-) -> None:
-    # Bytes that are no UTF-8 come out as they went in.
-    lines = (line.decode(errors='surrogateescape') for line, _ in split_lines(_chunks(path, codec)))
-    rows = csv.reader(lines)
-    by_position = unit_field.isascii() and unit_field.isdigit()
-    header = [] if by_position else next(rows)
-    column = int(unit_field) if by_position else header.index(unit_field)
-    name = _plain_name(path, codec)
-    with (
-        open(folder / RECORDS / name, 'w', encoding='utf-8', errors='surrogateescape', newline='') as records,
-        open(folder / TEST / name, 'w', encoding='utf-8', errors='surrogateescape', newline='') as test,
-    ):
-        writers = {RECORDS: csv.writer(records), TEST: csv.writer(test)}
-        if header:
-            for writer in writers.values():
-                writer.writerow(header)
-        for row in rows:
-            side = chooser.side(row[column] if column < len(row) else None)
-            if side is not None:
-                writers[side].writerow(row)
-
-
-def _split_lines(
-    path: str, codec: str | None, folder: pathlib.Path, unit_field: str, chooser: _Chooser
-) -> None:
-    name = _plain_name(path, codec)
-    chunks = _chunks(path, codec)
-    first = next(chunks, b'')
-    if first.lstrip().startswith(b'['):
-        raise ValueError(
-            f'Expected a JSON object on each line, got file={pathlib.Path(path).name!r}, one array. '
-            'Convert it to lines.'
-        )
+@contextlib.contextmanager
+def _sides(folder: pathlib.Path, path: str) -> Iterator[dict[str, BinaryIO]]:
+    name = _written_name(path)
     with open(folder / RECORDS / name, 'wb') as records, open(folder / TEST / name, 'wb') as test:
-        files = {RECORDS: records, TEST: test}
-        for line, whole in split_lines(itertools.chain([first], chunks)):
-            if not line.strip():
-                continue
-            side = chooser.side(_unit_of(line, unit_field) if whole else None)
-            if side is not None:
-                files[side].write(line.rstrip(b'\r\n') + b'\n')
+        yield {RECORDS: records, TEST: test}
 
 
-def _unit_of(line: bytes, unit_field: str) -> object:
-    try:
-        row = json.loads(line)
-    except (ValueError, TypeError):
-        return None
-    return row.get(unit_field) if isinstance(row, dict) else None
-
-
-def _split_parquet(
-    path: str, codec: str | None, folder: pathlib.Path, unit_field: str, chooser: _Chooser
+def _split_text(
+    path: str, name: str, codec: str | None, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser
 ) -> None:
+    """Rows of CSV and of JSON lines as their bytes; those of a JSON array as lines."""
+    with _sides(folder, path) as sides, open_file(path) as file:
+        try:
+            if name == 'csv' and not fields.positional:
+                with open_file(path) as beginning:
+                    _, header = next(csv_rows(decompressed(beginning, codec)), (None, b''))
+                for side in sides.values():
+                    side.write(_line(header))
+            for values, raw in FORMATS[name].rows(file, codec, WHOLE, fields):
+                if values is Reason.UNREADABLE_REST:
+                    raise _damaged(path)
+                unit = None if isinstance(values, Reason) else values.get(fields.unit or fields.text)
+                side_name = chooser.side(unit)
+                if side_name is not None:
+                    whole = raw if name != 'json' else json.dumps(values).encode()
+                    sides[side_name].write(_line(whole))
+        except CorruptStream:
+            raise _damaged(path) from None
+
+
+def _line(row: bytes) -> bytes:
+    """A row with the line end that the last one of a file may lack."""
+    return row if row.endswith(b'\n') or not row else row + b'\n'
+
+
+def _split_parquet(path: str, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser) -> None:
+    """Row group by row group; ids are read as a run reads them."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    from transforms.read.files import open_file
-
-    name = _plain_name(path, codec)
-    with open_file(path) as file:
-        source = parquet.ParquetFile(pa.PythonFile(file, mode='r'))
-        with (
-            parquet.ParquetWriter(folder / RECORDS / name, source.schema_arrow) as records,
-            parquet.ParquetWriter(folder / TEST / name, source.schema_arrow) as test,
-        ):
-            for batch in source.iter_batches():
-                sides = [chooser.side(unit) for unit in batch.column(unit_field).to_pylist()]
-                for side, writer in ((RECORDS, records), (TEST, test)):
-                    writer.write_batch(batch.filter(pa.array([one == side for one in sides])))
+    with _sides(folder, path) as sides, open_file(path) as file:
+        source = parquet.ParquetFile(file)
+        writers = {name: parquet.ParquetWriter(side, source.schema_arrow) for name, side in sides.items()}
+        for part in range(source.num_row_groups):
+            with open_file(path) as again:
+                rows = list(FORMATS['parquet'].rows(again, None, part, fields))
+            if any(values is Reason.UNREADABLE_REST for values, _ in rows):
+                raise _damaged(path)
+            chosen = [
+                chooser.side(None if isinstance(values, Reason) else values.get(fields.unit or fields.text))
+                for values, _ in rows
+            ]
+            table = source.read_row_group(part)
+            for name, writer in writers.items():
+                writer.write_table(table.filter(pa.array([side == name for side in chosen])))
+        for writer in writers.values():
+            writer.close()

@@ -81,13 +81,13 @@ def evaluate(
 ) -> None:
     """Measure what a corpus is worth, what it is like, and whether it repeats a record.
 
-    Of a corpus of ours or of another tool. What reads records or held-out records spends no
-    budget, so its result is for the curator alone. It shows use and mistakes, and proves no
-    privacy: that is the privacy report's.
+    Of a corpus of ours or of another tool. What reads records or held-out
+    records spends no budget, so its result is for the curator alone. It shows
+    use and mistakes, and proves no privacy: that is the privacy report's.
     """
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
-        _check_folder(folder)
+        curator_files.check_folder(folder)
     others = [_named(text) for text in also or ()]
     console = rich.console.Console(stderr=True)
     screen.silence_libraries()
@@ -129,15 +129,6 @@ def _named(text: str) -> tuple[str, str]:
     if not (name and equals and path):
         raise ValueError(f'Expected NAME=PATH, got --also {text!r}. Give the corpus a name for its column.')
     return name, path
-
-
-def _check_folder(folder: pathlib.Path) -> None:
-    if folder.exists():
-        raise FileExistsError(
-            f'Expected a new folder, got --output {str(folder)!r}, which is there. Name another one.'
-        )
-    # Its files are the curator's: what may hold a corpus is no place for it.
-    curator_files.check(folder.with_suffix('.json'), curator_files.JSON)
 
 
 def _write(folder: pathlib.Path, files: dict[str, str], *, shared: bool) -> None:

@@ -15,14 +15,14 @@ def split(
     output: Annotated[
         str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
     ],
+    text_field: flags.TextFieldFlag = 'text',
     unit_field: Annotated[
-        str,
+        str | None,
         typer.Option(
             '--unit-field',
-            help='Column that decides: rows of one value stay together. The user id under the user unit; '
-            'without one the text, so that equal texts stay together.',
+            help="Column of the unit's id, whose rows stay together. Default: rows of equal text do.",
         ),
-    ],
+    ] = None,
     test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
     key: Annotated[
         str | None,
@@ -37,16 +37,17 @@ def split(
     to `evaluate`. How many rows there are on each side is for the curator alone.
     """
     folder = pathlib.Path(output)
-    curator_files.check(folder.with_suffix('.json'), curator_files.JSON)
+    curator_files.check_folder(folder)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from models.privacy.randomness import RunKey
         from pipeline import split as split_lib
+        from transforms.read import RecordFields
 
         made = split_lib.split(
             input_,
             folder,
-            unit_field=unit_field,
+            fields=RecordFields(text=text_field, unit=unit_field),
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )

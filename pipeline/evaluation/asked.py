@@ -33,7 +33,7 @@ def measures_of(
     if json_schema is not None:
         from pipeline.evaluation import structure
 
-        table[structure.Structure.name] = structure.Structure(_schema_of(json_schema))
+        table[structure.Structure.name] = structure.Structure(_json_of(json_schema))
     if facts is not None:
         from pipeline.evaluation import facts as facts_lib
 
@@ -47,15 +47,15 @@ def measures_of(
     return [measure for name, measure in table.items() if name in names]
 
 
-def _schema_of(path: str) -> dict[str, object]:
-    import jsonschema
-
+def _json_of(path: str) -> dict[str, object]:
+    """The JSON object in a file; whether it is a schema, `Structure` sees."""
     try:
-        schema = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
-        jsonschema.validators.validator_for(schema).check_schema(schema)
-    except (ValueError, jsonschema.SchemaError) as error:
-        raise ValueError(f'Expected a JSON Schema, got json_schema={path!r}: {error}. Mend it.') from error
-    return dict(schema)
+        found = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+    except ValueError as error:
+        raise ValueError(f'Expected JSON, got json_schema={path!r}: {error}. Mend it.') from error
+    if not isinstance(found, dict):
+        raise ValueError(f'Expected a JSON object, got json_schema={path!r} with another value. Mend it.')
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Request:
         public: Place of a corpus of the public prompt alone, or None.
         text_field: Column of texts in files.
         label_field: Column of labels in files, or None.
-        embedder: 'tfidf', 'minilm', or a folder of MiniLM weights.
+        embedder: 'tfidf', 'minilm', 'decoder' for the bundled model, or a folder of MiniLM weights.
         seed: Of every draw.
     """
 

@@ -9,12 +9,12 @@ scripts without spaces the words are long and rarely met again, and the vectors 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from pipeline.evaluation import comparison
 from pipeline.evaluation.measure import NotDefined, Setting
 from pipeline.evaluation.sources import Sources, Texts
 
@@ -245,11 +245,9 @@ def settings(sources: Sources, classes: int) -> dict[str, Setting]:
         'tfidf': 'sublinear, lower case, words and pairs of words, unit rows',
         'tfidf_token': _TOKEN,
         'tfidf_max_features': _max_features(classes),
-        'embedder': sources.embedder.name,
-        'embedder_fingerprint': sources.embedder.fingerprint,
+        **comparison.embedder_settings(sources),
         'most_texts': MOST_TEXTS,
         'most_labels': MOST_LABELS,
         'seed': sources.seed,
-        'scikit-learn': importlib.metadata.version('scikit-learn'),
-        'numpy': np.__version__,
+        **comparison.library_versions('scikit-learn', 'numpy'),
     }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import typing
 from collections.abc import Sequence
 from typing import final
 
 from etils import epy
 
-from pipeline.evaluation import words
+from pipeline.evaluation import comparison, words
 from pipeline.evaluation.measure import (
     Better,
     Chart,
@@ -65,23 +64,14 @@ class Copies(Measure):
     needs = frozenset({'records'})
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
-        if sources.records is None:
-            raise NotDefined('There are no records.')
-        corpus, records, *tests = words.read_words(
-            [of for of in (sources.corpus, sources.records, sources.test) if of is not None],
-            seed=sources.seed,
-        )
-        if not all(len(of.ids) for of in (corpus, records, *tests)):
+        corpus, targets = words.read_with_baseline(sources)
+        if not all(len(of.ids) for of in (corpus, *(target.texts for target in targets))):
             raise NotDefined('No text of one of the sources has a word.')
         progress(1, 2)
-        equal = min(map(len, (records, *tests)))
-        baseline = [of.draw(equal, sources.seed) for of in (records, *tests)] if tests else []
-        # Where there are no more records than held-out texts, the first two are the same.
-        targets = {id(of): of for of in (records, *baseline)}
-        runs_of = dict(zip(targets, longest_runs(corpus, list(targets.values()))))
-        found = [runs_of[id(of)] for of in (records, *baseline)]
+        distinct = {id(target.texts): target.texts for target in targets}
+        runs_of = dict(zip(distinct, longest_runs(corpus, list(distinct.values()))))
         progress(2, 2)
-        longest = found[0]
+        records, longest = targets[0].texts, runs_of[id(targets[0].texts)]
         sizes = np.diff(corpus.bounds)
         first = np.argsort(-longest.lengths, kind='stable')[:_SAMPLES].tolist()
         figures = [
@@ -93,20 +83,15 @@ class Copies(Measure):
                 better='lower',
             ),
         ]
-        names = [f'all {len(records)} records']
-        for prefix, what, runs in zip(('records_', 'test_'), ('records', 'held-out texts'), found[1:]):
-            figures += _figures(prefix, f'one of {equal} {what}', runs, sizes, 'neither')
-            names.append(f'{equal} {what}')
+        for target in targets[1:]:
+            runs = runs_of[id(target.texts)]
+            figures += _figures(target.prefix, f'one of {target.what}', runs, sizes, 'neither')
         return Findings(
             settings={
                 'unit': 'words, case folded, without punctuation',
-                'most_texts_of_a_source': words.MOST_TEXTS,
-                'most_words_of_a_source': words.MOST_WORDS,
                 'quantile': _QUANTILE,
-                'corpus_texts': len(corpus),
-                'records': len(records),
-                'seed': sources.seed,
-                'numpy': importlib.metadata.version('numpy'),
+                **words.settings_of(sources, corpus, targets),
+                **comparison.library_versions('numpy'),
             },
             figures=tuple(figures),
             charts=(
@@ -115,7 +100,9 @@ class Copies(Measure):
                     title='Texts of the corpus that repeat so many words in a row from a real text',
                     x_label='words in a row',
                     y_label='share of the corpus with at least so many',
-                    series=tuple(_at_least(name, runs.lengths) for name, runs in zip(names, found)),
+                    series=tuple(
+                        _at_least(target.what, runs_of[id(target.texts)].lengths) for target in targets
+                    ),
                 ),
             ),
             samples=tuple(

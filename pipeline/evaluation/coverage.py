@@ -16,7 +16,7 @@ with epy.lazy_imports():
 
 MAX_TEXTS = 5000
 MIN_TEXTS = 50
-# As in Kynkaanniemi et al. 2019 and in Naeem et al. 2020.
+# As in Kynkäänniemi et al. 2019 and in Naeem et al. 2020.
 PRECISION_NEIGHBOURS = 3
 COVERAGE_NEIGHBOURS = 5
 # Distances of unit vectors in float32 are this exact; copies count as within a ball of radius zero.
@@ -50,7 +50,7 @@ class Coverage(Measure):
     name = 'coverage'
     title = 'Precision and coverage'
     question = 'Does the corpus stay where real texts are, and does it reach all of them?'
-    source = 'Kynkaanniemi et al. 2019, section 2; Naeem et al. 2020, section 3 (density and coverage)'
+    source = 'Kynkäänniemi et al. 2019, section 2; Naeem et al. 2020, section 3 (density and coverage)'
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         real = comparison.real_texts(sources)

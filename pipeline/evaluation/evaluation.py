@@ -15,7 +15,9 @@ RESTRICTED = (
     'Restricted to the curator. Records, or others like them, were read for it, and no budget paid for '
     'that: never publish it.'
 )
-SHAREABLE = 'Anyone may read this evaluation: nothing but public and released text was read for it.'
+SHAREABLE = (
+    'As public as the texts that it names as corpora: no record, and no other like them, was read for it.'
+)
 # What --test and its like are called where a measure lacks them.
 _FLAGS = {'records': '--records', 'test': '--test', 'public': '--public'}
 

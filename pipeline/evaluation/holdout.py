@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import typing
 from collections.abc import Mapping
 from typing import final
 
 from etils import epy
 
-from pipeline.evaluation import trigrams, words
+from pipeline.evaluation import comparison, trigrams, words
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.words import WordedTexts
@@ -119,14 +118,14 @@ class Holdout(Measure):
                 'statistics': 'Mann-Whitney, and records among the nearest texts, of both similarities',
                 'trigram_similarity': "Jaccard's, of sets of word trigrams, without case and punctuation",
                 'embedding_similarity': 'cosine',
-                'embedder': f'{sources.embedder.name} {sources.embedder.fingerprint[:16]}',
+                **comparison.embedder_settings(sources),
                 'equal_texts': 'once on their side; left out where they are on both',
                 'most_texts_of_a_source': words.MOST_TEXTS,
                 'most_words_of_a_source': words.MOST_WORDS,
                 'corpus_texts': len(corpus),
                 'texts_on_each_side': len(records),
                 'seed': sources.seed,
-                'scipy': importlib.metadata.version('scipy'),
+                **comparison.library_versions('scipy'),
             },
             figures=(
                 Figure(

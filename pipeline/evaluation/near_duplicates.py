@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import typing
 from typing import final
 
 from etils import epy
 
-from pipeline.evaluation import trigrams, words
+from pipeline.evaluation import comparison, trigrams, words
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 
@@ -43,32 +42,19 @@ class NearDuplicates(Measure):
     needs = frozenset({'records'})
 
     def measure(self, sources: Sources, progress: Progress) -> Findings:
-        if sources.records is None:
-            raise NotDefined('There are no records.')
-        corpus, records, *tests = words.read_words(
-            [of for of in (sources.corpus, sources.records, sources.test) if of is not None],
-            seed=sources.seed,
-        )
-        equal = min(map(len, (records, *tests)))
-        baseline = [of.draw(equal, sources.seed) for of in (records, *tests)] if tests else []
-        # Where there are no more records than held-out texts, the first two are the same.
-        targets = {id(of): of for of in (records, *baseline)}
-        compared, *sets = trigrams.trigram_sets([corpus, *targets.values()])
+        corpus, targets = words.read_with_baseline(sources)
+        distinct = {id(target.texts): target.texts for target in targets}
+        compared, *sets = trigrams.trigram_sets([corpus, *distinct.values()])
         has_trigrams = np.flatnonzero(_sizes(compared))
-        if not len(has_trigrams) or any(not _sizes(target).any() for target in sets):
+        if not len(has_trigrams) or any(not _sizes(of).any() for of in sets):
             raise NotDefined('No text of one of the sources has three words.')
         nearest_of = {}
-        for target, target_sets in zip(targets, sets):
-            nearest_of[target] = trigrams.nearest(compared[has_trigrams], target_sets, trigrams.overlap)
-            progress(len(nearest_of), len(targets))
-        found = [nearest_of[id(of)] for of in (records, *baseline)]
+        for key, of in zip(distinct, sets):
+            nearest_of[key] = trigrams.nearest(compared[has_trigrams], of, trigrams.overlap)
+            progress(len(nearest_of), len(distinct))
         figures, series = [], []
-        kinds = [
-            ('', f'all {len(records)} records'),
-            ('records_', f'{equal} of the records'),
-            ('test_', f'{equal} held-out texts'),
-        ]
-        for (prefix, what), nearest in zip(kinds, found):
+        for prefix, what, texts in targets:
+            nearest = nearest_of[id(texts)]
             is_duplicate = nearest.similarities >= THRESHOLD
             figures += [
                 Figure(
@@ -98,12 +84,8 @@ class NearDuplicates(Measure):
                 'trigrams': 'sets, of words, case folded, without punctuation',
                 'similarity': 'shared trigrams by the smaller number of trigrams',
                 'threshold': THRESHOLD,
-                'most_texts_of_a_source': words.MOST_TEXTS,
-                'most_words_of_a_source': words.MOST_WORDS,
-                'corpus_texts': len(corpus),
-                'records': len(records),
-                'seed': sources.seed,
-                'scipy': importlib.metadata.version('scipy'),
+                **words.settings_of(sources, corpus, targets),
+                **comparison.library_versions('scipy'),
             },
             figures=tuple(figures),
             charts=(
@@ -115,7 +97,9 @@ class NearDuplicates(Measure):
                     series=tuple(series),
                 ),
             ),
-            samples=_samples(corpus.texts, records.texts, has_trigrams, found[0]),
+            samples=_samples(
+                corpus.texts, targets[0].texts.texts, has_trigrams, nearest_of[id(targets[0].texts)]
+            ),
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import pathlib
 import typing
 from collections.abc import Iterator
 
@@ -12,16 +11,13 @@ from etils import epy
 
 from models.records import Record
 from pipeline.evaluation.sources import Texts
-from transforms.run_files import DATA_FOLDER, REPORT
 
 with epy.lazy_imports():
+    from pipeline.run import released_corpus
     from transforms import read
 
 if typing.TYPE_CHECKING:
     from transforms.read import RecordRules
-
-# Of a run's corpus, whatever the columns of its records were called.
-_TEXT, _LABEL = 'text', 'label'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,22 +48,17 @@ def read_source(place: str, *, name: str, flag: str, text_field: str, label_fiel
         FileNotFoundError: There is nothing of this name.
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
-    folder = pathlib.Path(place)
-    if folder.is_dir():
-        if not (folder / REPORT).exists():
-            raise ValueError(
-                f'Expected files of texts or the folder of a finished run for {flag}, got {place!r}, a '
-                f'folder without {REPORT}. Name the files, or the --output of a run.'
-            )
-        place, text_field = str(folder / DATA_FOLDER / '*.parquet'), _TEXT
-        label_field = _LABEL if _has_labels(folder) else None
+    if released_corpus.is_release(place):
+        return _of_release(place, name, flag.removeprefix('--'))
     try:
         rules = read.RecordRules(
             fields=read.RecordFields(text=text_field, label=label_field), any_label=label_field is not None
         )
         files = read.check_input(place, rules.fields)
-    except (ValueError, FileNotFoundError) as error:
-        raise type(error)(f'Expected texts for {flag}. {error}') from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f'Expected texts for {flag}. {error}') from error
+    except ValueError as error:
+        raise ValueError(f'Expected texts for {flag}. {error}') from error
     rows: list[Record] = []
     left_out: collections.Counter[str] = collections.Counter()
     for file in files:
@@ -76,15 +67,15 @@ def read_source(place: str, *, name: str, flag: str, text_field: str, label_fiel
                 rows.append(found)
             else:
                 left_out[found] += 1
-    if damaged := left_out[read.Reason.UNREADABLE_REST.value]:
+    # How many rows are what is for the page, and not for an error's text.
+    if left_out[read.Reason.UNREADABLE_REST.value]:
         raise ValueError(
-            f'Expected whole files for {flag}, got {damaged} in {place!r} whose rest cannot be read. Fetch '
-            'them again.'
+            f'Expected whole files for {flag}, got {place!r} with one whose rest cannot be read. Fetch it '
+            'again.'
         )
     if not rows:
         raise ValueError(
-            f'Expected texts for {flag}, got none in {place!r}; rows left out: {dict(left_out) or 0}. Check '
-            '--text-field and --label-field.'
+            f'Expected texts for {flag}, got none in {place!r}. Check --text-field and --label-field.'
         )
     labels = tuple(str(row.label) for row in rows) if label_field is not None else None
     return ReadTexts(
@@ -93,13 +84,23 @@ def read_source(place: str, *, name: str, flag: str, text_field: str, label_fiel
     )
 
 
-def _has_labels(folder: pathlib.Path) -> bool:
-    """Whether a corpus was made with labels: its column is there, and empty, without."""
-    from pyarrow import dataset
-
-    shards = dataset.dataset(folder / DATA_FOLDER, format='parquet')
-    labels = shards.to_table(columns=[_LABEL]).column(_LABEL)
-    return len(labels) > labels.null_count
+def _of_release(folder: str, name: str, flag: str) -> ReadTexts:
+    """The corpus of a run, which has labels where its run had."""
+    shards = released_corpus.list_shards(folder, flag)
+    examples = [one for shard in shards for one in released_corpus.read_examples(shard.path, flag)]
+    rows = [one for one in examples if one.text.strip()]
+    if not rows:
+        raise ValueError(f'Expected a corpus with texts, got {flag}={folder!r} without any. Name another.')
+    has_labels = any(one.label is not None for one in rows)
+    blank = len(examples) - len(rows)
+    return ReadTexts(
+        texts=Texts(
+            name=name,
+            texts=tuple(one.text for one in rows),
+            labels=tuple(str(one.label) for one in rows) if has_labels else None,
+        ),
+        left_out={read.Reason.BLANK_TEXT.value: blank} if blank else {},
+    )
 
 
 def _rows(path: str, rules: RecordRules) -> Iterator[Record | str]:

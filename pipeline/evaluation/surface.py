@@ -5,13 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import re
 import typing
 from collections.abc import Iterable, Sequence
 
 from etils import epy
 
-from pipeline.evaluation import comparison
+from pipeline.evaluation import comparison, words
 from pipeline.evaluation.measure import Better, Chart, Figure, Findings, Measure, Progress, Series
 from pipeline.evaluation.sources import Sources, Texts
 
@@ -22,8 +21,6 @@ MAX_TEXTS = 10_000
 # Of each side, for vocabulary and n-grams.
 MAX_WORDS = 500_000
 ORDERS = (1, 2, 3)
-# Marks and spaces part words. In scripts without spaces a clause counts as one word.
-WORD = r'\w+'
 _BINS = 20
 
 
@@ -60,14 +57,14 @@ class Surface(Measure):
         sides = [sources.corpus] if real is None else [sources.corpus, real]
         size = min(MAX_TEXTS, *(len(texts) for texts in sides))
         samples = [_sample(texts, size, sources.seed) for texts in sides]
-        words = [[re.findall(WORD, text.lower()) for text in sample] for sample in samples]
+        in_words = [[words.words_of(text) for text in sample] for sample in samples]
         progress(1, 3)
-        in_common = min(MAX_WORDS, *(sum(map(len, of_texts)) for of_texts in words))
+        in_common = min(MAX_WORDS, *(sum(map(len, of_texts)) for of_texts in in_words))
         figures = []
-        for place, (sample, of_texts) in enumerate(zip(samples, words)):
+        for place, (sample, of_texts) in enumerate(zip(samples, in_words)):
             figures += _figures(sample, of_texts, in_common, of_real=place == 1)
         progress(2, 3)
-        lengths = [np.array([len(of_text) for of_text in of_texts]) for of_texts in words]
+        lengths = [np.array([len(of_text) for of_text in of_texts]) for of_texts in in_words]
         if len(lengths) == 2:
             figures.insert(0, _length_distance(lengths[0], lengths[1]))
         chart = _length_chart([texts.name for texts in sides], lengths)
@@ -76,8 +73,7 @@ class Surface(Measure):
             settings={
                 'texts_on_each_side': size,
                 'words_on_each_side': in_common,
-                'word': WORD,
-                'case': 'lower',
+                'unit': 'words, case folded, without punctuation',
                 'real': 'none' if real is None else real.name,
                 **comparison.library_versions('numpy', 'scipy'),
             },
@@ -96,7 +92,7 @@ def n_grams(texts: Iterable[Sequence[str]], order: int) -> NGrams:
     from scipy import stats
 
     counts = collections.Counter(
-        itertools.chain.from_iterable(zip(*(words[first:] for first in range(order))) for words in texts)
+        itertools.chain.from_iterable(zip(*(text[first:] for first in range(order))) for text in texts)
     )
     total = counts.total()
     entropy = float(stats.entropy(list(counts.values()), base=2)) if total else 0.0
@@ -106,10 +102,10 @@ def n_grams(texts: Iterable[Sequence[str]], order: int) -> NGrams:
 def first_words(texts: Iterable[Sequence[str]], limit: int) -> list[Sequence[str]]:
     """The words of the first texts, `limit` in all; the last of these texts may be cut."""
     kept, left = [], limit
-    for words in texts:
+    for text in texts:
         if left <= 0:
             break
-        kept.append(words[:left])
+        kept.append(text[:left])
         left -= len(kept[-1])
     return kept
 
@@ -120,7 +116,7 @@ def _sample(texts: Texts, size: int, seed: int) -> list[str]:
     return [texts.texts[index] for index in order]
 
 
-def _figures(sample: list[str], words: list[list[str]], limit: int, *, of_real: bool) -> list[Figure]:
+def _figures(sample: list[str], in_words: list[list[str]], limit: int, *, of_real: bool) -> list[Figure]:
     suffix, of = ('/real', ', of real texts') if of_real else ('', '')
 
     def figure(
@@ -134,13 +130,13 @@ def _figures(sample: list[str], words: list[list[str]], limit: int, *, of_real: 
             note=note,
         )
 
-    in_words = [len(of_text) for of_text in words]
+    lengths = [len(of_text) for of_text in in_words]
     in_characters = [len(text) for text in sample]
-    grams = {order: n_grams(first_words(words, limit), order) for order in ORDERS}
+    grams = {order: n_grams(first_words(in_words, limit), order) for order in ORDERS}
     near = 'Good where it is near that of real texts.'
     return [
-        figure('words_mean', 'Words in a text, mean', float(np.mean(in_words))),
-        figure('words_median', 'Words in a text, median', float(np.median(in_words))),
+        figure('words_mean', 'Words in a text, mean', float(np.mean(lengths))),
+        figure('words_median', 'Words in a text, median', float(np.median(lengths))),
         figure('characters_mean', 'Characters in a text, mean', float(np.mean(in_characters))),
         figure('characters_median', 'Characters in a text, median', float(np.median(in_characters))),
         figure(

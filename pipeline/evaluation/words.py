@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from pipeline.evaluation.sources import Texts
+from pipeline.evaluation.measure import NotDefined, Setting
+from pipeline.evaluation.sources import Sources, Texts
 
 with epy.lazy_imports():
     import numpy as np
@@ -69,6 +70,20 @@ class WordedTexts:
         return self.take(np.sort(np.random.default_rng(seed).permutation(len(self))[:count]))
 
 
+class Target(typing.NamedTuple):
+    """Real texts that a corpus is held against.
+
+    Attributes:
+        prefix: Of the names of figures; empty for all records.
+        what: In words, with their number.
+        texts: The texts.
+    """
+
+    prefix: str
+    what: str
+    texts: WordedTexts
+
+
 def spans_of(text: str) -> list[tuple[int, int]]:
     """Where each word of a text begins and ends, in characters."""
     return [found.span() for found in _pattern().finditer(text)]
@@ -91,6 +106,39 @@ def read_words(sources: Sequence[Texts], *, seed: int, most_texts: int = MOST_TE
     """
     numbers: dict[str, int] = {}
     return [_read(of, numbers, np.random.default_rng(seed), most_texts) for of in sources]
+
+
+def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
+    """The corpus's words and those that it is held against: all records, and a baseline where there is one.
+
+    The baseline is as many of the records as of the held-out texts: what is near by chance, or by form, is
+    as near to both. Where there are no more records than held-out texts, it holds the records once more.
+
+    Raises:
+        NotDefined: There are no records.
+    """
+    if sources.records is None:
+        raise NotDefined('There are no records.')
+    corpus, records, *tests = read_words(
+        [of for of in (sources.corpus, sources.records, sources.test) if of is not None], seed=sources.seed
+    )
+    targets = [Target('', f'all {len(records)} records', records)]
+    equal = min(map(len, (records, *tests)))
+    for prefix, what, of in zip(('records_', 'test_'), ('records', 'held-out texts'), (records, *tests)):
+        if tests:
+            targets.append(Target(prefix, f'{equal} {what}', of.draw(equal, sources.seed)))
+    return corpus, targets
+
+
+def settings_of(sources: Sources, corpus: WordedTexts, targets: Sequence[Target]) -> dict[str, Setting]:
+    """How much was read."""
+    return {
+        'most_texts_of_a_source': MOST_TEXTS,
+        'most_words_of_a_source': MOST_WORDS,
+        'corpus_texts': len(corpus),
+        'records': len(targets[0].texts),
+        'seed': sources.seed,
+    }
 
 
 def _read(of: Texts, numbers: dict[str, int], rng: np.random.Generator, most_texts: int) -> WordedTexts:

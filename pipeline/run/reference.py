@@ -2,23 +2,18 @@
 
 import functools
 import json
-import os
 import typing
 from collections.abc import Iterator, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.report import PRIVACY_REPORT_SCHEMA
-from models.records import SyntheticExample
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline.config import JobConfig
-from pipeline.run import public_texts
+from pipeline.run import public_texts, released_corpus
 from transforms.durable import read_file
-from transforms.read import InputFile, check_input, split_patterns
-from transforms.run_files import DATA_FOLDER, REPORT
-
-# Columns of a corpus, of which a reference text is taken.
-_CORPUS_COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
+from transforms.read import InputFile, check_input
+from transforms.run_files import REPORT
 
 
 def read_reference(config: JobConfig, text_limit: int | None = None) -> Reference | None:
@@ -40,18 +35,11 @@ def read_reference(config: JobConfig, text_limit: int | None = None) -> Referenc
     """
     if config.reference is None:
         return None
-    is_release = _is_release(config.reference)
+    is_release = released_corpus.is_release(config.reference)
     listed = _corpus_files(config) if is_release else public_texts.list_texts(config.reference, 'reference')
     public_texts.refuse_input(config, listed, 'reference')
     # Once for all that a launch asks of it; a file that was written to is read anew.
     return _read(config, is_release, tuple(listed), text_limit)
-
-
-def _is_release(reference: str) -> bool:
-    """Whether it names a folder, and not files."""
-    if len(split_patterns(reference)) != 1:
-        return False
-    return os.path.isdir(reference) or FileSystems.exists(FileSystems.join(reference, REPORT))
 
 
 def _corpus_files(config: JobConfig) -> list[InputFile]:
@@ -63,12 +51,7 @@ def _corpus_files(config: JobConfig) -> list[InputFile]:
             f'reference_label_field={config.reference_label_field!r}, reference={folder!r}, a folder. A '
             "release's labels stand in its own column: leave --reference-label-field out."
         )
-    if not FileSystems.exists(FileSystems.join(folder, REPORT)):
-        raise ValueError(
-            f'Expected files of public texts, or the folder of a finished release, got reference={folder!r}, '
-            f'a folder without {REPORT}. Name the files, or the --output of a finished run.'
-        )
-    return public_texts.list_texts(FileSystems.join(folder, DATA_FOLDER, '*.parquet'), 'reference')
+    return released_corpus.list_shards(folder, 'reference')
 
 
 @functools.lru_cache(maxsize=4)
@@ -81,7 +64,7 @@ def _read(
     release = None
     if is_release:
         release = _checked_release(config.reference)
-        examples = [example for path in paths for example in _examples(path)]
+        examples = [example for path in paths for example in released_corpus.read_examples(path, 'reference')]
         known = {example.label for example in examples}
         # A release without labels serves all labels, and one with labels a run without any.
         serve_all = known <= {None} or labels == (None,)
@@ -110,23 +93,6 @@ def _checked_release(folder: str) -> str:
             'nothing has charged: choose another release, or public texts.'
         )
     return str(report['run_id'])
-
-
-def _examples(path: str) -> Iterator[SyntheticExample]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    with FileSystems.open(path) as file:
-        try:
-            table = parquet.read_table(pa.PythonFile(file, mode='r'), columns=_CORPUS_COLUMNS)
-            rows = table.to_pylist()
-            examples = [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]
-        except (pa.ArrowException, TypeError) as error:
-            raise ValueError(
-                f'Expected a shard of a corpus with the columns {_CORPUS_COLUMNS}, got reference '
-                f'file={path!r}, which is none. Restore the release, or name files of texts.'
-            ) from error
-    yield from examples
 
 
 def _check_enough(config: JobConfig, texts: typing.Mapping[str | None, Sequence[str]]) -> None:

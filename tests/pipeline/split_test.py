@@ -12,8 +12,11 @@ from pyarrow import parquet
 
 from models.privacy.randomness import KEY_BYTES, RunKey
 from pipeline import split
+from transforms.read import RecordFields
 
+FIELDS = RecordFields(text='text', unit='who')
 KEY = RunKey(bytes(range(KEY_BYTES)))
+SIDES = ('records', 'test')
 ROWS = [
     {'who': f'user {index % 60}', 'text': f'Line {index},\nwith "quotes" and ünïcode.', 'n': index}
     for index in range(300)
@@ -37,7 +40,7 @@ def write(folder: pathlib.Path, kind: str) -> pathlib.Path:
 def read(path: pathlib.Path) -> list[dict[str, object]]:
     if path.suffix == '.csv':
         with open(path, newline='') as file:
-            return [row | {'n': int(row['n'])} for row in csv.DictReader(file)]
+            return [row | ({'n': int(row['n'])} if 'n' in row else {}) for row in csv.DictReader(file)]
     if path.suffix == '.jsonl':
         return [json.loads(line) for line in path.read_text().splitlines()]
     return parquet.read_table(path).to_pylist()
@@ -46,7 +49,7 @@ def read(path: pathlib.Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize('kind', ['csv', 'csv.gz', 'jsonl', 'parquet'])
 def test_every_row_is_whole_on_one_side(tmp_path: pathlib.Path, kind: str) -> None:
     path, folder = write(tmp_path, kind), tmp_path / 'split'
-    made = split.split(str(path), folder, unit_field='who', test_share=0.3, key=KEY)
+    made = split.split(str(path), folder, fields=FIELDS, test_share=0.3, key=KEY)
     name = path.name.removesuffix('.gz')
     records, test = read(folder / 'records' / name), read(folder / 'test' / name)
     assert sorted(records + test, key=lambda row: row['n']) == ROWS
@@ -62,12 +65,12 @@ def test_every_row_is_whole_on_one_side(tmp_path: pathlib.Path, kind: str) -> No
 def test_units_stay_where_they_were_with_the_same_key_and_move_with_another(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, 'csv')
     sides = []
-    split.split(str(path), tmp_path / 'a', unit_field='who', test_share=0.3, key=KEY)
+    split.split(str(path), tmp_path / 'a', fields=FIELDS, test_share=0.3, key=KEY)
     kept = RunKey.read(tmp_path / 'a' / split.KEY)
     # The file has grown.
     path.write_text(path.read_text() + 'user new,Text,300\n')
     for name, key in (('b', kept), ('c', RunKey(bytes(KEY_BYTES)))):
-        split.split(str(path), tmp_path / name, unit_field='who', test_share=0.3, key=key)
+        split.split(str(path), tmp_path / name, fields=FIELDS, test_share=0.3, key=key)
     for name in 'abc':
         sides.append({row['who'] for row in read(tmp_path / name / 'test' / 'rows.csv')} - {'user new'})
     assert sides[0] == sides[1] != sides[2]
@@ -75,8 +78,9 @@ def test_units_stay_where_they_were_with_the_same_key_and_move_with_another(tmp_
 
 def test_rows_without_a_unit_are_counted_and_on_no_side(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'rows.jsonl'
-    path.write_text('{"who": "a"}\n{"who": null}\nnot JSON\n{"who": ""}\n[1]\n{"who": "b"}\n')
-    made = split.split(str(path), tmp_path / 'split', unit_field='who', test_share=0.5, key=KEY)
+    rows = ['{"text": "x", "who": "a"}', '{"who": null}', 'not JSON', '{"who": ""}', '[1]', '{"who": "b"}']
+    path.write_text('\n'.join(rows))
+    made = split.split(str(path), tmp_path / 'split', fields=FIELDS, test_share=0.5, key=KEY)
     assert (made.records + made.test, made.without_unit) == (2, 4)
 
 
@@ -84,7 +88,7 @@ def test_rows_without_a_unit_are_counted_and_on_no_side(tmp_path: pathlib.Path) 
 def test_a_share_that_is_none_is_refused(tmp_path: pathlib.Path, share: float) -> None:
     path = write(tmp_path, 'csv')
     with pytest.raises(ValueError, match='test_share='):
-        split.split(str(path), tmp_path / 'split', unit_field='who', test_share=share, key=KEY)
+        split.split(str(path), tmp_path / 'split', fields=FIELDS, test_share=share, key=KEY)
     assert not (tmp_path / 'split').exists()
 
 
@@ -93,8 +97,60 @@ def test_two_files_of_one_name_and_a_folder_that_is_there_are_refused(tmp_path: 
         (tmp_path / name).mkdir()
         write(tmp_path / name, 'csv')
     with pytest.raises(ValueError, match='two of one name'):
-        split.split(f'{tmp_path}/*/rows.csv', tmp_path / 'x', unit_field='who', test_share=0.5, key=KEY)
-    with pytest.raises(FileExistsError, match='Name another'):
-        split.split(f'{tmp_path}/a/rows.csv', tmp_path / 'a', unit_field='who', test_share=0.5, key=KEY)
+        split.split(f'{tmp_path}/*/rows.csv', tmp_path / 'x', fields=FIELDS, test_share=0.5, key=KEY)
+    with pytest.raises(FileExistsError, match='File exists'):
+        split.split(f'{tmp_path}/a/rows.csv', tmp_path / 'a', fields=FIELDS, test_share=0.5, key=KEY)
     with pytest.raises(ValueError, match='nobody'):
-        split.split(f'{tmp_path}/a/rows.csv', tmp_path / 'x', unit_field='nobody', test_share=0.5, key=KEY)
+        split.split(
+            f'{tmp_path}/a/rows.csv',
+            tmp_path / 'x',
+            fields=RecordFields(text='text', unit='nobody'),
+            test_share=0.5,
+            key=KEY,
+        )
+
+
+def test_a_file_and_its_compressed_namesake_are_refused(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, 'csv')
+    write(tmp_path, 'csv.gz')
+    with pytest.raises(ValueError, match='two of one name'):
+        split.split(f'{tmp_path}/rows.*', tmp_path / 'x', fields=FIELDS, test_share=0.5, key=KEY)
+
+
+def test_ids_are_one_unit_as_a_run_compares_them(tmp_path: pathlib.Path) -> None:
+    """1, 1.0 and '1' are one; numbers are read from Parquet, too."""
+    lines = [json.dumps({'text': 'x', 'who': who}) for n in range(200) for who in (n, float(n), str(n))]
+    (tmp_path / 'rows.jsonl').write_text('\n'.join(lines))
+    table = pa.table({'text': ['x'] * 200, 'who': list(range(200))})
+    parquet.write_table(table, tmp_path / 'numbers.parquet')
+    split.split(f'{tmp_path}/*.*', tmp_path / 'x', fields=FIELDS, test_share=0.5, key=KEY)
+    sides = []
+    for side in ('records', 'test'):
+        found = read(tmp_path / 'x' / side / 'rows.jsonl') + read(tmp_path / 'x' / side / 'numbers.parquet')
+        sides.append({int(row['who']) for row in found})
+    assert sides[0].isdisjoint(sides[1]) and sides[0] | sides[1] == set(range(200))
+
+
+def test_without_ids_equal_texts_stay_together(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'rows.csv'
+    path.write_text('text\n' + ''.join(f'Text {n % 40}\n' for n in range(120)))
+    split.split(str(path), tmp_path / 'x', fields=RecordFields(text='text'), test_share=0.5, key=KEY)
+    texts = [[row['text'] for row in read(tmp_path / 'x' / side / 'rows.csv')] for side in SIDES]
+    assert set(texts[0]).isdisjoint(texts[1]) and len(texts[0]) + len(texts[1]) == 120
+
+
+@pytest.mark.parametrize('kind, damage', [('csv.gz', -9), ('csv', None)])
+def test_a_damaged_file_leaves_nothing(tmp_path: pathlib.Path, kind: str, damage: int | None) -> None:
+    path = write(tmp_path, kind)
+    # Cut, or with a quote that never closes.
+    path.write_bytes(path.read_bytes()[:damage] if damage else path.read_bytes() + b'user 1,"open\n')
+    with pytest.raises(ValueError, match='Fetch it again'):
+        split.split(str(path), tmp_path / 'x', fields=FIELDS, test_share=0.5, key=KEY)
+    assert not (tmp_path / 'x').exists()
+
+
+def test_an_array_comes_out_as_lines(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'rows.json').write_text(json.dumps(ROWS, indent=1))
+    split.split(str(tmp_path / 'rows.json'), tmp_path / 'x', fields=FIELDS, test_share=0.3, key=KEY)
+    found = [json.loads(line) for side in SIDES for line in (tmp_path / 'x' / side / 'rows.json').open()]
+    assert sorted(found, key=lambda row: row['n']) == ROWS

@@ -32,6 +32,7 @@ from transforms.read.rules import (
     RecordFields,
     RecordRules,
     Rejection,
+    name_of,
     to_record,
 )
 
@@ -58,6 +59,7 @@ __all__ = [
     'json_file',
     'json_lines',
     'list_input',
+    'name_of',
     'parquet_rows',
     'read_piece',
     'split_file',

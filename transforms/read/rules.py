@@ -173,6 +173,14 @@ def _decoded(value: object) -> object:
     return value
 
 
+def name_of(value: object) -> str | None:
+    """A label or an id as it is compared: 1, 1.0 and '1' are one; None for what cannot be one."""
+    try:
+        return _as_name(_decoded(value))
+    except UnicodeError:
+        return None
+
+
 def _as_name(value: object) -> str | None:
     """A label or an id as a string; None for what cannot be one."""
     if isinstance(value, str):

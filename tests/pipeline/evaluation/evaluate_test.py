@@ -53,6 +53,7 @@ def run_folder(folder: pathlib.Path, rows: Sequence[tuple[str | None, str]]) -> 
     table = pa.table({
         'text': pa.array([text for _, text in rows], pa.string()),
         'label': pa.array([label for label, _ in rows], pa.string()),
+        'private_tokens': [9] * len(rows), 'public_tokens': [0] * len(rows), 'truncated': [False] * len(rows),
     })  # fmt: skip
     half = len(rows) // 2
     parquet.write_table(table.slice(0, half), folder / DATA_FOLDER / 'train-00000-of-00002.parquet')
@@ -87,8 +88,14 @@ def test_a_run_is_read_by_its_own_columns(tmp_path: pathlib.Path, labelled: bool
 
 def test_what_cannot_be_read_is_an_error_that_names_the_flag(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'folder').mkdir()
-    with pytest.raises(ValueError, match='--test.*folder without'):
+    with pytest.raises(ValueError, match='test=.*folder without'):
         read(str(tmp_path / 'folder'))
+    damaged = pathlib.Path(
+        run_folder(tmp_path / 'run', rows_of(8)), DATA_FOLDER, 'train-00001-of-00002.parquet'
+    )
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(ValueError, match='test file=.*Restore the release'):
+        read(str(tmp_path / 'run'))
     with pytest.raises(FileNotFoundError, match='--test'):
         read(str(tmp_path / 'none.csv'))
     with pytest.raises(ValueError, match='--test.*none in'):
@@ -316,7 +323,7 @@ def test_a_measure_that_fails_is_told_by_the_exit_code(
         (['--only', 'beauty'], 'Choose from: use'),
         (['--only', ','], 'Choose from'),
         (['--also', 'nameless.csv'], 'NAME=PATH'),
-        (['--json-schema', '{schema}'], 'Expected a JSON Schema'),
+        (['--json-schema', '{schema}'], 'Expected a JSON schema'),
         (['--facts', '{schema}'], 'Expected the facts'),
     ],
 )

@@ -90,7 +90,7 @@ def test_held_out_texts_are_compared_in_equal_number() -> None:
     figures = figures_of(found)
     assert figures['near_duplicates'] == figures['test_near_duplicates'] == 1.0
     assert [series.name for series in found.charts[0].series] == [
-        'all 30 records', '10 of the records', '10 held-out texts',
+        'all 30 records', '10 records', '10 held-out texts',
     ]  # fmt: skip
     for series in found.charts[0].series:
         assert sum(series.y) == pytest.approx(1) and len(series.x) == len(series.y)

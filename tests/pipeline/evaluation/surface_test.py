@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
-from pipeline.evaluation import surface
+from pipeline.evaluation import surface, words
 from pipeline.evaluation.measure import Findings
 from pipeline.evaluation.sources import Sources
 from pipeline.evaluation.surface import NGrams, Surface, first_words, n_grams
@@ -35,7 +35,9 @@ def test_n_grams_agree_with_scikit_learn(order: int) -> None:
     generator = np.random.default_rng(0)
     texts = [' '.join(generator.choice(list('abcdefgh'), size)) for size in generator.integers(1, 20, 50)]
     counts = np.asarray(
-        CountVectorizer(ngram_range=(order, order), token_pattern=surface.WORD)
+        CountVectorizer(
+            ngram_range=(order, order), tokenizer=words.words_of, token_pattern=None, lowercase=False
+        )
         .fit_transform(texts)
         .sum(axis=0)
     ).ravel()

@@ -40,6 +40,15 @@ def test_ids_are_needed_where_they_are_named() -> None:
     assert read.to_record(whole | {'user': b'\xff'}, rules) is Reason.NOT_UTF8
 
 
+def test_any_label_is_read_as_it_comes_and_needs_a_column() -> None:
+    rules = RecordRules(fields=RecordFields(text='text', label='label'), any_label=True)
+    assert read.to_record({'text': 'x', 'label': 2.0}, rules) == Record(text='x', label='2')
+    assert read.to_record({'text': 'x'}, rules) is Reason.MISSING_FIELD
+    for fields, labels in ((RecordFields(text='text'), None), (RecordFields(text='text', label='l'), ('a',))):
+        with pytest.raises(ValueError, match='any_label'):
+            RecordRules(fields=fields, labels=labels, any_label=True)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
     lambda inner: st.lists(inner),

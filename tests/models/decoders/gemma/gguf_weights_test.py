@@ -91,4 +91,5 @@ def test_loading_holds_little_more_than_the_weights(gemma_file: pathlib.Path, dt
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
-    assert 1.0 < line['peak_over_weights'] < 1.3, line
+    # A second copy would be 2; allocators keep what they like of the rest, 1.2 to 1.3 in bfloat16.
+    assert 1.0 < line['peak_over_weights'] < 1.5, line

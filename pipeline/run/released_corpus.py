@@ -1,0 +1,62 @@
+"""The corpus of a finished run, read back: as the reference of another, or to be evaluated."""
+
+import os
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.records import SyntheticExample
+from transforms.read import InputFile, list_input, split_patterns
+from transforms.run_files import DATA_FOLDER, REPORT
+
+# What a reader of texts needs of them.
+_COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
+
+
+def is_release(place: str) -> bool:
+    """Whether it names a folder, and not files."""
+    if len(split_patterns(place)) != 1:
+        return False
+    return os.path.isdir(place) or FileSystems.exists(FileSystems.join(place, REPORT))
+
+
+def list_shards(folder: str, name: str) -> list[InputFile]:
+    """The files of a finished run's corpus.
+
+    Args:
+        folder: The run's output.
+        name: What errors call it: the flag without dashes.
+
+    Raises:
+        ValueError: No run has finished there.
+        FileNotFoundError: There are no shards.
+    """
+    if not FileSystems.exists(FileSystems.join(folder, REPORT)):
+        raise ValueError(
+            f'Expected files of texts, or the folder of a finished release, got {name}={folder!r}, a folder '
+            f'without {REPORT}. Name the files, or the --output of a finished run.'
+        )
+    return list_input(FileSystems.join(folder, DATA_FOLDER, '*.parquet'))
+
+
+def read_examples(path: str, name: str) -> list[SyntheticExample]:
+    """The examples of one shard, without their batch.
+
+    Args:
+        path: The shard.
+        name: What errors call it.
+
+    Raises:
+        ValueError: It is no shard of a corpus, or damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with FileSystems.open(path) as file:
+        try:
+            rows = parquet.read_table(pa.PythonFile(file, mode='r'), columns=_COLUMNS).to_pylist()
+            return [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]
+        except (pa.ArrowException, TypeError) as error:
+            raise ValueError(
+                f'Expected a shard of a corpus with the columns {_COLUMNS}, got {name} file={path!r}, which '
+                'is none. Restore the release, or name files of texts.'
+            ) from error
