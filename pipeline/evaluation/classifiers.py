@@ -9,6 +9,7 @@ scripts without spaces the words are long and rarely met again, and the vectors 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -41,6 +42,11 @@ _TOLERANCE = 1e-4
 _SOLVERS: dict[Kind, Literal['newton-cg', 'lbfgs']] = {'tfidf': 'newton-cg', 'head': 'lbfgs'}
 # Of the bootstrap.
 RESAMPLES = 200
+# Times that a classifier is trained anew on a resample of its texts, on at most so many, and tested on
+# at most so many: a small corpus varies far more by its own texts than by those it is tested on.
+RETRAINED = 10
+MOST_RETRAINED_ON = 1_000
+MOST_RETESTED = 2_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +82,10 @@ class Scores:
         macro_f1: Mean of `f1`.
         f1: Of each label, `[K]`; 0 for one that is never predicted, not a number for one that is neither
             true nor predicted of any text.
-        accuracy_error: Standard error of `accuracy`.
-        macro_f1_error: Standard error of `macro_f1`.
-        f1_error: Standard errors of `f1`, `[K]`.
+        accuracy_error: Standard error of `accuracy`, of the draw of test texts; where `widened`, of the draw
+            of texts trained on, too.
+        macro_f1_error: The same of `macro_f1`.
+        f1_error: Standard errors of `f1`, `[K]`, of the test texts' draw.
     """
 
     accuracy: float
@@ -87,6 +94,16 @@ class Scores:
     accuracy_error: float | None
     macro_f1_error: float | None
     f1_error: np.ndarray | None
+
+    def widened(self, accuracy_error: float, macro_f1_error: float) -> Scores:
+        """With a further, independent error of accuracy and macro-F1."""
+        if self.accuracy_error is None or self.macro_f1_error is None:
+            return self
+        return dataclasses.replace(
+            self,
+            accuracy_error=math.hypot(self.accuracy_error, accuracy_error),
+            macro_f1_error=math.hypot(self.macro_f1_error, macro_f1_error),
+        )
 
 
 def draws(sources: Sources, name: str, index: int = 0) -> np.random.Generator:
@@ -147,11 +164,12 @@ def train(kind: Kind, texts: Labelled, classes: int) -> Callable[[Labelled], np.
     model = LogisticRegression(
         C=_C, class_weight='balanced', solver=_SOLVERS[kind], tol=_TOLERANCE, max_iter=_MAX_ITERATIONS
     )
-    if kind == 'tfidf':
-        vectorizer = _vectorizer(classes)
-        model.fit(vectorizer.fit_transform(texts.texts), texts.labels)
-    else:
-        model.fit(texts.vectors.astype(np.float64), texts.labels)
+    with comparison.one_thread():
+        if kind == 'tfidf':
+            vectorizer = _vectorizer(classes)
+            model.fit(vectorizer.fit_transform(texts.texts), texts.labels)
+        else:
+            model.fit(texts.vectors.astype(np.float64), texts.labels)
 
     def probabilities(tests: Labelled) -> np.ndarray:
         result = np.zeros((len(tests), classes))
@@ -214,6 +232,33 @@ def scores(counts: np.ndarray, rng: np.random.Generator) -> Scores:
         macro_f1_error=float(np.std([each[1] for each in resampled], ddof=1)),
         f1_error=_spread(np.array([each[2] for each in resampled])),
     )
+
+
+def retrained_errors(
+    kind: Kind, texts: Labelled, tests: Labelled, classes: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """How far accuracy and macro-F1 vary with the draw of the texts that a classifier is trained on.
+
+    The bootstrap over these texts: standard deviations over `RETRAINED` resamples. Of more than
+    `MOST_RETRAINED_ON` texts resamples have so many, and the deviation is scaled by the root of the share.
+
+    Args:
+        kind: Of classifier.
+        texts: n ≥ 1 texts, trained on.
+        tests: At least one text.
+        classes: K.
+        rng: Draws the resamples.
+    """
+    size = min(len(texts), MOST_RETRAINED_ON)
+    if len(tests) > MOST_RETESTED:
+        tests = tests.take(rng.choice(len(tests), MOST_RETESTED, replace=False))
+    found = []
+    for _ in range(RETRAINED):
+        again = texts.take(rng.integers(len(texts), size=size))
+        predicted = train(kind, again, classes)(tests).argmax(axis=1)
+        found.append(_scores(confusion(tests.labels, predicted, classes))[:2])
+    accuracy, macro_f1 = np.std(found, axis=0, ddof=1) * math.sqrt(size / len(texts))
+    return float(accuracy), float(macro_f1)
 
 
 def _scores(counts: np.ndarray) -> tuple[float, float, np.ndarray]:

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import final
 
 import numpy as np
@@ -87,18 +87,22 @@ class Use(Measure):
 
         whole, sizes = _Trial('corpus', most), _sizes(most)
         plan = {whole: (trained, np.arange(most))}
+        # Trained once, so that other draws of their texts have to be made up.
+        once = [whole]
         plan |= _subsets(sources, 'corpus', trained, sizes[:-1])
         if real is not None:
             # The last of the sizes once: the ceiling.
             plan |= _subsets(sources, 'real', real, [size for size in sizes[:-1] if size < len(real)])
             plan |= _subsets(sources, 'real', real, [min(most, len(real))], draws=1)
+            once.append(_Trial('real', min(most, len(real))))
         if public is not None:
             plan |= _subsets(sources, 'public', public, [min(most, len(public))], draws=1)
+            once.append(_Trial('public', min(most, len(public))))
         for draw in range(DRAWS):
             labels = classifiers.draws(sources, 'shuffle', draw).permutation(trained.labels)
             shuffled = dataclasses.replace(trained, labels=labels)
             plan[_Trial('shuffled', most, draw)] = (shuffled, np.arange(most))
-        results = _run(sources, plan, tests, len(classes), progress)
+        results = _run(sources, plan, once, tests, len(classes), progress)
 
         comparisons = ((_CEILING, real, no_real), (_PUBLIC, public, no_public), (_FLOOR, trained, ''))
         figures = [
@@ -115,8 +119,12 @@ class Use(Measure):
         return Findings(
             settings={
                 **classifiers.settings(sources, len(classes)),
-                'standard_error': 'bootstrap over test texts; of smaller sizes and shuffles, over draws',
+                'standard_error': 'bootstrap over test texts and over texts trained on; of smaller sizes '
+                'and shuffles, over draws; of labels, over test texts',
                 'bootstrap_resamples': classifiers.RESAMPLES,
+                'bootstrap_retrained': classifiers.RETRAINED,
+                'most_retrained_on': classifiers.MOST_RETRAINED_ON,
+                'most_tested_of_retrained': classifiers.MOST_RETESTED,
                 'draws': DRAWS,
                 'sizes': ', '.join(map(str, sizes)),
             },
@@ -159,6 +167,7 @@ def _subsets(
 def _run(
     sources: Sources,
     plan: Mapping[_Trial, tuple[Labelled, np.ndarray]],
+    once: Collection[_Trial],
     tests: Labelled,
     classes: int,
     progress: Progress,
@@ -169,7 +178,11 @@ def _run(
         for kind in KINDS:
             predicted = classifiers.train(kind, chosen, classes)(tests).argmax(axis=1)
             counts = classifiers.confusion(tests.labels, predicted, classes)
-            results[kind, trial] = classifiers.scores(counts, classifiers.draws(sources, 'bootstrap'))
+            found = classifiers.scores(counts, classifiers.draws(sources, 'bootstrap'))
+            if trial in once:
+                rng = classifiers.draws(sources, 'retrain')
+                found = found.widened(*classifiers.retrained_errors(kind, chosen, tests, classes, rng))
+            results[kind, trial] = found
         progress(done, len(plan))
     return results
 

@@ -16,8 +16,8 @@ References: `public` is the public prompt alone; `sampled` are texts that the pu
 record; `released` are texts that a batch of other records of the label released at ε = 3; `genre` are other
 records of the same data under other labels, `label` of the same label, `other` texts of another genre.
 
-Settings are chosen on the stand-ins (dbpedia, wikimovies, imdb, banking77), never on the records of
-`real_records_benchmark`, which the table is read for afterwards.
+Settings are chosen on the stand-ins (dbpedia, wikimovies, banking77), never on the records of
+`utility_benchmark`, which the table is read for afterwards.
 """
 
 import argparse
@@ -29,7 +29,6 @@ import json
 import math
 import pathlib
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,8 +42,8 @@ from models.privacy.individual import LEVELS
 from models.records import Batch, BatchId, Context
 from pipeline.config import JobConfig
 from pipeline.run import settings as run_settings
-from tests.benchmarks import real_records_benchmark
-from tests.benchmarks.real_records_benchmark import DATA, Dataset, Record
+from tests.benchmarks import real_records
+from tests.benchmarks.real_records import DATA, Dataset, Record
 
 MODEL = 'gemma3-270m'
 CONTEXTS, REFERENCE, TOP_K = 64, 16, 1024
@@ -65,23 +64,6 @@ def _wikimovies() -> list[Record]:
         with gzip.open(DATA / 'wikimovies' / f'movies-{decade}.json.gz', 'rt', encoding='utf-8') as file:
             rows += [(film['genres'][0], film['extract']) for film in json.load(file)
                      if film.get('extract') and film['genres']]  # fmt: skip
-    return rows
-
-
-def _imdb() -> list[Record]:
-    """The first 600 reviews of each label of the official test."""
-    rows: list[Record] = []
-    found = {'pos': 0, 'neg': 0}
-    with tarfile.open(DATA / 'imdb' / 'aclImdb.tar.gz') as archive:
-        for member in archive:
-            parts = pathlib.PurePath(member.name).parts
-            if member.isfile() and len(parts) == 4 and parts[1] == 'test' and found[parts[2]] < 600:
-                file = archive.extractfile(member)
-                assert file is not None
-                rows.append((parts[2], file.read().decode('utf-8').replace('<br />', ' ')))
-                found[parts[2]] += 1
-                if sum(found.values()) == 1200:
-                    break
     return rows
 
 
@@ -114,17 +96,13 @@ STAND_INS = {
         {'Comedy': 'Comedy', 'Horror': 'Horror', 'Drama': 'Drama', 'Action': 'Action'},
         'Short descriptions of films, one after another.', 'Genre', 'Film', 112, _wikimovies,
     ),
-    'imdb': _stand_in(
-        {'pos': 'Favourable', 'neg': 'Unfavourable'},
-        "Viewers' reviews of films, one after another.", 'Verdict', 'Review', 144, _imdb,
-    ),
     'banking77': _stand_in(
         {'transfer_not_received_by_recipient': 'A transfer that has not come', 'top_up_failed':
          'A failed top-up', 'exchange_rate': 'Exchange rate', 'card_payment_fee_charged': 'Card fee'},
         "Customers' questions to a bank, one after another.", 'About', 'Question', 72, _banking77,
     ),
 }  # fmt: skip
-DATASETS = real_records_benchmark.DATASETS | STAND_INS
+DATASETS = real_records.DATASETS | STAND_INS
 COUNTS = (1, 4, 8, REFERENCE)  # M whose allowed tokens are saved
 CLIP_BOUNDS = tuple(float(c) for c in np.geomspace(0.18, 8, 12).round(2))
 SHIFT_BOUNDS = (0.01, 0.2, 0.4, 0.8, 1.2, 1.6)

@@ -66,6 +66,51 @@ def value(findings: Findings, name: str) -> float:
 @pytest.fixture(autouse=True)
 def _few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(use, 'MOST_SIZES', 3)
+    monkeypatch.setattr(classifiers, 'RETRAINED', 2)
+
+
+# --- Standard errors -------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_the_error_is_as_far_as_corpora_of_that_size_differ(
+    kind: classifiers.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 corpora of 30 texts, each on test texts of its own. The test texts alone explain little of it."""
+    monkeypatch.setattr(classifiers, 'RETRAINED', 10)
+    accuracies, errors, tests_alone = [], [], []
+    for seed in range(20):
+        sources = Sources(
+            corpus=real(30, 100 + seed, 'corpus'), test=real(300, 200 + seed, 'test'), embedder=EMBEDDER
+        )
+        assert sources.test is not None
+        classes = classifiers.classes_of(sources.test)
+        texts, tests = (
+            classifiers.labelled(sources, each, classes) for each in (sources.corpus, sources.test)
+        )
+        predicted = classifiers.train(kind, texts, 3)(tests).argmax(axis=1)
+        rng = np.random.default_rng(seed)
+        found = classifiers.scores(classifiers.confusion(tests.labels, predicted, 3), rng)
+        widened = found.widened(*classifiers.retrained_errors(kind, texts, tests, 3, rng))
+        assert found.accuracy_error is not None and widened.accuracy_error is not None
+        accuracies.append(found.accuracy)
+        tests_alone.append(found.accuracy_error)
+        errors.append(widened.accuracy_error)
+    # The deviation of 20 values is right to a sixth; resamples hold two thirds of their texts.
+    spread = np.std(accuracies, ddof=1)
+    assert 0.6 < np.mean(errors) / spread < 1.8
+    assert np.mean(tests_alone) / spread < 0.6
+
+
+def test_of_many_texts_fewer_are_retrained_on_and_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, 'RETRAINED', 10)
+    sources = Sources(corpus=real(400, 5, 'corpus'), test=TEST, embedder=EMBEDDER)
+    texts, tests = (classifiers.labelled(sources, each, tuple(sorted(WORDS))) for each in (CORPUS, TEST))
+    whole = classifiers.retrained_errors('head', texts, tests, 3, np.random.default_rng(0))
+    monkeypatch.setattr(classifiers, 'MOST_RETRAINED_ON', 60)
+    scaled = classifiers.retrained_errors('head', texts, tests, 3, np.random.default_rng(0))
+    # Four times fewer texts vary about twice as much, and are scaled by two.
+    assert 0.4 < scaled[0] / whole[0] < 2.5
 
 
 # --- What corpora are worth ------------------------------------------------------

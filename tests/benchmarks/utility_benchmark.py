@@ -1,0 +1,382 @@
+"""What corpora are worth at equal epsilon and tokens: the job on real records with a real model, row by row.
+
+    python -m tests.benchmarks.utility_benchmark run trec individual-rounds --work DIR --seed 0
+    python -m tests.benchmarks.utility_benchmark table --work DIR
+
+`run` runs the command line as a user would, in a process of its own, into a folder of DIR named by data, row,
+epsilon and seed, evaluates what came out, and prints one JSON line, which it also leaves there: epsilon,
+examples, tokens, seconds, peak memory, and the first complete examples as they are. A run that was
+cut off goes on; one that is finished is evaluated again. `table` prints what all rows in DIR came to, as
+Markdown: means over seeds with their standard errors. The records are read from ../shared/data.
+
+Rows: `public` is the job without a record, so the public prompt alone, and `reference` the same from 8
+public texts of the genre; both are of ε = 0. `mean` has the clip bound and the temperature of CL 4.1 and PP's
+top K. `median-clusters` is CL's, whose loss is ex post: at the ρ that the other rows may spend, and no ε. Of
+the difference, `difference` charges every context the worst case and `difference-clusters` groups
+alike records besides; in `individual` each context pays for what it gives, `individual-rounds` has what a
+first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
+public texts.
+
+Scores are those of `dp-corpus evaluate`: accuracy on held-out real records of TF-IDF with logistic regression
+and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the better
+of both, trained on all records of the data, would give as well, the records that the corpus was made from
+included; MAUVE of CL's settings. Of a hundred texts the first two say little: another draw
+of as many texts moves them by some hundredths, which the standard error of one corpus counts in.
+
+The public texts are of the held-out records, all labels together, which leaves the others to be
+tested on. Prices are means over tokens and contexts, in units of ρ; the share of contexts that are silent
+at the end of a batch is the curator's. With `--walks`, the folder of `reference_benchmark`, `distance` is
+the mean total variation to the unclipped average at these settings along the walk of one label.
+"""
+
+import argparse
+import collections
+import csv
+import itertools
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from pyarrow import dataset
+
+from pipeline.evaluation import asked
+from pipeline.evaluation.measure import Figure
+from tests.benchmarks import real_records
+from tests.benchmarks.real_records import Dataset, Record, sample
+
+BATCH_SIZE, REFERENCE_SIZE, REFERENCE_TEXTS = 64, 8, 100
+COMMON = [
+    '--model', 'gemma3-270m', '--batch-size', str(BATCH_SIZE), '--public-top-k', '1024',
+    '--max-example-tokens', '64', '--reference-size', str(REFERENCE_SIZE),
+]  # fmt: skip
+# By ε, chosen on two stand-ins of `reference_benchmark`, never on these records: with worst-case accounting
+# the c that 128 tokens leave, or less; with individual accounting the largest c₂ of a grid whose mean
+# price is below that on both walks.
+CLIP_BOUNDS = {1.0: '1.4', 3.0: '3.5', 10.0: '6'}
+SHIFT_BOUNDS = {1.0: ('2.8', '0.8'), 3.0: ('3.5', '2.8'), 10.0: ('6', '4')}
+DIFFERENCE = ['--aggregate', 'difference', '--temperature', '0.8']
+WORST_CASE = [*DIFFERENCE, '--accounting', 'worst-case', '--reference-rounds', '1']
+INDIVIDUAL = [*DIFFERENCE, '--accounting', 'individual']
+CLUSTERS = ['--clusters', '3']
+ROWS = {
+    'public': [*INDIVIDUAL, '--reference-rounds', '1'],
+    'reference': INDIVIDUAL,
+    'mean': ['--aggregate', 'mean', '--clip-bound', '9', '--temperature', '1.5'],
+    'median-clusters': ['--aggregate', 'median', '--clip-bound', '6', '--temperature', '1.5', *CLUSTERS],
+    'difference': WORST_CASE,
+    'difference-clusters': [*WORST_CASE, *CLUSTERS],
+    'individual': [*INDIVIDUAL, '--reference-rounds', '1'],
+    'individual-rounds': [*INDIVIDUAL, '--reference-rounds', '2'],
+    'individual-clusters': [*INDIVIDUAL, '--reference-rounds', '2', *CLUSTERS],
+    'individual-reference': INDIVIDUAL,
+}
+WITHOUT_RECORDS = ('public', 'reference')
+# Which reference of a walk stands for the row's; clusters and the median have none.
+KIND_OF = {
+    'public': 'public', 'reference': 'genre', 'mean': 'public', 'difference': 'public',
+    'individual': 'public', 'individual-rounds': 'released', 'individual-reference': 'genre',
+}  # fmt: skip
+RESULT = 'row.json'
+
+
+def bounds(row: str, epsilon: float) -> list[str]:
+    """c, and c₂ where there is one, of a row that does not fix them."""
+    if '--clip-bound' in ROWS[row]:
+        return []
+    if epsilon not in CLIP_BOUNDS:
+        raise ValueError(
+            f'Expected an epsilon that bounds were chosen for, got epsilon={epsilon}. Choose from '
+            f'{", ".join(map(str, CLIP_BOUNDS))}.'
+        )
+    if 'individual' not in ROWS[row]:
+        return ['--clip-bound', CLIP_BOUNDS[epsilon]]
+    clip_bound, shift_bound = SHIFT_BOUNDS[epsilon]
+    return ['--clip-bound', clip_bound, '--shift-bound', shift_bound]
+
+
+def _write(path: pathlib.Path, records: Iterable[Record]) -> str:
+    with open(path, 'w', newline='', encoding='utf-8') as file:
+        writer = csv.writer(file)
+        writer.writerow(['label', 'text'])
+        writer.writerows(records)
+    return str(path)
+
+
+def flags(
+    data: Dataset,
+    row: str,
+    records: list[Record],
+    public: list[Record],
+    folder: pathlib.Path,
+    *,
+    epsilon: float,
+    delta: float | None,
+    max_batch_tokens: int,
+) -> list[str]:
+    """Writes the records, and gives the flags of the row; a row without records has an empty file."""
+    empty = row in WITHOUT_RECORDS
+    size = ['--records', str(len(records))]
+    if empty:  # as many batches as the others have, of nothing
+        batches = max(1, len(records) // (BATCH_SIZE * len(data.labels)))
+        size = ['--batches-per-label', str(batches), '--micro-batch-size', '8']
+    reference = []
+    if row in ('reference', 'individual-reference'):
+        reference = ['--reference', _write(folder / 'reference.csv', public)]
+    spent = ['--epsilon', str(epsilon)]
+    if row == 'median-clusters':
+        spent = ['--max-private-tokens', str(max_batch_tokens)]
+    return [
+        '--input', _write(folder / 'records.csv', [] if empty else records), '--text-field', 'text',
+        '--label-field', 'label',
+        '--labels', ','.join(f'{value}={words}' for value, words in data.labels.items()),
+        '--corpus-description', data.description, '--label-name', data.label_name,
+        '--text-name', data.text_name, *size, '--max-prompt-tokens', str(data.max_prompt_tokens),
+        *spent, '--delta', f'{delta or len(records) ** -1.1:.2e}',
+        '--max-batch-tokens', str(max_batch_tokens), *COMMON, *reference, *ROWS[row], *bounds(row, epsilon),
+    ]  # fmt: skip
+
+
+def price_per_token(mechanism: dict[str, Any], spending: dict[str, Any] | None) -> float | None:
+    """Mean ρ that a context paid for a token of its batch."""
+    if spending is None:
+        change = mechanism['clip_bound'] / (mechanism['batch_size'] * mechanism['temperature'])
+        return float(change**2 / 2)
+    batches = [batch for batch in spending['spending_by_batch'].values() if batch['stream_tokens']]
+    paid = [batch['mean_share_spent'] / batch['stream_tokens'] for batch in batches]
+    return mechanism['context_budget'] * statistics.mean(paid) if paid else None
+
+
+def share_silent(spending: dict[str, Any], contexts: dict[str, int]) -> float | None:
+    """Share of all contexts that did not vote on their batch's last token; None without contexts."""
+    batches = spending['spending_by_batch']
+    total = sum(contexts[name] for name in batches)
+    return 1 - sum(batch['last_voters'] for batch in batches.values()) / total if total else None
+
+
+def distance(walk: pathlib.Path, row: str, mechanism: dict[str, Any], reference_size: int) -> float:
+    """Mean total variation to the unclipped average at a row's settings, before any context is silent."""
+    from tests.benchmarks import reference_benchmark
+
+    temperature, c = mechanism['temperature'], mechanism['clip_bound']
+    found = []
+    for step in reference_benchmark.steps_of(
+        reference_benchmark.Walk.load(walk), KIND_OF[row], reference_size, temperature
+    ):
+        if row in WITHOUT_RECORDS:
+            found.append(step.distance(step.reference / temperature))
+        elif row == 'mean':
+            found.append(reference_benchmark.mean(step, c)[0])
+        elif mechanism['accounting'] == 'individual':
+            omega, c2 = mechanism['omega'], mechanism['shift_bound']
+            found.append(reference_benchmark.individual(step, c, (c2,), omega)[0][0])
+        else:
+            found.append(reference_benchmark.worst_case(step, c)[0])
+    return statistics.mean(found)
+
+
+def scores(folder: pathlib.Path, data: Dataset, public: pathlib.Path | None) -> dict[str, Figure]:
+    """Figures of `dp-corpus evaluate` on the corpus in a folder, by name."""
+    records = sample(data.train(), data.labels)
+    held_out = sample(data.held_out(), data.labels)[REFERENCE_TEXTS:]
+    request = asked.Request(
+        corpora=(('corpus', str(folder / 'corpus')),),
+        records=_write(folder / 'all_records.csv', records),
+        test=_write(folder / 'held_out.csv', held_out),
+        public=None if public is None else str(public),
+        text_field='text',
+        label_field='label',
+        embedder='minilm',
+        seed=0,
+    )
+    found = request.evaluate(request.read(), asked.measures_of('use,labels,mauve'))
+    results = found.corpora[0].measures
+    for result in results:
+        if result.findings is None:
+            print(f'{folder.name}: {result.measure}: {result.reason}', file=sys.stderr)
+    return {
+        figure.name: figure for result in results if result.findings for figure in result.findings.figures
+    }
+
+
+def generate(folder: pathlib.Path, arguments: list[str]) -> dict[str, float]:
+    """Runs one job, or the rest of one, and measures it from outside."""
+    finished = folder / 'measured.json'
+    if finished.exists():
+        return dict(json.loads(finished.read_text()))
+    command = [sys.executable, '-m', 'pipeline.main', 'generate', *arguments, '--output',
+               str(folder / 'corpus'), '--work-dir', str(folder / 'curator'), '--quiet']  # fmt: skip
+    started = time.monotonic()
+    subprocess.run(command, check=True, env=os.environ)
+    measured = {
+        'seconds': round(time.monotonic() - started, 1),
+        'peak_gigabytes': round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20, 2),
+    }
+    finished.write_text(json.dumps(measured))
+    return measured
+
+
+def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
+    """One row: the job, and what its corpus is worth."""
+    name, row = args.data, args.row
+    folder = args.work / f'{name}-{row}-{args.epsilon:g}-{args.seed}'
+    data = real_records.DATASETS[name]
+    records = sample(data.train(), data.labels, args.limit, args.seed)
+    public = sample(data.held_out(), data.labels)[:REFERENCE_TEXTS]
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = flags(
+        data,
+        row,
+        records,
+        public,
+        folder,
+        epsilon=args.epsilon,
+        delta=args.delta,
+        max_batch_tokens=args.max_batch_tokens,
+    )
+    measured = generate(folder, [*arguments, *extra])
+    report = json.loads((folder / 'corpus' / 'privacy_report.json').read_text())
+    restricted = json.loads((folder / 'curator' / 'restricted_report.json').read_text())
+    mechanism, spending = report['mechanism'], restricted.get('spending')
+    texts = dataset.dataset(folder / 'corpus' / 'data', format='parquet').to_table().to_pylist()
+    complete = collections.defaultdict(list)
+    for text in texts:
+        if not text['truncated'] and text['text'].strip():
+            complete[text['label']].append(text['text'])
+    totals = report['corpus']
+    tokens = totals['private_tokens'] + totals['public_tokens']
+    batches = sum(group['batches'] for group in report['plan'])
+    empty = row in WITHOUT_RECORDS
+    walk = args.walks / f'{name}.npz' if args.walks and row in KIND_OF else None
+    found = scores(folder, data, _public_corpus(args.work, name))
+    result = {
+        'data': name,
+        'row': row,
+        'seed': args.seed,
+        'records': len(records),
+        'epsilon_asked': args.epsilon,
+        'epsilon': 0.0 if empty else report['epsilon'],
+        'delta': report['delta'],
+        'settings': {key: value for key, value in mechanism.items() if value is not None},
+        'batches': batches,
+        **totals,
+        'complete': sum(map(len, complete.values())),
+        'tokens_per_batch': round(tokens / batches, 1),
+        'price_per_token': 0.0 if empty else price_per_token(mechanism, spending),
+        'share_silent': None
+        if empty or spending is None
+        else share_silent(spending, restricted['contexts_per_batch']),
+        'distance': round(distance(walk, row, mechanism, REFERENCE_SIZE), 4) if walk else None,
+        **measured,
+        'scores': {
+            key: [figure.value, figure.standard_error]
+            for key, figure in found.items()
+            if '/' not in key and figure.value is not None
+        },
+        'samples': [
+            {'label': label, 'text': text}
+            for of_labels in itertools.zip_longest(*complete.values())
+            for label, text in zip(complete, of_labels, strict=True)
+            if text is not None
+        ][:5],
+    }
+    (folder / RESULT).write_text(json.dumps(result, ensure_ascii=False))
+    return result
+
+
+def _public_corpus(work: pathlib.Path, name: str) -> pathlib.Path | None:
+    """What the row `public` of the data wrote, where it was run."""
+    found = sorted(work.glob(f'{name}-public-*/measured.json'))
+    return found[0].parent / 'corpus' if found else None
+
+
+# Columns of the table: a title, and the score that it shows.
+COLUMNS = {
+    'accuracy, TF-IDF': 'tfidf_accuracy',
+    'accuracy, head': 'head_accuracy',
+    'labels agreed with': 'label_accuracy',
+    'MAUVE': 'mauve_clustering',
+}
+
+
+def table(work: pathlib.Path) -> list[str]:
+    """Markdown lines: one for each data, row and epsilon, means over seeds ± their standard error."""
+    groups = collections.defaultdict(list)
+    for path in sorted(work.glob(f'*/{RESULT}')):
+        result = json.loads(path.read_text())
+        groups[result['data'], result['epsilon_asked'], result['row']].append(result)
+    titles = ['data', 'ε', 'row', 'seeds', 'texts', 'tokens', 'price of a token', 'silent', *COLUMNS]
+    lines = ['| ' + ' | '.join(titles) + ' |', '|' + ' --- |' * len(titles)]
+    for (name, _, row), results in sorted(groups.items()):
+        epsilons = [result['epsilon'] for result in results]
+        cells = [
+            name,
+            'ex post' if None in epsilons else f'{max(epsilons):.2f}',
+            row,
+            str(len(results)),
+            f'{statistics.mean(result["examples"] for result in results):.0f}',
+            f'{statistics.mean(each["private_tokens"] + each["public_tokens"] for each in results):.0f}',
+            _cell([result['price_per_token'] for result in results], '.1e'),
+            _cell([result['share_silent'] for result in results], '.2f'),
+            *(_cell([_score(result, key) for result in results]) for key in COLUMNS.values()),
+        ]
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return lines
+
+
+def _score(result: dict[str, Any], key: str) -> float | None:
+    """A score of a row; of the two judges' that of the better one on real text."""
+    found = result['scores']
+    if key == 'label_accuracy':
+        judges = [kind for kind in ('tfidf', 'head') if f'{kind}_judge_accuracy' in found]
+        if not judges:
+            return None
+        best = max(judges, key=lambda kind: found[f'{kind}_judge_accuracy'][0])
+        key = f'{best}_{key}'
+    return found[key][0] if key in found else None
+
+
+def _cell(values: list[float | None], form: str = '.3f') -> str:
+    """Mean, and its standard error where there are several values."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return ''
+    mean = f'{statistics.mean(numbers):{form}}'
+    if len(numbers) == 1:
+        return mean
+    return f'{mean} ± {statistics.stdev(numbers) / len(numbers) ** 0.5:{form}}'
+
+
+def main() -> None:
+    """Prints one JSON line, or the table. Further flags of `run` are those of `dp-corpus generate`."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    commands = parser.add_subparsers(dest='command', required=True)
+    one = commands.add_parser('run', help='runs and evaluates one row')
+    one.add_argument('data', choices=list(real_records.DATASETS))
+    one.add_argument('row', choices=list(ROWS))
+    one.add_argument('--limit', type=int, default=768, help='records to take, spread over the file')
+    one.add_argument('--seed', type=int, default=0, help='which of every n-th records these are')
+    one.add_argument('--epsilon', type=float, default=1.0)
+    one.add_argument('--delta', type=float, help='default: records ** -1.1')
+    one.add_argument('--max-batch-tokens', type=int, default=128)
+    one.add_argument('--walks', type=pathlib.Path, help='folder of walks, for distances')
+    every = commands.add_parser('table', help='prints what the rows came to')
+    for each in (one, every):
+        each.add_argument('--work', type=pathlib.Path, required=True, help='folder of the rows')
+    args, extra = parser.parse_known_args()
+    if args.command == 'table':
+        if extra:
+            parser.error(f'unrecognized arguments: {" ".join(extra)}')
+        print('\n'.join(table(args.work)))
+    else:
+        print(json.dumps(run(args, extra), ensure_ascii=False))
+
+
+if __name__ == '__main__':
+    main()
