@@ -90,11 +90,16 @@ class Structure(Measure):
             schema: What each text has to fit; None to leave validity out.
 
         Raises:
-            ValueError: It is no JSON schema.
+            ValueError: It is no JSON schema, or jsonschema is not installed.
         """
         self._schema = schema
         if schema is not None:
-            import jsonschema
+            try:
+                import jsonschema
+            except ModuleNotFoundError as error:
+                raise ValueError(
+                    "Expected the package jsonschema for json_schema, got none. Run pip install '.[evaluate]'."
+                ) from error
 
             try:
                 jsonschema.validators.validator_for(schema).check_schema(schema)

@@ -19,8 +19,7 @@ public texts.
 
 Scores are those of `dp-corpus evaluate`: accuracy on held-out real records of TF-IDF with logistic regression
 and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the better
-of both, trained on all records of the data, would give as well, the records that the corpus was made from
-included; MAUVE of CL's settings. Of a hundred texts the first two say little: another draw
+of both, trained on 2,000 records (or as many as there are, in part those of the corpus), gives as well; MAUVE of CL's settings. Of a hundred texts the first two say little: another draw
 of as many texts moves them by some hundredths, which the standard error of one corpus counts in.
 
 The public texts are of the held-out records, all labels together, which leaves the others to be
@@ -83,6 +82,8 @@ KIND_OF = {
     'public': 'public', 'reference': 'genre', 'mean': 'public', 'difference': 'public',
     'individual': 'public', 'individual-rounds': 'released', 'individual-reference': 'genre',
 }  # fmt: skip
+# Records that judges of labels are trained on.
+JUDGED_BY = 2_000
 RESULT = 'row.json'
 
 
@@ -183,11 +184,11 @@ def distance(walk: pathlib.Path, row: str, mechanism: dict[str, Any], reference_
 
 def scores(folder: pathlib.Path, data: Dataset, public: pathlib.Path | None) -> dict[str, Figure]:
     """Figures of `dp-corpus evaluate` on the corpus in a folder, by name."""
-    records = sample(data.train(), data.labels)
+    records = sample(data.train(), data.labels, JUDGED_BY)
     held_out = sample(data.held_out(), data.labels)[REFERENCE_TEXTS:]
     request = asked.Request(
         corpora=(('corpus', str(folder / 'corpus')),),
-        records=_write(folder / 'all_records.csv', records),
+        records=_write(folder / 'judge.csv', records),
         test=_write(folder / 'held_out.csv', held_out),
         public=None if public is None else str(public),
         text_field='text',

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 import urllib.request
 from typing import Any
 
@@ -121,6 +122,14 @@ def test_a_schema_that_is_none_is_refused() -> None:
 def test_a_schema_that_cannot_be_followed_leaves_the_measure_undefined(schema: Any, reason: str) -> None:
     with pytest.raises(NotDefined, match=reason):
         _values([{'a': 'b'}], None, schema)
+
+
+def test_without_the_package_a_schema_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, 'jsonschema', None)
+    with pytest.raises(ValueError, match=r"Run pip install '\.\[evaluate\]'"):
+        Structure({})
 
 
 def test_nothing_is_fetched_for_a_schema(monkeypatch: pytest.MonkeyPatch) -> None:
