@@ -98,7 +98,7 @@ class Structure(Measure):
                 import jsonschema
             except ModuleNotFoundError as error:
                 raise ValueError(
-                    "Expected the package jsonschema for json_schema, got none. Run pip install '.[evaluate]'."
+                    "Expected jsonschema to be installed, got none. Run pip install '.[evaluate]'."
                 ) from error
 
             try:
