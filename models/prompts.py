@@ -274,9 +274,7 @@ class PromptWriter:
         A total function: a prompt depends on its own context alone, and texts that do
         not fit are cut to equal shares of what the template leaves.
         """
-        flat = [text for context in contexts for text in context.texts]
-        if self.template.one_line:
-            flat = [' '.join(text.split()) for text in flat]
+        flat = [self._as_shown(text) for context in contexts for text in context.texts]
         encoded = iter(self.tokenizer.encode_batch([' ' + text for text in flat]))
         bare = iter(self.tokenizer.encode_batch(flat))
         return [
@@ -284,11 +282,28 @@ class PromptWriter:
             for context in contexts
         ]
 
+    def room(self, label: str | None, texts: int) -> int:
+        """Tokens that a private prompt of a label has for each of its texts; what is longer is cut.
+
+        Raises:
+            ValueError: The template leaves no room.
+        """
+        pieces, _ = self._encoded_pieces(label, texts)
+        room = self.max_prompt_tokens - len(self._start) - sum(map(len, pieces))
+        return room // max(1, texts)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of texts as private prompts show them, before any is cut."""
+        shown = [' ' + self._as_shown(text) for text in texts]
+        return [len(ids) for ids in self.tokenizer.encode_batch(shown)]
+
+    def _as_shown(self, text: str) -> str:
+        return ' '.join(text.split()) if self.template.one_line else text
+
     def _assemble(self, label: str | None, texts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         """One private prompt from its texts, each tokenized with and without a space before it."""
         pieces, spaced = self._encoded_pieces(label, len(texts))
-        room = self.max_prompt_tokens - len(self._start) - sum(map(len, pieces))
-        share = room // max(1, len(texts))
+        share = self.room(label, len(texts))
         parts = [self._start, pieces[0]]
         for piece, (with_space, without), space in zip(pieces[1:], texts, spaced, strict=True):
             parts += [(with_space if space else without)[:share], piece]

@@ -15,6 +15,7 @@ import typer
 from pipeline.commands import (
     audit,
     centers,
+    check,
     clusters,
     evaluate,
     exit_codes,
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 # In the order of --help.
 app.command()(plan.plan)
+app.command()(check.check)
 # What follows a bare -- is Beam's.
 app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})(generate.generate)
 app.command()(report.report)

@@ -58,7 +58,11 @@ def generate(
         return
     show_report(str(job_config.output), as_json=as_json, quiet=quiet)
     restricted = f'{job_config.resolved_work_dir}/{RESTRICTED_PAGE}'
-    console.print(f"The curator's own report, never for release: {restricted}", soft_wrap=True)
+    console.print(
+        "The curator's own report, never for release, with how many rows were read and rejected: "
+        f'{restricted}',
+        soft_wrap=True,
+    )
     if job_config.dataset is not None and not console.quiet:
         from pipeline.ledger.ledger import Ledger
 

@@ -20,6 +20,8 @@ if typing.TYPE_CHECKING:
 TEMPLATE = 'restricted.html.jinja'
 
 _BINS = 30
+# Shares from which the page speaks up at its top.
+ALARMING_REJECTED, ALARMING_EMPTY, ALARMING_SILENT = 0.05, 0.5, 0.5
 
 
 def render_restricted_page(restricted: report.RestrictedReport) -> str:
@@ -39,11 +41,42 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
         loss_plots=len(loss_plots),
         spending_plots=len(spending_plots),
         restricted=restricted,
+        alarms=alarms_of(restricted),
         rejected=sum(restricted.rejected_by_reason.values()),
         largest=[] if losses is None else _largest(losses),
         first_silent=None if spending is None else _first_silent(spending),
         most_spent=[] if spending is None else _most_spent(spending),
     )
+
+
+def alarms_of(restricted: report.RestrictedReport) -> list[str]:
+    """What went wrong in plain sight of the figures, though no outcome of a run may tell of it."""
+    read, found = restricted.records_read, []
+    rejected = sum(restricted.rejected_by_reason.values())
+    if not read:
+        found.append('No row was read, so the corpus says what the public prompt says.')
+    elif rejected == read:
+        found.append('Every row was rejected, so the corpus says what the public prompt says.')
+    if read and rejected / read >= ALARMING_REJECTED:
+        reason, count = max(restricted.rejected_by_reason.items(), key=lambda one: one[1])
+        found.append(
+            f'{rejected / read:.0%} of the rows were rejected, {count:,} of them for: '
+            f'{reason.replace("_", " ")}. `dp-corpus check` shows more of the input.'
+        )
+    sizes = restricted.contexts_per_batch.values()
+    empty = sum(not size for size in sizes)
+    if read and sizes and empty / len(sizes) >= ALARMING_EMPTY:
+        found.append(f'{empty:,} of {len(sizes):,} batches held no record.')
+    voting = () if restricted.spending is None else restricted.spending.share_voting
+    # Without any context nobody votes, and nobody has fallen silent.
+    if any(voting):
+        silent = 1 - voting[-1]
+        if silent >= ALARMING_SILENT:
+            found.append(
+                f'{silent:.0%} of the contexts had spent their budget before the last token: what came last '
+                'is near the public prompt.'
+            )
+    return found
 
 
 def batch_losses_plot(losses: report.ExPostLosses) -> Plot:

@@ -11,7 +11,7 @@ from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.clustering.centers import ClusterSettings
 from models.decoders import device, family
-from models.prompts import PRESETS, read_template
+from models.prompts import PRESETS, PromptWriter, read_template
 from pipeline.config import EMBEDDERS, JobConfig
 from pipeline.run.reference import read_reference
 from transforms.durable import is_local
@@ -102,16 +102,37 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
         tokenizer=str(config.tokenizer_path),
         dtype=config.dtype,
         micro_batch_size=config.resolved_micro_batch_size,
-        max_prompt_tokens=config.max_prompt_tokens,
-        template=read_template(config.resolved_prompt),
         label_words=tuple(config.label_words.items()),
-        label_name=config.label_name,
-        text_name=config.text_name,
-        corpus_description=config.corpus_description,
-        schema=pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None,
         reference=read_reference(config, text_limit(config)),
+        **_prompt_settings(config),
     )
     return settings
+
+
+def prompt_writer(config: JobConfig) -> PromptWriter:
+    """What writes a run's prompts, without the rest of its generator."""
+    if not FileSystems.exists(str(config.tokenizer_path)) and not config.tokenizer_path.exists():
+        raise FileNotFoundError(
+            f'Expected the model at tokenizer={str(config.tokenizer_path)!r}, which is not there.'
+        )
+    return PromptWriter(
+        tokenizer=family.family_of(config.model).load_tokenizer(config.model, str(config.tokenizer_path)),
+        label_words=config.label_words,
+        **_prompt_settings(config),
+    )
+
+
+def _prompt_settings(config: JobConfig) -> dict[str, Any]:
+    return {
+        'max_prompt_tokens': config.max_prompt_tokens,
+        'template': read_template(config.resolved_prompt),
+        'label_name': config.label_name,
+        'text_name': config.text_name,
+        'corpus_description': config.corpus_description,
+        'schema': (
+            pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None
+        ),
+    }
 
 
 def cluster_settings(config: JobConfig) -> ClusterSettings:

@@ -207,6 +207,19 @@ def _cluster_comparison_header() -> dict[str, Any]:
     return _header(clusters.SCHEMA, clusters.SCHEMA_VERSION, report.RESTRICTED)
 
 
+def _input_check() -> Any:
+    from pipeline import input_check
+
+    return input_check.InputCheck
+
+
+def _input_check_header() -> dict[str, Any]:
+    from models.privacy import report
+    from pipeline import input_check
+
+    return _header(input_check.SCHEMA, input_check.SCHEMA_VERSION, report.RESTRICTED)
+
+
 def _leave_one_out() -> Any:
     from models.audits.leave_one_out import LeaveOneOut, Payment
     from pipeline.audit import LeaveOneOutAudit
@@ -398,6 +411,11 @@ DOCUMENTS: dict[str, Document] = {
         where='What `dp-corpus clusters` writes.',
         type_of=_cluster_comparison,
         header=_cluster_comparison_header,
+    ),
+    'input-check': Document(
+        where='What `dp-corpus check --json` prints.',
+        type_of=_input_check,
+        header=_input_check_header,
     ),
     'evaluation': Document(
         where='What `dp-corpus evaluate` writes and prints with --json.',

@@ -193,7 +193,8 @@ def test_the_screen_of_a_run_is_clean(
     output, done = finished
     assert re.fullmatch(
         r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\. [^\n]+\n'
-        r"The curator's own report, never for release: [^\n]+corpus\.curator/restricted_report\.html\n",
+        r"The curator's own report, never for release, with how many rows were read and rejected: "
+        r'[^\n]+corpus\.curator/restricted_report\.html\n',
         done.stderr,
     )
     assert plain(done.stdout).endswith(f'Corpus and report: {output}')

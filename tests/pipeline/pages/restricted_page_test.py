@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,28 @@ def test_page_holds_the_figures_of_the_report() -> None:
         'cardiology 7 251', '2 batches, 0 to 251 contexts', '1 are empty',
     ):  # fmt: skip
         assert words in seen, words
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'records_read': 0, 'rejected_by_reason': {}}, 'No row was read'),
+        ({'rejected_by_reason': {'unknown_label': 1201}}, 'Every row was rejected'),
+        (
+            {'rejected_by_reason': {'unknown_label': 100, 'blank_text': 21}},
+            '10% of the rows were rejected, 100',
+        ),
+        ({'contexts_per_batch': {'0000-000000': 0, '0000-000001': 3}}, '1 of 2 batches held no record'),
+        ({'spending': SPENDING}, '75% of the contexts had spent their budget'),
+    ],
+)
+def test_what_is_alarming_stands_in_red_above_the_figures(changes: dict[str, Any], said: str) -> None:
+    quiet = dataclasses.replace(MEAN, contexts_per_batch={'0000-000000': 251, '0000-000001': 260})
+    assert not restricted_page.alarms_of(quiet)
+    assert not any('spent' in alarm for alarm in restricted_page.alarms_of(NO_CONTEXTS))
+    page = restricted_page.render_restricted_page(dataclasses.replace(quiet, **changes))
+    red = re.findall(r'<p class="readers warn">(.*?)</p>', page.partition('<dl')[0], re.DOTALL)
+    assert any(said in plain(alarm) for alarm in red), red
 
 
 def test_records_that_equal_a_reference_text_are_counted_where_there_is_one() -> None:

@@ -18,7 +18,7 @@ from models.audits.reconstruction import Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.privacy import accounting, report
-from pipeline import audit, calibration, clusters, plan, vote_estimate
+from pipeline import audit, calibration, clusters, input_check, plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
 from pipeline.evaluation import evaluation, measures
@@ -75,6 +75,11 @@ def reconstruction() -> audit.ReconstructionAudit:
     )
 
 
+def checked(path: pathlib.Path, **settings: typing.Any) -> input_check.InputCheck:
+    config = JobConfig(input=str(path), output='x', text_field='text', epsilon=1.0, delta=1e-9, **settings)
+    return input_check.check_records(config)
+
+
 def evaluated(**beside: list[str]) -> evaluation.Evaluation:
     sources = plain_sources(['One text of a corpus.', 'And one more.'], **beside)
     return evaluation.evaluate([sources], [measures.MEASURES['surface'], measures.MEASURES['copies']])
@@ -125,6 +130,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'leave-one-out-audit': [leave_one_out().to_json()],
         'reconstruction-audit': [reconstruction().to_json()],
         'cluster-comparison': [comparison().to_json()],
+        'input-check': [
+            checked(records).to_json(),
+            checked(records, label_field='text', labels=('b',)).to_json(),
+        ],
         'evaluation': [evaluated().to_json(), evaluated(test=['Another text.']).to_json()],
         'run-plan': [
             made.to_json()

@@ -1,0 +1,124 @@
+"""`dp-corpus check`: what a run would find in its input, for the curator alone."""
+
+import contextlib
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import rich.box
+import rich.console
+import rich.text
+
+from pipeline.commands import flags, screen
+from pipeline.commands.flags import config_of, with_config_flags
+
+if typing.TYPE_CHECKING:
+    from pipeline.input_check import InputCheck
+
+# What makes a config one where nothing says what is spent; no figure here follows from it.
+_SPENT = {'epsilon': 1.0, 'delta': 1e-9}
+_SPENDING = {
+    'epsilon': ('epsilon', 'context_budget', 'max_private_tokens'),
+    'delta': ('delta', 'records'),
+}
+NOTICE = (
+    'For the curator alone: true figures of private records. Nothing of it is released and nothing charged; '
+    'settings that follow from it by a rule are tuning on private data, which nobody has paid for '
+    '(models/privacy/README.md, section 5).'
+)
+
+
+@with_config_flags
+def check(
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    **settings: Any,
+) -> None:
+    """Look at the input as a run would read it: rows, labels, lengths, batches, and what to change.
+
+    For the curator's eyes, before a run is paid for. Give the flags of `generate`; none that says
+    what is spent is needed.
+    """
+    for name, alike in _SPENDING.items():
+        if config is None and all(settings.get(other) is None for other in alike):
+            settings[name] = _SPENT[name]
+    job_config = config_of(config, settings)
+    if job_config.input is None:
+        raise ValueError('Expected an input, got input=None. Give --input FILES.')
+    screen.silence_libraries()
+    console = rich.console.Console(stderr=True, quiet=as_json)
+    with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
+        from pipeline import input_check
+
+        found = input_check.check_records(job_config, on_progress)
+    if as_json:
+        print(found.to_json(), end='')
+    else:
+        print_check(found, rich.console.Console())
+
+
+@contextlib.contextmanager
+def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] | None]:
+    """Rows read so far; silent off a terminal."""
+    if not console.is_terminal:
+        yield None
+        return
+    # Standard error is held back meanwhile.
+    with rich.console.Console(quiet=console.quiet).status('Reading') as status:
+        yield lambda rows: status.update(f'Reading: {rows:,} rows')
+
+
+def print_check(found: 'InputCheck', console: rich.console.Console) -> None:
+    """The check as tables and sentences."""
+    from rich import table
+
+    def plain(text: str, style: str = '') -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    plain(NOTICE, 'bold red')
+    console.print()
+    facts = table.Table(show_header=False, box=None, pad_edge=False)
+    files = found.files[0] if len(found.files) == 1 else f'{len(found.files):,} files'
+    rows = [
+        ('Input', files),
+        ('Records', f'{found.records:,}' + _declared(found.declared_records)),
+        ('Units of privacy', f'{found.units:,}, with at most {found.largest_unit:,} records'),
+        ('Repeated texts', f'{found.duplicates:,}'),
+    ]
+    rows += [('Rejected' if not place else '', f'{count:,}: {reason}')
+             for place, (reason, count) in enumerate(found.rejected.items())]  # fmt: skip
+    if found.lengths is not None:
+        lengths = found.lengths
+        rows += [
+            (
+                'Tokens of a text',
+                f'{lengths.median:,} in the middle, {lengths.upper_decile:,} or fewer in nine of ten, '
+                f'{lengths.longest:,} at most, of {lengths.texts:,} texts',
+            ),
+            ('', f'{lengths.room:,} fit into a prompt; {lengths.share_cut:.1%} of the texts are cut'),
+        ]
+    for row in rows:
+        facts.add_row(*(rich.text.Text(cell) for cell in row))
+    console.print(facts)
+    console.print()
+    labels = table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    labels.add_column('Label')
+    for name in ('records', 'contexts', 'batches', f'contexts a batch (s = {found.batch_size})'):
+        labels.add_column(name, justify='right')
+    for label in found.labels:
+        name = 'all' if label.label is None else label.label
+        if not label.declared:
+            name += ' (not declared)'
+        cells = ['', '', '']
+        if label.contexts is not None and label.batches:
+            cells = [f'{label.contexts:,}', f'{label.batches:,}', f'{label.contexts / label.batches:,.1f}']
+        labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells)
+    console.print(labels)
+    if not found.findings:
+        plain('Nothing stands out.')
+    for finding in found.findings:
+        plain(f'- {finding}')
+
+
+def _declared(records: int | None) -> str:
+    return '' if records is None else f'; --records declares {records:,}'

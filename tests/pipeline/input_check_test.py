@@ -1,0 +1,144 @@
+"""What `dp-corpus check` counts is what a run would read, and what it says stands in the figures."""
+
+import csv
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from models.records import Record
+from pipeline import input_check
+from pipeline.config import JobConfig
+from pipeline.input_check import InputCheck
+from pipeline.run import settings
+from tests import command_line
+from transforms.read import read_piece, split_file
+
+ROWS = [
+    *(('a', f'u{n % 10}', f'Text number {n} of the first kind.') for n in range(40)),
+    *(('b', f'u{n % 10}', 'Always the same.') for n in range(20)),
+    *(('c', 'u1', f'Of a label that nobody declares, {n}.') for n in range(5)),
+    ('a', 'u1', ''),
+    ('a', '', 'Without a unit.'),
+    ('a', 'u2', 'word ' * 400),
+]
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    file = tmp_path / 'rows.csv'
+    with open(file, 'w', newline='') as out:
+        csv.writer(out).writerows([('kind', 'who', 'text'), *ROWS])
+    return file
+
+
+def config_of(path: pathlib.Path, **changes: Any) -> JobConfig:
+    values: dict[str, Any] = {
+        'input': str(path), 'text_field': 'text', 'label_field': 'kind', 'labels': ('a', 'b'),
+        'epsilon': 1.0, 'delta': 1e-9, 'batch_size': 8, 'max_prompt_tokens': 64,
+    }  # fmt: skip
+    return JobConfig(**values | changes)
+
+
+def checked(path: pathlib.Path, **changes: Any) -> InputCheck:
+    return input_check.check_records(config_of(path, **changes))
+
+
+@pytest.mark.parametrize('changes', [{}, {'unit': 'user', 'unit_field': 'who'}])
+def test_it_counts_what_a_run_would_read(path: pathlib.Path, changes: dict[str, Any]) -> None:
+    found = checked(path, **changes)
+    rules = settings.record_rules(config_of(path, **changes))
+    rows = [row for piece in split_file(str(path)) for row in read_piece(piece, rules)]
+    records = [row for row in rows if isinstance(row, Record)]
+    reasons = [row.reason.value for row in rows if not isinstance(row, Record)]
+    assert found.records == len(records)
+    assert found.rejected == {reason: reasons.count(reason) for reason in set(reasons)}
+    by_label = {each.label: each.records for each in found.labels}
+    assert by_label == {label: sum(row.label == label for row in records) for label in 'ab'} | {'c': 5}
+    assert [each.declared for each in found.labels] == [True, True, False] and found.undeclared == 1
+    assert found.duplicates == len(records) - len({row.text for row in records}) == 19
+
+
+def test_units_are_counted_once_and_under_one_label(path: pathlib.Path) -> None:
+    found = checked(path, unit='user', unit_field='who')
+    assert (found.units, found.largest_unit) == (10, 7)
+    assert sum(each.contexts or 0 for each in found.labels) == 10
+    alone = checked(path)
+    assert (alone.units, alone.largest_unit) == (alone.records, 1)
+
+
+def test_batches_and_slots_are_those_of_the_true_count(path: pathlib.Path) -> None:
+    found = {each.label: (each.contexts, each.batches) for each in checked(path).labels}
+    assert found == {'a': (42, 5), 'b': (20, 2), 'c': (None, None)}
+    assert [each.batches for each in checked(path, batches_per_label=3).labels] == [3, 3, None]
+    # 42 records fall into 8 slots of each of 3 batches; the chance that a slot is empty is (23/24)^42.
+    slots = checked(path, examples_per_context=2).labels[0]
+    assert (slots.contexts, slots.batches) == (round(24 * (1 - (23 / 24) ** 42)), 3)
+
+
+def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
+    found = checked(path).lengths
+    assert found is not None
+    writer = settings.prompt_writer(config_of(path))
+    assert (found.texts, found.longest) == (62, writer.lengths(['word ' * 400])[0])
+    assert found.room == writer.room('a', 1) < 64 and found.share_cut == pytest.approx(1 / 62)
+    assert writer.room('a', 2) < writer.room('a', 1) / 2 + 1
+    assert found.median <= found.upper_decile < found.room < found.longest
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'labels': ('Cardio', 'Neuro')}, 'A run would take none of these rows'),
+        ({'labels': ('Cardio', 'Neuro')}, "labels that --labels does not declare: 'a', 'b', 'c'"),
+        ({'labels': ('a', 'd')}, "No row has the declared label 'd'"),
+        ({'batches_per_label': 1}, "A batch of 'a' would hold 42 contexts, where --batch-size says 8"),
+        ({'batches_per_label': 9}, "A batch of 'b' would hold 2.2 contexts"),
+        ({'records': 1_000}, '--records says 1,000, and a run would take 62'),
+        ({'max_prompt_tokens': 32}, 'of the texts are cut at'),
+        ({}, '19 records repeat a text of another'),
+        ({'delta': 0.5}, 'delta=0.5 is no less than one over the number of units'),
+    ],
+)
+def test_it_says_what_to_change(path: pathlib.Path, changes: dict[str, Any], said: str) -> None:
+    assert any(said in finding for finding in checked(path, **changes).findings)
+
+
+def test_an_input_that_fits_needs_no_change(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / 'rows.jsonl'
+    file.write_text(''.join(json.dumps({'text': f'A short text, number {n}.'}) + '\n' for n in range(64)))
+    found = checked(file, label_field=None, labels=())
+    assert (found.findings, found.rejected, found.labels[0].label) == ((), {}, None)
+
+
+def test_an_empty_file_and_a_sample_of_many(
+    tmp_path: pathlib.Path, path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / 'empty.csv'
+    empty.write_text('kind,who,text\n')
+    found = checked(empty)
+    assert (found.records, found.units, found.lengths) == (0, 0, None)
+    assert found.findings == ('There is no row in these files. Check --input.',)
+    monkeypatch.setattr(input_check, 'SAMPLED_TEXTS', 10)
+    lengths = checked(path).lengths
+    assert lengths is not None and lengths.texts == 10
+
+
+def test_no_repr_shows_a_true_figure(path: pathlib.Path) -> None:
+    assert not {'62', '42', '19', '5'} & set(repr(checked(path)).replace('=', ' ').replace(',', ' ').split())
+
+
+def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(path: pathlib.Path) -> None:
+    arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'kind')
+    for labels in ('a,b', 'Cardio,Neuro'):
+        done = command_line.in_this_process(*arguments, '--labels', labels)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith('For the curator alone: true figures of private records.')
+    assert 'A run would take none of these rows' in done.stdout
+    shown = command_line.in_this_process(*arguments, '--labels', 'a,b', '--json')
+    document = json.loads(shown.stdout)
+    assert document['audience'].startswith('Restricted to the curator')
+    assert document['records'] == 62
+    refused = command_line.in_this_process('check', '--text-field', 'text')
+    assert refused.returncode == 2 and 'Give --input FILES' in refused.stderr
