@@ -36,7 +36,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 def config_of(path: pathlib.Path, **changes: Any) -> JobConfig:
     values: dict[str, Any] = {
         'input': str(path), 'text_field': 'text', 'label_field': 'kind', 'labels': ('a', 'b'),
-        'epsilon': 1.0, 'delta': 1e-9, 'batch_size': 8, 'max_prompt_tokens': 64,
+        'context_budget': 1.0, 'delta': 1e-9, 'batch_size': 8, 'max_prompt_tokens': 64,
     }  # fmt: skip
     return JobConfig(**values | changes)
 
@@ -96,7 +96,7 @@ def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
         ({'batches_per_label': 1}, "A batch of 'a' would hold 42 contexts, where --batch-size says 8"),
         ({'batches_per_label': 9}, "A batch of 'b' would hold 2.2 contexts"),
         ({'records': 1_000}, '--records says 1,000, and a run would take 62'),
-        ({'max_prompt_tokens': 32}, 'of the texts are cut at'),
+        ({'max_prompt_tokens': 22}, 'of the texts are cut at'),
         ({}, '19 records repeat a text of another'),
         ({'delta': 0.5}, 'delta=0.5 is no less than one over the number of units'),
     ],

@@ -292,6 +292,7 @@ OPEN = {
     'mechanism',
     'versions',
     'rejected_by_reason',
+    'rejected',
     'left_out',
     'contexts_per_batch',
     'loss_by_batch',
