@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import typing
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import rich.console
 import typer
@@ -15,6 +15,7 @@ from pipeline.commands import exit_codes, flags, screen
 if typing.TYPE_CHECKING:
     from pipeline.evaluation.evaluation import OnProgress
 
+_IN_CONTEXT = 'In-context use'
 PAGE, DOCUMENT = 'evaluation.html', 'evaluation.json'
 
 
@@ -75,6 +76,69 @@ def evaluate(
             metavar='FILE',
         ),
     ] = None,
+    in_context_model: Annotated[
+        str | None,
+        typer.Option(
+            '--in-context-model',
+            help='Model that is shown texts of the corpus and labels test texts, such as gemma3-270m.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            '--checkpoint',
+            help='Its GGUF file, safetensors folder or Orbax directory.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            '--tokenizer',
+            help='Its SentencePiece file; a GGUF file has its own.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    dtype: Annotated[
+        Literal['auto', 'float32', 'bfloat16'] | None,
+        typer.Option(
+            '--dtype', help='Type of its weights and products. Default: auto.', rich_help_panel=_IN_CONTEXT
+        ),
+    ] = None,
+    in_context_labels: Annotated[
+        str | None,
+        typer.Option(
+            '--in-context-labels',
+            help='Labels, comma-separated; VALUE=WORDS says what prompts call one. Default: those of --test.',
+            metavar='VALUE=WORDS,...',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    in_context_examples: Annotated[
+        int | None,
+        typer.Option(
+            '--in-context-examples',
+            help='Texts of each label that a prompt shows. Default: 1.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    in_context_orders: Annotated[
+        int | None,
+        typer.Option(
+            '--in-context-orders',
+            help='Orders of the examples that are averaged; all where they are no more. Default: 8.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
+    in_context_texts: Annotated[
+        int | None,
+        typer.Option(
+            '--in-context-texts',
+            help='Test texts that it labels; of more, so many are drawn. Default: 100.',
+            rich_help_panel=_IN_CONTEXT,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option('--seed', help='Of every draw that a measure makes.')] = 0,
     as_json: flags.JsonFlag = False,
     quiet: flags.QuietFlag = False,
@@ -94,7 +158,17 @@ def evaluate(
     with screen.without_chatter(), screen.unquoted():
         from pipeline.evaluation import asked
 
-        measures = asked.measures_of(only, json_schema=json_schema, facts=facts)
+        in_context = asked.in_context_settings(
+            in_context_model,
+            checkpoint=checkpoint,
+            tokenizer=tokenizer,
+            dtype=dtype,
+            labels=in_context_labels,
+            examples_per_label=in_context_examples,
+            most_orders=in_context_orders,
+            most_test_texts=in_context_texts,
+        )
+        measures = asked.measures_of(only, json_schema=json_schema, facts=facts, in_context=in_context)
         request = asked.Request(
             corpora=((name, corpus), *others),
             records=records,

@@ -6,17 +6,24 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
+from models.decoders import family
 from pipeline import centers
 from pipeline.evaluation import evaluation, measures, reading
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
+from pipeline.evaluation.in_context import InContext, InContextSettings
 from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
 
 
 def measures_of(
-    only: str | None, *, json_schema: str | None = None, facts: str | None = None
+    only: str | None,
+    *,
+    json_schema: str | None = None,
+    facts: str | None = None,
+    in_context: InContextSettings | None = None,
 ) -> list[Measure]:
     """The measures of a comma list, in the order of the table; all for None.
 
@@ -24,9 +31,10 @@ def measures_of(
         only: Names.
         json_schema: File of the JSON Schema that texts should keep.
         facts: File of the facts that records hold.
+        in_context: Which decoder is shown texts.
 
     Raises:
-        ValueError: A name that no measure has, or a file that is no JSON Schema.
+        ValueError: A name that no measure has, a file that is no JSON Schema, or another model's weights.
         FileNotFoundError: There is no such file.
     """
     table = dict(measures.MEASURES)
@@ -38,6 +46,9 @@ def measures_of(
         from pipeline.evaluation import facts as facts_lib
 
         table[facts_lib.KnownFacts.name] = facts_lib.KnownFacts(facts_lib.read_facts(pathlib.Path(facts)))
+    if in_context is not None:
+        family.family_of(in_context.model).check_files(in_context.model, in_context.files)
+        table[InContext.name] = InContext(in_context)
     if only is None:
         return list(table.values())
     names = [part.strip() for part in only.split(',') if part.strip()]
@@ -45,6 +56,29 @@ def measures_of(
     if unknown or not names:
         raise ValueError(f'Expected names of measures, got only={only!r}. Choose from: {", ".join(table)}.')
     return [measure for name, measure in table.items() if name in names]
+
+
+def in_context_settings(model: str | None, **given: Any) -> InContextSettings | None:
+    """Which decoder is shown texts, from the command line's values; None without a model.
+
+    Args:
+        model: Its name.
+        given: Fields of `InContextSettings`, None where a flag was not given; `labels` as a comma list.
+
+    Raises:
+        ValueError: A value without a model, or one that a field does not take.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    if model is None:
+        if values:
+            raise ValueError(
+                f'Expected a model with {", ".join(values)}, got in_context_model=None. Give '
+                '--in-context-model, or leave them out.'
+            )
+        return None
+    if 'labels' in values:
+        values['labels'] = tuple(part.strip() for part in values['labels'].split(',') if part.strip())
+    return InContextSettings(model=model, **values)
 
 
 def _json_of(path: str) -> dict[str, object]:

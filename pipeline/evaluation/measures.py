@@ -3,6 +3,7 @@
 from pipeline.evaluation.copies import Copies
 from pipeline.evaluation.coverage import Coverage
 from pipeline.evaluation.holdout import Holdout
+from pipeline.evaluation.in_context import InContext
 from pipeline.evaluation.labels import Labels
 from pipeline.evaluation.mauve_score import Mauve
 from pipeline.evaluation.measure import Measure
@@ -30,6 +31,7 @@ def register(measure: Measure) -> None:
 
 for _measure in (
     Use(),
+    InContext(),
     Labels(),
     Mauve(),
     Coverage(),
