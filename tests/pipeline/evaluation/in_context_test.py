@@ -42,7 +42,7 @@ TEST = Texts(
     name='test',
     texts=(
         'a tributary of the river', 'a drama film of 2003\nwith songs', 'the school has 300 students',
-        'a short silent film', 'the stream joins the lake', 'a private college for girls',
+        'a short silent film', 'the stream joins the lake', 'teachers and pupils',
     ),
     labels=('1', '2', '3', '2', '1', '3'),
 )  # fmt: skip
