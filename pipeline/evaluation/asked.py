@@ -47,7 +47,10 @@ def measures_of(
 
         table[facts_lib.KnownFacts.name] = facts_lib.KnownFacts(facts_lib.read_facts(pathlib.Path(facts)))
     if in_context is not None:
-        family.family_of(in_context.model).check_files(in_context.model, in_context.files)
+        own, files = family.family_of(in_context.model), in_context.files
+        own.check_files(in_context.model, files)
+        # Loads native libraries, whose chatter is held back here and not while progress shows.
+        own.load_tokenizer(in_context.model, files.tokenizer).encode_batch(['.'])
         table[InContext.name] = InContext(in_context)
     if only is None:
         return list(table.values())

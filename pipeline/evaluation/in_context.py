@@ -525,8 +525,9 @@ class _Outcome:
 def _mean(of_draws: np.ndarray) -> _Mean:
     """Mean over draws with its standard error, which one draw has not."""
     count = len(of_draws)
-    error = float(of_draws.std(ddof=1) / math.sqrt(count)) if count > 1 else None
-    return float(of_draws.mean()), error
+    # Equal shares have no deviation, and not one of rounding.
+    error = float(of_draws.std(ddof=1) / math.sqrt(count)) if np.ptp(of_draws) else 0.0
+    return float(of_draws.mean()), error if count > 1 else None
 
 
 def _findings(
