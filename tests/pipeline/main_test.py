@@ -220,7 +220,8 @@ def test_the_screen_of_a_run_is_clean(
 ) -> None:
     output, done = finished
     assert re.fullmatch(
-        r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\. [^\n]+\n'
+        r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\.\n'
+        r'Loading the model takes half a minute\.\n'
         r"The curator's own report, never for release: [^\n]+corpus\.curator/restricted_report\.html\n",
         done.stderr,
     )
