@@ -264,7 +264,7 @@ class PromptWriter:
         if len(ids) > self.max_prompt_tokens:
             raise ValueError(
                 f'Expected the public prompt to fit into max_prompt_tokens={self.max_prompt_tokens}, '
-                f'got tokens={len(ids)}. Raise max_prompt_tokens or shorten the template.'
+                f'got tokens={len(ids)}. Raise --max-prompt-tokens or shorten the template.'
             )
         return ids
 
@@ -331,7 +331,7 @@ class PromptWriter:
             raise ValueError(
                 'Expected the template to leave room for the texts of a context, got '
                 f'max_prompt_tokens={self.max_prompt_tokens}. '
-                'Raise max_prompt_tokens or shorten the template.'
+                'Raise --max-prompt-tokens or shorten the template.'
             )
         return ids, spaced
 

@@ -7,6 +7,7 @@ not before: errors of the request come at once.
 import json
 import sys
 import typing
+from collections.abc import Iterator
 
 import rich.console
 import rich.markup
@@ -87,7 +88,20 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
         rich.console.Console(stderr=True).print(
             f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True
         )
+    if sys.stderr.isatty():
+        # Whoever sits there may look into the files; a log may not.
+        rich.console.Console(stderr=True).print(
+            *_for_the_curator(error), sep='\n', soft_wrap=True, markup=False, highlight=False
+        )
     sys.exit(code)
+
+
+def _for_the_curator(error: BaseException | None) -> Iterator[str]:
+    """What errors and their causes know that no text of an exception may hold."""
+    while error is not None:
+        if (restricted := getattr(error, 'for_the_curator', None)) is not None:
+            yield restricted
+        error = error.__cause__
 
 
 if __name__ == '__main__':

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from models.decoders import family
 from models.decoders.device import Dtype
@@ -21,6 +23,22 @@ _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FittingSetting:
+    """One setting that alone would make a run fit.
+
+    Attributes:
+        name: The setting.
+        value: Its largest value with which the run would fit; of `aggregate`, another one with its own
+            bounds.
+        omega: The largest Rényi order to give with it; None where it may stay as it is.
+    """
+
+    name: str
+    value: float | str
+    omega: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BudgetAnswer:
     """Whether a run fits into what its dataset's ledger has left. All fields are public.
 
@@ -33,7 +51,9 @@ class BudgetAnswer:
         rho_left: What is left for further runs once this one is charged; where it does not
             fit, what is left now.
         epsilon_left: epsilon of one further run that takes all of `rho_left`.
-        delta: The dataset's, for `epsilon_left`.
+        delta: The dataset's, for `epsilon_left` and `epsilon`.
+        epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
+        fitting: Settings of which one would be enough where the run does not fit.
     """
 
     dataset: str
@@ -44,6 +64,8 @@ class BudgetAnswer:
     rho_left: float
     epsilon_left: float
     delta: float
+    epsilon: float
+    fitting: tuple[FittingSetting, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +127,7 @@ class RunPlan:
         decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
         votes: How long votes of public texts would last; None where none were given.
+        warnings: What to think about before the run, in sentences.
     """
 
     max_private_tokens: int
@@ -131,6 +154,7 @@ class RunPlan:
     decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
     votes: VoteEstimate | None = None
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The run plan as one JSON object."""
@@ -287,7 +311,87 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
         rho_left=left,
         epsilon_left=accounting.epsilon_from_rho(left, account.dataset.delta),
         delta=account.dataset.delta,
+        epsilon=cost.curve.epsilon(account.dataset.delta),
+        fitting=() if fits else fitting(config, account),
     )
+
+
+def fitting(config: JobConfig, account: 'Account') -> tuple[FittingSetting, ...]:
+    """Settings of which each alone would make a run fit that does not.
+
+    The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
+    the aggregate too: what an epsilon buys follows from these, and what it costs does not.
+    """
+    given = next(
+        name
+        for name in ('epsilon', 'context_budget', 'max_private_tokens')
+        if getattr(config, name) is not None
+    )
+    found = [_largest(config, account, given)]
+    if given == 'max_private_tokens':
+        found.append(_largest(config, account, 'clip_bound'))
+        if not config.strategy.takes_reference:
+            own = dict.fromkeys(('clip_bound', 'temperature', 'public_top_k'))
+            changed = {'aggregate': 'difference', 'accounting': 'worst-case', **own}
+            if _has_room(config, account, changed):
+                found.append(FittingSetting(name='aggregate', value='difference'))
+    return tuple(setting for setting in found if setting is not None)
+
+
+def fitting_words(settings: Sequence[FittingSetting], delta: float) -> str:
+    """What would fit, for people, without a full stop."""
+    if not settings:
+        return 'No smaller run of these settings would fit'
+    flags = {setting.name: f'--{setting.name.replace("_", "-")}' for setting in settings}
+    shown = ' or '.join(
+        f'{flags[setting.name]} {setting.value}'
+        if isinstance(setting.value, str)
+        else f'at most {flags[setting.name]} {setting.value:.10g}'
+        + ('' if setting.omega is None else f' with --omega {setting.omega:.10g}')
+        for setting in settings
+    )
+    return f'To fit, give {shown}' + (f', at δ = {delta:.6g}' if settings[0].name == 'epsilon' else '')
+
+
+# Digits of a value that would fit, and how far below the one that does not it is looked for.
+_DIGITS, _LEAST_SHARE = 3, 1e-6
+
+
+def _largest(config: JobConfig, account: 'Account', name: str) -> FittingSetting | None:
+    """The largest value of a setting, below its present one, with which a run would fit."""
+    found = _largest_with(config, account, name, None)
+    if found is None and config.is_individual and config.omega is None:
+        # The orders that suit a run by itself need not reach the one at which the ledger adds up.
+        found = _largest_with(config, account, name, math.ceil(1000 * account.dataset.order) / 1000)
+    return found
+
+
+def _largest_with(
+    config: JobConfig, account: 'Account', name: str, omega: float | None
+) -> FittingSetting | None:
+    others = {} if omega is None else {'omega': omega}
+    high = config.resolved_clip_bound if name == 'clip_bound' else float(getattr(config, name))
+    low, is_whole = high * _LEAST_SHARE, name == 'max_private_tokens'
+    while high / low > 1 + 10.0**-_DIGITS:
+        middle = math.sqrt(low * high)
+        # Too little to buy a token is not too much.
+        if _has_room(config, account, {name: math.ceil(middle) if is_whole else middle, **others}) is False:
+            high = middle
+        else:
+            low = middle
+    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
+    value = math.floor(high) if is_whole else float(f'{math.floor(low / unit) * unit:.{_DIGITS - 1}e}')
+    if not _has_room(config, account, {name: value, **others}):
+        return None
+    return FittingSetting(name=name, value=value, omega=omega)
+
+
+def _has_room(config: JobConfig, account: 'Account', changed: dict[str, Any]) -> bool | None:
+    """Whether a run with other settings would fit; None where there is no such run."""
+    try:
+        return account.has_room(cost_to_charge(dataclasses.replace(config, **changed), account))
+    except ValueError:
+        return None
 
 
 def plan_run(config: JobConfig) -> RunPlan:
@@ -329,4 +433,16 @@ def plan_run(config: JobConfig) -> RunPlan:
         delta=config.resolved_delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
+        warnings=_warnings(config),
     )
+
+
+def _warnings(config: JobConfig) -> tuple[str, ...]:
+    """What the report will say, and who plans should hear before: of public numbers alone."""
+    from models.privacy.report import words
+
+    delta, units = config.resolved_delta, config.records
+    if units is None or statement_of(config) != 'differential privacy' or delta * units < 1:
+        return ()
+    many = 'users' if config.unit == 'user' else 'records'
+    return (words.delta_relation(delta, units, 'declared', many),)

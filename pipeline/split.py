@@ -19,6 +19,7 @@ from transforms.read import (
     Reason,
     RecordFields,
     check_input,
+    csv_content,
     csv_rows,
     decompressed,
     file_format,
@@ -138,14 +139,15 @@ def _sides(folder: pathlib.Path, path: str) -> Iterator[dict[str, BinaryIO]]:
 def _split_text(
     path: str, name: str, codec: str | None, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser
 ) -> None:
-    """Rows of CSV and of JSON lines as their bytes; those of a JSON array as lines."""
+    """Rows of CSV and of JSON lines as they are, in the file's encoding; those of a JSON array as lines."""
     with _sides(folder, path) as sides, open_file(path) as file:
+        encoding = 'utf-8'
         try:
-            if name == 'csv' and not fields.positional:
+            if name == 'csv':
                 with open_file(path) as beginning:
-                    _, header = next(csv_rows(decompressed(beginning, codec)), (None, b''))
+                    encoding, head = _csv_head(beginning, codec, fields)
                 for side in sides.values():
-                    side.write(_line(header))
+                    side.write(head)
             for values, raw in FORMATS[name].rows(file, codec, WHOLE, fields):
                 if values is Reason.UNREADABLE_REST:
                     raise _damaged(path)
@@ -153,9 +155,24 @@ def _split_text(
                 side_name = chooser.side(unit)
                 if side_name is not None:
                     whole = raw if name != 'json' else json.dumps(values).encode()
-                    sides[side_name].write(_line(whole))
+                    sides[side_name].write(_encoded(_line(whole), encoding))
         except CorruptStream:
             raise _damaged(path) from None
+
+
+def _csv_head(file: BinaryIO, codec: str | None, fields: RecordFields) -> tuple[str, bytes]:
+    """The encoding of a CSV file, and what each part of it begins with: its mark and its header row."""
+    found, mark, content = csv_content(decompressed(file, codec), fields)
+    assert found.encoding is not None and found.delimiter is not None  # `csv_content`
+    if fields.positional:
+        return found.encoding, mark
+    _, header = next(csv_rows(content, found.delimiter), (None, b''))
+    return found.encoding, mark + _encoded(_line(header), found.encoding)
+
+
+def _encoded(row: bytes, encoding: str) -> bytes:
+    """A row that was read as UTF-8, in the encoding of its file."""
+    return row if encoding == 'utf-8' else row.decode().encode(encoding)
 
 
 def _line(row: bytes) -> bytes:

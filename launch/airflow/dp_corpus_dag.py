@@ -31,6 +31,8 @@ CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).
 # line, parameters of the Flex Template.
 PARAMETERS = (
     'input',
+    'delimiter',
+    'encoding',
     'text_field',
     'label_field',
     'labels',

@@ -132,7 +132,7 @@ class MechanismParams:
         largest = self.strategy.largest_clip_over_temperature
         _expect(self.clip_bound / self.temperature <= largest,
                 f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
-                self.clip_bound / self.temperature, 'Lower clip_bound or raise temperature.')  # fmt: skip
+                self.clip_bound / self.temperature, 'Lower --clip-bound or raise --temperature.')  # fmt: skip
         if (self.threshold is None) != (self.threshold_noise_scale is None):
             raise ValueError(
                 'Expected threshold and threshold_noise_scale together or not at all, got '
@@ -212,7 +212,7 @@ class MechanismParams:
             f'shift_bound / temperature <= {largest}',
             'shift_bound / temperature',
             self.shift_bound / self.temperature,
-            'Lower shift_bound or raise temperature.',
+            'Lower --shift-bound or raise --temperature.',
         )
         steepest = individual.largest_growth(self)
         _expect(
@@ -220,7 +220,7 @@ class MechanismParams:
             f'prices that grow by e^{MAX_GROWTH:g} at most with the size of a vote',
             'growth',
             round(steepest, 1),
-            'Lower omega, clip_bound or shift_bound, or raise batch_size or temperature.',
+            'Lower --omega, --clip-bound or --shift-bound, or raise --batch-size or --temperature.',
         )
 
     @property

@@ -11,6 +11,7 @@ import typer
 
 from pipeline import curator_files
 from pipeline.commands import exit_codes, flags, screen
+from pipeline.config import delimiter_of
 
 if typing.TYPE_CHECKING:
     from pipeline.evaluation.evaluation import OnProgress
@@ -55,6 +56,8 @@ def evaluate(
             '--public', help='Corpus of the public prompt alone, for a row of epsilon 0.', metavar='CORPUS'
         ),
     ] = None,
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
     text_field: flags.TextFieldFlag = 'text',
     label_field: Annotated[
         str | None, typer.Option('--label-field', help='Column of the label in files, where they have one.')
@@ -152,6 +155,7 @@ def evaluate(
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
         curator_files.check_folder(folder)
+    separator = delimiter_of(delimiter)
     others = [_named(text) for text in also or ()]
     console = rich.console.Console(stderr=True)
     screen.silence_libraries()
@@ -178,6 +182,8 @@ def evaluate(
             label_field=label_field,
             embedder=embedder,
             seed=seed,
+            delimiter=separator,
+            encoding=encoding,
         )
         sources = request.read()
     with _progress(console, quiet=quiet or as_json) as on_progress, screen.unquoted():

@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipeline.config import JobConfig, read_config, setting_types
+from pipeline.config import (
+    DELIMITER_HELP,
+    ENCODING_HELP,
+    Encoding,
+    JobConfig,
+    read_config,
+    setting_types,
+)
 
 ConfigFlag = Annotated[
     str | None,
@@ -22,6 +29,8 @@ InputFlag = Annotated[
     str, typer.Option('--input', help='Files of texts: JSONL, CSV or Parquet; globs and comma lists.')
 ]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
+DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
+EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
 ]

@@ -39,15 +39,19 @@ def generate(
     run_plan = plan_lib.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     console.print(
-        f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, '
-        f'{tokens_of_a_batch(run_plan)}. Loading the model takes half a minute.',
+        f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, {tokens_of_a_batch(run_plan)}.',
         soft_wrap=True,
     )
+    for text in run_plan.warnings:
+        console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
     screen.silence_libraries()
     with screen.without_chatter():
         from pipeline import progress
         from pipeline.run import folders, start
 
+        folders.check_resumption(job_config)
+    console.print('Loading the model takes half a minute.')
+    with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         METHODS[job_config.method].prepare(job_config)
     with progress.watch(job_config.resolved_work_dir, console):

@@ -165,9 +165,10 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     if run_plan.decoding is not None:
         rows += _decoding_rows(run_plan.decoding)
     if run_plan.budget is not None:
-        rows += _budget_rows(run_plan.budget)
+        rows += _budget_rows(run_plan.budget, run_plan)
     if run_plan.votes is not None:
         rows += _votes_rows(run_plan.votes, run_plan.max_batch_tokens)
+    rows += [('WARNING', text) for text in run_plan.warnings]
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
@@ -197,7 +198,7 @@ def _duration(hours: float) -> str:
     return f'{hours:.2g} hours' if hours < 10 else f'{hours:,.0f} hours'
 
 
-def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
+def _budget_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> list[tuple[str, str]]:
     """The ledger's answer as rows of the plan's table."""
     from models.privacy.report import format_down, format_exact, format_up
 
@@ -214,6 +215,22 @@ def _budget_rows(answer: plan_lib.BudgetAnswer) -> list[tuple[str, str]]:
             f'which is ε = {format_down(answer.epsilon_left)} at δ = {format_exact(answer.delta)} '
             'for one more run',
         ),
+        *(() if answer.fits else _refused_rows(answer, run_plan)),
+    ]
+
+
+def _refused_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> list[tuple[str, str]]:
+    """Why a run does not fit, and what would."""
+    from models.privacy.report import format_exact, format_up
+
+    at_own = f'; the plan states its ε at its own δ = {format_exact(run_plan.delta)}'
+    return [
+        (
+            '',
+            f'This run is ε = {format_up(answer.epsilon)} by itself at that δ = {format_exact(answer.delta)}'
+            + (at_own if answer.delta != run_plan.delta else ''),
+        ),
+        ('', plan_lib.fitting_words(answer.fitting, run_plan.delta)),
     ]
 
 

@@ -8,6 +8,7 @@ import typer
 
 from pipeline import curator_files
 from pipeline.commands import flags, screen
+from pipeline.config import delimiter_of
 
 
 def split(
@@ -15,6 +16,8 @@ def split(
     output: Annotated[
         str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
     ],
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
     text_field: flags.TextFieldFlag = 'text',
     unit_field: Annotated[
         str | None,
@@ -38,16 +41,17 @@ def split(
     """
     folder = pathlib.Path(output)
     curator_files.check_folder(folder)
+    dialect = {'delimiter': delimiter_of(delimiter), 'encoding': encoding}
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from models.privacy.randomness import RunKey
         from pipeline import split as split_lib
-        from transforms.read import RecordFields
+        from transforms.read import Dialect, RecordFields
 
         made = split_lib.split(
             input_,
             folder,
-            fields=RecordFields(text=text_field, unit=unit_field),
+            fields=RecordFields(text=text_field, unit=unit_field, dialect=Dialect(**dialect)),
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )

@@ -7,6 +7,7 @@ same name. All of them are public; the run key is not among them.
 
 from models import bundled
 from pipeline.config.generation import PROMPT_PRESETS
+from pipeline.config.input import DELIMITER_HELP, ENCODING_HELP, Encoding, delimiter_of
 from pipeline.config.job_config import JobConfig, path_settings
 from pipeline.config.panel import setting_types
 from pipeline.config.privacy import EMBEDDERS
@@ -16,9 +17,13 @@ BUNDLED = bundled.FOLDER
 
 __all__ = [
     'BUNDLED',
+    'DELIMITER_HELP',
     'EMBEDDERS',
+    'ENCODING_HELP',
     'PROMPT_PRESETS',
+    'Encoding',
     'JobConfig',
+    'delimiter_of',
     'path_settings',
     'read_config',
     'setting_types',

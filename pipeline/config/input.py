@@ -2,10 +2,54 @@
 
 import dataclasses
 import functools
+import typing
 
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Input')
+
+# utf-16 is of the byte order that the file's mark says.
+Encoding = typing.Literal[
+    'utf-8',
+    'utf-16',
+    'utf-16-le',
+    'utf-16-be',
+    'windows-1250',
+    'windows-1251',
+    'windows-1252',
+    'windows-1253',
+    'windows-1254',
+    'iso-8859-1',
+    'iso-8859-2',
+    'iso-8859-15',
+    'shift-jis',
+    'euc-kr',
+    'big5',
+    'gb18030',
+]
+DELIMITER_HELP = (
+    'What separates the columns of CSV files: one character, or tab. Default: the first of , ; tab and | '
+    'with which the header line has the columns that are asked for, else a comma.'
+)
+ENCODING_HELP = (
+    'Encoding of CSV files; spreadsheets often write utf-16 or windows-1252. Default: utf-8, or utf-16 where '
+    'a byte order mark or the header line shows it.'
+)
+
+
+def delimiter_of(name: str | None) -> str | None:
+    """The character between columns, which a command line or a TOML file may call tab.
+
+    Raises:
+        ValueError: It is not one character, or one that a CSV file needs for something else.
+    """
+    delimiter = '\t' if name in ('tab', '\\t') else name
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in ' "\r\n\0'):
+        raise ValueError(
+            'Expected one character that is no quote, space or line end between columns, got '
+            f"delimiter={name!r}. Give --delimiter ';', or tab."
+        )
+    return delimiter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,6 +59,8 @@ class Input(panel.Panel):
     input: str | None = _setting(
         'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.', None
     )
+    delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)
+    encoding: Encoding | None = _setting(ENCODING_HELP, None)
     text_field: str = _setting(
         "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text', names_path=False
     )
@@ -50,7 +96,13 @@ class Input(panel.Panel):
             raise ValueError(
                 f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
             )
+        delimiter_of(self.delimiter)
         self._check_positive('max_record_bytes')
+
+    @property
+    def resolved_delimiter(self) -> str | None:
+        """The character between columns of CSV; None where each header line shows it."""
+        return delimiter_of(self.delimiter)
 
     @property
     def label_values(self) -> tuple[str | None, ...]:

@@ -120,12 +120,15 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         cap = self.max_private_tokens
         if cap is None:
             assert self.epsilon is not None  # `check`
-            cap = accounting.solve_max_private_tokens(
-                MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
-                epsilon=self.epsilon,
-                delta=self.resolved_delta,
-                other_rho=self._other_rho,
-            )
+            try:
+                cap = accounting.solve_max_private_tokens(
+                    MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
+                    epsilon=self.epsilon,
+                    delta=self.resolved_delta,
+                    other_rho=self._other_rho,
+                )
+            except ValueError as error:
+                raise ValueError(f'{error}{self._bought_by_difference()}') from None
             if self.max_batch_tokens is not None:
                 # No batch can have more: the rest is not paid for.
                 cap = min(cap, self.max_batch_tokens)
@@ -134,6 +137,29 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
             **settings,
             max_private_tokens=cap,
             max_batch_tokens=self.max_batch_tokens or cap * per_private_token,
+        )
+
+    def _bought_by_difference(self) -> str:
+        """What the same epsilon pays for with the default aggregate, in a sentence; nothing where none."""
+        if self.strategy.takes_reference:
+            return ''
+        names = (
+            'accounting',
+            'clip_bound',
+            'temperature',
+            'threshold',
+            'threshold_noise_scale',
+            'public_top_k',
+        )
+        own: dict[str, Any] = dict.fromkeys(names)
+        try:
+            other = dataclasses.replace(self, aggregate='difference', **own).params()
+        except ValueError:
+            return ''
+        assert other.context_budget is not None
+        tokens = accounting.worst_case_tokens(other, other.context_budget)
+        return (
+            f' Or give --aggregate difference: with its own bounds this epsilon pays for {tokens:,} tokens.'
         )
 
     def _individual_params(self, settings: dict[str, Any]) -> MechanismParams:
@@ -161,8 +187,8 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
             raise ValueError(
                 'Expected a context_budget that pays for one token of a context that adds the whole clip '
                 f'bound, got context_budget={budget!r}, price of that token='
-                f'{accounting.worst_case_price(unsolved):.6g}. Raise context_budget, batch_size or '
-                'temperature, or lower clip_bound.'
+                f'{accounting.worst_case_price(unsolved):.6g}. Raise --context-budget, '
+                '--batch-size or --temperature, or lower --clip-bound.'
             )
         return MechanismParams(
             **settings,

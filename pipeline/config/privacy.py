@@ -242,7 +242,7 @@ class Privacy(panel.Panel):
             raise ValueError(
                 f'Expected clusters or batches_per_label, got clusters={self.clusters!r}, '
                 f'batches_per_label={self.batches_per_label!r}. How many batches a cluster fills is counted, '
-                'with noise: leave batches_per_label out.'
+                'with noise: leave --batches-per-label out.'
             )
         elif not (self.resolved_clustering_rho > 0 and math.isfinite(self.resolved_clustering_rho)):
             raise ValueError(

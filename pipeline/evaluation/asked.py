@@ -106,6 +106,8 @@ class Request:
         public: Place of a corpus of the public prompt alone, or None.
         text_field: Column of texts in files.
         label_field: Column of labels in files, or None.
+        delimiter: Character between columns of CSV files; None where their header lines show it.
+        encoding: Encoding of CSV files; None where their beginnings show it.
         embedder: 'tfidf', 'minilm', 'decoder' for the bundled model, or a folder of MiniLM weights.
         seed: Of every draw.
     """
@@ -118,6 +120,8 @@ class Request:
     label_field: str | None
     embedder: str
     seed: int
+    delimiter: str | None = None
+    encoding: str | None = None
 
     def read(self) -> list[tuple[str, ReadTexts]]:
         """(role, texts) of every source.
@@ -134,7 +138,13 @@ class Request:
         for role, name, place in places:
             flag = 'CORPUS' if role == 'corpus' else f'--{role}'
             texts = reading.read_source(
-                place, name=name, flag=flag, text_field=self.text_field, label_field=self.label_field
+                place,
+                name=name,
+                flag=flag,
+                text_field=self.text_field,
+                label_field=self.label_field,
+                delimiter=self.delimiter,
+                encoding=self.encoding,
             )
             found.append((role, texts))
         return found

@@ -33,7 +33,16 @@ class ReadTexts:
     left_out: dict[str, int]
 
 
-def read_source(place: str, *, name: str, flag: str, text_field: str, label_field: str | None) -> ReadTexts:
+def read_source(
+    place: str,
+    *,
+    name: str,
+    flag: str,
+    text_field: str,
+    label_field: str | None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> ReadTexts:
     """Reads the corpus of a finished run, or files of texts.
 
     Args:
@@ -43,6 +52,8 @@ def read_source(place: str, *, name: str, flag: str, text_field: str, label_fiel
         text_field: Column of the texts in files.
         label_field: Column of their labels; None where they are not read. A run's corpus has its labels
             in a column of its own.
+        delimiter: Character between columns of CSV files; None where their header lines show it.
+        encoding: Encoding of CSV files; None where their beginnings show it.
 
     Raises:
         FileNotFoundError: There is nothing of this name.
@@ -51,8 +62,10 @@ def read_source(place: str, *, name: str, flag: str, text_field: str, label_fiel
     if released_corpus.is_release(place):
         return _of_release(place, name, flag.removeprefix('--'))
     try:
+        dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
         rules = read.RecordRules(
-            fields=read.RecordFields(text=text_field, label=label_field), any_label=label_field is not None
+            fields=read.RecordFields(text=text_field, label=label_field, dialect=dialect),
+            any_label=label_field is not None,
         )
         files = read.check_input(place, rules.fields)
     except FileNotFoundError as error:

@@ -28,6 +28,7 @@ class BudgetExceeded(Exception):
         budget: Its budget, in rho.
         spent: What its runs were charged so far, in rho (at `order`).
         asked: What the run would cost, in rho (at `order`); its zCDP part where that is too much already.
+        delta: The dataset's.
         order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
     """
 
@@ -40,8 +41,10 @@ class BudgetExceeded(Exception):
         *,
         delta: float,
         order: float | None = None,
+        remedy: str = 'Ask for less (--epsilon or --max-private-tokens)',
     ) -> None:
-        self.dataset, self.budget, self.spent, self.asked, self.order = dataset, budget, spent, asked, order
+        self.dataset, self.budget, self.spent, self.asked = dataset, budget, spent, asked
+        self.delta, self.order = delta, order
         left = max(0.0, budget - spent)
         at = '' if order is None else f' and at the Rényi order α = {report.format_exact(order)}'
         super().__init__(
@@ -49,9 +52,20 @@ class BudgetExceeded(Exception):
             f'rho={_with_epsilon(asked, delta, order)}, '
             f'left={_with_epsilon(left, delta, order, upwards=False)} of '
             f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}{at}. The run does '
-            'not start: no token is sampled, and nothing is charged. Ask for less (--epsilon or '
-            '--max-private-tokens), or let whoever answers for these records raise the budget: '
-            f'dp-corpus ledger budget {dataset} --reason WHY.'
+            f'not start: no token is sampled, and nothing is charged. {remedy}, or let whoever answers for '
+            f'these records raise the budget: dp-corpus ledger budget {dataset} --reason WHY.'
+        )
+
+    def with_remedy(self, remedy: str) -> 'BudgetExceeded':
+        """The same with other words for what to ask for instead."""
+        return BudgetExceeded(
+            self.dataset,
+            self.budget,
+            self.spent,
+            self.asked,
+            delta=self.delta,
+            order=self.order,
+            remedy=remedy,
         )
 
 
@@ -303,6 +317,14 @@ class Account:
                 f'Give --omega {math.ceil(1000 * order) / 1000:g} or more: its orders then reach that one.'
             )
         return rho
+
+    def has_room(self, cost: RunCost) -> bool:
+        """Whether a further run of this cost would fit, as `with_charge` decides it.
+
+        Raises:
+            ValueError: As `price`.
+        """
+        return self.fits(cost.curve.rho) and self.fits(self.price(cost))
 
     def with_charge(self, charge: Charge, *, at: str) -> 'Account':
         """The account once a new run is charged.

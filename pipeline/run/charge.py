@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from models.privacy import report
 from pipeline.config import JobConfig
-from pipeline.plan import cost_to_charge, paid_centers
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.plan import cost_to_charge, fitting, fitting_words, paid_centers
 from pipeline.run import identity
 from transforms.durable import read_key
 
@@ -26,14 +27,14 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
     """Asks whether a run may start; the binding answer is `reserve`'s.
 
     Raises:
-        BudgetExceeded: It does not fit into what the dataset has left.
+        BudgetExceeded: It does not fit into what the dataset has left; it names what would.
     """
-    ledger.check(
-        str(config.dataset),
-        run_id=config.resolved_run_id,
-        unit=config.unit,
-        cost=cost_to_charge(config, ledger.account(str(config.dataset))),
-    )
+    account = ledger.account(str(config.dataset))
+    cost = cost_to_charge(config, account)
+    try:
+        ledger.check(str(config.dataset), run_id=config.resolved_run_id, unit=config.unit, cost=cost)
+    except BudgetExceeded as error:
+        raise error.with_remedy(fitting_words(fitting(config, account), config.resolved_delta)) from None
 
 
 def centers_run(ledger: 'Ledger', config: JobConfig) -> str | None:

@@ -1,13 +1,15 @@
 """The two folders of a run: made, or checked to be this run's."""
 
 import json
+import tomllib
+from collections.abc import Mapping
 
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
 from pipeline.config import JobConfig
 from pipeline.run import identity
-from pipeline.run.settings import configured_plan
+from pipeline.run.settings import configured_plan, with_absolute_paths, with_dtype
 from transforms.durable import (
     TEMPORARY_SUFFIX,
     is_empty,
@@ -53,13 +55,7 @@ def prepare(config: JobConfig) -> list[str]:
             )
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
-    begun = json.loads(read_file(known))
-    if changed := sorted(name for name, digest in digests.items() if begun.get(name) != digest):
-        raise FileExistsError(
-            f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
-            f'{" ".join(identity.CHANGES[name] for name in changed)} Repeat that run exactly to resume it, '
-            'or start another with another --output (and --work-dir), which pays its own price.'
-        )
+    _refuse_change(config, digests)
     for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
         make_folder(folder)
     if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
@@ -76,6 +72,49 @@ def prepare(config: JobConfig) -> list[str]:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
     return files
+
+
+def check_resumption(config: JobConfig) -> None:
+    """Refuses to resume a run of other settings, input, model or code; does nothing where none has begun.
+
+    `prepare` does so too: this is for whoever wants to know before a model is loaded.
+
+    Raises:
+        FileExistsError: See above; the error says what differs.
+    """
+    config = with_dtype(with_absolute_paths(config))
+    if FileSystems.exists(FileSystems.join(config.resolved_work_dir, RUN)):
+        _refuse_change(config, identity.fingerprint(config))
+
+
+def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
+    work_dir = config.resolved_work_dir
+    begun = json.loads(read_file(FileSystems.join(work_dir, RUN)))
+    changed = sorted(name for name, digest in digests.items() if begun.get(name) != digest)
+    if not changed:
+        return
+    said = ' '.join(identity.CHANGES[name] for name in changed)
+    if 'config' in changed:
+        said += _settings_then_and_now(config)
+    raise FileExistsError(
+        f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
+        f'{said} Repeat that run exactly to resume it, '
+        'or start another with another --output (and --work-dir), which pays its own price.'
+    )
+
+
+def _settings_then_and_now(config: JobConfig) -> str:
+    """Each setting that differs, with both values, all of them public; nothing where none were kept."""
+    path = FileSystems.join(config.resolved_work_dir, CONFIG)
+    if not FileSystems.exists(path):
+        return ''
+    then, now = (tomllib.loads(text) for text in (read_file(path).decode(), config.to_toml()))
+    differing = (
+        f'--{name.replace("_", "-")} was {then.get(name)!r} and is {now.get(name)!r}'
+        for name in sorted({*then, *now} - identity.MAY_CHANGE)
+        if then.get(name) != now.get(name)
+    )
+    return ''.join(f' {words}.' for words in differing)
 
 
 def is_finished(config: JobConfig) -> bool:

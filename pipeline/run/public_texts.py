@@ -7,6 +7,7 @@ from models.records import Record
 from pipeline.config import JobConfig
 from transforms.durable import is_local
 from transforms.read import (
+    Dialect,
     InputFile,
     Reason,
     RecordFields,
@@ -66,7 +67,11 @@ def text_rules(config: JobConfig, label_field: str | None) -> RecordRules:
     """What makes a row a text: the rules of the input, with a column of labels or none."""
     labels = tuple(label for label in config.label_values if label is not None)
     return RecordRules(
-        fields=RecordFields(text=config.text_field, label=label_field),
+        fields=RecordFields(
+            text=config.text_field,
+            label=label_field,
+            dialect=Dialect(delimiter=config.resolved_delimiter, encoding=config.encoding),
+        ),
         labels=labels if label_field is not None else None,
         max_record_bytes=config.max_record_bytes,
     )

@@ -15,7 +15,7 @@ from models.prompts import PRESETS, PromptWriter, read_template
 from pipeline.config import EMBEDDERS, JobConfig
 from pipeline.run.reference import read_reference
 from transforms.durable import is_local
-from transforms.read import RecordFields, RecordRules, split_patterns
+from transforms.read import Dialect, RecordFields, RecordRules, split_patterns
 
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
 _CHARACTERS_PER_TOKEN = 32
@@ -63,6 +63,7 @@ def record_rules(config: JobConfig) -> RecordRules:
         label=config.label_field,
         unit=config.unit_field,
         record_id=config.record_id_field,
+        dialect=Dialect(delimiter=config.resolved_delimiter, encoding=config.encoding),
     )
     labels = tuple(label for label in config.label_values if label is not None)
     return RecordRules(

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import math
 import pathlib
+import re
 import tomllib
 import typing
 from typing import Any
@@ -195,7 +196,7 @@ def test_whole_numbers_serve_as_floats() -> None:
         ({'output': 'out', 'work_dir': 'out/curator/'}, 'outside the output', 'holds the key'),
         ({'batch_size': 0}, 'batch_size >= 1', 'positive whole number'),
         ({'threshold': 0.5}, 'threshold and threshold_noise_scale together', 'Set both'),
-        ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower clip_bound'),
+        ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower --clip-bound'),
         ({'temperature': 0.0}, 'temperature > 0', 'positive finite'),
         ({'public_top_k': -1}, 'public_top_k >= 0', '0 for the whole vocabulary'),
         ({'dataset': 'visits'}, 'dataset and ledger together', 'charges the run'),
@@ -222,6 +223,20 @@ def test_a_near_model_is_suggested() -> None:
 def test_a_budget_that_buys_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match='epsilon=1e-06'):
         config(max_private_tokens=None, epsilon=1e-6, batch_size=1, batches_per_label=1)
+
+
+def test_a_budget_that_buys_nothing_with_the_mean_says_what_it_buys_with_the_difference() -> None:
+    target = {'max_private_tokens': None, 'batches_per_label': 1, 'delta': 1e-6}
+    with pytest.raises(ValueError, match='--epsilon .* is the smallest that pays for one') as caught:
+        config(**target, epsilon=0.25)
+    found = re.search(r'give --aggregate difference: .* pays for (\d+) tokens', str(caught.value))
+    assert found is not None
+    other = config(**target, epsilon=0.25, aggregate='difference').params()
+    assert other.context_budget is not None
+    assert accounting.worst_case_tokens(other, other.context_budget) == int(found[1]) >= 1
+    with pytest.raises(ValueError) as caught:
+        config(**target, epsilon=1e-3)
+    assert '--aggregate difference' not in str(caught.value)
 
 
 # --- What follows from the settings ----------------------------------------------
@@ -516,14 +531,14 @@ def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
         (
             {**INDIVIDUAL, 'epsilon': None, 'context_budget': 1e-9},
             'pays for one token',
-            'Raise context_budget',
+            'Raise --context-budget',
         ),
         ({**INDIVIDUAL, 'omega': 1.0}, 'omega > 1', 'leave it out'),
         ({**INDIVIDUAL, 'omega': float('inf')}, 'finite omega', 'leave it out'),
-        ({**INDIVIDUAL, 'omega': 1.01}, 'at which even rho=0', 'Raise omega'),
-        ({**INDIVIDUAL, 'omega': 5e3}, 'prices that grow', 'Lower omega'),
+        ({**INDIVIDUAL, 'omega': 1.01}, 'at which even rho=0', 'Raise --omega'),
+        ({**INDIVIDUAL, 'omega': 5e3}, 'prices that grow', 'Lower --omega'),
         ({**INDIVIDUAL, 'shift_bound': -1.0}, 'shift_bound > 0', '--shift-bound'),
-        ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', 'Raise epsilon'),
+        ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', '--epsilon .* is the smallest'),
         ({**INDIVIDUAL, 'accounting': 'both'}, "'individual' or 'worst-case'", 'Who pays'),
     ],
 )

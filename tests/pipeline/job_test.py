@@ -78,7 +78,7 @@ def some_rows(number: int = 40) -> list[Row]:
 
 # One of every reason; a canary in each.
 BAD_LINES = {
-    read.Reason.NOT_UTF8: b'{"id": "1", "customer": "c", "label": "Billing", "text": "Zyxquortle \xff"}',
+    read.Reason.NOT_TEXT: b'{"id": "1", "customer": "c", "label": "Billing", "text": "Zyxquortle \xff"}',
     read.Reason.MALFORMED: b'{"text": "Zyxquortle',
     read.Reason.MISSING_FIELD: b'{"id": "2", "customer": "c", "label": "Billing", "note": "Zyxquortle"}',
     read.Reason.MISSING_UNIT: b'{"id": "3", "label": "Billing", "text": "Zyxquortle"}',

@@ -4,9 +4,12 @@ What a process alone can show has one: what imports cost, the screen of a whole 
 system is told. The rest calls what the process would.
 """
 
+import contextlib
 import json
+import os
 import pathlib
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 from launch.demo import records as demo_records
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
+from pipeline import main
 from pipeline import plan as plan_lib
 from pipeline.commands import screen
 from pipeline.config import BUNDLED, JobConfig
@@ -182,6 +186,30 @@ def test_errors_about_the_input_quote_no_record(tmp_path: pathlib.Path) -> None:
     assert 'Zyxquortle' not in done.stdout + done.stderr
 
 
+def test_a_screen_alone_shows_the_columns_that_were_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / 'records.csv'
+    path.write_text('id;Notiz;Station\n1;Zyxquortle;A\n')
+    arguments = ('split', '--input', str(path), '--output', str(tmp_path / 'out'), '--text-field', 'note')
+    done = in_this_process(*arguments)
+    assert done.returncode == 2 and "missing=['note']" in done.stderr
+    assert 'Notiz' not in done.stdout + done.stderr
+    monkeypatch.setattr(sys, 'argv', ['dp-corpus', *arguments])
+    reading, writing = os.openpty()
+    with (
+        open(writing, 'w') as terminal,
+        contextlib.redirect_stderr(terminal),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main.main()
+    with open(reading, encoding='utf-8') as terminal:
+        shown = terminal.readline() + terminal.readline()
+    assert stop.value.code == 2 and 'Zyxquortle' not in shown
+    assert 'For the curator alone, as what seems to be a header row can be a record' in shown
+    assert "['id;Notiz;Station']" in shown
+
+
 # --- generate and report ---------------------------------------------------------
 
 
@@ -192,7 +220,8 @@ def test_the_screen_of_a_run_is_clean(
 ) -> None:
     output, done = finished
     assert re.fullmatch(
-        r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\. [^\n]+\n'
+        r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\.\n'
+        r'Loading the model takes half a minute\.\n'
         r"The curator's own report, never for release, with how many rows were read and rejected: "
         r'[^\n]+corpus\.curator/restricted_report\.html\n',
         done.stderr,

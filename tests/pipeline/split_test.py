@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import pathlib
 import stat
@@ -12,7 +13,8 @@ from pyarrow import parquet
 
 from models.privacy.randomness import KEY_BYTES, RunKey
 from pipeline import split
-from transforms.read import RecordFields
+from tests.transforms.read.samples import read_file
+from transforms.read import Dialect, RecordFields, RecordRules
 
 FIELDS = RecordFields(text='text', unit='who')
 KEY = RunKey(bytes(range(KEY_BYTES)))
@@ -60,6 +62,48 @@ def test_every_row_is_whole_on_one_side(tmp_path: pathlib.Path, kind: str) -> No
     assert abs(len({row['who'] for row in test}) - 18) < 6 * (60 * 0.3 * 0.7) ** 0.5
     for place in (folder, folder / 'records', folder / 'test', folder / split.KEY):
         assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ('delimiter', 'encoding', 'given'),
+    [
+        (';', 'utf-8-sig', Dialect()),
+        ('\t', 'utf-16', Dialect()),
+        ('|', 'utf-16-be', Dialect()),
+        (';', 'windows-1252', Dialect(encoding='windows-1252')),
+        ('~', 'utf-8', Dialect(delimiter='~')),
+    ],
+)
+@pytest.mark.parametrize('positional', [False, True])
+def test_parts_are_written_as_the_file_was_and_read_with_the_same_flags(
+    tmp_path: pathlib.Path, delimiter: str, encoding: str, given: Dialect, positional: bool
+) -> None:
+    names = ['who', 'text', 'n']
+    rows = [names, *([str(row[name]) for name in names] for row in ROWS)]
+    file = io.StringIO(newline='')
+    csv.writer(file, delimiter=delimiter).writerows(rows[1:] if positional else rows)
+    data = file.getvalue().encode(encoding)
+    (tmp_path / 'rows.csv').write_bytes(data)
+    if positional:
+        # Nothing but a mark tells, where the first line is a record.
+        given = Dialect(delimiter=delimiter, encoding=None if encoding.endswith(('sig', '16')) else encoding)
+    text, unit = ('1', '0') if positional else ('text', 'who')
+    fields = RecordFields(text=text, unit=unit, dialect=given)
+    made = split.split(str(tmp_path / 'rows.csv'), tmp_path / 'split', fields=fields, test_share=0.3, key=KEY)
+    found, rules = [], RecordRules(fields=fields, unit='user')
+    for side in SIDES:
+        path = tmp_path / 'split' / side / 'rows.csv'
+        records, rejected = read_file(path, rules)
+        assert rejected == []
+        found += [(record.unit, record.text) for record in records]
+        # Byte by byte what any reader of that encoding takes, a mark at the beginning alone.
+        shown = list(
+            csv.reader(io.StringIO(path.read_bytes().decode(encoding), newline=''), delimiter=delimiter)
+        )
+        assert all(row in rows for row in shown)
+        assert len(shown) == len(records) + (not positional)
+    assert sorted(found) == sorted((row['who'], row['text']) for row in ROWS)
+    assert made.records + made.test == len(ROWS)
 
 
 def test_units_stay_where_they_were_with_the_same_key_and_move_with_another(tmp_path: pathlib.Path) -> None:

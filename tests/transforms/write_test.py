@@ -127,7 +127,7 @@ def _render(totals: CorpusTotals, plan: BatchPlan) -> write.Files:
 
 REJECTED = [
     Rejection(reason=Reason.BLANK_TEXT, file='b.jsonl', ordinal=3, raw=b'{"text": " "}'),
-    Rejection(reason=Reason.NOT_UTF8, file='a.jsonl', ordinal=10, raw=b'\xff\x00'),
+    Rejection(reason=Reason.NOT_TEXT, file='a.jsonl', ordinal=10, raw=b'\xff\x00'),
     Rejection(reason=Reason.BLANK_TEXT, file='a.jsonl', ordinal=2, raw=b''),
 ]
 SIZES = [(BatchId(group=0, index=1), 0), (BatchId(group=0, index=0), 1)]

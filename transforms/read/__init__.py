@@ -2,7 +2,8 @@
 
 Formats, by extension: `.jsonl` and `.json` (one object per line, or for `.json` one
 array of objects, if the file begins with `[` and its first line is not a row among
-others), `.csv` (RFC 4180, with line breaks inside quotes) and `.parquet`.
+others), `.csv` (RFC 4180, with line breaks inside quotes, any delimiter and any encoding: see
+`transforms.read.dialect`) and `.parquet`.
 The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may lie on any
 filesystem that Beam knows.
 
@@ -19,8 +20,17 @@ become strings first, so 1, 1.0 and '1' are one label; booleans are 'true' and '
 """
 
 from transforms.read.compression import CorruptStream, decompressed
-from transforms.read.files import InputFile, check_input, check_same, file_format, list_input, split_patterns
-from transforms.read.formats.csv import csv_records, csv_rows
+from transforms.read.dialect import Dialect
+from transforms.read.files import (
+    InputFile,
+    MissingColumns,
+    check_input,
+    check_same,
+    file_format,
+    list_input,
+    split_patterns,
+)
+from transforms.read.formats.csv import csv_content, csv_records, csv_rows
 from transforms.read.formats.json import json_array, json_file, json_lines
 from transforms.read.formats.parquet import parquet_rows
 from transforms.read.lines import MAX_ROW_BYTES, split_lines
@@ -38,9 +48,11 @@ from transforms.read.rules import (
 
 __all__ = [
     'CorruptStream',
+    'Dialect',
     'InputFile',
     'MAX_RECORD_BYTES',
     'MAX_ROW_BYTES',
+    'MissingColumns',
     'Piece',
     'REJECTION_BYTES',
     'ReadRecords',
@@ -51,6 +63,7 @@ __all__ = [
     'Rejection',
     'check_input',
     'check_same',
+    'csv_content',
     'csv_records',
     'csv_rows',
     'decompressed',

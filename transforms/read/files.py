@@ -14,6 +14,8 @@ from transforms.read.rules import RecordFields
 
 # What a path may hold that `FileSystems.match` takes for a pattern.
 _WILDCARDS = frozenset('*?[')
+# Of the columns of a file that lacks one.
+_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 40, 60
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -33,6 +35,22 @@ class InputFile:
     def checksum(self) -> str:
         """What its filesystem knows of its content: an object store a checksum, a disk the size."""
         return FileSystems.checksum(self.path)
+
+
+class MissingColumns(ValueError):
+    """A file has not the columns that are needed. Its text quotes nothing of the file.
+
+    Attributes:
+        for_the_curator: The columns that it seems to have. A record may be among them, so only a
+            screen may show it.
+    """
+
+    def __init__(self, message: str, columns: Iterable[str]) -> None:
+        super().__init__(message)
+        shown = [column[:_SHOWN_CHARACTERS] for column in sorted(columns)[:_SHOWN_COLUMNS]]
+        self.for_the_curator = (
+            f'For the curator alone, as what seems to be a header row can be a record, its columns: {shown}'
+        )
 
 
 def list_input(pattern: str) -> list[InputFile]:
@@ -107,7 +125,7 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
     """The files of `list_input`, after a look at the schema of each.
 
     Messages quote file names and the asked-for columns, never anything read: what seems
-    to be a header row can be a record.
+    to be a header row can be a record (`MissingColumns`).
 
     Args:
         pattern: Comma-separated paths and globs.
@@ -148,7 +166,11 @@ def _check_file(path: str, fields: RecordFields) -> None:
         columns = FORMATS[name].columns(file, codec, path, fields)
     missing = [name for name in fields.names if columns is not None and name not in columns]
     if missing:
-        raise ValueError(
+        assert columns is not None
+        with open_file(path) as file:
+            remedy = FORMATS[name].remedy(file, codec, fields)
+        raise MissingColumns(
             f'Expected every input file to have the columns {fields.names}, got path={path!r} '
-            f'without missing={missing}. {FORMATS[name].remedy(fields)}'
+            f'without missing={missing}. {remedy}',
+            columns,
         )

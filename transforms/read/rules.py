@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from models.privacy.params import Unit
 from models.records import Record
+from transforms.read.dialect import Dialect
 
 MAX_RECORD_BYTES = 100_000
 REJECTION_BYTES = 1_000
@@ -15,7 +16,7 @@ REJECTION_BYTES = 1_000
 class Reason(enum.Enum):
     """Why a row is not a record."""
 
-    NOT_UTF8 = 'not UTF-8'
+    NOT_TEXT = 'not text of its encoding'
     MALFORMED = 'not a row of its format'
     MISSING_FIELD = 'no text or label field'
     MISSING_UNIT = 'no unit id'
@@ -54,12 +55,14 @@ class RecordFields:
         label: The label; None when the run declares no labels.
         unit: The unit id; None under the `example` unit.
         record_id: The row's own id, unique in the input; None when it has none.
+        dialect: How CSV files are written that have them.
     """
 
     text: str
     label: str | None = None
     unit: str | None = None
     record_id: str | None = None
+    dialect: Dialect = Dialect()
 
     def __post_init__(self) -> None:
         if '' in self.names:
@@ -133,7 +136,7 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
     try:
         values = {name: _decoded(values.get(name)) for name in rules.fields.names}
     except UnicodeError:
-        return Reason.NOT_UTF8
+        return Reason.NOT_TEXT
     fields = rules.fields
     text = values[fields.text]
     if text is None:

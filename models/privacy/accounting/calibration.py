@@ -3,6 +3,7 @@
 import decimal
 import math
 import typing
+from collections.abc import Callable
 
 from models.privacy.accounting import conversion, zcdp
 
@@ -22,22 +23,44 @@ def solve_max_private_tokens(
         other_rho: rho of the run's other releases (noisy counts).
 
     Raises:
-        ValueError: Not even one private token fits.
+        ValueError: Not even one private token fits; it names the smallest epsilon that pays for one.
     """
-    available = conversion.rho_from_epsilon(epsilon, delta) - other_rho
     per_token = zcdp.rho_per_private_token(params)
-    cap = math.floor(available / per_token) if available > 0 else 0
-    while cap > 0 and conversion.epsilon_from_rho(cap * per_token + other_rho, delta) > epsilon:
-        cap -= 1  # at most a rounding step
+
+    def cap_of(epsilon: float) -> int:
+        available = conversion.rho_from_epsilon(epsilon, delta) - other_rho
+        cap = math.floor(available / per_token) if available > 0 else 0
+        while cap > 0 and conversion.epsilon_from_rho(cap * per_token + other_rho, delta) > epsilon:
+            cap -= 1  # at most a rounding step
+        return cap
+
+    cap = cap_of(epsilon)
     if cap < 1:
+        least = conversion.epsilon_from_rho(per_token + other_rho, delta)
         raise ValueError(
             f'Expected a budget for one private token, got epsilon={epsilon}, delta={delta}, '
             f'rho_per_private_token={per_token:.6g}, rho of noisy counts={other_rho:.6g}. '
-            'Raise epsilon, batch_size or temperature, or lower clip_bound.'
+            f'{_remedy(_smallest_epsilon(lambda tried: cap_of(tried) >= 1, least))}.'
         )
     return cap
 
 
+def _smallest_epsilon(pays: Callable[[float], bool], least: float) -> float:
+    """The first epsilon of three digits that pays, from a lower bound on."""
+    epsilon = float(_SHORT.create_decimal_from_float(least))
+    while not pays(epsilon):
+        epsilon = float(_SHORT.create_decimal_from_float(epsilon * 1.001))
+    return epsilon
+
+
+def _remedy(epsilon: float) -> str:
+    return (
+        f'--epsilon {epsilon:g} is the smallest that pays for one. Give that or more, raise --batch-size or '
+        '--temperature, or lower --clip-bound'
+    )
+
+
+_SHORT = decimal.Context(prec=3, rounding=decimal.ROUND_CEILING)
 # B and ω are public settings that people read.
 _READABLE = decimal.Context(prec=6, rounding=decimal.ROUND_FLOOR)
 _READABLE_UP = decimal.Context(prec=6, rounding=decimal.ROUND_CEILING)
@@ -94,26 +117,34 @@ def solve_context_budget(
         ValueError: ω reaches epsilon at no rho, or B does not pay for one token of a worst-case context.
     """
     change = params.change.value
-    given = omega
-    if omega is None:
-        omega = _solve_omega(params, epsilon, delta, other_rho)
-    available = conversion.rho_from_epsilon(epsilon, delta, largest_order=omega) - other_rho
-    budget = float(_READABLE.create_decimal_from_float(max(0.0, available) / change**2))
-    step = 1e-15
-    while budget > 0 and (
-        conversion.epsilon_from_rho(math.fsum((change**2 * budget, other_rho)), delta, largest_order=omega)
-        > epsilon
-    ):
-        budget, step = budget * (1 - step), 2 * step  # at most a rounding step
+
+    def budget_of(epsilon: float) -> tuple[float, float]:
+        chosen = _solve_omega(params, epsilon, delta, other_rho) if omega is None else omega
+        available = conversion.rho_from_epsilon(epsilon, delta, largest_order=chosen) - other_rho
+        budget = float(_READABLE.create_decimal_from_float(max(0.0, available) / change**2))
+        step = 1e-15
+        while budget > 0 and (
+            conversion.epsilon_from_rho(
+                math.fsum((change**2 * budget, other_rho)), delta, largest_order=chosen
+            )
+            > epsilon
+        ):
+            budget, step = budget * (1 - step), 2 * step  # at most a rounding step
+        return budget, chosen
+
+    budget, chosen = budget_of(epsilon)
     if worst_case_tokens(params, budget) < 1:
+        price = worst_case_price(params)
+        bound = math.inf if omega is None else omega
+        least = conversion.epsilon_from_rho(change**2 * price + other_rho, delta, largest_order=bound)
+        smallest = _smallest_epsilon(lambda tried: worst_case_tokens(params, budget_of(tried)[0]) >= 1, least)
         raise ValueError(
             f'Expected a budget for one token of a context that adds the whole clip bound, got '
-            f'epsilon={epsilon}, delta={delta}, omega={omega:.6g}, context_budget={budget:.6g}, price of '
-            f'that token={worst_case_price(params):.6g}, rho of noisy counts={other_rho:.6g}. Raise epsilon, '
-            f'batch_size or temperature, or lower clip_bound'
-            + ('.' if given is None else ', or leave omega out, and it is chosen.')
+            f'epsilon={epsilon}, delta={delta}, omega={chosen:.6g}, context_budget={budget:.6g}, price of '
+            f'that token={price:.6g}, rho of noisy counts={other_rho:.6g}. {_remedy(smallest)}'
+            + ('.' if omega is None else ', or leave --omega out, and it is chosen.')
         )
-    return budget, omega
+    return budget, chosen
 
 
 def omega_of_budget(

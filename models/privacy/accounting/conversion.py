@@ -282,7 +282,7 @@ def rho_from_epsilon(epsilon: float, delta: float, *, largest_order: float = mat
         if not rho > 0:
             raise ValueError(
                 f'Expected orders that reach epsilon={epsilon} at delta={delta}, got '
-                f'largest_order={largest_order}, at which even rho=0 gives more. Raise omega or epsilon.'
+                f'largest_order={largest_order}, at which even rho=0 gives more. Raise --omega or --epsilon.'
             )
     step = 1e-15
     while delta_from_rho(rho, epsilon, largest_order=largest_order) > delta:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import typing
@@ -17,7 +18,9 @@ from pipeline import main
 from pipeline import plan as plan_lib
 from pipeline.commands import ledger as ledger_commands
 from pipeline.config import JobConfig
+from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
+from pipeline.run import charge
 from tests.command_line import in_a_process, in_this_process
 
 PLAN = (
@@ -191,6 +194,58 @@ def test_a_plan_that_does_not_fit_ends_with_3(where: str, as_json: bool) -> None
     else:
         assert 'visits: fits' in fits.stdout
         assert 'DOES NOT FIT' in not_fits.stdout and '0.25 left now' in not_fits.stdout
+
+
+@pytest.mark.parametrize(
+    'asked, names',
+    [
+        ({'epsilon': 5.0}, ['epsilon']),
+        ({'epsilon': 5.0, 'aggregate': 'difference'}, ['epsilon']),
+        ({'context_budget': 2.0, 'aggregate': 'difference', 'delta': 1e-3}, ['context_budget']),
+        ({'max_private_tokens': 2_000}, ['max_private_tokens', 'clip_bound', 'aggregate']),
+    ],
+)
+def test_a_plan_that_does_not_fit_names_the_largest_that_does(
+    where: str, asked: dict[str, typing.Any], names: list[str]
+) -> None:
+    answer = plan_lib.ask_ledger(config(where, **asked))
+    assert not answer.fits and [setting.name for setting in answer.fitting] == names
+    for setting in answer.fitting:
+        omega = {} if setting.omega is None else {'omega': setting.omega}
+        if setting.name == 'aggregate':
+            own = {'accounting': 'worst-case'}
+            assert plan_lib.ask_ledger(config(where, **(asked | own | {'aggregate': setting.value}))).fits
+            continue
+        assert plan_lib.ask_ledger(config(where, **(asked | omega | {setting.name: setting.value}))).fits
+        whole = setting.name == 'max_private_tokens'
+        more = setting.value + 1 if whole else 1.011 * setting.value
+        assert not plan_lib.ask_ledger(config(where, **(asked | omega | {setting.name: more}))).fits
+
+
+def test_a_refusal_names_both_deltas_and_what_would_fit(where: str) -> None:
+    done = in_this_process(*PLAN, '--epsilon', '5', '--ledger', where, '--delta', '1e-3')
+    shown = ' '.join(done.stdout.split())
+    assert done.returncode == 3
+    assert 'by itself at that δ = 1e-6; the plan states its ε at its own δ = 0.001' in shown
+    assert re.search(r'To fit, give at most --epsilon [0-9.]+, at δ = 0.001', shown)
+
+
+def test_a_run_that_does_not_fit_is_told_what_would(where: str) -> None:
+    ledger, asked = Ledger.open(where), config(where, epsilon=5.0, run_id='large')
+    (setting,) = plan_lib.ask_ledger(asked).fitting
+    with pytest.raises(BudgetExceeded, match='left=.*To fit, give at most --epsilon') as refused:
+        charge.check(ledger, asked)
+    assert f'--epsilon {setting.value:.10g}' in str(refused.value)
+
+
+def test_a_delta_that_is_not_below_one_in_n_is_warned_of() -> None:
+    flags = ('plan', '--epsilon', '3', '--records', '2888')
+    warned = in_this_process(*flags, '--delta', '0.01')
+    assert warned.returncode == 0 and 'WARNING' in warned.stdout
+    assert 'That is not below 1/n' in ' '.join(warned.stdout.split())
+    assert 'WARNING' not in in_this_process(*flags).stdout
+    (warning,) = json.loads(in_this_process(*flags, '--delta', '0.01', '--json').stdout)['warnings']
+    assert warning.startswith('δ = 0.01 is n^-0.58 for n = 2,888 records (declared)')
 
 
 @pytest.mark.run

@@ -1,10 +1,12 @@
 """Each panel of --help stands alone, with its own checks; `JobConfig` is all of them."""
 
+import codecs
 import dataclasses
+import typing
 
 import pytest
 
-from pipeline.config import JobConfig, panel
+from pipeline.config import Encoding, JobConfig, panel
 from pipeline.config.generation import Generation
 from pipeline.config.input import Input
 from pipeline.config.job_config import PANELS
@@ -25,6 +27,9 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order() -> None:
     [
         (Input, {'records': 1}, 'records >= 2'),
         (Input, {'max_record_bytes': 0}, 'max_record_bytes >= 1'),
+        (Input, {'delimiter': ';;'}, "one character .* got delimiter=';;'. Give --delimiter ';', or tab"),
+        (Input, {'delimiter': '"'}, 'one character that is no quote'),
+        (Input, {'encoding': 'rot13'}, "'utf-8' or 'utf-16' or .* got encoding='rot13'"),
         (Privacy, {}, 'either epsilon or context_budget'),
         (Privacy, {'aggregate': 'mean'}, 'either epsilon or max_private_tokens'),
         (Privacy, {'epsilon': 1.0, 'ledger': 'ledger.db'}, 'dataset and ledger together'),
@@ -39,6 +44,18 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order() -> None:
 def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         part(**settings)
+
+
+@pytest.mark.parametrize('name', ['tab', '\\t', '\t'])
+def test_a_command_line_can_spell_the_tabulator(name: str) -> None:
+    assert Input(delimiter=name).resolved_delimiter == '\t'
+
+
+@pytest.mark.parametrize('encoding', typing.get_args(Encoding))
+def test_every_encoding_is_one_that_files_are_read_in(encoding: Encoding) -> None:
+    assert Input(encoding=encoding).encoding == encoding
+    decoder = codecs.getincrementaldecoder(encoding)()
+    assert decoder.decode('text;1\n'.encode(encoding), final=True) == 'text;1\n'
 
 
 def test_a_choice_that_a_table_gains_is_a_value() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.config import JobConfig
 from pipeline.run import folders, identity
-from pipeline.run.settings import record_rules
+from pipeline.run.settings import record_rules, with_absolute_paths, with_dtype
 from transforms import read, run_files
 
 
@@ -73,6 +73,27 @@ def test_a_changed_file_of_such_a_name_is_another_input(tmp_path: pathlib.Path) 
     write_record(tmp_path / 'in[1].jsonl', 'Another one.')
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
         folders.prepare(run)
+
+
+def test_a_changed_setting_is_named_with_both_values(tmp_path: pathlib.Path) -> None:
+    run = config(tmp_path, record_id_field='id')
+    (tmp_path / 'in.jsonl').write_text(json.dumps({'text': 'A record.', 'id': '1'}) + '\n', encoding='utf-8')
+    folders.check_resumption(run)  # none has begun
+    started = with_dtype(with_absolute_paths(run))
+    folders.prepare(started)
+    folders.check_resumption(run)
+    folders.check_resumption(dataclasses.replace(run, runner='DirectRunner'))
+    other = dataclasses.replace(run, batch_size=16, record_id_field=None, corpus_description='Letters.')
+    with pytest.raises(FileExistsError, match=r"changed=\['config'\]") as refused:
+        folders.check_resumption(other)
+    said = str(refused.value)
+    assert '--batch-size was 8 and is 16. ' in said
+    assert "--corpus-description was 'A collection of texts, one after another.' and is 'Letters.'. " in said
+    assert "--record-id-field was 'id' and is None. " in said
+    assert said.count(' was ') == 3
+    with pytest.raises(FileExistsError) as again:
+        folders.prepare(with_dtype(with_absolute_paths(other)))
+    assert str(again.value) == said
 
 
 def test_other_files_than_those_that_were_looked_at_get_no_digest(tmp_path: pathlib.Path) -> None:

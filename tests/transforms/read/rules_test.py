@@ -37,7 +37,7 @@ def test_ids_are_needed_where_they_are_named() -> None:
         assert read.to_record(whole | {'user': absent}, rules) is Reason.MISSING_UNIT
         assert read.to_record(whole | {'id': absent}, rules) is Reason.MISSING_RECORD_ID
     assert read.to_record(whole | {'user': {}}, rules) is Reason.WRONG_TYPE
-    assert read.to_record(whole | {'user': b'\xff'}, rules) is Reason.NOT_UTF8
+    assert read.to_record(whole | {'user': b'\xff'}, rules) is Reason.NOT_TEXT
 
 
 def test_any_label_is_read_as_it_comes_and_needs_a_column() -> None:

@@ -1,4 +1,8 @@
-"""CSV by RFC 4180, with line breaks inside quotes, with a header row or by position."""
+"""CSV by RFC 4180, with line breaks inside quotes, with a header row or by position.
+
+Columns may be separated by another character, and the text may be in another encoding than UTF-8: see
+`transforms.read.dialect`.
+"""
 
 import csv
 import itertools
@@ -6,8 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
+from transforms.read import dialect as dialect_lib
 from transforms.read import lines as lines_lib
 from transforms.read.compression import CorruptStream, decompressed
+from transforms.read.dialect import Dialect
 from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, is_utf8
 
@@ -24,10 +30,28 @@ class Csv(Format):
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         return _csv_columns(file, codec, fields)
 
-    def remedy(self, fields: RecordFields) -> str:
+    def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         if fields.positional:
-            return 'Numbers name columns of CSV without a header row, and count from 0.'
-        return super().remedy(fields)
+            return (
+                'Numbers name columns of CSV without a header row, and count from 0; what separates them, '
+                'a comma or else, --delimiter says.'
+            )
+        head, _ = dialect_lib.peek(decompressed(file, codec))
+        found = dialect_lib.suggest(head, fields.names)
+        if found is None:
+            return super().remedy(file, codec, fields)
+        remedy = f"Its header line has them with --delimiter '{_spelt(found)}' --encoding {found.encoding}"
+        if found.encoding != 'windows-1252':
+            return f'{remedy}: give these.'
+        return (
+            f'{remedy}, which is what spreadsheets of western Europe write: give these, or the encoding that '
+            'it was written in.'
+        )
+
+
+def _spelt(dialect: Dialect) -> str:
+    assert dialect.delimiter is not None  # `suggest`
+    return 'tab' if dialect.delimiter == '\t' else dialect.delimiter
 
 
 class _RowTooLong(Exception):
@@ -62,8 +86,8 @@ class _CsvLines:
         return line.decode(errors='surrogateescape')
 
 
-def csv_rows(chunks: Iterable[bytes]) -> Iterator[tuple[list[str] | Reason, bytes]]:
-    """The rows of a CSV file, its header row too; blank lines are none.
+def csv_rows(chunks: Iterable[bytes], delimiter: str = ',') -> Iterator[tuple[list[str] | Reason, bytes]]:
+    """The rows of a CSV file in UTF-8, its header row too; blank lines are none.
 
     Strict RFC 4180: text after a closing quote is malformed, and so is a row with a lone
     carriage return outside quotes. An unclosed quote makes the rest of the file unreadable.
@@ -71,7 +95,7 @@ def csv_rows(chunks: Iterable[bytes]) -> Iterator[tuple[list[str] | Reason, byte
     # The limit is one of the process; rows are bounded by MAX_ROW_BYTES instead.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     lines = _CsvLines(chunks)
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     while True:
         lines.raw.clear()
         try:
@@ -90,12 +114,27 @@ def csv_rows(chunks: Iterable[bytes]) -> Iterator[tuple[list[str] | Reason, byte
             return
         if row:
             raw = bytes(lines.raw)
-            yield row if is_utf8(raw) else Reason.NOT_UTF8, raw
+            yield row if is_utf8(raw) else Reason.NOT_TEXT, raw
+
+
+def csv_content(chunks: Iterable[bytes], fields: RecordFields) -> tuple[Dialect, bytes, Iterator[bytes]]:
+    """How a CSV file is written, the byte order mark that it begins with, and its content as UTF-8."""
+    head, whole = dialect_lib.peek(chunks)
+    # Without a header row the first line is a record.
+    found = dialect_lib.detect(head, fields.dialect, () if fields.positional else fields.names)
+    assert found.encoding is not None  # `detect`
+    return found, dialect_lib.mark(head), dialect_lib.as_utf8(whole, found.encoding)
+
+
+def _rows_of(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[tuple[list[str] | Reason, bytes]]:
+    found, _, content = csv_content(chunks, fields)
+    assert found.delimiter is not None  # `detect`
+    return csv_rows(content, found.delimiter)
 
 
 def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRow]:
     """The rows of a CSV file by column name, or by position in a file without a header row."""
-    rows = csv_rows(chunks)
+    rows = _rows_of(chunks, fields)
     positions: Mapping[str, int]
     width = None
     if fields.positional:
@@ -112,7 +151,7 @@ def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRo
         if isinstance(row, Reason):
             yield row, raw
         elif width is not None and len(row) != width:
-            # An unquoted comma in the text, say: its columns are not to be trusted.
+            # An unquoted delimiter in the text, say: its columns are not to be trusted.
             yield Reason.MALFORMED, raw
         else:
             yield {name: row[place] for name, place in positions.items() if place < len(row)}, raw
@@ -120,7 +159,7 @@ def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRo
 
 def _csv_columns(file: BinaryIO, codec: str | None, fields: RecordFields) -> set[str] | None:
     """Column names that occur once in the first row; None where no row can be looked at."""
-    rows = csv_rows(decompressed(file, codec))
+    rows = _rows_of(decompressed(file, codec), fields)
     try:
         if fields.positional:
             # The widest of many: one short or bad record is a rejection later on, and

@@ -48,6 +48,6 @@ class Format(abc.ABC):
             ValueError: The file can be none of this format. It quotes `path`, never content.
         """
 
-    def remedy(self, fields: RecordFields) -> str:
-        """What to do when `fields` are not among the columns."""
+    def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
+        """What to do when `fields` are not among the columns. It quotes nothing of the file."""
         return 'Name the columns as the file does; for CSV without a header row, by their numbers from 0.'

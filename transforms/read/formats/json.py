@@ -56,7 +56,7 @@ def _json_object(data: bytes) -> Mapping[str, object] | Reason:
     try:
         return _only_object(json.loads(data.decode()))
     except UnicodeDecodeError:
-        return Reason.NOT_UTF8
+        return Reason.NOT_TEXT
     except (ValueError, RecursionError):
         # ValueError also stands for a whole number of over 4,300 digits.
         return Reason.MALFORMED
@@ -129,7 +129,7 @@ def json_array(chunks: Iterable[bytes]) -> Iterator[RawRow]:
     else:
         while (element := buffer.element()) is not None:
             value, raw = element
-            yield (_only_object(value) if is_utf8(raw) else Reason.NOT_UTF8), raw
+            yield (_only_object(value) if is_utf8(raw) else Reason.NOT_TEXT), raw
             if buffer.skip() == ']':
                 break
         else:

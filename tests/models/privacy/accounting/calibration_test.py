@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 
 import pytest
 
@@ -46,8 +47,39 @@ def test_the_solved_cap_does_not_read_the_cap() -> None:
 @pytest.mark.parametrize('other_rho', [0.0, 5.0])
 def test_a_budget_too_small_for_one_token_is_refused(other_rho: float) -> None:
     one = dataclasses.replace(PARAMS, batch_size=1)
-    with pytest.raises(ValueError, match=r'budget for one private token.*Raise epsilon'):
+    with pytest.raises(ValueError, match=r'budget for one private token.*--epsilon .* is the smallest'):
         accounting.solve_max_private_tokens(one, epsilon=0.5, delta=1e-6, other_rho=other_rho)
+
+
+def named_epsilon(error: pytest.ExceptionInfo[ValueError]) -> float:
+    found = re.search(r'--epsilon (\S+) is the smallest', str(error.value))
+    assert found is not None
+    return float(found[1])
+
+
+@pytest.mark.parametrize('batch_size', [1, 8])
+def test_the_smallest_epsilon_that_is_named_buys_one_token_and_less_does_not(batch_size: int) -> None:
+    one = dataclasses.replace(PARAMS, batch_size=batch_size)
+    target = {'delta': 1e-6, 'other_rho': 0.005}
+    with pytest.raises(ValueError) as refused:
+        accounting.solve_max_private_tokens(one, epsilon=0.01, **target)
+    least = named_epsilon(refused)
+    assert accounting.solve_max_private_tokens(one, epsilon=least, **target) == 1
+    with pytest.raises(ValueError, match='budget for one private token'):
+        accounting.solve_max_private_tokens(one, epsilon=0.99 * least, **target)
+
+
+@pytest.mark.parametrize('omega', [None, 60.0])
+def test_the_smallest_epsilon_of_a_context_buys_one_token_and_less_does_not(omega: float | None) -> None:
+    one = dataclasses.replace(DIFFERENCE, batch_size=8)
+    target = {'delta': 1e-6, 'other_rho': 0.005, 'omega': omega}
+    with pytest.raises(ValueError) as refused:
+        accounting.solve_context_budget(one, epsilon=0.3, **target)
+    least = named_epsilon(refused)
+    budget, _ = accounting.solve_context_budget(one, epsilon=least, **target)
+    assert accounting.worst_case_tokens(one, budget) == 1
+    with pytest.raises(ValueError, match='budget for one token'):
+        accounting.solve_context_budget(one, epsilon=0.98 * least, **target)
 
 
 # ------------------------------------------------------- the budget of a context
@@ -155,9 +187,11 @@ def test_the_solved_budget_does_not_read_the_cap() -> None:
 @pytest.mark.parametrize('other_rho, omega', [(0.0, 60.0), (5.0, None), (5.0, 60.0)])
 def test_a_budget_that_pays_for_nothing_is_refused(other_rho: float, omega: float | None) -> None:
     one = dataclasses.replace(DIFFERENCE, batch_size=1)
-    with pytest.raises(ValueError, match=r'budget for one token.*context_budget=.*Raise epsilon') as refused:
+    with pytest.raises(
+        ValueError, match=r'budget for one token.*context_budget=.*--epsilon .* is the smallest'
+    ) as refused:
         accounting.solve_context_budget(one, epsilon=0.5, delta=1e-6, other_rho=other_rho, omega=omega)
-    assert ('leave omega out' in str(refused.value)) == (omega is not None)
+    assert ('leave --omega out' in str(refused.value)) == (omega is not None)
 
 
 @pytest.mark.parametrize('omega', [1.0, 0.5, math.nan])

@@ -160,7 +160,7 @@ def test_rho_of_a_truncated_target_is_the_largest_that_fits(target: float, omega
     try:
         rho = accounting.rho_from_epsilon(target, DELTA, largest_order=omega)
     except ValueError as error:
-        assert 'Raise omega' in str(error)
+        assert 'Raise --omega' in str(error)
         assert accounting.epsilon_at_order(omega, 0.0, DELTA) >= target
         return
     assert accounting.epsilon_from_rho(rho, DELTA, largest_order=omega) <= target * (1 + 1e-9)

@@ -38,8 +38,8 @@ def test_csv_reads_what_the_csv_writer_wrote(rows: list[tuple[str, str]], size: 
 @pytest.mark.parametrize(
     ('row', 'reason'),
     [
-        (b'1,caf\xe9', Reason.NOT_UTF8),
-        (b'\xff"x,"two\nlines"', Reason.NOT_UTF8),
+        (b'1,caf\xe9', Reason.NOT_TEXT),
+        (b'\xff"x,"two\nlines"', Reason.NOT_TEXT),
         (b'1,"x"y', Reason.MALFORMED),
         (b'1,one\rtwo', Reason.MALFORMED),
         (b'1,x,y', Reason.MALFORMED),

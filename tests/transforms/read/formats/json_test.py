@@ -35,8 +35,8 @@ def test_a_broken_array_keeps_what_came_before(tmp_path: pathlib.Path, rest: str
 @pytest.mark.parametrize(
     ('line', 'reason'),
     [
-        (b'{"text": "caf\xe9"}', Reason.NOT_UTF8),
-        (b'{"text": "\\ud800"}', Reason.NOT_UTF8),
+        (b'{"text": "caf\xe9"}', Reason.NOT_TEXT),
+        (b'{"text": "\\ud800"}', Reason.NOT_TEXT),
         (b'{"text": "x"', Reason.MALFORMED),
         (b'"text"', Reason.MALFORMED),
         (b'[' * 100_000, Reason.MALFORMED),

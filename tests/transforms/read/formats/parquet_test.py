@@ -43,7 +43,7 @@ def test_parquet_strings_that_are_not_utf8_spoil_their_own_row(
     read.check_input(str(path), TEXT.fields)
     records, rejected = read_file(path, TEXT)
     assert [record.text for record in records] == ['a', 'é']
-    assert [one.reason for one in rejected] == [Reason.NOT_UTF8, Reason.MISSING_FIELD]
+    assert [one.reason for one in rejected] == [Reason.NOT_TEXT, Reason.MISSING_FIELD]
 
 
 def unchecked(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
