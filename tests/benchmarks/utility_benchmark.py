@@ -17,7 +17,7 @@ alike records besides; in `individual` each context pays for what it gives, `ind
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
 public texts.
 
-Scores are those of `dp-corpus evaluate`: accuracy on held-out real records of TF-IDF with logistic regression
+Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic regression
 and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the better
 of both, trained on 2,000 records (or as many as there are, in part those of the corpus), gives as well;
 MAUVE of CL's settings. Of a hundred texts the first two say little: another draw of as many texts
@@ -83,8 +83,8 @@ KIND_OF = {
     'public': 'public', 'reference': 'genre', 'mean': 'public', 'difference': 'public',
     'individual': 'public', 'individual-rounds': 'released', 'individual-reference': 'genre',
 }  # fmt: skip
-# Records that judges of labels are trained on.
-JUDGED_BY = 2_000
+# Records that judges of labels are trained on, and held-out ones.
+JUDGED_BY, TESTED_ON = 2_000, 1_000
 RESULT = 'row.json'
 
 
@@ -186,7 +186,7 @@ def distance(walk: pathlib.Path, row: str, mechanism: dict[str, Any], reference_
 def scores(folder: pathlib.Path, data: Dataset, public: pathlib.Path | None) -> dict[str, Figure]:
     """Figures of `dp-corpus evaluate` on the corpus in a folder, by name."""
     records = sample(data.train(), data.labels, JUDGED_BY)
-    held_out = sample(data.held_out(), data.labels)[REFERENCE_TEXTS:]
+    held_out = sample(sample(data.held_out(), data.labels)[REFERENCE_TEXTS:], data.labels, TESTED_ON)
     request = asked.Request(
         corpora=(('corpus', str(folder / 'corpus')),),
         records=_write(folder / 'judge.csv', records),
