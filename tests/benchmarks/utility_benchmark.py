@@ -17,10 +17,10 @@ alike records besides; in `individual` each context pays for what it gives, `ind
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
 public texts.
 
-Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic regression
-and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the better
-of both, trained on 2,000 records (or as many as there are, in part those of the corpus), gives as well;
-MAUVE of CL's settings. Of a hundred texts the first two say little: another draw of as many texts
+Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic
+regression and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the
+better of both, trained on 2,000 records (or as many as there are, in part those of the corpus), gives as
+well; MAUVE of CL's settings. Of a hundred texts the first two say little: another draw of as many texts
 moves them by nearly a tenth, which the standard error of one corpus counts in.
 
 The public texts are of the held-out records, all labels together, which leaves the others to be
