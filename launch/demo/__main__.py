@@ -56,6 +56,9 @@ def main() -> None:
     for label, text in first_texts(_FOLDER / 'corpus' / 'data', _SHOWN):
         print(f'  {label}: {text.strip()}\n')
     print(f'Open {_FOLDER}/corpus/privacy_report.html for what they cost.')
+    # Where the environment was made: its commands are beside the interpreter.
+    activate = pathlib.Path(sys.executable).parent / 'activate'
+    print(f'For records of your own: source {activate}, then dp-corpus --help works in any folder.')
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -55,3 +56,9 @@ def test_without_the_weights_it_says_so_and_goes_on(tmp_path: pathlib.Path) -> N
     for label, text in first_texts(tmp_path / 'demo' / 'corpus' / 'data', 5):
         assert f'{label}: {text.strip()}' in done.stdout
     assert report['corpus']['examples'] > 5
+    (activate,) = re.findall(r'source (\S+), then dp-corpus --help', done.stdout)
+    found = subprocess.run(
+        ['bash', '-c', f'source {activate} && command -v dp-corpus'],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.stdout.strip() == str(pathlib.Path(activate).with_name('dp-corpus')), found.stderr
