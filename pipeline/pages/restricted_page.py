@@ -61,7 +61,7 @@ def alarms_of(restricted: report.RestrictedReport) -> list[str]:
         reason, count = max(restricted.rejected_by_reason.items(), key=lambda one: one[1])
         found.append(
             f'{rejected / read:.0%} of the rows were rejected, {count:,} of them for: '
-            f'{reason.replace("_", " ")}. `dp-corpus check` shows more of the input.'
+            f'{reason.replace("_", " ")}. dp-corpus check shows more of the input.'
         )
     sizes = restricted.contexts_per_batch.values()
     empty = sum(not size for size in sizes)
