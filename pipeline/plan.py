@@ -438,7 +438,39 @@ def plan_run(config: JobConfig) -> RunPlan:
 
 
 def _warnings(config: JobConfig) -> tuple[str, ...]:
-    """What the report will say, and who plans should hear before: of public numbers alone."""
+    """What whoever plans should hear before a run: of public numbers alone."""
+    return (*_delta_warnings(config), *_size_warnings(config))
+
+
+# Contexts of a batch over s, outside of which a plan warns.
+FEWEST_CONTEXTS, MOST_CONTEXTS = 0.5, 2.0
+
+
+def _size_warnings(config: JobConfig) -> tuple[str, ...]:
+    """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
+    if config.records is None or config.batches_per_label is None:
+        return ()
+    labels = len(config.label_values)
+    full = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)
+    held = config.records / (config.batches_per_label * labels)
+    if FEWEST_CONTEXTS <= held / full <= MOST_CONTEXTS:
+        return ()
+    fitting = max(1, round(config.records / (full * labels)))
+    among = f' of {labels} labels' if labels > 1 else ''
+    instead = (
+        f'Give --batches-per-label {fitting}'
+        if fitting != config.batches_per_label
+        else f'Give --batch-size {max(1, round(config.batch_size * held / full))}, at its price'
+    )
+    return (
+        f'{config.records:,} declared records{among} put about {held:,.0f} into each batch, where '
+        f'--batch-size {config.batch_size} means {full:,}: a token costs what it costs at '
+        f'{config.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
+    )
+
+
+def _delta_warnings(config: JobConfig) -> tuple[str, ...]:
+    """What the report will say of delta."""
     from models.privacy.report import words
 
     delta, units = config.resolved_delta, config.records

@@ -161,6 +161,31 @@ def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
     assert run_plan.expected_private_tokens == 100 * batches
 
 
+@pytest.mark.parametrize(
+    ('settings', 'said'),
+    [
+        ({'batches_per_label': 2}, 'put about 500 into each batch'),
+        ({'batches_per_label': 2}, 'Give --batches-per-label 16.'),
+        ({'batches_per_label': 100}, 'put about 10 into each batch'),
+        (
+            {'batches_per_label': 1, 'records': 20, 'labels': ('a',), 'label_field': 'ward'},
+            'Give --batch-size 20,',
+        ),
+    ],
+)
+def test_batches_that_declared_records_would_not_fit_are_warned_of(
+    settings: dict[str, Any], said: str
+) -> None:
+    chosen: dict[str, Any] = {
+        'labels': ('a', 'b'), 'label_field': 'ward', 'records': 2_000, 'batch_size': 64, 'delta': 1e-6,
+    } | settings  # fmt: skip
+    (warning,) = plan.plan_run(config(**chosen)).warnings
+    assert said in warning
+    for fits in ({'batches_per_label': None}, {'batches_per_label': 16}, {'records': None}):
+        if chosen['records'] == 2_000:
+            assert not plan.plan_run(config(**chosen | fits)).warnings
+
+
 def test_a_median_has_no_price_in_advance() -> None:
     run_plan = plan.plan_run(config(aggregate='median'))
     assert run_plan.statement == 'ex-post'
