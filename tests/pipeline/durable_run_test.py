@@ -742,8 +742,8 @@ def refusal_of(launcher: Launcher, run: Run) -> str:
     """What a launcher said that refused to start."""
     code, events = launcher.end()
     said = (run.folder / 'log').read_text()
-    # The folder is there, so making it changes nothing.
-    assert (code, events) == (2, [('os.mkdir', 'out.curator')]), said[-3000:]
+    # Before a model is loaded, and before anything is written.
+    assert (code, events) == (2, []), said[-3000:]
     return said[said.rindex('Error:') :]
 
 

@@ -150,7 +150,7 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         _ = records | write.WriteRestricted(
             rejected, sizes, losses, shared, plan, _render_restricted, str(tmp_path)
         )
-    reasons = {} if empty else {'blank_text': 2, 'not_utf8': 1}
+    reasons = {} if empty else {'blank_text': 2, 'not_text': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
     by_batch = [] if empty else ['0000-000000', '0000-000001']
     groups, shared_count = list(PLAN.batches_per_group), None if empty else 2
@@ -184,6 +184,6 @@ def test_rejected_rows_are_kept_in_order_and_byte_for_byte(tmp_path: pathlib.Pat
         _ = root | beam.Create(REJECTED) | write.KeepRejected(str(tmp_path))
     rows = [json.loads(line) for line in (tmp_path / 'rejected.jsonl').read_text().splitlines()]
     assert [(row['file'], row['ordinal'], row['reason']) for row in rows] == [
-        ('a.jsonl', 2, 'blank_text'), ('a.jsonl', 10, 'not_utf8'), ('b.jsonl', 3, 'blank_text')
+        ('a.jsonl', 2, 'blank_text'), ('a.jsonl', 10, 'not_text'), ('b.jsonl', 3, 'blank_text')
     ]  # fmt: skip
     assert rows[1]['raw'].encode('latin-1') == b'\xff\x00'
