@@ -17,6 +17,7 @@ from models.privacy import counts, report
 from models.privacy.randomness import RunKey
 from models.records import Record
 from pipeline.config import JobConfig
+from pipeline.plan import FEWEST_CONTEXTS, MOST_CONTEXTS
 from pipeline.run import settings as run_settings
 from transforms.read import Reason, RecordRules, check_input, read_piece, split_file
 
@@ -31,7 +32,6 @@ SAMPLED_TEXTS = 2_000
 SHOWN_LABELS = 20
 # From here on a share or a ratio is spoken of.
 ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES = 0.05, 0.25, 0.05
-FEWEST, MOST = 0.5, 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -281,20 +281,22 @@ def _findings(found: InputCheck, config: JobConfig) -> Iterator[str]:
             continue
         ratio = label.contexts / label.batches / found.batch_size
         name = 'A batch' if label.label is None else f'A batch of {label.label!r}'
-        if ratio > MOST:
+        if ratio > MOST_CONTEXTS:
             yield (
                 f'{name} would hold {label.contexts / label.batches:,.0f} contexts, where --batch-size says '
                 f'{found.batch_size}: each token costs what it costs at {found.batch_size}, at more work. '
                 'More --batches-per-label, or none of it, which counts with noise, give as many batches as '
                 'there are records for.'
             )
-        elif ratio < FEWEST:
+        elif ratio < FEWEST_CONTEXTS:
             yield (
                 f'{name} would hold {label.contexts / label.batches:,.1f} contexts, where --batch-size says '
                 f'{found.batch_size}: it stays near the public prompt. Fewer batches, a smaller --batch-size '
                 'at its price, or fewer labels.'
             )
-    if found.declared_records and not FEWEST <= found.records / found.declared_records <= MOST:
+    if found.declared_records and not (
+        FEWEST_CONTEXTS <= found.records / found.declared_records <= MOST_CONTEXTS
+    ):
         yield (
             f'--records says {found.declared_records:,}, and a run would take {found.records:,}. What `plan` '
             'says of texts and hours is off by as much. Declare a number that is public.'

@@ -11,7 +11,7 @@ Markdown: means over seeds with their standard errors. The records are read from
 
 Rows: `public` is the job without a record, so the public prompt alone, and `reference` the same from 8
 public texts of the genre; both are of ε = 0. `mean` has the clip bound and the temperature of CL 4.1 and PP's
-top K. `median-clusters` is CL's, whose loss is ex post: at the ρ that the other rows may spend, and no ε. Of
+top K. `median-clusters` is CL's, whose loss is ex post: as many tokens as the other rows, and no ε. Of
 the difference, `difference` charges every context the worst case and `difference-clusters` groups
 alike records besides; in `individual` each context pays for what it gives, `individual-rounds` has what a
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
