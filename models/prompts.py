@@ -18,7 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from models.constraints import Constraint, Grammar, Vocabulary
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
+from models.grammars import automaton, forced
+from models.grammars.structure import Structure
 from models.records import Context
 from models.stop_rule import StopRule, check_stop_texts, cut_at_stop_text
 
@@ -204,6 +207,7 @@ class PromptWriter:
         text_name: What a text is called in a prompt, such as `Question`.
         corpus_description: The text that stands for `{corpus_description}`.
         schema: The text that stands for `{schema}`.
+        structure: What every example has to be; None for any text.
     """
 
     template: PromptTemplate
@@ -214,13 +218,15 @@ class PromptWriter:
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         template = self.template
         forms = template.private + template.public + template.example + template.separator
         if '{schema}' in forms and self.schema is None:
             raise ValueError(
-                'Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE.'
+                'Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE, '
+                'or --json-schema FILE.'
             )
 
     def _shown(self, form: str, label: str | None) -> str:
@@ -298,6 +304,9 @@ class PromptWriter:
         return [len(ids) for ids in self.tokenizer.encode_batch(shown)]
 
     def _as_shown(self, text: str) -> str:
+        if self.structure is not None and (shown := self.structure.shown(text)) != text:
+            # JSON of one line.
+            return shown
         return ' '.join(text.split()) if self.template.one_line else text
 
     def _assemble(self, label: str | None, texts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -367,12 +376,67 @@ class PromptWriter:
     def stop_rule(self, vocab_size: int) -> StopRule:
         """What ends an example: end of sequence, end of turn, and the template's stop texts.
 
+        A structure says itself where its texts end, and no stop text does.
+
         Args:
             vocab_size: V, of the model.
         """
-        tokens, texts = self.tokenizer.stop_tokens, self.template.stop
+        tokens, texts = self.tokenizer.stop_tokens, self._stop
         pieces = self.tokenizer.token_bytes() if texts else ()
         return StopRule.of(vocab_size, tokens=tokens, texts=texts, token_bytes=pieces)
+
+    @property
+    def _stop(self) -> tuple[str, ...]:
+        return self.template.stop if self.structure is None else ()
+
+    def constraint(self, vocab_size: int) -> Constraint:
+        """What tokens are restricted to: those that text may contain, and those that the structure allows.
+
+        Args:
+            vocab_size: V, of the model.
+
+        Raises:
+            ValueError: The structure cannot begin as examples do, or be spelled with these tokens.
+        """
+        released = self.released_tokens(vocab_size)
+        if self.structure is None:
+            return Vocabulary.of(released)
+        return Grammar.of(
+            self.structure.automaton,
+            self.tokenizer.token_bytes(),
+            tokens=released,
+            stop_tokens=self.tokenizer.stop_tokens,
+            forced_tokens=self.forced_table(),
+            first=self._first_state(),
+        )
+
+    def forced_table(self) -> np.ndarray:
+        """See `models.grammars.forced.forced_table`; of the structure and the tokenizer.
+
+        Raises:
+            ValueError: See `constraint`.
+        """
+        assert self.structure is not None
+        self._first_state()
+        return forced.forced_table(
+            self.structure.automaton,
+            self.tokenizer,
+            self.tokenizer.token_bytes(),
+            tokens=self.tokenizer.released_token_mask(),
+            stop_tokens=self.tokenizer.stop_tokens,
+        )
+
+    def _first_state(self) -> int:
+        """The automaton's state after the response prefix, which every example begins with."""
+        assert self.structure is not None
+        prefix = self.template.response_prefix
+        state = self.structure.automaton.walk(prefix.encode())
+        if state == automaton.DEAD:
+            raise ValueError(
+                'Expected a prompt whose response prefix begins a text of the structure, got '
+                f'response_prefix={prefix!r}. Choose another prompt, or a template without it.'
+            )
+        return state
 
     def released_tokens(self, vocab_size: int) -> np.ndarray:
         """`[vocab_size]` bool: token ids that may be sampled; a model's ids past the tokenizer's may not."""
@@ -384,8 +448,20 @@ class PromptWriter:
     def texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         """The texts of examples, each cut where it first holds a stop text.
 
-        With the response prefix before each, in which nothing is cut, and no white space around it.
+        With the response prefix before each, in which nothing is cut, and no white space around it; of a
+        structure as they are.
         """
         decoded = self.tokenizer.decode_batch([list(ids) for ids in token_ids])
-        prefix, stop = self.template.response_prefix, self.template.stop
+        prefix, stop = self.template.response_prefix, self._stop
+        if self.structure is not None:
+            return [prefix + text for text in decoded]
         return [(prefix + cut_at_stop_text(text, stop)).strip() for text in decoded]
+
+    def closed_texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of examples that a cap cut short, each with the shortest ending of the structure.
+
+        A function of released tokens and public settings, so free.
+        """
+        assert self.structure is not None
+        pieces, prefix = self.tokenizer.token_bytes(), self.template.response_prefix.encode()
+        return [self.structure.closed(prefix + b''.join(pieces[token] for token in ids)) for ids in token_ids]

@@ -98,3 +98,14 @@ class SyntheticExample:
     private_tokens: int
     public_tokens: int
     truncated: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StructuredExample(SyntheticExample):
+    """One released example of a run whose examples have a structure.
+
+    Attributes:
+        forced_tokens: How many of its tokens were no choice: the structure allowed no other.
+    """
+
+    forced_tokens: int

@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from models.batching import BatchPlan
+from models.privacy.report.reference import Release
 from models.records import BatchId, SyntheticExample
 
 # The first round decodes one in so many batches of a label.
@@ -60,27 +61,31 @@ class Reference:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
         shared_hashes: `text_hash` of every text, whole, for the count of records that equal one.
-        release: Public name of the run whose corpus they are of; None for texts of a file.
+        release: The run whose corpus they are of; None for texts of a file.
+        dataset: Name under which a ledger charges the run that they are the reference of; None without.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]
     digest: str
     shared_hashes: frozenset[bytes]
-    release: str | None = None
+    release: Release | None = None
+    dataset: str | None = None
 
     @classmethod
     def of(
         cls,
         texts: Mapping[str | None, Sequence[str]],
         *,
-        release: str | None = None,
+        release: Release | None = None,
+        dataset: str | None = None,
         text_limit: int | None = None,
     ) -> 'Reference':
         """The reference of picked texts.
 
         Args:
             texts: The texts of each label, in the order of `pick`.
-            release: See the attribute.
+            release: See the attribute, like the next.
+            dataset: See above.
             text_limit: Characters of a text that any prompt could use: the rest stays here. The
                 digest is of whole texts. None leaves them whole.
         """
@@ -89,6 +94,7 @@ class Reference:
             digest=reference_digest(texts),
             shared_hashes=frozenset(text_hash(text) for of in texts.values() for text in of),
             release=release,
+            dataset=dataset,
         )
 
     def of_label(self, label: str | None) -> tuple[str, ...]:
@@ -154,7 +160,8 @@ def is_complete(example: SyntheticExample) -> bool:
     return (
         not example.truncated
         and bool(example.text.strip())
-        and example.private_tokens + example.public_tokens >= LEAST_TOKENS
+        and example.private_tokens + example.public_tokens + getattr(example, 'forced_tokens', 0)
+        >= LEAST_TOKENS
     )
 
 

@@ -20,6 +20,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from models import reference as reference_lib
 from models.audits import batches as audit_batches
 from models.audits import leave_one_out as leave_one_out_audit
 from models.audits import reconstruction as reconstruction_audit
@@ -36,13 +37,17 @@ from pipeline.config import JobConfig
 if typing.TYPE_CHECKING:
     import rich.console
 
+    from models.assembly import GeneratorSettings
     from models.batching import BatchPlan
+    from models.generate import BatchGenerator
 
 LEAVE_ONE_OUT_SCHEMA = 'dp-corpus/leave-one-out-audit'
 RECONSTRUCTION_SCHEMA = 'dp-corpus/reconstruction-audit'
 SCHEMA_VERSION = 1
 # Private tokens of a batch under audit: the replay takes a fifth of a second for each.
 MOST_PRIVATE_TOKENS = 60
+# Tokens of a batch of each label that the reference of the second round is of.
+MOST_FIRST_TOKENS = 256
 OUTSIDERS = 8
 KEYS = 10_000
 MADE_UP = 'The keys are made up: this result holds nothing of the records.'
@@ -76,8 +81,9 @@ class LeaveOneOutAudit:
           "delta": 1e-06,
           "epsilon": null,
           "batches": [
-            {"batch_id": "0000-000000", "label": "1", "bound": 1.41, "empirical_epsilon": 0.47,
-             "ratio": 0.333, "ok": true, "contexts": 2, "private_tokens": 60, "public_tokens": 0,
+            {"batch_id": "0000-000000", "label": "1", "reference_texts": 0, "bound": 1.41,
+             "empirical_epsilon": 0.47, "ratio": 0.333, "ok": true, "contexts": 2,
+             "private_tokens": 60, "public_tokens": 0, "forced_tokens": 0,
              "removed": [0.2, -0.47], "added": [0.1], "replaced": [], "payments": []}
           ]
         }
@@ -150,6 +156,15 @@ def _to_json(value: Any, schema: str, audience: str, parts: dict[str, Any]) -> s
     return json.dumps(header | fields | parts, indent=2, allow_nan=False) + '\n'
 
 
+def _refuse_structure(config: JobConfig) -> None:
+    if config.structure is not None:
+        raise ValueError(
+            'Expected no structure where the examples are made-up keys, got '
+            f'json_schema={config.json_schema!r}, regex={config.regex!r}. Audit the run without it: the '
+            'votes and the noise are the same.'
+        )
+
+
 # ---------------------------------------------------------------- leave one context out
 
 
@@ -160,10 +175,12 @@ def leave_one_out(
     sabotage: Sabotage = 'none',
     progress: Callable[[str], None] = lambda _: None,
 ) -> LeaveOneOutAudit:
-    """Audits the first batch of each label, formed from the real records as a run forms it.
+    """Audits the first batch of each label and round, formed from the real records as a run forms it.
 
-    With --reference its texts are the reference; without, the batch is audited as one of the first
-    round, whose reference is the public prompt.
+    With --reference its texts are the reference. In two rounds the first batch of either round is audited,
+    where a label has both: that of the first against the public prompt, that of the second against texts
+    that the others release here, under the audit's own key, as they would in a run: its bound holds for
+    any reference. `MOST_FIRST_TOKENS` of one batch of each label make them.
 
     Args:
         config: The run's settings. At most `MOST_PRIVATE_TOKENS` private tokens of each batch are
@@ -190,11 +207,10 @@ def leave_one_out(
     progress('Loading the model')
     generator = settings.build()
     results = []
-    for label in plan.labels:
-        of_label = [batch for batch in batches if batch.label == label]
-        batch = of_label[0]
+    for batch, reference in _with_references(config, settings, generator, plan, batches, key, progress):
+        of_label = [other for other in batches if other.label == batch.label]
         others = [
-            context for other in (*of_label[1:], *batches) if other is not batch for context in other.contexts
+            context for other in (*of_label, *batches) if other is not batch for context in other.contexts
         ]
         progress(f'Decoding batch {batch.batch_id} and replaying it without each context')
         results.append(
@@ -204,7 +220,7 @@ def leave_one_out(
                 key,
                 outsiders=others[:outsiders],
                 sabotage=sabotage,
-                reference=() if settings.reference is None else settings.reference.of_label(label),
+                reference=reference,
             )
         )
     return LeaveOneOutAudit(
@@ -217,13 +233,48 @@ def leave_one_out(
     )
 
 
-def shortened(params: MechanismParams) -> MechanismParams:
-    """The same mechanism for at most `MOST_PRIVATE_TOKENS` private tokens of a batch.
+def _with_references(
+    config: JobConfig,
+    settings: 'GeneratorSettings',
+    generator: 'BatchGenerator',
+    plan: 'BatchPlan',
+    batches: Sequence[Batch],
+    key: RunKey,
+    progress: Callable[[str], None],
+) -> Iterator[tuple[Batch, tuple[str, ...]]]:
+    """The batches to audit, each with its reference: of every label the first of each round."""
+    if config.resolved_reference_rounds == 1:
+        for label in plan.labels:
+            given = () if settings.reference is None else settings.reference.of_label(label)
+            yield next(batch for batch in batches if batch.label == label), given
+        return
+    first = reference_lib.first_round(plan)
+    for label in plan.labels:
+        yield next(batch for batch in batches if batch.label == label and batch.batch_id in first), ()
+    of_second = [batch for batch in batches if batch.batch_id not in first]
+    if not of_second:
+        return
+    # Longer than what is audited, which may end no example.
+    writing = dataclasses.replace(generator, params=shortened(config.params(), MOST_FIRST_TOKENS))
+    texts: dict[int, tuple[str, ...]] = {}
+    for label in plan.labels:
+        batch = next(batch for batch in batches if batch.label == label and batch.batch_id in first)
+        progress(f'Decoding batch {batch.batch_id} of the first round for the reference')
+        complete = filter(reference_lib.is_complete, writing.generate(batch, key).examples)
+        texts[batch.batch_id.group] = tuple(example.text for example in complete)
+    released = reference_lib.ReleasedReference.of(texts, plan, config.reference_size)
+    for label in plan.labels:
+        for batch in [batch for batch in of_second if batch.label == label][:1]:
+            yield batch, released.texts_by_group[batch.batch_id.group]
+
+
+def shortened(params: MechanismParams, most: int = 0) -> MechanismParams:
+    """The same mechanism for at most so many private tokens of a batch, or `MOST_PRIVATE_TOKENS`.
 
     With individual accounting B is cut as the tokens are, so that contexts fall silent as they do in
     the run.
     """
-    cap = min(params.private_token_cap, MOST_PRIVATE_TOKENS)
+    cap = min(params.private_token_cap, most or MOST_PRIVATE_TOKENS)
     if params.is_individual:
         assert params.context_budget is not None
         share = cap / params.max_batch_tokens
@@ -347,6 +398,7 @@ def reconstruction(
     from pipeline.run.settings import generator_settings
 
     sets = reconstruction_audit.draw_keys(keys, seed)
+    _refuse_structure(config)
     run_key = RunKey(hashlib.sha256(f'reconstruction audit, seed {seed}'.encode()).digest())
     settings = generator_settings(config)
     params = settings.params
@@ -414,9 +466,12 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
     rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     rows.add_column('Label of batch')
     pays = any(batch.payments for batch in result.batches)
+    forces = any(batch.forced_tokens for batch in result.batches)
     for name in (
+        'Reference texts',
         'Contexts',
         'Private tokens',
+        *(['Forced tokens'] if forces else []),
         'Upper bound ε',
         'Removed',
         'Added',
@@ -430,8 +485,10 @@ def render_leave_one_out(result: LeaveOneOutAudit, console: 'rich.console.Consol
         verdict = text.Text('within', 'green') if batch.ok else text.Text('VIOLATION', 'bold red')
         rows.add_row(
             text.Text('none' if batch.label is None else batch.label),
+            f'{batch.reference_texts:,}' if batch.reference_texts else 'none',
             f'{batch.contexts:,}',
             f'{batch.private_tokens:,}',
+            *([f'{batch.forced_tokens:,}'] if forces else []),
             f'{batch.bound:.3f}',
             f'{largest(batch.removed):.3f}',
             f'{largest((*batch.added, *batch.replaced)):.3f}',

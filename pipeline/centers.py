@@ -19,6 +19,7 @@ from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.decoders import family
 from models.records import Record
+from pipeline.config.input import delimiter_of
 from pipeline.config.output import check_run_id
 
 # Errors of the request come before scikit-learn and Beam are loaded.
@@ -73,19 +74,40 @@ def embedder_settings(
     return ClusterSettings(centers=centers_folder, embedder=embedder)
 
 
-def read_texts(pattern: str, text_field: str) -> list[str]:
+def text_fields(
+    text_field: str, *, delimiter: str | None = None, encoding: str | None = None
+) -> read.RecordFields:
+    """Fields of a corpus of texts alone, from the command line's values.
+
+    Args:
+        text_field: Column of the text.
+        delimiter: Between columns of CSV files, as a flag gives it; None where each header line shows it.
+        encoding: Of CSV files; None where each shows it.
+
+    Raises:
+        ValueError: The delimiter is none.
+    """
+    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
+    return read.RecordFields(text=text_field, dialect=dialect)
+
+
+def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
     """Texts of all well-formed rows, in the order of files and rows.
+
+    Args:
+        pattern: Comma-separated paths and globs.
+        fields: `text_fields`.
 
     Raises:
         FileNotFoundError: A pattern names no file.
         ValueError: The column is missing, or no row is well formed.
     """
-    rules = read.RecordRules(fields=read.RecordFields(text=text_field))
+    rules = read.RecordRules(fields=fields)
     files = read.check_input(pattern, rules.fields)
     found = [record.text for file in files for record in _records(file.path, rules)]
     if not found:
         raise ValueError(
-            f'Expected texts in input={pattern!r}, got none in text_field={text_field!r}. '
+            f'Expected texts in input={pattern!r}, got none in text_field={fields.text!r}. '
             'Check the column and the format.'
         )
     return found
@@ -105,7 +127,7 @@ def charge_fit(
     dataset: str,
     ledger: str,
     run_id: str | None,
-    text_field: str,
+    fields: read.RecordFields,
     settings: ClusterSettings,
     count: int,
     rho: float,
@@ -121,7 +143,7 @@ def charge_fit(
         dataset: Name under which the ledger keeps the records' budget.
         ledger: Path or URL of the ledger.
         run_id: Name of the charge; None for that of the folder.
-        text_field: Column of the text.
+        fields: `text_fields`.
         settings: Of the embedder.
         count: Centres.
         rho: zCDP cost.
@@ -141,7 +163,7 @@ def charge_fit(
     if count < 1:
         raise ValueError(f'Expected count >= 1, got count={count}. Ask for at least one centre.')
     opened = Ledger.open(ledger)
-    read.check_input(pattern, read.RecordFields(text=text_field))
+    read.check_input(pattern, fields)
     made = settings.load_embedder()
     return centers_charge.reserve(
         opened,

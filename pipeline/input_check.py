@@ -30,6 +30,8 @@ SCHEMA_VERSION = 1
 SAMPLED_TEXTS = 2_000
 # Labels that the run does not declare, the most frequent first.
 SHOWN_LABELS = 20
+# Of a label that the run does not declare: a column named by mistake may hold whole texts.
+SHOWN_CHARACTERS = 40
 # From here on a share or a ratio is spoken of.
 ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES = 0.05, 0.25, 0.05
 
@@ -39,10 +41,12 @@ class LabelRecords:
     """One label.
 
     Attributes:
-        label: As the column has it; None where the run has no labels.
+        label: As the column has it, cut where it is long and the run does not declare it; None where the
+            run has no labels.
         declared: Whether the run declares it.
         records: Records of it.
-        contexts: Contexts that they make: records, or units, or slots of k records; None if undeclared.
+        contexts: Contexts that they make, in the mean of a sample: records, or units, or slots of k records;
+            None if undeclared.
         batches: Planned batches; with a noisy count, those of the true one. None if undeclared.
     """
 
@@ -216,7 +220,7 @@ class _Found:
         k = 1 if of_user else config.examples_per_context
         for label in self._declared:
             records = self._by_label[label]
-            counted = units[label] if of_user else records
+            counted = round(config.sample_rate * (units[label] if of_user else records))
             if config.batches_per_label is not None:
                 batches = config.batches_per_label
             else:
@@ -227,7 +231,9 @@ class _Found:
             )
         others = [one for one in self._by_label.most_common() if one[0] not in self._declared]
         for label, records in others[:SHOWN_LABELS]:
-            yield LabelRecords(label=label, declared=False, records=records, contexts=None, batches=None)
+            yield LabelRecords(
+                label=_cut(label), declared=False, records=records, contexts=None, batches=None
+            )
 
     def _lengths(self, writer: 'PromptWriter') -> Lengths:
         room = min(writer.room(label, self._config.examples_per_context) for label in self._declared)
@@ -244,6 +250,13 @@ class _Found:
             room=room,
             share_cut=sum(count > room for count in tokens) / len(tokens),
         )
+
+
+def _cut(label: str | None) -> str | None:
+    """The beginning of a long label, and that it is one."""
+    if label is None or len(label) <= SHOWN_CHARACTERS:
+        return label
+    return f'{label[:SHOWN_CHARACTERS]}… (cut, of {len(label):,} characters)'
 
 
 def _filled_slots(records: int, slots: int) -> int:

@@ -21,6 +21,7 @@ from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
 from transforms.read import ReadRecords
 from transforms.run_files import CLUSTERING, PLAN
+from transforms.sample import SampleUnits
 from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
 
@@ -35,26 +36,43 @@ def build(
     """The graph of one run: read -> assign batches -> generate -> write and report."""
     work_dir, output = config.resolved_work_dir, str(config.output)
     # What follows travels to workers, who have no business with the ledger.
-    config = dataclasses.replace(config, dataset=None, ledger=None)
+    # With the ω that was chosen for it.
+    omega = config.params().omega if config.is_individual else config.omega
+    config = dataclasses.replace(config, dataset=None, ledger=None, omega=omega)
 
     # records: Record, rejected: Rejection
     records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
+    # sampled: Record, left_out: one int, restricted, or none where all are taken
+    sampled, left_out = _sample(records, config)
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
     centers = Centers.read(config.centers_path) if config.clusters is not None else None
-    grouped, plan = _plan_batches(records, config, centers)
+    grouped, plan = _plan_batches(sampled, config, centers)
     # rows: the method's; from here on everything of them is releasable
-    # sizes: (BatchId, int), facts: BatchFacts, shared: at most one int; all restricted
+    # sizes: (BatchId, int), facts: BatchFacts, counted: (field of the report, int); all restricted
     method = METHODS[config.method]
-    rows, sizes, facts, shared = grouped | 'Generate' >> method.transform(config, prepared, plan)
-    totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.shards, method.columns())
+    rows, sizes, facts, counted = grouped | 'Generate' >> method.transform(config, prepared, plan)
+    columns = method.columns(config).with_label_words(config.declared_words)
+    totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.resolved_shards, columns)
     versions = software_versions()
     render = functools.partial(render_released, config, prepared, versions, centers, charge, centers_run)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
     restrict = functools.partial(render_restricted, config)
-    _ = records | 'Restricted' >> WriteRestricted(rejected, sizes, facts, shared, plan, restrict, work_dir)
+    _ = records | 'Restricted' >> WriteRestricted(
+        rejected, sizes, facts, counted, left_out, plan, restrict, work_dir
+    )
     if config.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
+
+
+def _sample(
+    records: beam.PCollection[Record], config: JobConfig
+) -> tuple[beam.PCollection[Record], beam.PCollection[int]]:
+    """Records -> those of the run's sample of units, and the number of the others."""
+    if config.sample_rate == 1:
+        nothing = beam.Create([], reshuffle=False).with_output_types(int)
+        return records, records.pipeline | 'NoneLeftOut' >> nothing
+    return records | 'Sample' >> SampleUnits(config.sample_rate, config.resolved_work_dir)
 
 
 def _plan_batches(

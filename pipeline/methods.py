@@ -78,18 +78,18 @@ class Method(abc.ABC):
         """
 
     @abc.abstractmethod
-    def columns(self) -> 'Columns':
+    def columns(self, config: 'JobConfig') -> 'Columns':
         """The corpus's columns and totals."""
 
     @abc.abstractmethod
     def transform(
         self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
     ) -> 'beam.PTransform':
-        """Records -> (rows, sizes, facts, shared), of which only the first may be released.
+        """Records -> (rows, sizes, facts, counted), of which only the first may be released.
 
         Four PCollections. Rows are those of `columns`. Sizes are (batch id, contexts), facts
-        `BatchFacts` and shared one number, of records that equal a text of --reference, for the
-        curator's report; all three may be empty.
+        `BatchFacts` and counted numbers of records, by the field of the curator's report that they are
+        for; all three may be empty.
 
         Args:
             config: The run.
@@ -118,6 +118,7 @@ class PrivatePrediction(Method):
 
     def check(self, config: 'JobConfig') -> None:
         config.params()  # the mechanism's settings check themselves
+        _ = config.structure  # so does a schema
 
     def has_price_in_advance(self, config: 'JobConfig') -> bool:
         return not config.params().is_ex_post
@@ -127,15 +128,17 @@ class PrivatePrediction(Method):
 
     def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
         from models.privacy.facts import Facts
-        from models.privacy.report import prediction, reference
+        from models.privacy.report import prediction, reference, structure
 
         given = prepared.reference
         of_reference: tuple[Facts, ...] = ()
         if given is not None:
-            of_reference = (reference.given_facts(config.reference_size, given.digest, given.release),)
+            size = config.reference_size
+            of_reference = (reference.given_facts(size, given.digest, given.release, given.dataset),)
         elif config.resolved_reference_rounds == 2:
             of_reference = (reference.ROUNDS,)
-        return prediction.facts(config.params(), of_reference)
+        of_structure = () if config.structure is None else (structure.FACTS,)
+        return prediction.facts(config.params(), (*of_reference, *of_structure))
 
     def prepare(self, config: 'JobConfig') -> Any:
         from pipeline.run.settings import generator_settings
@@ -144,10 +147,10 @@ class PrivatePrediction(Method):
         settings.check_prompts(config.label_values)
         return settings
 
-    def columns(self) -> 'Columns':
+    def columns(self, config: 'JobConfig') -> 'Columns':
         from transforms import predict
 
-        return predict.COLUMNS
+        return predict.COLUMNS if config.structure is None else predict.STRUCTURED_COLUMNS
 
     def transform(
         self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
@@ -185,7 +188,8 @@ class PrivatePrediction(Method):
 
         # What language other models write in nobody declared.
         languages = () if config.model != 'bundled' else ('en',)
-        card = dataset_card.render_card(privacy_report, languages=languages, columns=self.columns().meanings)
+        columns = self.columns(config).with_label_words(config.declared_words)
+        card = dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
         return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}
 
 

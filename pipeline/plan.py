@@ -4,9 +4,9 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from models.decoders import family
+from models.decoders import device, family
 from models.decoders.device import Dtype
 from models.privacy import accounting, candidates
 from models.privacy.facts import Statement
@@ -17,7 +17,8 @@ from pipeline.methods import METHODS
 from pipeline.vote_estimate import VoteEstimate
 
 if TYPE_CHECKING:
-    from pipeline.ledger.budget import Account
+    from models.grammars.structure import Structure
+    from pipeline.ledger.budget import Account, OrderTooLow
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
@@ -51,6 +52,8 @@ class BudgetAnswer:
         rho_left: What is left for further runs once this one is charged; where it does not
             fit, what is left now.
         epsilon_left: epsilon of one further run that takes all of `rho_left`.
+        epsilon_left_up_to_omega: The same of a run with this one's ω, at orders up to it: more, where the
+            best order lies above; None of a run whose cost holds at every order.
         delta: The dataset's, for `epsilon_left` and `epsilon`.
         epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
         fitting: Settings of which one would be enough where the run does not fit.
@@ -63,6 +66,7 @@ class BudgetAnswer:
     rho_spent: float
     rho_left: float
     epsilon_left: float
+    epsilon_left_up_to_omega: float | None
     delta: float
     epsilon: float
     fitting: tuple[FittingSetting, ...]
@@ -83,6 +87,7 @@ class DecodingEstimate:
         prompts_seconds: Reading the prompts of one batch.
         seconds_per_step: One token of one batch.
         hours: All batches up to the cap on all tokens; None where their number is not declared.
+        memory_bytes: What weights and the caches of a full batch take on the device at the least.
     """
 
     device: str
@@ -91,6 +96,20 @@ class DecodingEstimate:
     prompts_seconds: float
     seconds_per_step: float
     hours: float | None
+    memory_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForcedShare:
+    """What a structure forces, and so is free, of the shortest example. All fields are public.
+
+    Attributes:
+        shortest_bytes: Bytes of the shortest example.
+        forced_bytes: Those of them that leave no choice.
+    """
+
+    shortest_bytes: int
+    forced_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,6 +146,7 @@ class RunPlan:
         decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
         votes: How long votes of public texts would last; None where none were given.
+        forced: What of an example is forced; None without a structure.
         warnings: What to think about before the run, in sentences.
     """
 
@@ -154,6 +174,7 @@ class RunPlan:
     decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
     votes: VoteEstimate | None = None
+    forced: ForcedShare | None = None
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -166,10 +187,20 @@ def expected_batches(config: JobConfig) -> int | None:
     groups = len(config.label_values) * (config.clusters or 1)
     if config.batches_per_label is not None:
         return config.batches_per_label * groups
-    if config.records is None:
+    if config.sampled_records is None:
         return None
     per_batch = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)
-    return max(groups, round(config.records / per_batch))
+    return max(groups, round(config.sampled_records / per_batch))
+
+
+def requested_dtype(config: JobConfig) -> Literal['auto', 'float32', 'bfloat16']:
+    """The type whose rates a plan takes; auto where only the machine that launches the run can say.
+
+    As `pipeline.run.settings.with_dtype`, as far as no accelerator has to be asked.
+    """
+    if config.dtype == 'auto' and config.strategy.takes_reference and not device.has_plugin():
+        return 'float32'
+    return config.dtype
 
 
 def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEstimate:
@@ -215,7 +246,22 @@ def estimate_decoding(config: JobConfig, calibration: Calibration) -> DecodingEs
         prompts_seconds=prompts,
         seconds_per_step=step,
         hours=None if batches is None else batches * seconds / 3600,
+        memory_bytes=needed_memory(config, calibration.dtype),
     )
+
+
+def needed_memory(config: JobConfig, dtype: Dtype, devices: int = 1) -> int:
+    """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
+
+    Args:
+        config: The run.
+        dtype: Type of weights and caches.
+        devices: How many share the rows of a batch.
+    """
+    sizes, item_bytes = config.model_sizes, _ITEM_BYTES[dtype]
+    slots = config.max_prompt_tokens + config.max_example_tokens
+    cache = config.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
+    return sizes.num_parameters * item_bytes + cache // devices
 
 
 def _public_rows(config: JobConfig, params: MechanismParams) -> int:
@@ -281,7 +327,8 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
 
     Raises:
         ValueError: The config names no ledger; the ledger does not hold the dataset, holds
-            it for another unit, or holds another run of this name.
+            it for another unit, or holds another run of this name; or the reference is an earlier release
+            that claims a charge which the ledger does not hold.
         ConnectionError: The ledger is not there.
     """
     if config.dataset is None or config.ledger is None:
@@ -290,9 +337,14 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
             'Give --dataset NAME --ledger FILE.'
         )
     # Not at the top: a plan without a ledger answers at once.
-    from pipeline.ledger.ledger import BudgetExceeded, Ledger
+    from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
+    from pipeline.ledger.ledger import Ledger
 
     ledger = Ledger.open(config.ledger)
+    if config.reference is not None:
+        from pipeline.run import charge
+
+        charge.check_reference(ledger, config)
     run_id = None if config.run_id is None and config.output is None else config.resolved_run_id
     account = ledger.account(config.dataset)
     cost, fits = cost_to_charge(config, account), True
@@ -300,6 +352,8 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
         ledger.check(config.dataset, run_id=run_id, unit=config.unit, cost=cost)
     except BudgetExceeded:
         fits = False
+    except OrderTooLow as error:
+        raise with_order(error, config, account) from None
     is_charged = run_id is not None and account.run(run_id) is not None
     left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else account.price(cost)))
     return BudgetAnswer(
@@ -310,10 +364,38 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
         rho_spent=account.rho_spent,
         rho_left=left,
         epsilon_left=accounting.epsilon_from_rho(left, account.dataset.delta),
+        epsilon_left_up_to_omega=(
+            None
+            if math.isinf(cost.curve.largest_order)
+            else accounting.epsilon_from_rho(
+                left, account.dataset.delta, largest_order=cost.curve.largest_order
+            )
+        ),
         delta=account.dataset.delta,
         epsilon=cost.curve.epsilon(account.dataset.delta),
         fitting=() if fits else fitting(config, account),
     )
+
+
+def with_order(error: 'OrderTooLow', config: JobConfig, account: 'Account') -> 'OrderTooLow':
+    """The refusal of a run whose orders do not reach its dataset's, with all that would have to change.
+
+    At more orders an epsilon buys more, which need not fit.
+    """
+    from pipeline.ledger.budget import reaching
+
+    omega = reaching(account.dataset.order)
+    if _has_room(config, account, {'omega': omega}):
+        return error
+    largest = _largest_with(config, account, _given_by(config), omega)
+    found = () if largest is None else (largest,)
+    return error.with_remedy(fitting_words(found, config.resolved_delta))
+
+
+def _given_by(config: JobConfig) -> str:
+    """The setting that a run's budget is given by."""
+    names = ('epsilon', 'context_budget', 'max_private_tokens')
+    return next(name for name in names if getattr(config, name) is not None)
 
 
 def fitting(config: JobConfig, account: 'Account') -> tuple[FittingSetting, ...]:
@@ -322,11 +404,7 @@ def fitting(config: JobConfig, account: 'Account') -> tuple[FittingSetting, ...]
     The one that the run's budget is given by, and where that is a number of tokens, the clip bound and
     the aggregate too: what an epsilon buys follows from these, and what it costs does not.
     """
-    given = next(
-        name
-        for name in ('epsilon', 'context_budget', 'max_private_tokens')
-        if getattr(config, name) is not None
-    )
+    given = _given_by(config)
     found = [_largest(config, account, given)]
     if given == 'max_private_tokens':
         found.append(_largest(config, account, 'clip_bound'))
@@ -360,9 +438,11 @@ _DIGITS, _LEAST_SHARE = 3, 1e-6
 def _largest(config: JobConfig, account: 'Account', name: str) -> FittingSetting | None:
     """The largest value of a setting, below its present one, with which a run would fit."""
     found = _largest_with(config, account, name, None)
-    if found is None and config.is_individual and config.omega is None:
-        # The orders that suit a run by itself need not reach the one at which the ledger adds up.
-        found = _largest_with(config, account, name, math.ceil(1000 * account.dataset.order) / 1000)
+    if found is None and config.is_individual:
+        # Orders that were given, or suit the run's own delta, need not reach the ledger's.
+        from pipeline.ledger.budget import reaching
+
+        found = _largest_with(config, account, name, reaching(account.dataset.order))
     return found
 
 
@@ -433,7 +513,15 @@ def plan_run(config: JobConfig) -> RunPlan:
         delta=config.resolved_delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
+        forced=None if config.structure is None else _forced_share(config.structure),
         warnings=_warnings(config),
+    )
+
+
+def _forced_share(structure: 'Structure') -> ForcedShare:
+    shortest = structure.automaton.shortest_ending()
+    return ForcedShare(
+        shortest_bytes=len(shortest), forced_bytes=structure.automaton.forced_bytes_of(shortest)
     )
 
 
@@ -448,22 +536,25 @@ FEWEST_CONTEXTS, MOST_CONTEXTS = 0.5, 2.0
 
 def _size_warnings(config: JobConfig) -> tuple[str, ...]:
     """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
-    if config.records is None or config.batches_per_label is None:
+    if config.sampled_records is None or config.batches_per_label is None:
         return ()
     labels = len(config.label_values)
     full = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)
-    held = config.records / (config.batches_per_label * labels)
+    held = config.sampled_records / (config.batches_per_label * labels)
     if FEWEST_CONTEXTS <= held / full <= MOST_CONTEXTS:
         return ()
-    fitting = max(1, round(config.records / (full * labels)))
+    fitting = max(1, round(config.sampled_records / (full * labels)))
     among = f' of {labels} labels' if labels > 1 else ''
+    declared = f'{config.records:,} declared records'
+    if config.sample_rate < 1:
+        declared = f'--sample-rate {config.sample_rate:g} of {declared}'
     instead = (
         f'Give --batches-per-label {fitting}'
         if fitting != config.batches_per_label
         else f'Give --batch-size {max(1, round(config.batch_size * held / full))}, at its price'
     )
     return (
-        f'{config.records:,} declared records{among} put about {held:,.0f} into each batch, where '
+        f'{declared}{among} put about {held:,.0f} into each batch, where '
         f'--batch-size {config.batch_size} means {full:,}: a token costs what it costs at '
         f'{config.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
     )

@@ -1,25 +1,30 @@
 """Progress of a local run, seen from its finished batches.
 
 A local runner's counters come only at the end, and counters of records may not be
-shown at all (METHOD 8). Finished batches and their tokens are outputs, and may.
+shown at all (METHOD 8). Finished batches and their tokens are outputs, and may. What is being
+decoded at the moment is known where this process decodes (`models/activity.py`).
 """
 
 import contextlib
+import datetime
 import json
 import threading
 import time
 from collections.abc import Iterator
 
 import rich.console
+import rich.live
 import rich.progress
 from apache_beam.io.filesystems import FileSystems
 
+from models import activity
 from transforms.durable import is_local, list_files, read_file
 from transforms.run_files import BATCHES_FOLDER, PLAN
 
+READING, WRITING = 'Reading records', 'Writing'
 _SECONDS_BETWEEN_LOOKS = 0.5
 # Columns that count tokens, where a method's rows have them.
-_TOKENS = ('private_tokens', 'public_tokens')
+_TOKENS = ('private_tokens', 'public_tokens', 'forced_tokens')
 # Of a bucket each look is a request, which takes time and is charged.
 _SECONDS_BETWEEN_REMOTE_LOOKS = 15.0
 
@@ -35,20 +40,24 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
     if console.quiet or not console.is_terminal:
         yield
         return
-    display = rich.progress.Progress(
-        rich.progress.TextColumn('{task.description}'),
-        rich.progress.BarColumn(),
-        rich.progress.TextColumn('{task.completed} of {task.fields[planned]} batches'),
-        rich.progress.TextColumn('{task.fields[tokens]:,} tokens, {task.fields[rate]:,.0f} per second'),
+    # Two lines, so that both fit into eighty columns.
+    doing = rich.progress.Progress(
+        rich.progress.TextColumn('{task.description}'), rich.progress.BarColumn(), console=console
+    )
+    figures = rich.progress.Progress(
+        rich.progress.TextColumn('{task.fields[finished]} of {task.fields[planned]} batches,'),
+        rich.progress.TextColumn('{task.fields[tokens]:,} tokens, {task.fields[rate]} a second,'),
+        rich.progress.TextColumn('elapsed'),
         rich.progress.TimeElapsedColumn(),
-        rich.progress.TextColumn('left'),
-        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn('{task.fields[left]}'),
         console=console,
     )
+    doing.add_task(READING, total=None)
+    figures.add_task('', total=None, finished=0, planned='?', tokens=0, rate='0', left='')
     done = threading.Event()
-    with display:
-        task = display.add_task('Decoding', total=None, planned='?', tokens=0, rate=0.0)
-        looker = threading.Thread(target=_look, args=(work_dir, display, task, done), daemon=True)
+    activity.report(None)
+    with rich.live.Live(rich.console.Group(doing, figures), console=console):
+        looker = threading.Thread(target=_look, args=(work_dir, doing, figures, done), daemon=True)
         looker.start()
         try:
             yield
@@ -58,7 +67,7 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
 
 
 def _look(
-    work_dir: str, display: rich.progress.Progress, task: rich.progress.TaskID, done: threading.Event
+    work_dir: str, doing: rich.progress.Progress, figures: rich.progress.Progress, done: threading.Event
 ) -> None:
     """Counts finished batches until the run is done."""
     pause = _SECONDS_BETWEEN_LOOKS if is_local(work_dir) else _SECONDS_BETWEEN_REMOTE_LOOKS
@@ -78,11 +87,30 @@ def _look(
         if earlier is None:
             earlier = so_far  # of a run that is resumed
         rate = (so_far - earlier) / (time.monotonic() - began)
-        display.update(
-            task, completed=len(tokens), total=planned, planned=planned or '?', tokens=so_far, rate=rate
+        under_way = activity.latest()
+        part = under_way.tokens / under_way.max_tokens if under_way and under_way.max_tokens else 0.0
+        completed = len(tokens) + part
+        (above,), (below,) = doing.task_ids, figures.task_ids
+        doing.update(
+            above, description=_doing(len(tokens), planned, under_way), completed=completed, total=planned
         )
+        seconds = figures.tasks[0].time_remaining
+        left = '' if seconds is None else f'about {datetime.timedelta(seconds=round(seconds))} left'
+        figures.update(
+            below, completed=completed, total=planned, planned=planned or '?', finished=len(tokens),
+            tokens=so_far, rate=f'{rate:,.0f}' if rate >= 10 or not rate else f'{rate:.1f}', left=left,
+        )  # fmt: skip
         if finished:
             return
+
+
+def _doing(finished: int, planned: int | None, under_way: activity.Activity | None) -> str:
+    """What a run does, in words."""
+    if planned is not None and finished >= planned:
+        return WRITING
+    if under_way is not None:
+        return str(under_way)
+    return 'Decoding' if finished else READING
 
 
 def _planned(path: str) -> int | None:

@@ -1,8 +1,9 @@
 """How long votes last with individual accounting: an estimate from public texts, before anything is paid.
 
-Public texts stand in for the records of one batch, which is decoded as a run would, under a key that
-anyone may know. What each of them would be charged says how far its budget reaches. The estimate costs
-nothing, for no record is read, and for the same reason it tells nothing of the records.
+Public texts stand in for the records of a batch, or of several where there are enough of them, which are
+decoded as a run would, under a key that anyone may know. What each of them would be charged says how far
+its budget reaches. The estimate costs nothing, for no record is read, and for the same reason it tells
+nothing of the records.
 """
 
 import dataclasses
@@ -20,8 +21,10 @@ if typing.TYPE_CHECKING:
     from models.generate import BatchGenerator
     from models.records import Batch
 
-# Tokens that are decoded: more take longer, and the first ones show what a token costs.
+# Tokens of each stream that are decoded: more take longer, and the first ones show what a token costs.
 MOST_TOKENS = 128
+# Batches of public texts, each of which is one stream: tokens of one hang together.
+MOST_STREAMS = 3
 # B while the estimate decodes, in ρ: beyond what any tokens can cost, so that none is left unpriced.
 _UNLIMITED = 1e9
 # Where in a stream votes are looked at.
@@ -35,7 +38,8 @@ class VotesAgainst:
     Attributes:
         reference_texts: M; 0 for the public prompt alone.
         mean_price: ρ of one token and context, at tokens on which every context votes.
-        standard_error: Of `mean_price`, by how much tokens differ; None of a single token.
+        standard_error: Of `mean_price`, by how much tokens differ, and of several streams by how much
+            these differ, whichever is more; None of a single token.
         voting: Share of the contexts whose budget reaches a quarter, a half, three quarters and the
             end of a batch of the run. Beyond its reach a context still votes where that costs
             little.
@@ -61,12 +65,15 @@ class VoteEstimate:
 
     Attributes:
         label: Of the batch, the first declared one; None without labels.
-        contexts: Contexts of public texts, at most the batch size.
-        tokens: Tokens that were decoded, all contexts voting on each.
+        streams: Batches of public texts that were decoded, other texts in each; of one alone, how much
+            batches differ is not known.
+        contexts: Contexts of public texts in each, at most the batch size.
+        tokens: Tokens of each that were decoded, all contexts voting on each.
         against: With the run's reference, where it has one, and last with the public prompt alone.
     """
 
     label: str | None
+    streams: int
     contexts: int
     tokens: int
     against: tuple[VotesAgainst, ...]
@@ -108,13 +115,14 @@ def estimate_votes(
     label_field: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VoteEstimate:
-    """Decodes a batch of public texts, with the run's reference and with the public prompt alone.
+    """Decodes batches of public texts, with the run's reference and with the public prompt alone.
 
-    The batch is of the first declared label, its texts picked by a public hash among those that are no
-    reference, and its key is all zeros: the same files give the same estimate.
+    As many whole batches as there are texts for, at most `MOST_STREAMS`, or a single one of fewer contexts.
+    They are of the first declared label, their texts picked by a public hash among those that are no
+    reference, and their key is all zeros: the same files give the same estimate.
 
     Args:
-        config: The run's settings. Of its batches `MOST_TOKENS` tokens are decoded.
+        config: The run's settings. Of each batch `MOST_TOKENS` tokens are decoded.
         calibration: Files of public texts, as --reference names its own.
         label_field: Column of their label, where texts of other labels are to be left out.
         progress: Told what goes on.
@@ -131,27 +139,29 @@ def estimate_votes(
     settings = generator_settings(config)
     label = config.label_values[0]
     settings.check_prompts((label,))
-    batch = _batch(config, settings, calibration, label_field)
+    batches = _batches(config, settings, calibration, label_field)
     reference = () if settings.reference is None else settings.reference.of_label(label)
     progress('Loading the model')
-    generator = _generator(settings, batch, reference)
+    generator = _generator(settings, batches, reference)
     against = []
     for texts in dict.fromkeys((reference, ())):
         rows = f'{len(texts)} reference texts' if texts else 'the public prompt'
-        progress(f'Decoding {generator.params.max_batch_tokens} tokens against {rows}')
-        against.append(_votes_against(generator, batch, texts, config))
+        of_batches = '' if len(batches) == 1 else f' of each of {len(batches)} batches'
+        progress(f'Decoding {generator.params.max_batch_tokens} tokens{of_batches} against {rows}')
+        against.append(_votes_against(generator, batches, texts, config))
     return VoteEstimate(
         label=label,
-        contexts=len(batch.contexts),
+        streams=len(batches),
+        contexts=len(batches[0].contexts),
         tokens=generator.params.max_batch_tokens,
         against=tuple(against),
     )
 
 
-def _batch(
+def _batches(
     config: JobConfig, settings: 'GeneratorSettings', calibration: str, label_field: str | None
-) -> 'Batch':
-    """At most s contexts of public texts, none of which is a reference text."""
+) -> list['Batch']:
+    """Whole batches of public texts, none of which is a reference text; or one with fewer contexts than s."""
     from models import reference
     from models.records import Batch, BatchId, Context
     from pipeline.run import public_texts
@@ -170,7 +180,7 @@ def _batch(
             for own, text in public_texts.text_rows([file.path for file in files], rules, 'calibration')
             if (label_field is None or own == label) and reference.text_hash(text) not in taken
         ),
-        config.batch_size * size,
+        MOST_STREAMS * config.batch_size * size,
     )
     if len(texts) < 2 * size:
         of_label = '' if label_field is None else f' of label {label!r}'
@@ -185,19 +195,26 @@ def _batch(
         # A last context of fewer texts would not be like the others.
         for own in itertools.islice(itertools.batched(texts, size), len(texts) // size)
     )
-    return Batch(batch_id=BatchId(group=0, index=0), label=label, contexts=contexts)
+    batches = [
+        Batch(batch_id=BatchId(group=0, index=index), label=label, contexts=own)
+        for index, own in enumerate(itertools.batched(contexts, config.batch_size))
+    ]
+    return [batch for batch in batches if len(batch.contexts) == config.batch_size] or batches
 
 
-def _generator(settings: 'GeneratorSettings', batch: 'Batch', reference: Sequence[str]) -> 'BatchGenerator':
-    """The run's generator for the first tokens of this batch, which no context is too poor to vote on."""
+def _generator(
+    settings: 'GeneratorSettings', batches: Sequence['Batch'], reference: Sequence[str]
+) -> 'BatchGenerator':
+    """The run's generator for the first tokens of these batches, which no context is too poor to vote on."""
     from models.records import Context
 
     params = settings.params
     writer = settings.writer()
     others = [Context(context_hash=b'', texts=(text,)) for text in reference]
-    prompts = writer.private_prompts(batch.label, [*batch.contexts, *others])
+    label, contexts = batches[0].label, [context for batch in batches for context in batch.contexts]
+    prompts = writer.private_prompts(label, [*contexts, *others])
     # Public texts, so that their longest prompt tells nothing, and a short one is fast.
-    longest = max(len(prompt) for prompt in (writer.public_prompt(batch.label), *prompts))
+    longest = max(len(prompt) for prompt in (writer.public_prompt(label), *prompts))
     return dataclasses.replace(
         settings,
         run_id='calibration',
@@ -211,42 +228,52 @@ def _generator(settings: 'GeneratorSettings', batch: 'Batch', reference: Sequenc
 
 
 def _votes_against(
-    generator: 'BatchGenerator', batch: 'Batch', reference: tuple[str, ...], config: JobConfig
+    generator: 'BatchGenerator', batches: Sequence['Batch'], reference: tuple[str, ...], config: JobConfig
 ) -> VotesAgainst:
     from models.privacy.randomness import KEY_BYTES, RunKey
 
-    draws = generator.draws(batch, RunKey(bytes(KEY_BYTES)))
-    spending = generator.decode(batch, draws, reference=reference).spending
-    assert spending is not None and spending.voted.all()
+    charged = []
+    for batch in batches:
+        draws = generator.draws(batch, RunKey(bytes(KEY_BYTES)))
+        stream = generator.decode(batch, draws, reference=reference)
+        spending = stream.spending
+        # Forced tokens are free, and lower the mean.
+        assert spending is not None and spending.voted[stream.is_chosen].all()
+        charged.append(spending.charged)
     params = config.params()
     assert params.context_budget is not None
-    return lasting(
-        spending.charged, params.context_budget, params.max_batch_tokens, reference_texts=len(reference)
-    )
+    return lasting(charged, params.context_budget, params.max_batch_tokens, reference_texts=len(reference))
 
 
-def lasting(charged: 'np.ndarray', budget: float, tokens: int, *, reference_texts: int = 0) -> VotesAgainst:
+def lasting(
+    charged: 'Sequence[np.ndarray]', budget: float, tokens: int, *, reference_texts: int = 0
+) -> VotesAgainst:
     """How long votes last that cost each context at every token what these did in the mean.
 
     Args:
-        charged: `[n, contexts]`, ρ, of tokens on which every context voted.
+        charged: Of each stream `[n, contexts]`, ρ, of tokens on which every context voted; 0 of forced
+            ones.
         budget: B, in ρ.
         tokens: Of a batch of the run.
         reference_texts: M, or 0 for the public prompt.
     """
     import numpy as np
 
-    charged = charged.astype(np.float64)
-    prices, of_tokens = charged.mean(axis=0), charged.mean(axis=1)
+    streams = [each.astype(np.float64) for each in charged]
+    prices = np.concatenate([each.mean(axis=0) for each in streams])
+    of_tokens = np.concatenate([each.mean(axis=1) for each in streams])
+    errors = [
+        float(of.std(ddof=1) / math.sqrt(len(of)))
+        for of in (of_tokens, np.array([each.mean() for each in streams]))
+        if len(of) > 1
+    ]
     reach = np.full(len(prices), tokens)
     poor = prices * tokens > budget
     reach[poor] = np.floor(budget / prices[poor])
     return VotesAgainst(
         reference_texts=reference_texts,
         mean_price=float(prices.mean()),
-        standard_error=float(of_tokens.std(ddof=1) / math.sqrt(len(of_tokens)))
-        if len(of_tokens) > 1
-        else None,
+        standard_error=max(errors, default=None),
         voting=tuple(float((reach >= math.ceil(quarter * tokens)).mean()) for quarter in _QUARTERS),
         first_silent=int(reach.min()) if poor.any() else None,
         budget_left=float((1 - reach * prices / budget).mean()),

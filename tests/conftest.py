@@ -86,6 +86,7 @@ def pytest_runtest_teardown() -> None:
 # A worker takes a file at a time; a long one that came last would leave the other without work.
 _LONGEST = (
     'pipeline/durable_run_test.py', 'pipeline/job_test.py', 'launch/flink/run_test.py',
+    'launch/flink/machines_test.py',
     'models/generate_test.py', 'models/decoders/gemma/decoder_test.py', 'contracts/decoder_test.py',
     'pipeline/audit_test.py', 'models/privacy/enumeration_test.py', 'models/audits/audit_test.py',
     'pipeline/main_test.py',

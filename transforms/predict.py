@@ -15,14 +15,16 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.utils import shared
 
+from models import activity
 from models.assembly import GeneratorSettings
 from models.batching import BatchPlan
 from models.generate import BatchGenerator, GeneratedBatch
+from models.grammars.structure import Structure
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
-from models.privacy.report import BatchFacts, CorpusTotals
-from models.records import Batch, BatchId, Record, SyntheticExample
+from models.privacy.report import BatchFacts, CorpusTotals, StructuredTotals
+from models.records import Batch, BatchId, Record, StructuredExample, SyntheticExample
 from models.reference import ReleasedReference, first_round, is_complete, pick, text_hash
 from transforms.assign import AssignBatches
 from transforms.durable import draw_once, guarded, read_file, read_key, write_file
@@ -78,11 +80,15 @@ def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
         return None
     data = read_file(path)
     try:
-        return [SyntheticExample(**row) for row in json.loads(data)]
+        return [_example(row) for row in json.loads(data)]
     except (TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the text.
     raise ValueError(_damaged(path, batch_id))
+
+
+def _example(row: dict[str, Any]) -> SyntheticExample:
+    return StructuredExample(**row) if 'forced_tokens' in row else SyntheticExample(**row)
 
 
 def _damaged(path: str, batch_id: str) -> str:
@@ -159,13 +165,37 @@ COLUMNS = Columns(
 )  # fmt: skip
 
 
+def _count_structured(examples: Sequence[StructuredExample]) -> StructuredTotals:
+    return StructuredTotals(
+        **dataclasses.asdict(_count(examples)),
+        forced_tokens=sum(example.forced_tokens for example in examples),
+    )
+
+
+_BEFORE_FORCED = COLUMNS.schema.get_field_index('public_tokens') + 1
+# Of examples that have a structure.
+STRUCTURED_COLUMNS = dataclasses.replace(
+    COLUMNS,
+    row=StructuredExample,
+    schema=COLUMNS.schema.insert(_BEFORE_FORCED, pa.field('forced_tokens', pa.int32(), nullable=False)),
+    totals=StructuredTotals,
+    count=_count_structured,
+    meanings={
+        **dict(list(COLUMNS.meanings.items())[:_BEFORE_FORCED]),
+        'forced_tokens': ('integer', 'Tokens that nobody chose: the structure allowed no other.'),
+        **dict(list(COLUMNS.meanings.items())[_BEFORE_FORCED:]),
+    },
+)
+
+
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class PredictText(beam.PTransform):
     """Private prediction: records -> synthetic examples, and what the curator's report says of them.
 
     The first collection is releasable. The sizes and the losses or spending of its batches, the
-    second and the third, are restricted to the curator, and so is the fourth: one number, of the records
-    whose text is one of the curator's reference texts; none where a run is given none.
+    second and the third, are restricted to the curator, and so is the fourth, numbers of records by the
+    field of the curator's report: those whose text is one of the curator's reference texts, and those
+    whose text has not the structure; each where a run is given such.
 
     In two rounds, a public part of the batches is decoded first, with the public prompt. Complete
     examples of these, released text, are the reference of the others (METHOD 4c): a side input that is
@@ -197,7 +227,7 @@ class PredictText(beam.PTransform):
         beam.PCollection[SyntheticExample],
         beam.PCollection[tuple[BatchId, int]],
         beam.PCollection[BatchFacts],
-        beam.PCollection[int],
+        beam.PCollection[tuple[str, int]],
     ]:
         params = self.settings.params
         # batches: Batch, one for every planned batch
@@ -213,7 +243,7 @@ class PredictText(beam.PTransform):
         decode = GenerateText(self.settings, self.work_dir, self.accelerator)
         # The steps of `decode` stand beside these: `Decode` is a name that users meet.
         examples, facts = decode.expand(batches) if self.rounds == 1 else self._in_rounds(batches, decode)
-        return examples, sizes, facts, self._count_shared(records)
+        return examples, sizes, facts, self._count(records)
 
     @beam.typehints.no_annotations
     def _in_rounds(
@@ -246,15 +276,29 @@ class PredictText(beam.PTransform):
             (facts, other_facts) | 'FactsOfBothRounds' >> beam.Flatten(),
         )
 
-    def _count_shared(self, records: beam.PCollection[Record]) -> beam.PCollection[int]:
-        """Records -> the number of those whose text is one of the curator's; private."""
-        if self.settings.reference is None:
-            return records.pipeline | 'NoneShared' >> beam.Create([], reshuffle=False).with_output_types(int)
-        return (
-            records
-            | 'InReference' >> beam.Filter(_is_shared, self.settings.reference.shared_hashes)
-            | 'CountShared' >> beam.combiners.Count.Globally()
-        )
+    def _count(self, records: beam.PCollection[Record]) -> beam.PCollection[tuple[str, int]]:
+        """Records -> numbers of those that the curator wants to know of; private."""
+        counted = []
+        reference, structure = self.settings.reference, self.settings.structure
+        if reference is not None:
+            counted.append(
+                records
+                | 'InReference' >> beam.Filter(_is_shared, reference.shared_hashes)
+                | 'CountShared' >> beam.combiners.Count.Globally()
+                | 'NameShared' >> beam.Map(_named, 'records_in_reference').with_output_types(tuple[str, int])
+            )
+        if structure is not None:
+            counted.append(
+                records
+                | 'OutsideStructure' >> beam.Filter(_is_outside, structure)
+                | 'CountOutside' >> beam.combiners.Count.Globally()
+                | 'NameOutside'
+                >> beam.Map(_named, 'records_outside_structure').with_output_types(tuple[str, int])
+            )
+        if not counted:
+            empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
+            return records.pipeline | 'NoneCounted' >> empty
+        return tuple(counted) | 'Counted' >> beam.Flatten()
 
 
 def _is_among(batch: Batch, first: frozenset[BatchId]) -> bool:
@@ -322,6 +366,14 @@ def keep_reference(
 
 def _is_shared(record: Record, hashes: frozenset[bytes]) -> bool:
     return text_hash(record.text) in hashes
+
+
+def _is_outside(record: Record, structure: Structure) -> bool:
+    return not structure.holds(record.text)
+
+
+def _named(count: int, field: str) -> tuple[str, int]:
+    return field, count
 
 
 def _batch_size(batch: Batch) -> tuple[BatchId, int]:
@@ -398,7 +450,11 @@ class _Decode(beam.DoFn):
 
     def _generator(self) -> BatchGenerator:
         # Not in `setup`: a resumed run whose batches are all finished needs no model.
-        return self._shared.acquire(self._settings.build)
+        return self._shared.acquire(self._build)
+
+    def _build(self) -> BatchGenerator:
+        activity.report(activity.Activity('Loading the model'))
+        return self._settings.build()
 
     @beam.typehints.no_annotations
     def process(

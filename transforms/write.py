@@ -20,10 +20,13 @@ from transforms.durable import remove_temporaries, write_file
 from transforms.read import Rejection
 from transforms.run_files import DATA_FOLDER, REJECTED
 
+# The column of a label's declared words.
+LABEL_WORDS = 'label_words'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What a method's corpus consists of. All of it is the same for every run.
+    """What a method's corpus consists of. All but the words of labels is the same for every run.
 
     Attributes:
         row: Type of a row, a frozen dataclass whose fields are the schema's columns, all of them
@@ -33,6 +36,8 @@ class Columns:
         totals: Dataclass of whole numbers that add up over shards.
         count: Totals of the rows of one shard.
         meanings: Type and meaning of each column, for people.
+        label_words: Declared words of labels, which fill a column beside that of the label; empty for
+            none.
     """
 
     row: Callable[..., Any]
@@ -41,14 +46,35 @@ class Columns:
     totals: type
     count: Callable[[Sequence[Any]], Any]
     meanings: Mapping[str, tuple[str, str]]
+    label_words: Mapping[str | None, str] = dataclasses.field(default_factory=dict)
+
+    def with_label_words(self, words: Mapping[str | None, str]) -> 'Columns':
+        """With a column of declared words after that of the label; the same without any words."""
+        if not words or 'label' not in self.schema.names:
+            return self
+        place = self.schema.names.index('label') + 1
+        meaning = 'string', 'What the run declares to call the label; null where it declares no words for it.'
+        meanings = list(self.meanings.items())
+        return dataclasses.replace(
+            self,
+            schema=self.schema.insert(place, pa.field(LABEL_WORDS, pa.string())),
+            meanings=dict([*meanings[:place], (LABEL_WORDS, meaning), *meanings[place:]]),
+            label_words=words,
+        )
+
+    def values(self, row: Any) -> dict[str, Any]:
+        """A row's value in each column on disk."""
+        words = {LABEL_WORDS: self.label_words.get(row.label)} if self.label_words else {}
+        own = (name for name in self.schema.names if name not in words)
+        return {name: getattr(row, name) for name in own} | words
 
 
 # File name -> content, for one folder.
 Files = Mapping[str, bytes]
-# Rejected rows by reason, contexts by batch, records read, facts of batches, records that equal a text of
-# the curator's reference, plan -> the files.
+# Rejected rows by reason, contexts by batch, records read, facts of batches, further counts of records by
+# the report's field, records that the sample left out, plan -> the files.
 RenderRestricted = Callable[
-    [dict[str, int], dict[BatchId, int], int, list[BatchFacts], int | None, BatchPlan], Files
+    [dict[str, int], dict[BatchId, int], int, list[BatchFacts], dict[str, int], int | None, BatchPlan], Files
 ]
 
 
@@ -67,8 +93,7 @@ def shard_of(batch_id: str, plan: BatchPlan, shards: int) -> int:
 def encode_shard(rows: Iterable[Any], columns: Columns) -> bytes:
     """A Parquet file of rows, in the columns' order: a function of their set."""
     ordered = sorted(rows, key=operator.attrgetter(*columns.order))
-    plain = [{name: getattr(row, name) for name in columns.schema.names} for row in ordered]
-    table = pa.Table.from_pylist(plain, schema=columns.schema)
+    table = pa.Table.from_pylist([columns.values(row) for row in ordered], schema=columns.schema)
     buffer = io.BytesIO()
     with parquet.ParquetWriter(buffer, columns.schema, compression='zstd') as writer:
         # A row group without rows would trip the readers of `datasets`.
@@ -88,20 +113,21 @@ class WriteCorpus(beam.PTransform):
     Attributes:
         plan: The single plan.
         output: The corpus folder.
-        shards: Files.
+        shards: Number of planned batches -> number of files.
         columns: What a row is.
     """
 
     plan: beam.PCollection[BatchPlan]
     output: str
-    shards: int
+    shards: Callable[[int], int]
     columns: Columns
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Any]:
         plan = beam.pvalue.AsSingleton(self.plan)
         # A shard without a batch is written too: readers count on every number.
-        numbers = rows.pipeline | 'Shards' >> beam.Create(range(self.shards), reshuffle=False)
-        every = numbers | 'NoExamples' >> beam.Map(_no_rows).with_output_types(tuple[int, bytes])
+        every = self.plan | 'NoExamples' >> beam.FlatMap(_no_rows, self.shards).with_output_types(
+            tuple[int, bytes]
+        )
         keyed = rows | 'KeyByShard' >> beam.Map(_key_by_shard, plan, self.shards).with_output_types(
             tuple[int, bytes]
         )
@@ -110,27 +136,35 @@ class WriteCorpus(beam.PTransform):
             | 'WithEveryShard' >> beam.Flatten()
             | 'GroupByShard' >> beam.GroupByKey()
             | 'WriteShard'
-            >> beam.Map(_write_shard, self.output, self.shards, self.columns).with_output_types(
+            >> beam.Map(_write_shard, plan, self.output, self.shards, self.columns).with_output_types(
                 self.columns.totals
             )
             | 'AddTotals' >> beam.CombineGlobally(functools.partial(add_totals, self.columns.totals))
         )
 
 
-def _key_by_shard(row: Any, plan: BatchPlan, shards: int) -> tuple[int, bytes]:
+def _key_by_shard(row: Any, plan: BatchPlan, shards: Callable[[int], int]) -> tuple[int, bytes]:
     text = json.dumps(dataclasses.asdict(row), ensure_ascii=False)
-    return shard_of(row.batch_id, plan, shards), text.encode()
+    return shard_of(row.batch_id, plan, shards(sum(plan.batches_per_group))), text.encode()
 
 
-def _no_rows(shard: int) -> tuple[int, bytes]:
-    return shard, b''
+def _no_rows(plan: BatchPlan, shards: Callable[[int], int]) -> Iterator[tuple[int, bytes]]:
+    for shard in range(shards(sum(plan.batches_per_group))):
+        yield shard, b''
 
 
-def _write_shard(element: tuple[int, Iterable[bytes]], output: str, shards: int, columns: Columns) -> Any:
+def _write_shard(
+    element: tuple[int, Iterable[bytes]],
+    plan: BatchPlan,
+    output: str,
+    shards: Callable[[int], int],
+    columns: Columns,
+) -> Any:
     """Writes one shard; returns its totals."""
     shard, texts = element
     rows = [columns.row(**json.loads(text)) for text in texts if text]
-    path = FileSystems.join(output, DATA_FOLDER, shard_name(shard, shards))
+    name = shard_name(shard, shards(sum(plan.batches_per_group)))
+    path = FileSystems.join(output, DATA_FOLDER, name)
     write_file(path, encode_shard(rows, columns))
     return columns.count(rows)
 
@@ -185,17 +219,19 @@ class WriteRestricted(beam.PTransform):
         sizes: Contexts of each batch.
         facts: The losses of batches whose price is known afterwards only, or the spending of their
             contexts.
-        shared: The number of records that equal a text of the curator's reference; empty without one.
+        counted: Further numbers of records, each with the field of the curator's report that it is for.
+        left_out: The number of records that the run's sample left out; empty without one.
         plan: The single plan.
-        render: Rejected rows by reason, contexts by batch, records read, facts, shared and plan
-            -> the files.
+        render: Rejected rows by reason, contexts by batch, records read, facts, counted, left_out and
+            plan -> the files.
         work_dir: The curator's folder.
     """
 
     rejected: beam.PCollection[Rejection]
     sizes: beam.PCollection[tuple[BatchId, int]]
     facts: beam.PCollection[BatchFacts]
-    shared: beam.PCollection[int]
+    counted: beam.PCollection[tuple[str, int]]
+    left_out: beam.PCollection[int]
     plan: beam.PCollection[BatchPlan]
     render: RenderRestricted
     work_dir: str
@@ -215,7 +251,8 @@ class WriteRestricted(beam.PTransform):
                 beam.pvalue.AsDict(reasons),
                 beam.pvalue.AsList(self.sizes),
                 beam.pvalue.AsList(self.facts),
-                beam.pvalue.AsList(self.shared),
+                beam.pvalue.AsDict(self.counted),
+                beam.pvalue.AsList(self.left_out),
                 beam.pvalue.AsSingleton(self.plan),
                 self.render,
                 self.work_dir,
@@ -232,14 +269,16 @@ def _write_restricted(
     reasons: dict[str, int],
     sizes: list[tuple[BatchId, int]],
     facts: list[BatchFacts],
-    shared: list[int],
+    counted: dict[str, int],
+    left_out: list[int],
     plan: BatchPlan,
     render: RenderRestricted,
     work_dir: str,
 ) -> None:
     ordered = sorted(facts, key=lambda of_batch: of_batch.batch_id)
-    count = shared[0] if shared else None
-    for name, data in render(reasons, dict(sorted(sizes)), records, ordered, count, plan).items():
+    outside = left_out[0] if left_out else None
+    files = render(reasons, dict(sorted(sizes)), records, ordered, counted, outside, plan)
+    for name, data in files.items():
         write_file(FileSystems.join(work_dir, name), data)
 
 

@@ -1,4 +1,4 @@
-"""The commands of a Flink cluster on this machine, and of the job on it.
+"""The commands of a Flink cluster on this machine, or of this machine's part of one, and of the job on it.
 
 `launch/flink/flink.sh start` runs a job manager, task managers and a pool that starts Python
 workers; `launch/flink/flink.sh run -- FLAGS` is `dp-corpus generate FLAGS` on them. Everything
@@ -51,19 +51,49 @@ def fetch(cache: CacheFlag = DEFAULT_CACHE) -> None:
 
 @app.command()
 def start(
-    task_managers: Annotated[int, typer.Option(min=1, help='Task managers: the machines, as it were.')] = 2,
+    task_managers: Annotated[int, typer.Option(min=0, help='Task managers on this machine.')] = 2,
     slots: Annotated[int, typer.Option(min=1, help='Slots of a task manager; one worker serves them.')] = 1,
     memory: Annotated[str, typer.Option(help="A task manager's memory; Python's comes on top.")] = '1536m',
     port: Annotated[int, typer.Option(help="Flink's REST interface and web page.")] = 8081,
-    rpc_port: Annotated[int, typer.Option(help='Where task managers find the job manager.')] = 6123,
+    rpc_port: Annotated[
+        int, typer.Option(help='Where task managers find the job manager; several machines: first of three.')
+    ] = 6123,
     pool_port: Annotated[int, typer.Option(help='Where task managers ask for Python workers.')] = 50000,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Several machines: this one's address for the others. Without: this one alone."),
+    ] = None,
+    job_manager: Annotated[
+        str | None,
+        typer.Option(help='Several machines: address of the job manager to join. Without: it is started.'),
+    ] = None,
+    task_manager_port: Annotated[
+        int, typer.Option(help='Several machines: the first of three ports for each task manager.')
+    ] = 6130,
+    keystore: Annotated[
+        pathlib.Path | None, typer.Option(help='Several machines: the key that they share, PKCS #12.')
+    ] = None,
+    keystore_password_file: Annotated[
+        pathlib.Path | None, typer.Option(help="Several machines: file of the keystore's password.")
+    ] = None,
     folder: FolderFlag = DEFAULT_FOLDER,
     cache: CacheFlag = DEFAULT_CACHE,
 ) -> None:
-    """Start a cluster and wait until every slot is there."""
+    """Start a cluster, or this machine's part of one, and wait until its slots are there."""
     folder, cache = folder.absolute(), cache.absolute()
+    network = find_network(address, job_manager, task_manager_port, keystore, keystore_password_file)
+    if not task_managers and (network is None or network.joins):
+        raise ValueError(
+            f'Expected task managers, got task_managers={task_managers} on a machine that would have nothing '
+            'else to do. Only the job manager of several machines does without.'
+        )
     distribution.check_java()
-    cluster.check_free(folder, {'port': port, 'rpc_port': rpc_port, 'pool_port': pool_port})
+    ports = cluster.listening_ports(
+        task_managers=task_managers, port=port, rpc_port=rpc_port, pool_port=pool_port, network=network
+    )
+    cluster.check_free(folder, ports)
+    if network is not None:
+        cluster.check_network(network, rpc_port)
     cluster.start_cluster(
         folder,
         distribution.fetch_flink(cache),
@@ -74,12 +104,16 @@ def start(
         rpc_port=rpc_port,
         pool_port=pool_port,
         cache=cache,
+        network=network,
     )
-    print(
-        f'Flink {distribution.FLINK}: http://localhost:{port}, {task_managers} task managers of {slots} slots'
-    )
+    place = f'http://localhost:{port}' if network is None or not network.joins else f'joined {job_manager}'
+    print(f'Flink {distribution.FLINK}: {place}, {task_managers} task managers of {slots} slots')
     print(f'Logs:        {folder / supervisor.LOGS}')
-    print('Run the job: launch/flink/flink.sh run -- --config FILE (the flags of dp-corpus generate)')
+    if network is not None:
+        numbers = sorted(n for place, found in ports.values() if place == network.address for n in found)
+        print(f'Ports:       {network.address}:{",".join(map(str, numbers))}, for the other machines alone')
+    if network is None or not network.joins:
+        print('Run the job: launch/flink/flink.sh run -- --config FILE (the flags of dp-corpus generate)')
 
 
 @app.command()
@@ -97,18 +131,26 @@ def run(
     The same command again resumes a run that died, and spends nothing twice.
     """
     folder = folder.absolute()
-    settings = cluster.read_cluster(folder)
+    settings = cluster.read_job_manager(folder)
     if jobs := cluster.running_jobs(settings['port']):
         raise RuntimeError(
             f'Expected an idle cluster, got running jobs={jobs}. Let them end, or end them: '
             'launch/flink/flink.sh cancel.'
+        )
+    # Those of other machines too; of one that is being started again, at least this machine's.
+    registered = cluster.rest(settings['port'], '/overview')['slots-total']
+    slots = max(registered, settings['task_managers'] * settings['slots'])
+    if not slots:
+        raise RuntimeError(
+            'Expected task managers, got slots-total=0. Start them on the other machines: '
+            'launch/flink/flink.sh start --job-manager.'
         )
     jar = job_server_jar or job_server.fetch_job_server(pathlib.Path(settings['cache']))
     arguments = generate_command(
         flags or (),
         port=settings['port'],
         pool_port=settings['pool_port'],
-        parallelism=parallelism or settings['task_managers'] * settings['slots'],
+        parallelism=parallelism or slots,
         jar=jar,
     )
     print(f'Watch it on http://localhost:{settings["port"]}', file=sys.stderr, flush=True)
@@ -124,8 +166,11 @@ def status(folder: FolderFlag = DEFAULT_FOLDER) -> None:
     for name, process in sorted(supervisor.read_processes(folder).items()):
         state = 'runs' if process.alive else 'is down'
         print(f'{name:14} {state}, pid {process.pid}, started {process.starts} times')
+    if settings['job_manager'] is not None:
+        print(f'joined         {settings["job_manager"]}: ask there for slots and jobs')
+        return
     overview = cluster.rest(settings['port'], '/overview')
-    print(f'task managers  {overview["taskmanagers"]} of {settings["task_managers"]}')
+    print(f'task managers  {overview["taskmanagers"]}, of which this machine has {settings["task_managers"]}')
     print(f'slots          {overview["slots-available"]} free of {overview["slots-total"]}')
     print(f'running jobs   {" ".join(cluster.running_jobs(settings["port"])) or "none"}')
 
@@ -133,7 +178,7 @@ def status(folder: FolderFlag = DEFAULT_FOLDER) -> None:
 @app.command()
 def cancel(folder: FolderFlag = DEFAULT_FOLDER) -> None:
     """Cancel the cluster's jobs: a launcher that was killed leaves its own running."""
-    settings = cluster.read_cluster(folder.absolute())
+    settings = cluster.read_job_manager(folder.absolute())
     for job in cluster.running_jobs(settings['port']):
         cluster.rest(settings['port'], f'/jobs/{job}?mode=cancel', 'PATCH')
         print(f'Cancelled {job}')
@@ -145,6 +190,48 @@ def stop(folder: FolderFlag = DEFAULT_FOLDER) -> None:
     folder = folder.absolute()
     cluster.stop_cluster(folder)
     print(f'Stopped. Logs stay in {folder / supervisor.LOGS}')
+
+
+def find_network(
+    address: str | None,
+    job_manager: str | None,
+    task_manager_port: int,
+    keystore: pathlib.Path | None,
+    keystore_password_file: pathlib.Path | None,
+) -> cluster.Network | None:
+    """The other machines, as the flags of `start` tell of them; None without any.
+
+    Args:
+        address: This machine's, for the others.
+        job_manager: Of the job manager's machine; None: this one.
+        task_manager_port: First of three ports for each task manager.
+        keystore: The key that the machines share.
+        keystore_password_file: Holds its password.
+
+    Raises:
+        ValueError: Some of these flags are there and others are not.
+    """
+    given = {
+        '--address': address,
+        '--keystore': keystore,
+        '--keystore-password-file': keystore_password_file,
+    }
+    if job_manager is None and not any(given.values()):
+        return None
+    if address is None or keystore is None or keystore_password_file is None:
+        missing = ', '.join(flag for flag, value in given.items() if value is None)
+        raise ValueError(
+            f'Expected --address, --keystore and --keystore-password-file for several machines, got '
+            f'missing={missing}. Without a key, whoever reaches the ports could run code beside the records: '
+            'launch/flink/README.md makes one.'
+        )
+    return cluster.Network(
+        address=address,
+        job_manager=job_manager or address,
+        task_manager_port=task_manager_port,
+        keystore=keystore.absolute(),
+        password_file=keystore_password_file.absolute(),
+    )
 
 
 def generate_command(

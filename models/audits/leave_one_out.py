@@ -63,6 +63,7 @@ class LeaveOneOut:
     Attributes:
         batch_id: `str` of the planned batch.
         label: Its declared label, or None.
+        reference_texts: Texts that the difference is taken from, 0 for the public prompt.
         bound: What the output may cost: for a median the loss that the run reports for this
             batch; else the pure bound 2Δ/τ for each private token that was used, with Δ the
             aggregate's sensitivity. Both with 2/(sσ) for each run of the sparse-vector test. With
@@ -71,6 +72,7 @@ class LeaveOneOut:
         contexts: True size of the batch.
         private_tokens: Private tokens of the output.
         public_tokens: Public ones.
+        forced_tokens: Those that nobody chose, and so nobody pays for.
         removed: For each context, the log ratio of the output's probability with it to that
             without it.
         added: The same for each context of another batch that is put in: with to without.
@@ -82,10 +84,12 @@ class LeaveOneOut:
 
     batch_id: str
     label: str | None
+    reference_texts: int = 0
     bound: float = dataclasses.field(repr=False)
     contexts: int = dataclasses.field(repr=False)
     private_tokens: int
     public_tokens: int
+    forced_tokens: int = 0
     removed: tuple[float, ...] = dataclasses.field(repr=False)
     added: tuple[float, ...] = dataclasses.field(repr=False)
     replaced: tuple[float, ...] = dataclasses.field(repr=False)
@@ -165,12 +169,14 @@ def leave_one_out(
     return LeaveOneOut(
         batch_id=str(batch.batch_id),
         label=batch.label,
+        reference_texts=len(reference),
         bound=max((payment.bound for payment in payments), default=0.0)
         if case.params.is_individual
         else bound,
         contexts=len(batch.contexts),
         private_tokens=int(stream.is_private.sum()),
-        public_tokens=int((~stream.is_private).sum()),
+        public_tokens=int((stream.is_chosen & ~stream.is_private).sum()),
+        forced_tokens=int((~stream.is_chosen).sum()),
         removed=ratios['removed'],
         added=ratios['added'],
         replaced=ratios['replaced'],
@@ -202,8 +208,9 @@ def log_ratios(
     tab = _Tab(case, stream, sets) if params.is_individual else None
     for position in case.positions([*case.inside, *case.outside], told):
         token, is_private = int(stream.tokens[len(told)]), bool(stream.is_private[len(told)])
-        if params.threshold is not None:
-            steps.append(replay.distances(sets, position, params))
+        is_chosen = bool(stream.is_chosen[len(told)])
+        if is_chosen and params.threshold is not None:
+            steps.append(case.distances(sets, position))
         if is_private:
             allowed = case.allowed(position, token)
             chosen = int(allowed[:token].sum())
@@ -216,7 +223,7 @@ def log_ratios(
         if len(told) == len(stream.tokens):
             break
     if params.threshold is not None:
-        total += log_flag_probabilities(np.array(steps), stream.is_private, params)
+        total += log_flag_probabilities(np.array(steps), stream.is_private[stream.is_chosen], params)
     ratios = total[0] - total[1:]
     ratios = np.where(np.array(kinds) == 'added', -ratios, ratios)
     by_kind = {

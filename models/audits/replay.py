@@ -19,7 +19,7 @@ import numpy as np
 from models import generate
 from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
-from models.privacy import accounting, ex_post, individual, mechanism, randomness
+from models.privacy import accounting, candidates, ex_post, individual, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import MechanismParams
 from models.records import Batch, Context
@@ -39,9 +39,10 @@ RARE = math.exp(-5)
 
 def output_bound(stream: generate.TokenStream, params: MechanismParams) -> float:
     """What an output may cost: see `leave_one_out.LeaveOneOut.bound`."""
-    flags = stream.is_private
+    # Of a forced token there is neither flag nor loss.
+    flags = stream.is_private[stream.is_chosen]
     count = len(flags)
-    losses = np.zeros((2, count)) if stream.losses is None else stream.losses
+    losses = np.zeros((2, count)) if stream.losses is None else stream.losses[:, stream.is_chosen]
     loss = ex_post.BatchLoss(
         batch_id='',
         minus_log_alpha=tuple(losses[0].tolist()),
@@ -98,7 +99,8 @@ class Case:
         public: The public prompt or the reference; None where no public logits are read.
         inside: Token ids of the batch's private prompts.
         outside: Those of the contexts that are put in.
-        texts: Token ids of each context's first text, inside and then outside.
+        texts: Token ids of each context's first text, inside and then outside, in the spelling of the
+            constraint; none of a text that it does not allow.
         constraint: Which tokens may be sampled.
         stop_rule: What ends an example.
     """
@@ -134,8 +136,15 @@ class Case:
             reference: As of `BatchGenerator.decode`.
         """
         writer, params = generator.writer, generator.params
-        contexts = [*batch.contexts, *outsiders]
+        constraint = generator.constraint() if constraint is None else constraint
         prefix = writer.template.response_prefix
+        texts = [context.texts[0].removeprefix(prefix) for context in (*batch.contexts, *outsiders)]
+        if sabotage == 'paste' and writer.structure is not None:
+            token_bytes = writer.tokenizer.token_bytes()
+            shown = [writer.structure.shown(text).encode() for text in texts]
+            spelled = [spell(text, constraint, token_bytes) for text in shown]
+        else:
+            spelled = writer.tokenizer.encode_batch(texts)
         return cls(
             decoder=generator.decoder,
             params=params,
@@ -143,10 +152,8 @@ class Case:
             public=generator.public_rows(batch.label, reference),
             inside=writer.private_prompts(batch.label, batch.contexts),
             outside=writer.private_prompts(batch.label, outsiders),
-            texts=writer.tokenizer.encode_batch(
-                [context.texts[0].removeprefix(prefix) for context in contexts]
-            ),
-            constraint=generator.constraint() if constraint is None else constraint,
+            texts=spelled,
+            constraint=constraint,
             stop_rule=generator.stop_rule,
         )
 
@@ -158,15 +165,25 @@ class Case:
         flags: list[bool] = []
         losses: list[tuple[float, float]] = []
         receipts: list[tuple[np.ndarray, np.ndarray]] = []
+        forced: list[bool] = []
         spent = np.zeros(len(members), np.float32)
         for position in self.positions(self.inside, tokens):
+            forced.append(position.forced is not None)
+            if position.forced is not None:
+                tokens.append(position.forced)
+                flags.append(False)
+                losses.append((0.0, 0.0))
+                receipts.append((np.zeros(len(members), np.float32), np.zeros(len(members), bool)))
+                if len(tokens) == params.max_batch_tokens:
+                    break
+                continue
             is_private, voters = True, members
             if params.is_individual:
                 charged, voted, spent = self.settle(position, members, spent)
                 receipts.append((charged, voted))
                 voters = np.flatnonzero(voted).tolist()
             if params.threshold is not None:
-                noisy = distances([members], position, params)[0] + draws.distance_noise[len(tokens)]
+                noisy = self.distances([members], position)[0] + draws.distance_noise[len(tokens)]
                 is_private = bool(noisy >= params.threshold + draws.threshold_noise[sum(flags)])
             allowed = self.allowed(position)
             (scores,) = self.scores(position, allowed, [voters])
@@ -185,7 +202,10 @@ class Case:
             np.array(tokens, np.int32),
             np.array(flags, bool),
             np.array(losses, np.float32).T if params.is_ex_post else None,
-            individual.Spending(*map(np.array, zip(*receipts, strict=True))) if receipts else None,
+            individual.Spending(*map(np.array, zip(*receipts, strict=True)))
+            if params.is_individual
+            else None,
+            np.array(forced, bool) if any(forced) else None,
         )
 
     def settle(
@@ -205,7 +225,7 @@ class Case:
         if self.sabotage == 'no-growth':
             params = dataclasses.replace(params, omega=math.nextafter(1, 2))
         logits = position.logits[list(rows)]
-        found = _prices(position.public_logits, logits, position.mask, params=params)
+        found = _prices(position.public_logits, logits, position.mask, params=params, narrows=self.narrows)
         if self.sabotage == 'half-price':
             found /= 4  # of u/2
         voted, after = map(np.asarray, individual.spend(jnp.asarray(spent), jnp.asarray(found), params))
@@ -287,6 +307,7 @@ class Case:
             batches,
             params,
             clips=self.sabotage != 'no-clipping',
+            narrows=self.narrows,
         )
         for rows, scores in zip(batches, clean, strict=True):
             pastes = self.sabotage == 'paste' and len(rows) > 0
@@ -294,6 +315,7 @@ class Case:
 
     def _pasted(self, rows: Sequence[int], position: generate.Position) -> np.ndarray:
         """All weight on the next token of a context's own text, example by example."""
+        rows = [row for row in rows if len(self.texts[row]) > 0] or rows
         text = self.texts[rows[position.example % len(rows)]]
         scores = np.zeros(len(position.public_logits))
         ended = position.place >= len(text)
@@ -307,7 +329,12 @@ class Case:
         """
         if self.sabotage == 'paste':
             return position.mask
-        allowed = self.params.strategy.replayed_tokens(position.mask, position.public_logits, self.params)
+        public, mask, strategy = position.public_logits, position.mask, self.params.strategy
+        allowed = strategy.replayed_tokens(mask, public, self.params)
+        if self.narrows and self.params.public_top_k is not None:
+            # Of the K best of all tokens those of the mask, where there are any (README step 2c).
+            kept = mask & strategy.replayed_tokens(np.ones_like(mask), public, self.params)
+            allowed = kept if kept.any() else allowed
         if token is not None:
             allowed[token] = True
         return allowed
@@ -316,33 +343,92 @@ class Case:
         """The loss that the run's own accounting would state for a token of the broken mechanism."""
         rows = np.concatenate([position.public_logits[None], position.logits])
         mask = jnp.arange(len(rows)) > 0
-        return tuple(map(float, _token_losses(rows, mask, position.mask, token, params=self.params)))  # type: ignore[return-value]
+        found = _token_losses(rows, mask, position.mask, token, params=self.params, narrows=self.narrows)
+        return tuple(map(float, found))  # type: ignore[return-value]
+
+    def distances(self, batches: Sequence[Sequence[int]], position: generate.Position) -> np.ndarray:
+        """`distances` of some batches, `[len(batches)]`; of narrowed predictions where they are.
+
+        Args:
+            batches: Rows of each.
+            position: Where.
+        """
+        mask = position.mask if self.narrows else slice(None)
+        public, rows = position.public_logits[mask], position.logits[:, mask]
+        return distances(batches, position._replace(logits=rows, public_logits=public), self.params)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether predictions are taken given that an allowed token comes."""
+        return self.constraint.narrows_predictions
 
 
-@functools.partial(jax.jit, static_argnames=('params',))
+def spell(text: bytes, constraint: Constraint, token_bytes: Sequence[bytes]) -> np.ndarray:
+    """A text as tokens that a constraint allows one after another, the longest at each place, `[n]` int32.
+
+    Args:
+        text: Its bytes.
+        constraint: Of a whole example; forced tokens are taken as they are.
+        token_bytes: Of every token; b'' for one that is no text.
+
+    Returns:
+        Empty where the constraint does not allow the text.
+    """
+    state, found, rest = constraint.start(), list[int](), text
+    while rest:
+        forced = constraint.forced(state)
+        if forced is not None and int(forced) >= 0:
+            token = int(forced)
+        else:
+            ids = np.flatnonzero(np.asarray(constraint.allowed(state))).tolist()
+            fitting = [i for i in ids if token_bytes[i] and rest.startswith(token_bytes[i])]
+            token = max(fitting, key=lambda i: len(token_bytes[i]), default=-1)
+        if token < 0 or not token_bytes[token] or not rest.startswith(token_bytes[token]):
+            return np.zeros(0, np.int32)
+        found.append(token)
+        rest = rest[len(token_bytes[token]) :]
+        state = constraint.advance(state, jnp.int32(token))
+    return np.array(found, np.int32)
+
+
+def _mask_of(mask: jax.Array, narrows: bool) -> jax.Array | candidates.Narrowed:
+    if not narrows:
+        return mask
+    return candidates.Narrowed(lambda: mask, lambda tokens: mask[tokens])
+
+
+@functools.partial(jax.jit, static_argnames=('params', 'narrows'))
 def _prices_on_device(
-    public: jax.Array, rows: jax.Array, mask: jax.Array, *, params: MechanismParams
+    public: jax.Array, rows: jax.Array, mask: jax.Array, *, params: MechanismParams, narrows: bool
 ) -> jax.Array:
     is_private = jnp.ones(len(rows), bool)
-    votes = mechanism.tally(public[None], (rows,), (is_private,), mask, params)
+    votes = mechanism.tally(public[None], (rows,), (is_private,), _mask_of(mask, narrows), params)
     (found,) = votes.tallied
     return found.prices
 
 
-def _prices(public: np.ndarray, rows: np.ndarray, mask: np.ndarray, *, params: MechanismParams) -> np.ndarray:
+def _prices(
+    public: np.ndarray, rows: np.ndarray, mask: np.ndarray, *, params: MechanismParams, narrows: bool
+) -> np.ndarray:
     """What each of `[m, V]` logits would pay for a vote, `[m]` float32, by the functions of a run."""
     if len(rows) == 0:
         return np.zeros(0, np.float32)
-    return np.array(_prices_on_device(public, rows, mask, params=params))
+    return np.array(_prices_on_device(public, rows, mask, params=params, narrows=narrows))
 
 
-@functools.partial(jax.jit, static_argnames=('params',))
+@functools.partial(jax.jit, static_argnames=('params', 'narrows'))
 def _token_losses(
-    rows: jax.Array, is_private: jax.Array, mask: jax.Array, token: jax.Array, *, params: MechanismParams
+    rows: jax.Array,
+    is_private: jax.Array,
+    mask: jax.Array,
+    token: jax.Array,
+    *,
+    params: MechanismParams,
+    narrows: bool,
 ) -> Any:
     rows = jnp.asarray(rows)
     public = rows[:1] if params.needs_public_logits else None
-    votes = mechanism.tally(public, (rows,), (is_private,), jnp.asarray(mask), params)
+    votes = mechanism.tally(public, (rows,), (is_private,), _mask_of(jnp.asarray(mask), narrows), params)
     return mechanism.token_losses(votes, token, params)
 
 

@@ -1,9 +1,9 @@
 """The decoder interface: token ids in, states out, and logits from states; knows nothing of privacy.
 
-A decoder prefills the private prompts and the public prompt of a batch once, then
-steps all of them with one shared token at a time. The next example of the batch
-starts again from the prompts' end, by stepping at offset 0: the cache keeps the
-prompts and overwrites what was generated. Prefill and step give the rows' *states*; the
+A decoder prefills the private prompts and the public prompt of a batch once, then appends
+shared tokens to all of them, a step at a time: one token, or several that are known already. The
+next example of the batch starts again from the prompts' end, by a step at offset 0: the cache keeps
+the prompts and overwrites what was generated. Prefill and step give the rows' *states*; the
 output layer is a method of its own, since whoever asks for the logits may want few columns.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Cache = Any
@@ -30,9 +31,11 @@ class Shapes:
 
     Attributes:
         max_prompt_tokens: Every prompt is padded to this length P.
-        max_example_tokens: Tokens that the cache holds after the prompt.
+        max_example_tokens: Tokens of an example that the cache holds after the prompt.
         micro_batch_size: Rows m that go through the model together.
         rows_multiple: Public rows are filled up to a multiple of this, beside the micro-batches.
+        step_tokens: R, most tokens that a step appends. The cache has R - 1 slots behind an example's, so
+            that the last step may write as many as any.
         columns: Most columns of logits that are computed of every row of a batch; None for all V.
     """
 
@@ -40,12 +43,18 @@ class Shapes:
     max_example_tokens: int
     micro_batch_size: int
     rows_multiple: int = 1
+    step_tokens: int = 1
     columns: int | None = None
 
     @property
     def cache_length(self) -> int:
         """Slots of the cache: prompt, then example."""
-        return self.max_prompt_tokens + self.max_example_tokens
+        return self.max_prompt_tokens + self.example_slots
+
+    @property
+    def example_slots(self) -> int:
+        """Slots of the cache for an example."""
+        return self.max_example_tokens + self.step_tokens - 1
 
     def micro_batches(self, rows: int) -> int:
         """Micro-batches that hold `rows` rows, at least one."""
@@ -87,21 +96,35 @@ class Decoder(abc.ABC):
         """
 
     @abc.abstractmethod
-    def step(
-        self, weights: Weights, cache: tuple[Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: Weights,
+        cache: tuple[Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
-        """Appends one shared token to every row; called inside the compiled loop.
+        """Appends shared tokens to every row, one or several; called inside the compiled loop.
+
+        However tokens are cut into calls, states agree to rounding: the shapes are those of other products.
 
         Args:
             weights: `self.weights`.
-            cache: What `prefill` or the step before returned, of one micro-batch or more.
-            token: int32 scalar.
-            offset: int32 scalar, tokens of the current example before this one. 0 starts
-                again from the prompts' end.
+            cache: What `prefill` or the call before returned, of one micro-batch or more.
+            tokens: `[r]` int32, 1 <= r <= R. What lies behind the first `count` changes nothing.
+            count: int32 scalar, 1 to r: how many are appended.
+            offset: int32 scalar, tokens of the current example before these; `offset + count` is at most
+                `max_example_tokens`. 0 starts again from the prompts' end.
 
         Returns:
-            The next states, `[m, D]` for every micro-batch, and the new cache.
+            The states after the last of them, `[m, D]` for every micro-batch, and the new cache.
         """
+
+    def step(
+        self, weights: Weights, cache: tuple[Cache, ...], token: jax.Array, offset: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
+        """Appends one token, an int32 scalar: see `append`."""
+        return self.append(weights, cache, jnp.reshape(token, 1), jnp.int32(1), offset)
 
     @abc.abstractmethod
     def logits(self, weights: Weights, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:

@@ -6,7 +6,7 @@ import importlib.util
 import pathlib
 import subprocess
 import sys
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Dtype = Literal['float32', 'bfloat16']
 
@@ -14,6 +14,12 @@ Dtype = Literal['float32', 'bfloat16']
 # to float32 and conversions.
 _NATIVE_BFLOAT16: Final = frozenset({'avx512_bf16', 'amx_bf16', 'bf16'})
 _CPUINFO: Final = pathlib.Path('/proc/cpuinfo')
+
+
+def has_plugin() -> bool:
+    """Whether JAX could use an accelerator here, were there one; without asking it, which takes seconds."""
+    plugins = importlib.metadata.entry_points(group='jax_plugins')
+    return bool(plugins) or importlib.util.find_spec('libtpu') is not None
 
 
 @functools.cache
@@ -26,15 +32,48 @@ def platform_here() -> str:
     Raises:
         RuntimeError: JAX cannot say.
     """
-    if not importlib.metadata.entry_points(group='jax_plugins') and not importlib.util.find_spec('libtpu'):
+    if not has_plugin():
         return 'cpu'
-    question = 'import jax; print(jax.local_devices()[0].platform)'
-    done = subprocess.run([sys.executable, '-c', question], capture_output=True, text=True, check=False)
+    done = _ask('import jax; print(jax.local_devices()[0].platform)')
     if done.returncode or not done.stdout.split():
         raise RuntimeError(
             f'Expected JAX to name its devices, got exit code {done.returncode}. Give --dtype.'
         )
     return done.stdout.split()[-1]
+
+
+class Memory(NamedTuple):
+    """What a program may take here.
+
+    Attributes:
+        bytes: Of each device; of a processor, the host's that is available now.
+        devices: How many there are, each with the weights and a share of a batch's rows.
+    """
+
+    bytes: int
+    devices: int
+
+
+def memory_here() -> Memory | None:
+    """The memory of what computes here, without holding any; None where JAX cannot say."""
+    if platform_here() == 'cpu':
+        import psutil
+
+        return Memory(psutil.virtual_memory().available, 1)
+    return _accelerator_memory()
+
+
+@functools.cache
+def _accelerator_memory() -> Memory | None:
+    done = _ask(
+        "import jax; found = jax.local_devices(); print(found[0].memory_stats()['bytes_limit'], len(found))"
+    )
+    return None if done.returncode else Memory(*map(int, done.stdout.split()[-2:]))
+
+
+def _ask(question: str) -> subprocess.CompletedProcess[str]:
+    """What a program answers in another process."""
+    return subprocess.run([sys.executable, '-c', question], capture_output=True, text=True, check=False)
 
 
 def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> Dtype:

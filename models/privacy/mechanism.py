@@ -33,7 +33,7 @@ class Votes(NamedTuple):
         tallied: What the aggregate tallied, any pytree: for the mean the `[C]` sum of clipped
             logits.
         distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2), of all V
-            columns; 0 where the sparse-vector test is not in use.
+            columns, or of those of a narrowed mask; 0 where the sparse-vector test is not in use.
         candidates: The tokens that were voted on.
     """
 
@@ -63,7 +63,7 @@ def tally(
     public_rows: jax.Array | None,
     rows: tuple[jax.Array, ...],
     is_private: tuple[jax.Array, ...],
-    mask: jax.Array,
+    mask: jax.Array | candidates_lib.Narrowed,
     params: MechanismParams,
     output: Output = given,
 ) -> Votes:
@@ -82,16 +82,19 @@ def tally(
             needed.
         rows: `[m, D]` states for every micro-batch, one row for each private prompt.
         is_private: `[m]` bool for every micro-batch; False for padding.
-        mask: `[V]` bool, the tokens that the step's constraint allows (`models/constraints.py`).
+        mask: `[V]` bool, the tokens that the step's constraint allows (`models/constraints.py`); or a
+            narrowed one, outside of which no prediction has mass.
         params: The mechanism.
         output: The model's output layer; by default `rows` are raw logits, `[m, V]`.
     """
     whole = None
     if needs_all_logits(params):
         whole = tuple(output(part, None) for part in rows)
-    public = jnp.zeros(mask.shape, jnp.float32)
     if public_rows is not None:
         public = reference_logits(output(public_rows, None))
+    else:
+        everything = mask.allowed() if isinstance(mask, candidates_lib.Narrowed) else mask
+        public = jnp.zeros(everything.shape, jnp.float32)
     chosen = candidates_lib.choose(mask, public, params)
     if whole is None:
         logits = tuple(output(part, chosen.tokens) for part in rows)
@@ -100,7 +103,9 @@ def tally(
     distance = jnp.float32(0)
     if params.uses_sparse_vector:
         assert whole is not None
-        distance = sparse_vector.public_distance(sparse_vector.tally(whole, is_private), public, params)
+        narrowed = mask.allowed() if isinstance(mask, candidates_lib.Narrowed) else None
+        votes = sparse_vector.tally(whole, is_private, narrowed)
+        distance = sparse_vector.public_distance(votes, public, params, narrowed)
     return Votes(params.strategy.tally(logits, is_private, chosen, params), distance, chosen)
 
 

@@ -9,6 +9,7 @@ PP = Amin et al. 2024; line numbers are those of its Algorithm 1. BS = Bun and S
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from etils import epy
@@ -26,7 +27,9 @@ with epy.lazy_imports():
     import jax.numpy as jnp
 
 
-def tally(logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]) -> jax.Array:
+def tally(
+    logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], counted: jax.Array | None = None
+) -> jax.Array:
     """Σ softmax(z) over the private rows, `[V]`, of the raw logits at temperature 1.
 
     Unclipped: an average of clipped logits pushed through one softmax would not have
@@ -38,18 +41,32 @@ def tally(logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]) -> j
     Args:
         logits: `[m, V]` for every micro-batch.
         is_private: `[m]` bool for every micro-batch.
+        counted: `[V]` bool, public: the tokens that predictions are narrowed to, each still of mass 1; None
+            for all.
     """
-    return aggregate.sum_over_contexts(clipping.probabilities, logits, is_private)
+    vote = functools.partial(clipping.probabilities, counted=counted)
+    return aggregate.sum_over_contexts(vote, logits, is_private)
 
 
 def public_distance(
-    probability_sum: jax.Array, public_logits: jax.Array, params: MechanismParams
+    probability_sum: jax.Array,
+    public_logits: jax.Array,
+    params: MechanismParams,
+    counted: jax.Array | None = None,
 ) -> jax.Array:
     """‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2).
 
     Formal guarantee: one unit moves it by at most `sensitivity(params)`. An empty batch
     gives 1.
+
+    Args:
+        probability_sum: Of `tally`, of the same tokens.
+        public_logits: `[V]`.
+        params: The mechanism.
+        counted: As of `tally`.
     """
+    if counted is not None:
+        public_logits = jnp.where(counted, public_logits, -jnp.inf)
     return jnp.abs(probability_sum / params.batch_size - jax.nn.softmax(public_logits)).sum()
 
 

@@ -40,9 +40,9 @@ def leave_one_out(
 ) -> None:
     """Compare each context's true influence on a batch with the bound that is reported for it.
 
-    Decodes a batch of each label as a run would and replays its tokens without each of its
-    contexts, and with some of other batches. Ends with 1 where a bound is broken. The
-    result holds true losses: it is restricted to the curator.
+    Decodes a batch of each label, and in two rounds of each round, as a run would and replays
+    its tokens without each of its contexts, and with some of other batches. Ends with 1 where a
+    bound is broken. The result holds true losses: it is restricted to the curator.
     """
 
     def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:

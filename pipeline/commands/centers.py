@@ -14,6 +14,8 @@ def centers(
     input_: flags.InputFlag,
     output: Annotated[str, typer.Option('--output', help='New folder for the centres.')],
     text_field: flags.TextFieldFlag = 'text',
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
     count: Annotated[int, typer.Option('--count', help='Centres.')] = 500,
     embedder: flags.EmbedderFlag = 'tfidf',
     source: Annotated[
@@ -57,6 +59,7 @@ def centers(
         centers_lib.check_fit(
             pathlib.Path(output), source=source, rho=rho, dataset=dataset, ledger=ledger, run_id=run_id
         )
+        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding)
         reservation = None
         if dataset is not None and ledger is not None and rho is not None:
             reservation = centers_lib.charge_fit(
@@ -65,13 +68,13 @@ def centers(
                 dataset=dataset,
                 ledger=ledger,
                 run_id=run_id,
-                text_field=text_field,
+                fields=fields,
                 settings=settings,
                 count=count,
                 rho=rho,
                 seed=seed,
             )
-        texts = centers_lib.read_texts(input_, text_field)
+        texts = centers_lib.read_texts(input_, fields)
         made = centers_lib.make_centers(
             texts,
             pathlib.Path(output),

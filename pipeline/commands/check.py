@@ -2,7 +2,7 @@
 
 import contextlib
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import rich.box
@@ -54,7 +54,7 @@ def check(
     if as_json:
         print(found.to_json(), end='')
     else:
-        print_check(found, rich.console.Console())
+        print_check(found, rich.console.Console(), job_config.declared_words)
 
 
 @contextlib.contextmanager
@@ -68,8 +68,8 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
         yield lambda rows: status.update(f'Reading: {rows:,} rows')
 
 
-def print_check(found: 'InputCheck', console: rich.console.Console) -> None:
-    """The check as tables and sentences."""
+def print_check(found: 'InputCheck', console: rich.console.Console, words: Mapping[str | None, str]) -> None:
+    """The check as tables and sentences, with the declared words of labels."""
     from rich import table
 
     def plain(text: str, style: str = '') -> None:
@@ -106,7 +106,7 @@ def print_check(found: 'InputCheck', console: rich.console.Console) -> None:
     for name in ('records', 'contexts', 'batches', f'contexts a batch (s = {found.batch_size})'):
         labels.add_column(name, justify='right')
     for label in found.labels:
-        name = 'all' if label.label is None else label.label
+        name = 'all' if label.label is None else f'{label.label} {words.get(label.label, "")}'.strip()
         if not label.declared:
             name += ' (not declared)'
         cells = ['', '', '']

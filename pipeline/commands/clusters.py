@@ -16,6 +16,8 @@ def clusters(
         str, typer.Option('--output', help='New .html or .json file, restricted to the curator.')
     ],
     text_field: flags.TextFieldFlag = 'text',
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
     centers_folder: Annotated[
         str | None, typer.Option('--centers', help="Folder of public centres. Default: the package's.")
     ] = None,
@@ -47,8 +49,9 @@ def clusters(
         settings = centers_lib.embedder_settings(
             centers_folder, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
+        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding)
         clusterer = settings.build()
-        texts = centers_lib.read_texts(input_, text_field)
+        texts = centers_lib.read_texts(input_, fields)
         comparison = clusters_lib.compare_clusterings(
             centers_lib.embed_all(clusterer.embedder, texts),
             centers=clusterer.centers,

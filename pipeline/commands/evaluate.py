@@ -62,6 +62,14 @@ def evaluate(
     label_field: Annotated[
         str | None, typer.Option('--label-field', help='Column of the label in files, where they have one.')
     ] = None,
+    unit_field: Annotated[
+        str | None,
+        typer.Option(
+            '--unit-field',
+            help='Column of the unit of privacy in --records and --test: the holdout test reads one text of '
+            'each unit.',
+        ),
+    ] = None,
     embedder: flags.EmbedderFlag = 'tfidf',
     only: Annotated[
         str | None,
@@ -180,6 +188,7 @@ def evaluate(
             public=public,
             text_field=text_field,
             label_field=label_field,
+            unit_field=unit_field,
             embedder=embedder,
             seed=seed,
             delimiter=separator,

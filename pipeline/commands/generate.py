@@ -6,14 +6,21 @@ from typing import Any
 import rich.console
 import typer
 
+from models import bundled
 from pipeline import plan as plan_lib
-from pipeline.commands import flags, screen
+from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.commands.plan import statement, tokens_of_a_batch
 from pipeline.commands.report import show_report
+from pipeline.config import JobConfig
 from pipeline.methods import METHODS
 from transforms.run_files import RESTRICTED_PAGE
+
+BUNDLED_TEXT = (
+    'The bundled model has 3.4 million parameters: its text shows the plumbing and does not read like '
+    'English. Name another with --model.'
+)
 
 
 @with_config_flags
@@ -38,10 +45,25 @@ def generate(
     _check_local_files(job_config.input)
     run_plan = plan_lib.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    with interrupt.answered():
+        _generate(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+
+
+def _generate(
+    job_config: JobConfig,
+    run_plan: plan_lib.RunPlan,
+    beam_arguments: list[str],
+    console: rich.console.Console,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     console.print(
         f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, {tokens_of_a_batch(run_plan)}.',
         soft_wrap=True,
     )
+    if job_config.model == bundled.MODEL:
+        console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
         console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
     screen.silence_libraries()
@@ -55,7 +77,7 @@ def generate(
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         METHODS[job_config.method].prepare(job_config)
     with progress.watch(job_config.resolved_work_dir, console):
-        start.run(job_config, context.args)
+        start.run(job_config, beam_arguments)
     if not folders.is_finished(job_config):
         # A template's launcher only submits.
         console.print(f'Submitted. The report will be in {job_config.output}.', soft_wrap=True)

@@ -73,7 +73,7 @@ def plan(
         )
     run_plan = plan_lib.plan_run(job_config)
     rates_of = calibration.calibrate if calibrate else calibration.known
-    found = rates_of(job_config.model, dtype=job_config.dtype)
+    found = rates_of(job_config.model, dtype=plan_lib.requested_dtype(job_config))
     run_plan = dataclasses.replace(run_plan, decoding=plan_lib.estimate_decoding(job_config, found))
     if job_config.dataset is not None:
         run_plan = dataclasses.replace(run_plan, budget=plan_lib.ask_ledger(job_config))
@@ -152,6 +152,15 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
         ('Bounds, temperature', f'c = {run_plan.clip_bound:g}, {shift}τ = {run_plan.temperature:g}'),
         ('Sampled from', sampled_from(run_plan)),
     ]
+    if run_plan.forced is not None:
+        share = run_plan.forced
+        rows.append(
+            (
+                'Structure',
+                f'forced tokens are free: {share.forced_bytes:,} of the {share.shortest_bytes:,} bytes of '
+                'the shortest example',
+            )
+        )
     if run_plan.rho_per_private_token is not None:
         rows.append(('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'))
     rows.append(('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'))
@@ -189,6 +198,9 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
     ]
     if estimate.hours is not None:
         rows.append(('Decoding', f'up to {_duration(estimate.hours)}'))
+    rows.append(
+        ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB for weights and one batch, at the least')
+    )
     return [*rows, ('Estimated', source)]
 
 
@@ -215,7 +227,25 @@ def _budget_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> l
             f'which is ε = {format_down(answer.epsilon_left)} at δ = {format_exact(answer.delta)} '
             'for one more run',
         ),
+        *_restricted_orders_rows(answer, run_plan),
         *(() if answer.fits else _refused_rows(answer, run_plan)),
+    ]
+
+
+def _restricted_orders_rows(
+    answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan
+) -> list[tuple[str, str]]:
+    """What is left for a run with this one's ω, where that makes a difference."""
+    from models.privacy.report import format_down
+
+    left, whole = answer.epsilon_left_up_to_omega, answer.epsilon_left
+    if left is None or not left > whole * (1 + 1e-3):
+        return []
+    return [
+        (
+            '',
+            f'or --epsilon {format_down(left)} with --omega {run_plan.omega:.10g}: orders end there',
+        )
     ]
 
 
@@ -241,6 +271,12 @@ def _votes_rows(votes: vote_estimate.VoteEstimate, batch_tokens: int) -> list[tu
         (
             'Votes, estimated',
             f'{votes.contexts:,} contexts of public texts{of_label}, {votes.tokens:,} tokens',
+        ),
+        (
+            '',
+            'of one stream: more texts would make more of them'
+            if votes.streams == 1
+            else f'of each of {votes.streams} streams, other texts in each',
         ),
         ('', 'decoded; costs nothing, and tells nothing of the records'),
     ]

@@ -2,9 +2,15 @@
 
 import dataclasses
 import functools
+import json
+import pathlib
+import typing
 
 from models.privacy.aggregates import AGGREGATES
 from pipeline.config import panel
+
+if typing.TYPE_CHECKING:
+    from models.grammars.structure import Structure
 
 _setting = functools.partial(panel.setting, 'Generation')
 
@@ -39,6 +45,22 @@ class Generation(panel.Panel):
         names_path=False,
     )
     schema: str | None = _setting('File with the text that stands for {schema} in a prompt.', None)
+    json_schema: str | None = _setting(
+        'File with a JSON Schema that every example is held to, in compact form; what it forces is free. It '
+        'also stands for {schema} in a prompt. A keyword that is not enforced is refused by its name. '
+        'Public: never take it from the records.',
+        None,
+    )
+    regex: str | None = _setting(
+        'Regular expression that every whole example is held to, in place of --json-schema.',
+        None,
+        names_path=False,
+    )
+    close_truncated: bool = _setting(
+        'Finish an example that a cap cut short with the shortest ending of --json-schema or --regex. It '
+        'stays marked as truncated.',
+        False,
+    )
     public_temperature: float = _setting('Temperature of public tokens.', 1.5)
     public_top_k: int | None = _setting(
         'K: sample only from the K most probable public tokens, so that a step computes their logits alone; '
@@ -61,8 +83,58 @@ class Generation(panel.Panel):
     def check(self) -> None:
         # The mechanism checks its own settings (`MechanismParams`).
         self._check_positive('max_prompt_tokens')
+        self._check_structure()
         if self.public_top_k is not None and self.public_top_k < 0:
             raise ValueError(
                 f'Expected public_top_k >= 0, got public_top_k={self.public_top_k}. Give a positive whole '
                 'number, or 0 for the whole vocabulary.'
             )
+
+    def _check_structure(self) -> None:
+        if self.json_schema is not None and self.regex is not None:
+            raise ValueError(
+                f'Expected json_schema or regex, got json_schema={self.json_schema!r}, regex={self.regex!r}. '
+                'An example is held to one: leave out the other.'
+            )
+        if self.json_schema is not None and self.schema is not None:
+            raise ValueError(
+                f'Expected schema or json_schema, got schema={self.schema!r}, '
+                f'json_schema={self.json_schema!r}. The file of --json-schema stands for {{schema}} in a '
+                'prompt: leave out --schema.'
+            )
+        if self.close_truncated and self.json_schema is None and self.regex is None:
+            raise ValueError(
+                'Expected json_schema or regex with close_truncated, got close_truncated=True, '
+                'json_schema=None, regex=None. Give one of them: nothing else says how a text may end.'
+            )
+
+    @functools.cached_property
+    def structure(self) -> 'Structure | None':
+        """What every example has to be, its automaton built; None for any text. Reads the named file.
+
+        Raises:
+            FileNotFoundError: The schema's file is not there.
+            ValueError: The schema or the pattern is malformed, or has what is not enforced.
+        """
+        if self.json_schema is None and self.regex is None:
+            return None
+        # Needs NumPy: --help answers at once.
+        from models.grammars.structure import Structure
+
+        text = None
+        if self.json_schema is not None:
+            path = pathlib.Path(self.json_schema)
+            if not path.is_file():
+                raise FileNotFoundError(
+                    f'Expected a JSON Schema at json_schema={self.json_schema!r}, which is no file. Check '
+                    'the path.'
+                )
+            text = path.read_text(encoding='utf-8').strip()
+        found = Structure(json_schema=text, regex=self.regex, closes_truncated=self.close_truncated)
+        try:
+            _ = found.automaton
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f'Expected JSON in json_schema={self.json_schema!r}, got {error}. Correct the file.'
+            ) from None
+        return found

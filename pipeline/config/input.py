@@ -66,7 +66,8 @@ class Input(panel.Panel):
     )
     label_field: str | None = _setting('Column of the label.', None, names_path=False)
     labels: tuple[str, ...] = _setting(
-        'Declared labels, comma-separated; VALUE=WORDS says what prompts call one. Others are rejected.',
+        'Declared labels, comma-separated; VALUE=WORDS says what prompts, corpus and reports call one; in a '
+        'TOML file a list of these, or a table of words by value. Others are rejected.',
         (),
         names_path=False,
     )
@@ -76,6 +77,11 @@ class Input(panel.Panel):
     )
     records: int | None = _setting(
         'Declared number of records (users, under the user unit): public, never counted.', None
+    )
+    sample_rate: float = _setting(
+        'Share of the units that the run takes, each whole or not at all by a keyed hash of its own, for a '
+        'first try on fewer: its cost stays that of a run on all.',
+        1.0,
     )
     max_record_bytes: int = _setting('Longer records are rejected.', 100_000)
     keep_rejected: bool = _setting(
@@ -90,14 +96,26 @@ class Input(panel.Panel):
         if bool(self.labels) != (self.label_field is not None):
             raise ValueError(
                 f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
-                f'label_field={self.label_field!r}. Labels are declared, never read from the records.'
+                f'label_field={self.label_field!r}. Give both --label-field and --labels: labels are '
+                'declared, never read from the records. With one of them given, `dp-corpus check` lists '
+                'the others that the file holds, for the curator.'
             )
         if len(set(self.label_values)) < len(self.label_values):
             raise ValueError(
                 f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
             )
+        if not 0 < self.sample_rate <= 1:
+            raise ValueError(
+                f'Expected 0 < sample_rate <= 1, got sample_rate={self.sample_rate!r}. Give '
+                '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
+            )
         delimiter_of(self.delimiter)
         self._check_positive('max_record_bytes')
+
+    @property
+    def sampled_records(self) -> float | None:
+        """Records, or users, that the run takes of the declared ones in the mean; None where none are."""
+        return None if self.records is None else self.records * self.sample_rate
 
     @property
     def resolved_delimiter(self) -> str | None:
@@ -108,6 +126,12 @@ class Input(panel.Panel):
     def label_values(self) -> tuple[str | None, ...]:
         """Declared labels as they stand in the records; a single None without labels."""
         return tuple(label.partition('=')[0] for label in self.labels) or (None,)
+
+    @property
+    def declared_words(self) -> dict[str | None, str]:
+        """The words of those labels that were declared with any."""
+        pairs = (label.partition('=') for label in self.labels)
+        return {value: words for value, _, words in pairs if words}
 
     @property
     def label_words(self) -> dict[str, str]:

@@ -171,7 +171,12 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         if self.context_budget is None:
             assert self.epsilon is not None  # `check`
             budget, omega = accounting.solve_context_budget(
-                unsolved, epsilon=self.epsilon, omega=self.omega, **others
+                unsolved,
+                epsilon=self.epsilon,
+                omega=self.omega,
+                # A ledger keeps its budget at one order, which a run that takes all of it has to reach.
+                to_best=self.dataset is not None,
+                **others,
             )
         else:
             budget = self.context_budget

@@ -27,7 +27,8 @@ class Model(panel.Panel):
     dtype: typing.Literal['auto', 'float32', 'bfloat16'] = _setting(
         'Type of weights and products; sums are float32. auto: what the machine that launches the run is '
         'fastest in, for all workers: bfloat16 with an accelerator or a processor that multiplies it '
-        'natively, else float32; and float32 where the model embeds records for clusters.',
+        'natively, else float32. And float32 for the difference on any processor, since its votes are what '
+        'is left of two predictions that nearly agree, and where the model embeds records for clusters.',
         'auto',
     )
     micro_batch_size: int | None = _setting(

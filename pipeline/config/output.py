@@ -2,12 +2,15 @@
 
 import dataclasses
 import functools
+import math
 import pathlib
 import re
 
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Output')
+# Of the default number of shards; a batch makes some ten rows.
+BATCHES_OF_A_SHARD, MOST_SHARDS = 100, 8
 _RUN_ID = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
@@ -35,7 +38,11 @@ class Output(panel.Panel):
     run_id: str | None = _setting(
         "Public name of the run. Default: the output folder's name.", None, names_path=False
     )
-    shards: int = _setting('Parquet files of the corpus.', 8)
+    shards: int | None = _setting(
+        f'Parquet files of the corpus. Default: one for each {BATCHES_OF_A_SHARD} planned batches, '
+        f'{MOST_SHARDS} at most.',
+        None,
+    )
 
     def check(self) -> None:
         self._check_positive('shards')
@@ -53,6 +60,10 @@ class Output(panel.Panel):
                 f'Expected the work directory outside the output, got work_dir={self.work_dir!r}, '
                 f'output={self.output!r}. The output is published; the work directory holds the key.'
             )
+
+    def resolved_shards(self, batches: int) -> int:
+        """Shards as given, or what suits a number of planned batches, which is public."""
+        return self.shards or min(MOST_SHARDS, math.ceil(batches / BATCHES_OF_A_SHARD))
 
     @property
     def resolved_work_dir(self) -> str:

@@ -72,7 +72,9 @@ class Privacy(panel.Panel):
         'B: what one context may spend, in rho, with individual accounting.', None
     )
     omega: float | None = _setting(
-        'Largest Renyi order of individual accounting. Default: chosen for the target.', None
+        'Largest Renyi order of individual accounting. Default: chosen for the target; with --ledger the '
+        'order at which the target converts best.',
+        None,
     )
     shift_bound: float | None = _setting(
         'c2: up to here all votes together lift a score in full, and beyond it ever less; in nats, with '

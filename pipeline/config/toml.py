@@ -39,10 +39,24 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
             near = difflib.get_close_matches(key, names, 1)
             hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
-    if isinstance(entries.get('labels'), list):
-        entries['labels'] = tuple(entries['labels'])
+    labels = entries.get('labels')
+    if isinstance(labels, list):
+        entries['labels'] = tuple(labels)
+    elif isinstance(labels, dict):
+        entries['labels'] = _labels_of(labels)
     if any(flags.get(name) is not None for name in _BUDGETS):
         for name in _BUDGETS:
             entries.pop(name, None)  # a flag replaces its counterpart in the file
     entries |= {name: value for name, value in flags.items() if value is not None}
     return JobConfig(**entries)
+
+
+def _labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Labels as flags give them, VALUE=WORDS, from a table of words by value."""
+    for value, words in table.items():
+        if not isinstance(words, str) or '=' in value:
+            raise ValueError(
+                f'Expected a table of words by label, got labels.{value}={words!r}. Write '
+                '2 = "digestive system diseases", and no = in a label.'
+            )
+    return tuple(f'{value}={words}' if words else value for value, words in table.items())

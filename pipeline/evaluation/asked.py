@@ -106,6 +106,7 @@ class Request:
         public: Place of a corpus of the public prompt alone, or None.
         text_field: Column of texts in files.
         label_field: Column of labels in files, or None.
+        unit_field: Column of units of privacy in the files of `records` and `test`, or None.
         delimiter: Character between columns of CSV files; None where their header lines show it.
         encoding: Encoding of CSV files; None where their beginnings show it.
         embedder: 'tfidf', 'minilm', 'decoder' for the bundled model, or a folder of MiniLM weights.
@@ -120,6 +121,7 @@ class Request:
     label_field: str | None
     embedder: str
     seed: int
+    unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
 
@@ -143,6 +145,7 @@ class Request:
                 flag=flag,
                 text_field=self.text_field,
                 label_field=self.label_field,
+                unit_field=self.unit_field if role in ('records', 'test') else None,
                 delimiter=self.delimiter,
                 encoding=self.encoding,
             )

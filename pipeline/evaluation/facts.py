@@ -22,6 +22,8 @@ from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDef
 from pipeline.evaluation.sources import Sources
 from pipeline.evaluation.words import words_of
 
+SCHEMA, SCHEMA_VERSION = 'dp-corpus/invented-facts', 1
+AUDIENCE = 'Anyone may read it: the facts are invented.'
 RECORDS_OF_A_FACT = (1, 3, 10, 30, 100, 300)
 _SAMPLES = 3
 
@@ -234,6 +236,22 @@ class Fact:
     records: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InventedFacts:
+    """Facts that invented records hold, and so what a corpus of them may state.
+
+    Attributes:
+        facts: The facts, those of the fewest records first.
+    """
+
+    facts: tuple[Fact, ...]
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        header = {'schema': SCHEMA, 'schema_version': SCHEMA_VERSION, 'audience': AUDIENCE}
+        return json.dumps(header | dataclasses.asdict(self), indent=1) + '\n'
+
+
 def invented_facts(
     seed: int, *, facts_of_each: int = 10, records_of_a_fact: Sequence[int] = RECORDS_OF_A_FACT
 ) -> tuple[Fact, ...]:
@@ -294,7 +312,10 @@ def read_facts(path: pathlib.Path) -> tuple[Fact, ...]:
         FileNotFoundError: There is no such file.
     """
     try:
-        return tuple(Fact(**{**row, 'values': tuple(row['values'])}) for row in json.loads(path.read_text()))
+        found = json.loads(path.read_text())
+        if found['schema_version'] != SCHEMA_VERSION:
+            raise ValueError
+        return tuple(Fact(**{**row, 'values': tuple(row['values'])}) for row in found['facts'])
     except (ValueError, TypeError, KeyError):
         raise ValueError(
             f'Expected the facts of `python -m pipeline.evaluation.facts`, got facts={str(path)!r}, which '
@@ -486,9 +507,7 @@ def write(
     output.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(record) + '\n' for record in records_of(facts, seed))
     (output / 'records.jsonl').write_text(''.join(lines))
-    (output / 'facts.json').write_text(
-        json.dumps([dataclasses.asdict(fact) for fact in facts], indent=1) + '\n'
-    )
+    (output / 'facts.json').write_text(InventedFacts(facts=facts).to_json())
 
 
 if __name__ == '__main__':

@@ -37,8 +37,8 @@ _SAMPLES = 5
 _NOTE = (
     f'Below {LEVEL} the corpus is closer to the records than chance explains, and that is a mistake to look '
     'for. It is evidence of mistakes alone: no value of it proves privacy. Records and held-out texts have '
-    'to be alike, split by a keyed hash of whole units, or their difference is what it finds; users who '
-    'write many like texts make it less sure.'
+    'to be alike, split by a keyed hash of whole units, or their difference is what it finds. Where a unit '
+    'has many like texts it is exact with --unit-field alone, which takes one text of each.'
 )
 
 
@@ -68,6 +68,9 @@ class Holdout(Measure):
     that many records repeat would count as many. Each text that is left has two similarities with its
     nearest text in the corpus: Jaccard's of word trigrams, and the cosine of embeddings. `holdout_test`
     says whether those of the records are higher.
+
+    Where units are known there is one text of each, drawn by the seed, and none of a unit that is on both
+    sides: what is permuted has to be exchangeable, and whole units are what a split draws.
     """
 
     name = 'holdout'
@@ -82,7 +85,10 @@ class Holdout(Measure):
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         if sources.records is None or sources.test is None:
             raise NotDefined('There are no records, or no held-out texts.')
-        corpus, records, test = _read(sources)
+        records_of, test_of, shared_units = _one_of_each_unit(sources)
+        if not (len(records_of) and len(test_of)):
+            raise NotDefined('No unit is on one side alone.')
+        corpus, records, test = _read(sources, records_of, test_of)
         kept_records, kept_test, on_both = _different(records, test)
         least = min(len(kept_records), len(kept_test))
         if least < LEAST_TEXTS:
@@ -147,6 +153,12 @@ class Holdout(Measure):
                     label='Texts left out, for they are records and held-out texts',
                     value=float(on_both),
                     note='Many of them say that the split did not keep equal texts together.',
+                ),
+                Figure(
+                    name='units_on_both_sides',
+                    label='Units left out, for they have records and held-out texts',
+                    value=None if shared_units is None else float(shared_units),
+                    note='Of a split by whole units there is none. Not known without --unit-field.',
                 ),
             ),
             charts=tuple(_chart(name, values, is_record) for name, values in similarities.items()),
@@ -249,12 +261,28 @@ def _log_tail(total: int, records: int, size: int) -> np.ndarray:
     return np.minimum(np.logaddexp.accumulate(logs[::-1])[::-1], 0)
 
 
-def _read(sources: Sources) -> tuple[WordedTexts, WordedTexts, WordedTexts]:
+def _one_of_each_unit(sources: Sources) -> tuple[Texts, Texts, int | None]:
+    """Records and held-out texts to read, and how many units are on both sides; None without units."""
+    records, test = sources.records, sources.test
+    assert records is not None and test is not None
+    if records.units is None or test.units is None:
+        return records, test, None
+    both = set(records.units) & set(test.units)
+    chosen = []
+    for of in (records, test):
+        assert of.units is not None
+        first: dict[str, int] = {}
+        for index in np.random.default_rng(sources.seed).permutation(len(of)).tolist():
+            first.setdefault(of.units[index], index)
+        chosen.append(of.take(sorted(index for unit, index in first.items() if unit not in both)))
+    return chosen[0], chosen[1], len(both)
+
+
+def _read(sources: Sources, records: Texts, test: Texts) -> tuple[WordedTexts, WordedTexts, WordedTexts]:
     """Corpus, and records and held-out texts in equal number."""
-    assert sources.records is not None and sources.test is not None
-    corpus, *real = words.read_words([sources.corpus, sources.records, sources.test], seed=sources.seed)
-    records, test = (of.draw(min(map(len, real)), sources.seed) for of in real)
-    return corpus, records, test
+    corpus, *real = words.read_words([sources.corpus, records, test], seed=sources.seed)
+    records_read, test_read = (of.draw(min(map(len, real)), sources.seed) for of in real)
+    return corpus, records_read, test_read
 
 
 def _different(records: WordedTexts, test: WordedTexts) -> tuple[np.ndarray, np.ndarray, int]:

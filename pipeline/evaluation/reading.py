@@ -40,6 +40,7 @@ def read_source(
     flag: str,
     text_field: str,
     label_field: str | None,
+    unit_field: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> ReadTexts:
@@ -52,6 +53,8 @@ def read_source(
         text_field: Column of the texts in files.
         label_field: Column of their labels; None where they are not read. A run's corpus has its labels
             in a column of its own.
+        unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
+            none.
         delimiter: Character between columns of CSV files; None where their header lines show it.
         encoding: Encoding of CSV files; None where their beginnings show it.
 
@@ -64,8 +67,9 @@ def read_source(
     try:
         dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
         rules = read.RecordRules(
-            fields=read.RecordFields(text=text_field, label=label_field, dialect=dialect),
+            fields=read.RecordFields(text=text_field, label=label_field, unit=unit_field, dialect=dialect),
             any_label=label_field is not None,
+            unit='example' if unit_field is None else 'user',
         )
         files = read.check_input(place, rules.fields)
     except FileNotFoundError as error:
@@ -88,11 +92,13 @@ def read_source(
         )
     if not rows:
         raise ValueError(
-            f'Expected texts for {flag}, got none in {place!r}. Check --text-field and --label-field.'
+            f'Expected texts for {flag}, got none in {place!r}. Check --text-field, --label-field and '
+            '--unit-field.'
         )
     labels = tuple(str(row.label) for row in rows) if label_field is not None else None
+    units = tuple(str(row.unit) for row in rows) if unit_field is not None else None
     return ReadTexts(
-        texts=Texts(name=name, texts=tuple(row.text for row in rows), labels=labels),
+        texts=Texts(name=name, texts=tuple(row.text for row in rows), labels=labels, units=units),
         left_out=dict(sorted(left_out.items())),
     )
 

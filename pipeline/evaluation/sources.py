@@ -21,21 +21,34 @@ class Texts:
         name: What tables call the source.
         texts: The texts, none of them blank.
         labels: The label of each text; None where the source has no labels.
+        units: The unit of privacy that each text belongs to; None where they are not read.
     """
 
     name: str
     texts: tuple[str, ...] = dataclasses.field(repr=False)
     labels: tuple[str, ...] | None = dataclasses.field(default=None, repr=False)
+    units: tuple[str, ...] | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.labels is not None and len(self.labels) != len(self.texts):
-            raise ValueError(
-                f'Expected a label for each text of {self.name!r}, got texts={len(self.texts)}, '
-                f'labels={len(self.labels)}.'
-            )
+        for what, of_each in (('label', self.labels), ('unit', self.units)):
+            if of_each is not None and len(of_each) != len(self.texts):
+                raise ValueError(
+                    f'Expected a {what} for each text of {self.name!r}, got texts={len(self.texts)}, '
+                    f'{what}s={len(of_each)}.'
+                )
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def take(self, indices: Sequence[int]) -> Texts:
+        """Some of the texts, by their indices."""
+        labels, units = self.labels, self.units
+        return Texts(
+            name=self.name,
+            texts=tuple(self.texts[index] for index in indices),
+            labels=None if labels is None else tuple(labels[index] for index in indices),
+            units=None if units is None else tuple(units[index] for index in indices),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

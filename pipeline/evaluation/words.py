@@ -52,13 +52,8 @@ class WordedTexts:
         """Some of the texts, by their indices `[m]`."""
         chosen = indices.tolist()
         rows = [self.ids[self.bounds[index] : self.bounds[index + 1]] for index in chosen]
-        labels = self.texts.labels
         return WordedTexts(
-            texts=Texts(
-                name=self.texts.name,
-                texts=tuple(self.texts.texts[index] for index in chosen),
-                labels=None if labels is None else tuple(labels[index] for index in chosen),
-            ),
+            texts=self.texts.take(chosen),
             ids=np.concatenate([np.zeros(0, np.int64), *rows]),
             bounds=np.cumsum([0, *map(len, rows)]),
         )

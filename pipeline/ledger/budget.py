@@ -69,6 +69,35 @@ class BudgetExceeded(Exception):
         )
 
 
+class OrderTooLow(ValueError):
+    """A run's cost holds at no order as large as the one at which its dataset's budget is kept.
+
+    Attributes:
+        dataset: Name of the dataset.
+        order: Its Rényi order.
+        largest_order: The largest at which the run's cost is a bound.
+    """
+
+    def __init__(
+        self, dataset: str, order: float, largest_order: float, *, remedy: str | None = None
+    ) -> None:
+        self.dataset, self.order, self.largest_order = dataset, order, largest_order
+        remedy = remedy or f'Give --omega {reaching(order):.10g} or more: its orders then reach that one'
+        super().__init__(
+            f'Expected a cost that holds at the Rényi order α = {order!r}, at which the budget of '
+            f'dataset={dataset!r} is kept, got largest_order={largest_order!r}. {remedy}.'
+        )
+
+    def with_remedy(self, remedy: str) -> 'OrderTooLow':
+        """The same with other words for what to ask for instead."""
+        return OrderTooLow(self.dataset, self.order, self.largest_order, remedy=remedy)
+
+
+def reaching(order: float) -> float:
+    """An order of three decimals that is no less: what to give for --omega."""
+    return math.ceil(1000 * order) / 1000
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
     """What may be spent on one set of records. All fields are public.
@@ -306,16 +335,12 @@ class Account:
         """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
 
         Raises:
-            ValueError: Nothing is known of the cost at that order.
+            OrderTooLow: Nothing is known of the cost at that order.
         """
         order = self.dataset.order
         rho = cost.curve.rho_at(order)
         if math.isinf(rho):
-            raise ValueError(
-                f'Expected a cost that holds at the Rényi order α = {order!r}, at which the budget of '
-                f'dataset={self.dataset.name!r} is kept, got largest_order={cost.curve.largest_order!r}. '
-                f'Give --omega {math.ceil(1000 * order) / 1000:g} or more: its orders then reach that one.'
-            )
+            raise OrderTooLow(self.dataset.name, order, cost.curve.largest_order)
         return rho
 
     def has_room(self, cost: RunCost) -> bool:

@@ -36,6 +36,11 @@ def render_terminal(comparison: ClusterComparison, console: 'rich.console.Consol
     from rich import box, table
 
     console.print(report.RESTRICTED, style='bold red')
+    console.print(
+        f'k-means and DP k-means were asked for {comparison.count:,} clusters; {comparison.centers:,} public '
+        f'centres, of which rebalancing keeps {comparison.kept:,}.',
+        soft_wrap=True,
+    )
     rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     rows.add_column('Clusters by')
     for name in columns_of(comparison):

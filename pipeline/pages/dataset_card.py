@@ -137,7 +137,7 @@ def _labels(plan: Sequence[report.GroupPlan], unit: str) -> str:
         return f'None: the column is null. {plan[0].batches:,} batches were planned, and each was released.'
     rows = report.totals_by_label(plan)
     columns = [
-        ('Label', ['all records' if row.label is None else _escape(row.label) for row in rows]),
+        ('Label', [_escape(row.name) for row in rows]),
         ('Batches', [f'{row.batches:,}' for row in rows]),
     ]
     if plan[0].cluster is not None:

@@ -5,7 +5,7 @@ Both show a `PrivacyReport` and nothing else, so whatever they show may be relea
 
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting, report
 from models.privacy.report import groups, prediction
@@ -20,7 +20,7 @@ TEMPLATE = 'report.html.jinja'
 _MAX_ROWS = 24
 _MAX_BARS = 24
 _MAX_BAR_NAME = 40
-_MAX_TERMINAL_NAME = 24
+_MAX_TERMINAL_NAME = 40
 _MAX_PANELS = 8
 _RANKS = 160
 
@@ -35,7 +35,8 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         if _has_noisy_counts(privacy_report) and len(privacy_report.plan) > 1
         else []
     )
-    centers = [] if clusters is None else [centers_plot(clusters)]
+    names = {group.label: group.name for group in privacy_report.plan}
+    centers = [] if clusters is None else [centers_plot(clusters, names)]
     # A tall picture comes second of three, where two columns have room for it.
     if epsilon is None:
         plots = [batches_plot(privacy_report), *centers, *sizes]
@@ -107,7 +108,8 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
         (
             'Corpus',
             f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {corpus.private_tokens:,} '
-            f'private and {corpus.public_tokens:,} public tokens',
+            f'private and {corpus.public_tokens:,} public tokens'
+            + (f', {corpus.forced_tokens:,} forced' if isinstance(corpus, report.StructuredTotals) else ''),
         ),
         ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
         ('Delta', privacy_report.delta_relation),
@@ -272,12 +274,7 @@ def batches_plot(privacy_report: report.PrivacyReport) -> Plot:
     """Planned batches by label, as bars; the largest ones where there are many labels."""
     labels = sorted(report.totals_by_label(privacy_report.plan), key=lambda row: -row.batches)
     rows = [
-        (
-            'all records' if row.label is None else page.shorten(row.label, _MAX_BAR_NAME),
-            row.batches,
-            f'{row.batches:,}',
-        )
-        for row in labels[:_MAX_BARS]
+        (page.shorten(row.name, _MAX_BAR_NAME), row.batches, f'{row.batches:,}') for row in labels[:_MAX_BARS]
     ]
     caption = 'Each batch votes on one stream of tokens. Every planned batch is released.'
     if len(labels) > _MAX_BARS:
@@ -293,7 +290,7 @@ def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
         f'Noisy counts of the {len(plan):,} {"groups" if clustered else "labels"}',
     )
     if not clustered and len(plan) <= _MAX_BARS:
-        sizes = sorted(((group.noisy_count or 0, str(group.label)) for group in plan), reverse=True)
+        sizes = sorted(((group.noisy_count or 0, group.name) for group in plan), reverse=True)
         rows = [(page.shorten(label, _MAX_BAR_NAME), max(0, size), f'{size:,}') for size, label in sizes]
         return Plot(title=title, caption=f'{caption}.', svg=page.bars('sizes', rows))
     return Plot(
@@ -308,7 +305,7 @@ def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
-def centers_plot(clusters: report.Clusters) -> Plot:
+def centers_plot(clusters: report.Clusters, names: Mapping[str | None, str]) -> Plot:
     """Noisy counts per centre, largest first, one panel for each label; kept centres stand out."""
     import numpy as np
     from matplotlib import ticker
@@ -338,7 +335,7 @@ def centers_plot(clusters: report.Clusters) -> Plot:
         axes.text(
             0.99,
             0.95,
-            'all records' if cells.label is None else page.shorten(cells.label, _MAX_BAR_NAME),
+            page.shorten(names[cells.label], _MAX_BAR_NAME),
             transform=axes.transAxes,
             ha='right',
             va='top',
@@ -399,6 +396,9 @@ def _plan_in_words(plan: Sequence[report.GroupPlan]) -> str:
     labels = report.totals_by_label(plan)
     if len(labels) == 1 and labels[0].label is None:
         return clusters
-    shown = [f'{page.shorten(str(row.label), _MAX_TERMINAL_NAME)} {row.batches:,}' for row in labels[:6]]
+    shown = [
+        f'{page.shorten(row.name, _MAX_TERMINAL_NAME)}: {row.batches:,} batch{"es" * (row.batches != 1)}'
+        for row in labels[:6]
+    ]
     rest = len(labels) - len(shown)
-    return f'{clusters}: {", ".join(shown)}' + (f' and {rest:,} labels more' if rest else '')
+    return f'{clusters}; {", ".join(shown)}' + (f' and {rest:,} labels more' if rest else '')

@@ -42,6 +42,7 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
         spending_plots=len(spending_plots),
         restricted=restricted,
         alarms=alarms_of(restricted),
+        name_of_label=report.name_of_label,
         rejected=sum(restricted.rejected_by_reason.values()),
         largest=[] if losses is None else _largest(losses),
         first_silent=None if spending is None else _first_silent(spending),

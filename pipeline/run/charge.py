@@ -1,14 +1,16 @@
 """A run and its ledger: asked before a folder is made, charged before the first step, settled at the end."""
 
 import json
+import math
 import warnings
 from typing import TYPE_CHECKING
 
 from models.privacy import report
 from pipeline.config import JobConfig
-from pipeline.ledger.budget import BudgetExceeded
-from pipeline.plan import cost_to_charge, fitting, fitting_words, paid_centers
+from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
+from pipeline.plan import cost_to_charge, fitting, fitting_words, paid_centers, with_order
 from pipeline.run import identity
+from pipeline.run import reference as read_reference
 from transforms.durable import read_key
 
 if TYPE_CHECKING:
@@ -28,13 +30,50 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
 
     Raises:
         BudgetExceeded: It does not fit into what the dataset has left; it names what would.
+        ValueError: Its reference is an earlier release that claims a charge which the ledger does not hold.
     """
+    check_reference(ledger, config)
     account = ledger.account(str(config.dataset))
     cost = cost_to_charge(config, account)
     try:
         ledger.check(str(config.dataset), run_id=config.resolved_run_id, unit=config.unit, cost=cost)
     except BudgetExceeded as error:
         raise error.with_remedy(fitting_words(fitting(config, account), config.resolved_delta)) from None
+    except OrderTooLow as error:
+        raise with_order(error, config, account) from None
+
+
+def check_reference(ledger: 'Ledger', config: JobConfig) -> None:
+    """Refuses text of a run that says it was charged and was not: its cost would be counted nowhere.
+
+    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged
+    to none says so: of both the report lists what the curator vouches for.
+
+    Raises:
+        ValueError: The ledger does not hold the charge that the release claims.
+    """
+    release = read_reference.release_of(config)
+    if release is None or release.dataset is None or release.rho is None:
+        return
+    accounts = (known for known in ledger.accounts() if known.dataset.name == release.dataset)
+    account = next(accounts, None)
+    if account is None and release.dataset != config.dataset:
+        return
+    charged = None if account is None else account.run(release.run_id)
+    # The report has the ledger's own number, written and read as JSON.
+    if (
+        charged is not None
+        and charged.number == release.run_number
+        and math.isclose(charged.rho, release.rho, rel_tol=1e-12)
+    ):
+        return
+    raise ValueError(
+        'Expected an earlier release whose charge the ledger holds as the reference, got '
+        f'reference={config.reference!r}, whose report says run_id={release.run_id!r}, '
+        f'dataset={release.dataset!r}, run_number={release.run_number}, rho={release.rho!r}. Its text would '
+        'carry into this corpus what this ledger does not add up: give the --ledger that charged it, or '
+        f'choose another release, or public texts. `dp-corpus ledger show {release.dataset}` lists the runs.'
+    )
 
 
 def centers_run(ledger: 'Ledger', config: JobConfig) -> str | None:

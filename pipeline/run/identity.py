@@ -96,14 +96,25 @@ def input_digest(pattern: str, files: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def _state(path: pathlib.Path) -> tuple[int, ...]:
+    """What changes with a file's content: the system sets the time of its last change."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@functools.lru_cache(maxsize=4096)  # weights are asked for several times on the way to a run
+def _content_digest(path: pathlib.Path, state: tuple[int, ...]) -> bytes:
+    with path.open('rb') as file:
+        return hashlib.file_digest(file, 'sha256').digest()
+
+
 def _digest_of_files(paths: Iterable[pathlib.Path], whole: Container[pathlib.Path] = ()) -> str:
     """Digest of names and contents; of size and time for what is large and not in `whole`."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         status = path.stat()
         if status.st_size <= _HASHED_BYTES or path in whole:
-            with path.open('rb') as file:
-                content = hashlib.file_digest(file, 'sha256').digest()
+            content = _content_digest(path, _state(path))
         else:
             content = hashlib.sha256(str(status.st_mtime_ns).encode()).digest()
         for part in (path.name.encode(), str(status.st_size).encode()):
@@ -128,7 +139,8 @@ def _code_digest() -> str:
 
 def _model_digest(config: JobConfig) -> str:
     """Digest of the weights, the tokenizer, the texts of the prompt and the reference, and the centres."""
-    texts = [pathlib.Path(name) for name in (config.prompt, config.schema) if name and name not in PRESETS]
+    named = (config.prompt, config.schema, config.json_schema)
+    texts = [pathlib.Path(name) for name in named if name and name not in PRESETS]
     files, folders = {config.tokenizer_path, *texts}, [config.checkpoint_path]
     if config.checkpoint_path.is_file():
         # Known by content: fetched again, it has another time and is the same model.

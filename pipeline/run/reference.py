@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.report import PRIVACY_REPORT_SCHEMA
+from models.privacy.report.reference import Release
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline.config import JobConfig
 from pipeline.run import public_texts, released_corpus
@@ -78,11 +79,22 @@ def _read(
         serve_all = config.reference_label_field is None
     texts = pick_by_label(rows, labels, config.reference_size, serve_all=serve_all)
     _check_enough(config, texts)
-    return Reference.of(texts, release=release, text_limit=text_limit)
+    return Reference.of(texts, release=release, dataset=config.dataset, text_limit=text_limit)
 
 
-def _checked_release(folder: str) -> str:
-    """The public name of the run that made a release, after a look at what it states."""
+def release_of(config: JobConfig) -> Release | None:
+    """The earlier release that --reference names, as its report describes it; None of files, or without.
+
+    Raises:
+        ValueError: It states no (epsilon, delta), or its report is damaged.
+    """
+    if config.reference is None or not released_corpus.is_release(config.reference):
+        return None
+    return _checked_release(config.reference)
+
+
+def _checked_release(folder: str) -> Release:
+    """The run that made a release, after a look at what it states."""
     report = json.loads(read_file(FileSystems.join(folder, REPORT)))
     of_prediction = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
     if not of_prediction or report.get('statement') != 'differential privacy':
@@ -92,7 +104,21 @@ def _checked_release(folder: str) -> str:
             f'reference={folder!r} with statement={statement!r}. Its text would carry into this corpus what '
             'nothing has charged: choose another release, or public texts.'
         )
-    return str(report['run_id'])
+    run_id, charged = str(report['run_id']), report.get('ledger')
+    if charged is None:
+        return Release(run_id=run_id)
+    try:
+        return Release(
+            run_id=run_id,
+            dataset=str(charged['dataset']),
+            run_number=int(charged['run_number']),
+            rho=float(charged['rho']),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "Expected the ledger's entry of a release with its dataset, run_number and rho, got another "
+            f'value in the report of reference={folder!r}. Restore the release as its run wrote it.'
+        ) from error
 
 
 def _check_enough(config: JobConfig, texts: typing.Mapping[str | None, Sequence[str]]) -> None:

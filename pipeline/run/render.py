@@ -32,13 +32,16 @@ def render_released(
     method = METHODS[config.method]
     facts = method.facts(config, prepared)
     noisy = plan.noisy_counts or (None,) * len(plan.group_names)
+    words = config.declared_words
     groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
     privacy_report = report.build_privacy_report(
         facts,
         run_id=config.resolved_run_id,
         delta=config.resolved_delta,
         plan=[
-            report.GroupPlan(label=label, cluster=cluster, batches=batches, noisy_count=count)
+            report.GroupPlan(
+                label=label, words=words.get(label), cluster=cluster, batches=batches, noisy_count=count
+            )
             for (label, cluster), batches, count in groups
         ],
         corpus=totals,
@@ -47,6 +50,7 @@ def render_released(
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan, centers_run),
         declared_units=config.records,
+        sample_rate=config.sample_rate,
         ledger=charge,
     )
     return {
@@ -62,7 +66,8 @@ def render_restricted(
     sizes: dict[BatchId, int],
     records: int,
     facts: list[report.BatchFacts],
-    shared: int | None,
+    counted: dict[str, int],
+    left_out: int | None,
     plan: BatchPlan,
 ) -> Files:
     """The curator's report, as data and as a page."""
@@ -77,11 +82,15 @@ def render_restricted(
         contexts_per_batch={str(batch_id): size for batch_id, size in sizes.items()},
         true_counts_by_group=tuple(
             report.GroupContexts(
-                restricted_label=label, restricted_cluster=cluster, true_count=by_group[group]
+                restricted_label=label,
+                restricted_words=config.declared_words.get(label),
+                restricted_cluster=cluster,
+                true_count=by_group[group],
             )
             for group, (label, cluster) in enumerate(plan.group_names)
         ),
-        records_in_reference=shared,
+        **counted,
+        records_left_out=left_out,
         losses=of_batches if isinstance(of_batches, report.ExPostLosses) else None,
         spending=of_batches if isinstance(of_batches, report.ContextSpending) else None,
     )
@@ -101,6 +110,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         'checkpoint',
         'tokenizer',
         'schema',
+        'json_schema',
         'run_id',
         'delta',
         'centers',
@@ -127,6 +137,12 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del settings[name]
+    if config.structure is None:
+        for name in ('regex', 'close_truncated'):
+            del settings[name]
+    elif config.structure.json_schema is not None:
+        del settings['regex']
+        settings['json_schema'] = config.structure.json_schema
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     origin = family.family_of(config.model).origin(config.model)

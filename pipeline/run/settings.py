@@ -31,7 +31,7 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
         'run_id': config.resolved_run_id,
         'work_dir': absolute(config.resolved_work_dir),
     }
-    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'centers'):
+    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'centers'):
         if (path := getattr(config, name)) is not None:
             changed[name] = absolute(path)
     for name in ('input', 'reference'):
@@ -53,7 +53,9 @@ def with_dtype(config: JobConfig) -> JobConfig:
         return config
     # Centres are of one type, whatever machine embeds the records.
     embeds = config.clusters is not None and config.resolved_embedder == 'decoder'
-    return dataclasses.replace(config, dtype='float32' if embeds else device.fastest_dtype())
+    if embeds or (config.strategy.takes_reference and device.platform_here() == 'cpu'):
+        return dataclasses.replace(config, dtype='float32')
+    return dataclasses.replace(config, dtype=device.fastest_dtype())
 
 
 def record_rules(config: JobConfig) -> RecordRules:
@@ -130,10 +132,16 @@ def _prompt_settings(config: JobConfig) -> dict[str, Any]:
         'label_name': config.label_name,
         'text_name': config.text_name,
         'corpus_description': config.corpus_description,
-        'schema': (
-            pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None
-        ),
+        'schema': _schema_text(config),
+        'structure': config.structure,
     }
+
+
+def _schema_text(config: JobConfig) -> str | None:
+    """What stands for {schema} in a prompt."""
+    if config.structure is not None and config.structure.json_schema is not None:
+        return config.structure.json_schema
+    return pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None
 
 
 def cluster_settings(config: JobConfig) -> ClusterSettings:

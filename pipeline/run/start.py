@@ -8,7 +8,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipeline import job
 from pipeline.config import JobConfig
 from pipeline.methods import METHODS
-from pipeline.run import charge
+from pipeline.run import charge, resources
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
@@ -27,10 +27,11 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     Raises:
         BudgetExceeded: The dataset's budget does not allow the run; no step has started.
         ConnectionError: The ledger cannot be reached; no step has started.
-        FileExistsError: The output or the work directory is another run's.
+        FileExistsError: The output or the work directory is another run's, or a file.
         FileNotFoundError: No input file.
-        ValueError: The input lacks a column, the prompt does not fit, or Beam does not
-            know one of its options.
+        PermissionError: The output or the work directory cannot be written.
+        ValueError: The input lacks a column, the prompt does not fit, the machine has too little
+            memory or disk, or Beam does not know one of its options.
         RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
             neither the text nor a cause holds anything private.
     """
@@ -39,6 +40,7 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     if config.clusters is not None:
         cluster_settings(config).check()
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
+    resources.check(config)
     ledger = None if config.ledger is None else charge.open_ledger(config.ledger)
     if ledger is not None:
         # Before any folder is made for a run that may not start; the binding answer comes below.

@@ -278,6 +278,18 @@ def _evaluation_header() -> dict[str, Any]:
     return _header(evaluation.SCHEMA, evaluation.SCHEMA_VERSION, evaluation.RESTRICTED, evaluation.SHAREABLE)
 
 
+def _facts() -> Any:
+    from pipeline.evaluation import facts
+
+    return facts.InventedFacts
+
+
+def _facts_header() -> dict[str, Any]:
+    from pipeline.evaluation import facts
+
+    return _header(facts.SCHEMA, facts.SCHEMA_VERSION, facts.AUDIENCE)
+
+
 def _run_plan() -> Any:
     from pipeline.plan import RunPlan
 
@@ -421,6 +433,9 @@ DOCUMENTS: dict[str, Document] = {
         where='What `dp-corpus evaluate` writes and prints with --json.',
         type_of=_evaluation,
         header=_evaluation_header,
+    ),
+    'invented-facts': Document(
+        where='facts.json of `python -m pipeline.evaluation.facts`.', type_of=_facts, header=_facts_header
     ),
     'run-plan': Document(where='What `dp-corpus plan --json` prints.', type_of=_run_plan),
     'batch-plan': Document(where='plan.json in the work directory.', type_of=_batch_plan),

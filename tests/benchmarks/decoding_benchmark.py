@@ -16,13 +16,17 @@ cache of prompt + new tokens, without stop tokens. Prints one JSON line. Run fro
 Rounds are interleaved and the figures are medians. `..._prefill_seconds` is the prompts' forward pass.
 `..._seconds_per_step` leaves it out: it is the loop's time over all new tokens less its time over half
 of them, divided by the tokens between. With `--late`, 32 steps at the end of a long example are compared
-with 32 from its 34th token on, of the decoder alone, in turns.
+with 32 from its 34th token on, of the decoder alone, in turns. With `--reference-rows 0 8 16` our loop is
+compared beside so many reference rows, in processor seconds, best on one core:
+
+    taskset -c 0 python -m tests.benchmarks.decoding_benchmark --reference-rows 0 8 16 --rounds 5
 """
 
 import argparse
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -49,7 +53,7 @@ from models.stop_rule import StopRule
 COLUMNS = 1024
 
 
-class _Prefilled(decoder.Decoder):
+class Prefilled(decoder.Decoder):
     """A decoder whose prefill has been done, so that `decode_stream` is the loop alone."""
 
     def __init__(self, inner: decoder.Decoder) -> None:
@@ -69,10 +73,15 @@ class _Prefilled(decoder.Decoder):
         ready: tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]] = jax.tree.map(jnp.copy, self._ready)
         return jax.block_until_ready(ready)
 
-    def step(
-        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: decoder.Weights,
+        cache: tuple[decoder.Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
-        return self._inner.step(weights, cache, token, offset)
+        return self._inner.append(weights, cache, tokens, count, offset)
 
     def logits(
         self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None
@@ -125,9 +134,15 @@ class _LibraryStep(decoder.Decoder):
         )  # fmt: skip
         return output.hidden_states, {'layers': output.cache, 'lengths': lengths}
 
-    def step(
-        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: decoder.Weights,
+        cache: tuple[decoder.Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
+        (token,) = tokens  # the loop of text without a structure gives no more
         parts = [self._step(weights, part, token, offset) for part in cache]
         states, after = zip(*parts, strict=True)
         return states, after
@@ -176,7 +191,7 @@ class _Loop:
         )
         # The decoder takes the dictionary over.
         inner = self.kind(self.architecture, dict(self.weights), shapes=shapes, dtype=self.dtype)
-        self._decoder = _Prefilled(inner)
+        self._decoder = Prefilled(inner)
         public, *private = self.prompts
         rows = shapes.micro_batches(len(private)) * shapes.micro_batch_size
         self._rows = [*private, *[np.array([1], np.int32)] * (rows - len(private))]
@@ -185,7 +200,11 @@ class _Loop:
     def prefill(self) -> None:
         self._decoder.run_prefill(self._rows)
 
-    def loop(self, new_tokens: int) -> None:
+    def read_reference(self, prompts: Sequence[np.ndarray]) -> generate.PublicRows:
+        """M public rows for `decode`, in place of the public prompt."""
+        return generate.prefill_public(self._decoder, prompts)
+
+    def loop(self, new_tokens: int, public: generate.PublicRows | None = None) -> None:
         params = MechanismParams(
             batch_size=len(self.prompts) - 1,
             aggregate='difference',
@@ -198,7 +217,7 @@ class _Loop:
         )
         stream = generate.decode_stream(
             self._decoder,
-            self._public,
+            public or self._public,
             list(self.prompts[1:]),
             params=params,
             draws=randomness.batch_draws(
@@ -400,6 +419,66 @@ def measure_late(
     }
 
 
+def measure_reference(
+    *,
+    model: str,
+    contexts: int,
+    prompt_tokens: int,
+    new_tokens: int,
+    rounds: int,
+    dtypes: Sequence[str],
+    sizes: Sequence[int],
+) -> dict[str, object]:
+    """Median processor seconds of a step of our loop beside M reference rows each, in turns.
+
+    Not by the clock, so that on one core (`taskset -c 0`) others on the machine hardly count. M = 0 is the
+    public prompt alone, one row. Rows come in blocks of `family.ROWS_MULTIPLE`.
+    """
+    architecture = architectures.ARCHITECTURES[model]
+    rng = np.random.default_rng(0)
+    shape = (contexts + max(sizes), prompt_tokens)
+    prompts = rng.integers(110, architecture.num_embed, shape).astype(np.int32)
+    weights = checkpoints.load_parameters(architecture, family.files_of(model).checkpoint, dtype='float32')
+    result: dict[str, object] = {'model': model}
+    half = new_tokens // 2
+    for dtype in dtypes:
+        own = prompts[: contexts + 1]
+        side = _Loop(gemma.GemmaDecoder, architecture, weights, own, new_tokens, contexts, dtype, COLUMNS)
+        side.prefill()
+        public = {size: side.read_reference(list(prompts[len(prompts) - max(1, size) :])) for size in sizes}
+        times: dict[tuple[int, int], list[float]] = {}
+        for number in range(rounds + 1):
+            for size in sizes:
+                for length in (half, new_tokens):
+                    begin = time.process_time()
+                    side.loop(length, public[size])
+                    seconds = time.process_time() - begin
+                    if number:  # the first round compiles
+                        times.setdefault((size, length), []).append(seconds)
+        step = {
+            size: statistics.median(
+                (long - short) / (new_tokens - half)
+                for short, long in zip(times[size, half], times[size, new_tokens], strict=True)
+            )
+            for size in sizes
+        }
+        result |= {f'{dtype}_{size}_rows_cpu_seconds_per_step': round(step[size], 6) for size in sizes}
+        result |= {
+            f'{dtype}_{size}_over_{sizes[0]}_rows': round(step[size] / step[sizes[0]], 3)
+            for size in sizes[1:]
+        }
+    return result | {
+        'contexts': contexts,
+        'prompt_tokens': prompt_tokens,
+        'new_tokens': new_tokens,
+        'columns': COLUMNS,
+        'cores': len(os.sched_getaffinity(0)),
+        'load': round(os.getloadavg()[0], 1),
+        'device': jax.devices()[0].device_kind,
+        'rounds': rounds,
+    }
+
+
 def main() -> None:
     """Measures once and prints the line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
@@ -416,7 +495,22 @@ def main() -> None:
     parser.add_argument('--dtypes', nargs='+', default=['float32', 'bfloat16'], help='of our loop')
     parser.add_argument('--llama-python', type=pathlib.Path, help='a Python with llama-cpp-python')
     parser.add_argument('--late', action='store_true', help='our loop alone, at both ends of an example')
+    parser.add_argument(
+        '--reference-rows', nargs='+', type=int, help='our loop alone beside M reference rows each: 0 8 16'
+    )
     args = parser.parse_args()
+    if args.reference_rows:
+        result = measure_reference(
+            model=args.model,
+            contexts=args.contexts,
+            prompt_tokens=args.prompt_tokens,
+            new_tokens=args.new_tokens,
+            rounds=args.rounds,
+            dtypes=args.dtypes,
+            sizes=args.reference_rows,
+        )
+        print(json.dumps(result))
+        return
     if args.late:
         result = measure_late(
             model=args.model,

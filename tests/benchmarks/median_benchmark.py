@@ -82,10 +82,15 @@ class _Scaled(decoder.Decoder):
         # The loop takes the cache's buffers over.
         return (self._first,), jax.block_until_ready(jax.tree.map(jnp.copy, self._cache))
 
-    def step(
-        self, weights: decoder.Weights, cache: tuple[decoder.Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: decoder.Weights,
+        cache: tuple[decoder.Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[decoder.Cache, ...]]:
-        return self._inner.step(weights, cache, token, offset)
+        return self._inner.append(weights, cache, tokens, count, offset)
 
     def logits(
         self, weights: decoder.Weights, states: jax.Array, columns: jax.Array | None = None

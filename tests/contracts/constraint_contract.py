@@ -66,11 +66,35 @@ def check_masks_equal_the_twin(case: ConstraintCase) -> None:
             np.testing.assert_array_equal(mask, case.twin(example), err_msg=str(example))
 
 
+def check_some_tokens_are_held_to_the_mask(case: ConstraintCase) -> None:
+    """Those that are asked for, in their order and as often."""
+    rng, among = np.random.default_rng(3), jax.jit(type(case.constraint).allowed_among)
+    for walk in _walks(case, seed=3)[:5]:
+        state = case.constraint.start()
+        for place, (example, mask) in enumerate(walk):
+            if place:
+                state, _ = _advance(case.constraint, state, jnp.int32(example[-1]))
+            tokens = rng.integers(0, case.vocab_size, 7).astype(np.int32)
+            np.testing.assert_array_equal(among(case.constraint, state, tokens), mask[tokens])
+
+
 def check_some_token_is_always_allowed(case: ConstraintCase) -> None:
     for walk in _walks(case, seed=1):
         for example, mask in walk:
             assert mask.shape == (case.vocab_size,) and mask.dtype == bool
             assert mask.any(), example
+
+
+def check_a_forced_token_is_the_only_one_allowed(case: ConstraintCase) -> None:
+    """And a state without one has none, whatever follows."""
+    for walk in _walks(case, seed=4):
+        state = case.constraint.start()
+        for place, (example, mask) in enumerate(walk):
+            if place:
+                state, _ = _advance(case.constraint, state, jnp.int32(example[-1]))
+            forced = case.constraint.forced(state)
+            if forced is not None and forced >= 0:
+                assert np.flatnonzero(mask).tolist() == [int(forced)], example
 
 
 def check_masks_are_public(case: ConstraintCase) -> None:
@@ -80,8 +104,11 @@ def check_masks_are_public(case: ConstraintCase) -> None:
         for (example, mask), (same, other) in zip(walk, again, strict=True):
             assert example == same and (mask == other).all()
     arguments = {name: [*inspect.signature(getattr(case.constraint, name)).parameters]
-                 for name in ('start', 'allowed', 'advance')}  # fmt: skip
-    assert arguments == {'start': [], 'allowed': ['state'], 'advance': ['state', 'token']}
+                 for name in ('start', 'allowed', 'allowed_among', 'advance', 'forced')}  # fmt: skip
+    assert arguments == {
+        'start': [], 'allowed': ['state'], 'allowed_among': ['state', 'tokens'],
+        'advance': ['state', 'token'], 'forced': ['state'],
+    }  # fmt: skip
 
 
 def check_a_state_keeps_its_shapes(case: ConstraintCase) -> None:
@@ -103,7 +130,9 @@ def check_values_are_no_part_of_the_program(case: ConstraintCase) -> None:
 
 CHECKS = (
     check_masks_equal_the_twin,
+    check_some_tokens_are_held_to_the_mask,
     check_some_token_is_always_allowed,
+    check_a_forced_token_is_the_only_one_allowed,
     check_masks_are_public,
     check_a_state_keeps_its_shapes,
     check_values_are_no_part_of_the_program,

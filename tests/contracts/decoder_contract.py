@@ -27,6 +27,9 @@ from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 
 SHAPES = Shapes(max_prompt_tokens=14, max_example_tokens=6, micro_batch_size=4, rows_multiple=2)
+# Steps of up to all tokens of an example.
+STEP_SHAPES = dataclasses.replace(SHAPES, step_tokens=SHAPES.max_example_tokens)
+CUTS = ((6,), (1, 5), (4, 2), (2, 1, 3), (3, 2, 1))
 PADDING = np.array([1], np.int32)
 # Token ids of four examples in turn, the second as long as the cache allows, the last like the first.
 EXAMPLES = ((5, 9, 30, 2), (7, 7, 1, 60, 33, 21), (80,), (5, 9, 30, 2))
@@ -135,6 +138,35 @@ def decoded(
     return results
 
 
+@functools.cache
+def jitted_append(decoder: Decoder) -> Callable:
+    """The decoder's step of several tokens, compiled once for each decoder."""
+    return jax.jit(decoder.append)
+
+
+def decoded_in_steps(
+    decoder: Decoder, rows: Sequence[np.ndarray], example: Sequence[int], cuts: Sequence[Sequence[int]]
+) -> list[np.ndarray]:
+    """Logits `[steps, rows, V]` after each step of an example, for each of its cuts in turn; one prefill.
+
+    Behind a step's tokens lie others, which mean nothing.
+    """
+    _, cache = prefilled(decoder, rows)
+    most, results = decoder.shapes.step_tokens, []
+    for cut in cuts:
+        offset, logits = 0, []
+        for count in cut:
+            tokens = np.arange(most, dtype=np.int32) + 1
+            tokens[:count] = example[offset : offset + count]
+            parts, cache = jitted_append(decoder)(
+                decoder.weights, cache, jnp.asarray(tokens), jnp.int32(count), jnp.int32(offset)
+            )
+            logits.append(logits_of(decoder, parts))
+            offset += count
+        results.append(np.stack(logits))
+    return results
+
+
 def some_columns(decoder: Decoder) -> list[int]:
     """Nine token ids in no order, the first and the last among them, and one of them twice."""
     last = decoder.vocab_size - 1
@@ -159,6 +191,27 @@ def check_steps_equal_longer_prompts(case: DecoderCase) -> None:
             expected, _ = prefilled(decoder, longer)
             assert np.ptp(expected) > 1  # a model that says something
             np.testing.assert_allclose(logits[length, :7], expected[:7], rtol=0, atol=case.tolerance)
+
+
+def check_steps_of_several_tokens_equal_single_ones(case: DecoderCase) -> None:
+    """However an example is cut into steps, up to the cache's end and from the prompts' end again."""
+    decoder = case.load(STEP_SHAPES)
+    rows, example = prompts(decoder.vocab_size, 7, seed=11), case.examples()[1]
+    (single,) = decoded(decoder, rows, [example])
+    for cut, logits in zip(CUTS, decoded_in_steps(decoder, rows, example, CUTS), strict=True):
+        assert sum(cut) == len(example) == SHAPES.max_example_tokens
+        np.testing.assert_allclose(logits, single[np.cumsum(cut)], rtol=0, atol=case.tolerance)
+
+
+def check_a_row_does_not_move_in_steps_of_several_tokens(case: DecoderCase) -> None:
+    """Other contents and lengths of the other rows, or padding: 0 bits."""
+    decoder, example = case.load(STEP_SHAPES), case.examples()[1]
+    rows, others = prompts(decoder.vocab_size, 4, seed=12), prompts(decoder.vocab_size, 4, seed=13)
+    mine = rows[2]
+    found = decoded_in_steps(decoder, rows, example, CUTS)
+    for batch in ([*others[:2], mine, others[3]], [PADDING, PADDING, mine, PADDING]):
+        for logits, expected in zip(decoded_in_steps(decoder, batch, example, CUTS), found, strict=True):
+            np.testing.assert_array_equal(logits[:, 2], expected[:, 2])
 
 
 def check_every_example_starts_from_the_prompts_end(case: DecoderCase) -> None:
@@ -255,6 +308,8 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
 
 DECODER_CHECKS = (
     check_steps_equal_longer_prompts,
+    check_steps_of_several_tokens_equal_single_ones,
+    check_a_row_does_not_move_in_steps_of_several_tokens,
     check_every_example_starts_from_the_prompts_end,
     check_a_row_does_not_move_with_the_other_rows,
     check_columns_are_those_of_all_logits,

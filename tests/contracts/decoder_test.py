@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.decoders import family
-from models.decoders.decoder import Cache, Decoder, Shapes
+from models.decoders.decoder import Cache, Decoder, Shapes, Weights
 from tests.contracts import decoder_contract
 from tests.contracts.decoder_contract import DecoderCase, TokenizerCase
 
@@ -21,9 +21,9 @@ class TableDecoder(Decoder):
 
     Args:
         shapes: The public shapes.
-        wrong: What it does against the contract: rows that move with the others ('rows'), or
-            an example that goes on from the one before
-            ('start'), logits of some columns that are not those columns' ('columns'), or that move
+        wrong: What it does against the contract: rows that move with the others ('rows'), an example that
+            goes on from the one before ('start'), steps that take in what lies behind their tokens
+            ('behind'), logits of some columns that are not those columns' ('columns'), or that move
             with the other rows ('rows of columns').
     """
 
@@ -44,11 +44,22 @@ class TableDecoder(Decoder):
         cache = tuple({'end': part, 'state': jnp.copy(part)} for part in parts)
         return tuple(part[:, None] for part in parts), cache
 
-    def step(
-        self, weights: jax.Array, cache: tuple[Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: jax.Array,
+        cache: tuple[Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
         again = offset == 0 if self._wrong != 'start' else jnp.bool_(False)
-        states = [_next(jnp.where(again, part['end'], part['state']), token) for part in cache]
+        begun = tuple(jnp.where(again, part['end'], part['state']) for part in cache)
+        states = jax.lax.fori_loop(
+            0,
+            len(tokens) if self._wrong == 'behind' else count,
+            lambda place, states: tuple(_next(state, tokens[place]) for state in states),
+            begun,
+        )
         kept = tuple({**part, 'state': state} for part, state in zip(cache, states, strict=True))
         return tuple(state[:, None] for state in states), kept
 
@@ -106,6 +117,8 @@ def test_tokenizer(name: str, assert_kept: Callable[[TokenizerCase], None]) -> N
         ('rows', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
         ('rows', decoder_contract.check_steps_equal_longer_prompts),
         ('start', decoder_contract.check_every_example_starts_from_the_prompts_end),
+        ('behind', decoder_contract.check_steps_of_several_tokens_equal_single_ones),
+        ('rows', decoder_contract.check_a_row_does_not_move_in_steps_of_several_tokens),
         ('columns', decoder_contract.check_columns_are_those_of_all_logits),
         ('rows of columns', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
     ],
@@ -115,3 +128,37 @@ def test_a_decoder_that_breaks_the_contract_is_found(
 ) -> None:
     with pytest.raises(AssertionError):
         check(DecoderCase(load=functools.partial(TableDecoder, wrong=wrong)))
+
+
+class _Shifted(Decoder):
+    """A decoder whose steps of several tokens stand one place too late."""
+
+    def __init__(self, inner: Decoder) -> None:
+        self.shapes, self.vocab_size, self.weights = inner.shapes, inner.vocab_size, inner.weights
+        self._inner = inner
+
+    def prefill(
+        self, prompts: Sequence[np.ndarray], *, together: int | None = None
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
+        return self._inner.prefill(prompts, together=together)
+
+    def append(
+        self,
+        weights: Weights,
+        cache: tuple[Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
+    ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
+        return self._inner.append(weights, cache, tokens, count, offset + (count > 1))
+
+    def logits(self, weights: Weights, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:
+        return self._inner.logits(weights, states, columns)
+
+
+@pytest.mark.parametrize('name', family.FAMILIES)
+def test_a_model_whose_steps_stand_elsewhere_is_found(name: str) -> None:
+    """By numbers that are those of neighbouring places, far beyond the tolerance."""
+    case = DecoderCase(load=lambda shapes: _Shifted(_decoder(name, shapes)))
+    with pytest.raises(AssertionError, match='Mismatched elements'):
+        decoder_contract.check_steps_of_several_tokens_equal_single_ones(case)

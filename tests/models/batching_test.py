@@ -151,6 +151,31 @@ def test_duplicates_stay_separate_contexts_and_ids_spread_them() -> None:
     assert max(len(batch.contexts) for batch in spread) < 10
 
 
+def test_a_sample_takes_each_unit_with_its_rate_and_keeps_units_whole() -> None:
+    records = [Record(text=f'text {number}') for number in range(7_000)]
+    kept = [record for record in records if batching.is_sampled(KEY, record, 0.1)]
+    # Six standard deviations; the key is fixed, so this is no matter of luck.
+    assert abs(len(kept) - 700) < 6 * (700 * 0.9) ** 0.5
+    assert all(batching.is_sampled(KEY, record, 1.0) for record in records)
+    # A larger sample holds the smaller one, and another key draws another.
+    assert all(batching.is_sampled(KEY, record, 0.2) for record in kept)
+    assert not all(batching.is_sampled(RunKey(bytes(32)), record, 0.1) for record in kept)
+    for user in range(50):
+        rows = [Record(text=f'text {row}', unit=f'user {user}', label=str(row)) for row in range(5)]
+        assert len({batching.is_sampled(KEY, row, 0.5) for row in rows}) == 1
+
+
+def test_who_is_sampled_says_nothing_of_who_shares_a_batch() -> None:
+    plan = BatchPlan(labels=(None,), batches_per_group=(2,), noisy_counts=None, contexts_rho=0.0)
+    records = [Record(text=f'text {number}') for number in range(7_000)]
+    table = collections.Counter(
+        (batching.is_sampled(KEY, record, 0.5), batching.place(KEY, record, plan)[0].index)
+        for record in records
+    )
+    assert len(table) == 4
+    assert all(abs(count - 1750) < 6 * (7_000 * 3 / 16) ** 0.5 for count in table.values())
+
+
 def test_batches_are_filled_evenly() -> None:
     plan = BatchPlan(labels=(None,), batches_per_group=(7,), noisy_counts=None, contexts_rho=0.0)
     records = [Record(text=f'text {number}') for number in range(7_000)]

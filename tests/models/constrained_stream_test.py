@@ -4,6 +4,7 @@ By a table of logits for a model, and token for token against the twin of Algori
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -73,11 +74,13 @@ def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int
     )
 
 
-def _twin(params: MechanismParams, allowed: oracles.Allowed, stop: frozenset[int]) -> oracles.Output:
+def _twin(
+    params: MechanismParams, allowed: oracles.Allowed, stop: frozenset[int], **spoilt: Any
+) -> oracles.Output:
     draws = samples.batch_draws(params, sampling.tree_levels(VOCAB))
     return oracles.stream(
         _logits_at,
-        oracles.Mechanism.of(params, stop),
+        dataclasses.replace(oracles.Mechanism.of(params, stop), **spoilt),
         threshold_noise=draws.threshold_noise,
         distance_noise=draws.distance_noise,
         token_words=draws.token_words,
@@ -96,6 +99,14 @@ def _examples(tokens: list[int], stop: frozenset[int], most: int) -> list[tuple[
     return before
 
 
+def _flags(stream: generate.TokenStream) -> list[bool | None]:
+    """Of each token: private, public, or neither."""
+    return [
+        None if not chosen else flag
+        for flag, chosen in zip(stream.is_private.tolist(), stream.is_chosen.tolist(), strict=True)
+    ]
+
+
 @pytest.mark.parametrize('mechanism', MECHANISMS)
 @pytest.mark.parametrize('name', CASES)
 def test_a_constrained_stream_equals_the_twin_and_holds_no_other_token(name: str, mechanism: str) -> None:
@@ -106,8 +117,76 @@ def test_a_constrained_stream_equals_the_twin_and_holds_no_other_token(name: str
     assert before.count(()) > 2, 'several examples, so that a state is begun anew'
     for example, token in zip(before, tokens, strict=True):
         assert case.twin(example)[token], (example, token)
-    expected = _twin(params, case.twin, case.stop_tokens)
-    assert tuple(zip(tokens, stream.is_private.tolist(), strict=True)) == expected
+    # Without a table of forced tokens they are put to the vote.
+    expected = _twin(
+        params,
+        case.twin,
+        case.stop_tokens,
+        narrows=case.constraint.narrows_predictions,
+        charges_forced=name == 'grammar',
+    )
+    assert tuple(zip(tokens, _flags(stream), strict=True)) == expected
+
+
+@pytest.mark.parametrize('mechanism', MECHANISMS)
+def test_forced_tokens_are_free_and_wrong_streams_are_others(mechanism: str) -> None:
+    """They use up no private token; masks after the votes, and a bare distance, are noticed."""
+    case, params = (
+        CASES['forcing grammar'],
+        dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=12, max_batch_tokens=80),
+    )
+    stream = _stream(params, case.constraint, case.stop_tokens)
+    flags = _flags(stream)
+    assert flags.count(None) > 3 and flags.count(True) == 12
+    assert not (stream.is_private & ~stream.is_chosen).any()
+    found = tuple(zip(stream.tokens.tolist(), flags, strict=True))
+    assert found == _twin(params, case.twin, case.stop_tokens, narrows=True)
+    charged = _twin(params, case.twin, case.stop_tokens, narrows=True, charges_forced=True)
+    assert None not in [flag for _, flag in charged] and len(charged) < len(found)
+    cut = generate.split_examples(
+        stream, stop_rule=StopRule.of(VOCAB, tokens=case.stop_tokens), max_example_tokens=6
+    )
+    assert sum(example.forced_tokens for example in cut) == flags.count(None)
+    assert sum(example.public_tokens for example in cut) == flags.count(False)
+    if params.uses_sparse_vector:
+        for spoilt in ({'renormalises': 'nothing'}, {'narrows': False}):
+            other = {'narrows': True, **spoilt}
+            assert any(
+                _stream(changed, case.constraint, case.stop_tokens).tokens.tolist()
+                != [token for token, _ in _twin(changed, case.twin, case.stop_tokens, **other)]
+                for threshold in (0.3, 0.6, 0.9)
+                for changed in (dataclasses.replace(params, threshold=threshold),)
+            )
+
+
+def test_a_median_loses_nothing_by_forced_tokens() -> None:
+    case = CASES['forcing grammar']
+    params = dataclasses.replace(BASE, aggregate='median', max_private_tokens=9)
+    stream = _stream(params, case.constraint, case.stop_tokens)
+    assert stream.losses is not None and (stream.losses[:, ~stream.is_chosen] == 0).all()
+    assert (stream.losses[:, stream.is_private] > 0).any()
+    found = tuple(zip(stream.tokens.tolist(), _flags(stream), strict=True))
+    assert found == _twin(params, case.twin, case.stop_tokens, narrows=True)
+
+
+def test_a_forced_token_is_charged_to_nobody() -> None:
+    """Individual accounting: of a step without a choice there is no price and no vote."""
+    case = CASES['forcing grammar']
+    params = MechanismParams(
+        aggregate='difference', accounting='individual', batch_size=3, clip_bound=0.5, shift_bound=0.4,
+        temperature=1.0, context_budget=0.5, omega=3.0, public_top_k=3, max_batch_tokens=30,
+        max_example_tokens=6,
+    )  # fmt: skip
+    stream = _stream(params, case.constraint, case.stop_tokens)
+    assert stream.spending is not None and len(stream.tokens) == 30
+    forced = ~stream.is_chosen
+    assert 3 < forced.sum() < 25 and not stream.spending.voted[forced].any()
+    assert (stream.spending.charged[forced] == 0).all()
+    assert stream.spending.voted[~forced].any() and stream.is_private[~forced].all()
+    for example, token in zip(
+        _examples(stream.tokens.tolist(), case.stop_tokens, 6), stream.tokens.tolist(), strict=True
+    ):
+        assert case.twin(example)[token]
 
 
 def test_a_state_that_is_not_begun_anew_is_another_stream() -> None:

@@ -63,10 +63,23 @@ class TableDecoder(decoder_lib.Decoder):
         cache = tuple({'types': jnp.array(row), 'state': jnp.array(0, jnp.int32)} for row in types)
         return tuple(jnp.array(self._at_prompts_end[row]) for row in types), cache
 
-    def step(
-        self, weights: jax.Array, cache: tuple[decoder_lib.Cache, ...], token: jax.Array, offset: jax.Array
+    def append(
+        self,
+        weights: jax.Array,
+        cache: tuple[decoder_lib.Cache, ...],
+        tokens: jax.Array,
+        count: jax.Array,
+        offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[decoder_lib.Cache, ...]]:
-        states = [_next_state_on_device(part['state'], token, offset) for part in cache]
+        states = [
+            jax.lax.fori_loop(
+                0,
+                count,
+                lambda place, state: _next_state_on_device(state, tokens[place], offset + place),
+                part['state'],
+            )
+            for part in cache
+        ]
         rows = tuple(weights[part['types'], state] for part, state in zip(cache, states, strict=True))
         return rows, tuple({**part, 'state': state} for part, state in zip(cache, states, strict=True))
 
@@ -145,6 +158,7 @@ def _stream(
     decoder: TableDecoder = DECODERS[4],
     released: np.ndarray | None = None,
     stop: frozenset[int] = frozenset({0}),
+    watch: generate.Watch = lambda doing, tokens: None,
 ) -> generate.TokenStream:
     return generate.decode_stream(
         decoder,
@@ -154,6 +168,7 @@ def _stream(
         draws=draws,
         constraint=Vocabulary.of(np.ones(decoder.vocab_size, bool) if released is None else released),
         stop_rule=StopRule.of(decoder.vocab_size, tokens=stop),
+        watch=watch,
     )
 
 
@@ -533,6 +548,25 @@ def _text(ids: Sequence[int]) -> str:
     return b''.join(PIECES[index] for index in ids).decode(errors='replace')
 
 
+@pytest.mark.parametrize('seconds', [0.0, 1e6])
+def test_stretches_change_no_token_and_say_how_far_the_batch_is(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token by token, or the first two alone and then all at once."""
+    params = dataclasses.replace(MEDIAN, max_private_tokens=30)
+    contexts, draws = _contexts(3, 1), _draws(params, 1)
+    whole = _stream(params, contexts, draws)
+    monkeypatch.setattr(generate, '_STRETCH_SECONDS', seconds)
+    seen: list[tuple[str, int]] = []
+    stream = _stream(params, contexts, draws, watch=lambda doing, tokens: seen.append((doing, tokens)))
+    np.testing.assert_array_equal(stream.tokens, whole.tokens)
+    assert stream.losses is not None and whole.losses is not None
+    np.testing.assert_array_equal(stream.losses, whole.losses)
+    assert seen[:2] == [('Reading prompts', 0), ('Compiling', 0)]
+    places = [tokens for doing, tokens in seen if doing == 'Decoding']
+    assert places == (list(range(1, len(stream.tokens))) if seconds == 0 else [1, 2])
+
+
 @pytest.mark.parametrize('texts', [('\n\n',), ('\na', 'é'), ('b\nba', 'a'), ('é\n',)], ids=repr)
 def test_stop_texts_end_examples_of_the_loop_as_of_the_twin(texts: tuple[str, ...]) -> None:
     """Token for token, texts beginning and ending within tokens; the loop, its cuts and places agree."""
@@ -550,7 +584,7 @@ def test_stop_texts_end_examples_of_the_loop_as_of_the_twin(texts: tuple[str, ..
         assert output == _twin(params, contexts, draws, stop=stop)
         cap = params.max_example_tokens
         examples = generate.split_examples(stream, stop_rule=rule, max_example_tokens=cap)
-        assert [dataclasses.astuple(example) for example in examples] == oracles.split(output, stop, cap)
+        assert [dataclasses.astuple(example)[:-1] for example in examples] == oracles.split(output, stop, cap)
         lengths = [example.private_tokens + example.public_tokens for example in examples]
         assert generate.places_in_examples(stream.tokens, stop_rule=rule, max_example_tokens=cap) == tuple(
             place for length in lengths for place in range(length)
@@ -616,7 +650,7 @@ def test_examples_are_cut_where_the_loop_began_them_anew(stop: frozenset[int], c
             max_example_tokens=cap,
         )
         expected = oracles.split(tuple(zip(tokens.tolist(), flags.tolist(), strict=True)), stop, cap)
-        assert [dataclasses.astuple(example) for example in examples] == expected
+        assert [dataclasses.astuple(example)[:-1] for example in examples] == expected
         assert sum(e.private_tokens for e in examples) == flags.sum()
         assert sum(e.private_tokens + e.public_tokens for e in examples) == length
 
@@ -636,7 +670,7 @@ def test_examples_by_hand(tokens: list[int], expected: list[tuple]) -> None:
     flags = np.array([(bool(t) and i % 2 == 0) or i == 2 for i, t in enumerate(tokens)], bool)
     stream = generate.TokenStream(np.array(tokens, np.int32), flags)
     examples = generate.split_examples(stream, stop_rule=StopRule.of(VOCAB, tokens={0}), max_example_tokens=2)
-    assert [dataclasses.astuple(example) for example in examples] == expected
+    assert [dataclasses.astuple(example)[:-1] for example in examples] == expected
 
 
 # ---------------------------------------------------------------- BatchGenerator

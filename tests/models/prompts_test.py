@@ -407,7 +407,7 @@ def test_a_stop_text_that_no_table_finds_is_refused(stop: str) -> None:
 
 @pytest.mark.parametrize('preset', ['pretrained-json', 'instruction-json'])
 def test_a_schema_is_needed_where_a_form_shows_one(preset: str) -> None:
-    with pytest.raises(ValueError, match=r'Expected a schema .* Give --schema FILE\.'):
+    with pytest.raises(ValueError, match=r'Expected a schema .* Give --schema FILE, or --json-schema FILE\.'):
         dataclasses.replace(_writer(preset), schema=None)
 
 

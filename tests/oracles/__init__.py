@@ -25,6 +25,7 @@ from tests.oracles.clustering import bert_mean_state, nearest, prefix_tree_leave
 from tests.oracles.constraints import Allowed, digits, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
+from tests.oracles.grammars import as_re, grammar, in_form, shortest, texts, told_apart, written
 from tests.oracles.individual import (
     DIGITS,
     Individual,
@@ -71,6 +72,7 @@ __all__ = [
     'StopTexts',
     'TWINS',
     'Twin',
+    'as_re',
     'batches',
     'bert_mean_state',
     'chi_square',
@@ -83,7 +85,9 @@ __all__ = [
     'example_of',
     'epsilon',
     'first_round',
+    'grammar',
     'histogram',
+    'in_form',
     'individual_log_distribution',
     'individual_price',
     'individual_steps',
@@ -112,14 +116,18 @@ __all__ = [
     'renyi',
     'rho_per_private_token',
     'sampling_tree',
+    'shortest',
     'softmax',
     'split',
     'steps_of',
     'stopped',
     'stream',
+    'texts',
     'tfidf_embedding',
+    'told_apart',
     'token_losses',
     'top_k_plus',
     'vocabulary',
     'word_to_uniform',
+    'written',
 ]

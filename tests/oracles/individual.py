@@ -25,7 +25,7 @@ Filter = Literal['right', 'none', 'one step late', "another's spending"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Individual:
-    """The settings in METHOD's symbols; the last eight fields spoil it on purpose.
+    """The settings in METHOD's symbols; the last nine fields spoil it on purpose.
 
     Attributes:
         s: Divisor.
@@ -47,6 +47,7 @@ class Individual:
         flattens: False is wrong: a shift beyond c₂ counts in full.
         divide_by_true_size: Wrong: the sum is divided by the number of contexts, at least 1.
         priced_share: Other than 1 is wrong: that share of every vote is priced.
+        masks_late: Wrong: votes and prices read the K best of all tokens, and what is sampled is masked.
     """
 
     s: float
@@ -68,6 +69,7 @@ class Individual:
     flattens: bool = True
     divide_by_true_size: bool = False
     priced_share: float = 1.0
+    masks_late: bool = False
 
     @classmethod
     def of(cls, params: MechanismParams, stop: Stop = frozenset()) -> 'Individual':
@@ -195,13 +197,17 @@ class IndividualSteps:
     prices: np.ndarray
 
 
-def individual_steps(logits: np.ndarray, public: np.ndarray, mechanism: Individual) -> IndividualSteps:
+def individual_steps(
+    logits: np.ndarray, public: np.ndarray, mechanism: Individual, masks: np.ndarray | None = None
+) -> IndividualSteps:
     """Votes and prices of every type of context at every prefix.
 
     Args:
         logits: `[T, N, V]`, raw.
         public: `[N, V]`.
         mechanism: The settings.
+        masks: `[N, V]` bool, what predictions are narrowed to: their part of the K best of all tokens, or
+            their own K best where that is none.
     """
     log_p = np.full(public.shape, -np.inf)
     votes, priced = np.zeros(logits.shape), np.zeros(logits.shape)
@@ -209,6 +215,11 @@ def individual_steps(logits: np.ndarray, public: np.ndarray, mechanism: Individu
     everything = np.ones(public.shape[-1], bool)
     for place, row in enumerate(public):
         allowed = allowed_tokens(row, everything, mechanism.top_k, mechanism.s, 0.0)
+        mask = everything if masks is None else masks[place]
+        if not (allowed & mask).any():
+            allowed = allowed_tokens(row, mask, mechanism.top_k, mechanism.s, 0.0)
+        if not mechanism.masks_late:
+            allowed = allowed & mask
         log_p[place, allowed] = log_softmax(row[allowed].astype(np.float64))
         votes[:, place] = individual_votes(logits[:, place], row, allowed, mechanism)
         clamped = dataclasses.replace(mechanism, clamps_votes=True)
@@ -216,6 +227,7 @@ def individual_steps(logits: np.ndarray, public: np.ndarray, mechanism: Individu
         priced[:, place] *= mechanism.priced_share
         for number, vote in enumerate(priced[:, place]):
             prices[number, place] = individual_price(vote[allowed], log_p[place, allowed], mechanism)
+        log_p[place, ~mask] = -np.inf
     return IndividualSteps(log_p, votes, priced, prices)
 
 

@@ -1,5 +1,8 @@
 """PP Algorithm 1 (Amin et al. 2024): the exact distribution of one batch, and one stream from given draws.
 
+With `narrows` every prediction is taken given that a token of the step's mask comes, and a token that
+the mask forces is emitted without a vote: it is neither private nor public.
+
 A twin's arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_public`), θ (`theta`),
 σ (`sigma`), r. `Mechanism` holds the right mechanism and, through its last fields, the wrong ones that
 `tests/models/privacy/enumeration_test.py` must reject.
@@ -8,11 +11,12 @@ A twin's arguments carry the paper's symbols: s, c, τ (`tau`), τ_pub (`tau_pub
 import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from models.privacy.params import MechanismParams
-from tests.oracles.aggregates import TWINS, allowed_tokens, candidates, log_softmax
+from tests.oracles.aggregates import TWINS, allowed_tokens, candidates, log_softmax, softmax
 from tests.oracles.constraints import Allowed
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
@@ -21,7 +25,7 @@ from tests.oracles.stopping import Stop, stop_tokens, stopped
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """Algorithm 1's settings in the paper's symbols; the last six fields spoil it on purpose.
+    """Algorithm 1's settings in the paper's symbols; the last nine fields spoil it on purpose.
 
     Attributes:
         s: Divisor.
@@ -36,12 +40,17 @@ class Mechanism:
         stop: What ends an example, but for its length.
         aggregate: What private tokens are sampled from.
         top_k: K, or None for the whole vocabulary: what is allowed, and what rows are centred over.
+        narrows: Whether predictions are taken on the mask alone.
         divide_by_true_size: Wrong: divides by the number of contexts, at least 1.
         distance_noise_factor: The distance gets this times σ; 2 is right.
         threshold_noise: False is wrong: θ without noise.
         refresh_threshold: False is wrong: one threshold for the whole stream.
         around_the_private: Wrong: differences are clamped around the contexts' own mean.
         candidates_of_the_contexts: Wrong: the contexts' mean logits choose the candidates.
+        masks_late: Wrong: votes and test read all columns, and only what is sampled is masked.
+        renormalises: 'context' is right: each prediction on the mask has mass 1. 'nothing' is wrong: what is
+            outside of the mask is left out of the distance. So is 'average': the sum has mass 1.
+        charges_forced: Wrong: a forced token is put to the test, and is private where every token is.
     """
 
     s: float
@@ -56,12 +65,16 @@ class Mechanism:
     stop: Stop = frozenset()
     aggregate: str = 'mean'
     top_k: int | None = None
+    narrows: bool = False
     divide_by_true_size: bool = False
     distance_noise_factor: float = 2.0
     threshold_noise: bool = True
     refresh_threshold: bool = True
     around_the_private: bool = False
     candidates_of_the_contexts: bool = False
+    masks_late: bool = False
+    renormalises: Literal['context', 'nothing', 'average'] = 'context'
+    charges_forced: bool = False
 
     @classmethod
     def of(cls, params: MechanismParams, stop: Stop = frozenset()) -> 'Mechanism':
@@ -88,9 +101,43 @@ class Mechanism:
         """`[..., V]` bool: what may be sampled at each of the `[..., V]` public logits."""
         mask = np.ones(public.shape[-1], bool) if released is None else released
         wider = self.c if TWINS[self.aggregate].widens_top_k and self.c is not None else 0.0
+        masks = np.broadcast_to(mask, public.shape)
         found = np.zeros(public.shape, bool)
         for index in np.ndindex(public.shape[:-1]):
-            found[index] = allowed_tokens(public[index], mask, self.top_k, self.s, wider)
+            row, here = public[index], masks[index]
+            found[index] = here & allowed_tokens(row, self.ranked(row, here), self.top_k, self.s, wider)
+        return found
+
+    def ranked(self, public: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """`[V]` bool: of which tokens the K best are taken: all V where the mask has some of these."""
+        if not self.narrows or self.top_k is None:
+            return mask
+        everything = np.ones_like(mask)
+        wider = self.c if TWINS[self.aggregate].widens_top_k and self.c is not None else 0.0
+        best = allowed_tokens(public, everything, self.top_k, self.s, wider)
+        return everything if (best & mask).any() else mask
+
+    def is_forced(self, mask: np.ndarray) -> bool:
+        """Whether the mask `[V]` leaves no choice, and nobody is asked."""
+        return self.narrows and not self.charges_forced and mask.sum() == 1
+
+    def distance(self, logits: np.ndarray, public: np.ndarray, released: np.ndarray) -> np.ndarray:
+        """`[...]` distances of `[n, ..., V]` logits from `[..., V]` public ones, with their masks."""
+        divisor = self.divisor(len(logits))
+        if not self.narrows or self.masks_late:
+            return distance(logits, public, divisor)
+        masks = np.broadcast_to(released, public.shape)
+        found = np.zeros(public.shape[:-1])
+        for index in np.ndindex(found.shape):
+            here, rows = masks[index], logits[(slice(None), *index)]
+            if self.renormalises == 'context':
+                found[index] = distance(rows[:, here], public[index][here], divisor)
+                continue
+            total = softmax(rows)[:, here].sum(axis=0) / divisor
+            expected = softmax(public[index])[here]
+            if self.renormalises == 'average':
+                total, expected = total / max(total.sum(), 1e-300), expected / expected.sum()
+            found[index] = np.abs(total - expected).sum()
         return found
 
     def private_scores(
@@ -104,7 +151,7 @@ class Mechanism:
         scores = TWINS[self.aggregate].scores
         spoilt = {'around_the_private': True} if self.around_the_private else {}
         divisor = self.divisor(len(logits))
-        if self.top_k is None:
+        if self.top_k is None and (not self.narrows or self.masks_late):
             return scores(logits, public, divisor, self.c, **spoilt) / self.tau
         chooser = public
         if self.candidates_of_the_contexts and len(logits):
@@ -132,23 +179,30 @@ class Steps:
     distance: np.ndarray
 
 
-def steps_of(logits: np.ndarray, public: np.ndarray, mechanism: Mechanism) -> Steps:
+def steps_of(
+    logits: np.ndarray, public: np.ndarray, mechanism: Mechanism, masks: np.ndarray | None = None
+) -> Steps:
     """The float64 path from tables of logits to what every prefix needs.
 
     Args:
         logits: `[n, N, V]`, the contexts' raw logits at every prefix.
         public: `[N, V]`.
         mechanism: The settings.
+        masks: `[N, V]` bool, of a mechanism that narrows.
     """
-    allowed = mechanism.allowed(public)
+    allowed = mechanism.allowed(public, masks)
+    scores = mechanism.private_scores(logits, public, masks)
+    if mechanism.masks_late:
+        scores = np.where(allowed, scores, -np.inf)
     return Steps(
-        log_softmax(mechanism.private_scores(logits, public)),
+        log_softmax(scores),
         log_softmax(np.where(allowed, public.astype(np.float64) / mechanism.tau_public, -np.inf)),
-        distance(logits, public, mechanism.divisor(len(logits))),
+        mechanism.distance(logits, public, np.ones(public.shape, bool) if masks is None else masks),
     )
 
 
-Output = tuple[tuple[int, bool], ...]  # (token, is private), as released
+# (token, is private), as released; neither for a forced token, None.
+Output = tuple[tuple[int, bool | None], ...]
 
 
 def prefixes(vocab: int, length: int) -> dict[tuple[int, ...], int]:
@@ -162,14 +216,31 @@ def prefixes(vocab: int, length: int) -> dict[tuple[int, ...], int]:
     return found
 
 
-def outputs_of(vocab: int, mechanism: Mechanism) -> list[Output]:
-    """Every possible release of one batch, by recursion over tokens and visible flags."""
+def outputs_of(
+    vocab: int,
+    mechanism: Mechanism,
+    masks: np.ndarray | None = None,
+    index: dict[tuple[int, ...], int] | None = None,
+) -> list[Output]:
+    """Every possible release of one batch, by recursion over tokens and visible flags.
+
+    Args:
+        vocab: V.
+        mechanism: The settings.
+        masks: `[N, V]` bool, of a mechanism that narrows; with `index`, of its prefixes.
+        index: See `masks`.
+    """
     finished: list[Output] = []
 
     def extend(output: Output, private: int) -> None:
         if private == mechanism.r or len(output) == mechanism.max_tokens:
             finished.append(output)
             return
+        if masks is not None and index is not None:
+            here = masks[index[_example(output, mechanism)]]
+            if mechanism.is_forced(here):
+                extend((*output, (int(np.flatnonzero(here)[0]), None)), private)
+                return
         for token in range(vocab):
             extend((*output, (token, True)), private + 1)
             if mechanism.theta is not None:
@@ -188,6 +259,16 @@ def positions_of(output: Output, mechanism: Mechanism, index: dict[tuple[int, ..
         if stopped(example, mechanism.stop) or len(example) == mechanism.max_example_tokens:
             example = ()
     return positions
+
+
+def _example(output: Output, mechanism: Mechanism) -> tuple[int, ...]:
+    """The tokens of the example that an output is within."""
+    example: tuple[int, ...] = ()
+    for token, _ in output:
+        example = (*example, token)
+        if stopped(example, mechanism.stop) or len(example) == mechanism.max_example_tokens:
+            example = ()
+    return example
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -247,6 +328,8 @@ def log_distribution(
     for output, places in zip(outputs, positions, strict=True):
         total, below, above = 0.0, [], []
         for (token, is_private), place in zip(output, places, strict=True):
+            if is_private is None:
+                continue
             total += (steps.private_log if is_private else steps.public_log)[place, token]
             (above if is_private else below).append(place)
             if is_private and mechanism.theta is not None and mechanism.refresh_threshold:
@@ -278,24 +361,27 @@ def stream(
         token_words: `[tokens, levels]` uint64.
         released: `[V]` bool, or from the tokens of the current example to that.
     """
-    output: list[tuple[int, bool]] = []
+    output: list[tuple[int, bool | None]] = []
     t, x = 0, ()
     while t < mechanism.r and len(output) < mechanism.max_tokens:
         contexts, public = logits_at(x)
         mask = released(x) if callable(released) else released
         allowed = mechanism.allowed(public, mask)
-        is_private = True
-        if mechanism.theta is not None:
+        is_private: bool | None = True
+        if mechanism.is_forced(mask):
+            is_private = None
+        elif mechanism.theta is not None:
             theta = mechanism.theta + threshold_noise[t if mechanism.refresh_threshold else 0]
-            is_private = distance(contexts, public, mechanism.s) + distance_noise[len(output)] >= theta
+            found = mechanism.distance(contexts, public, mask)
+            is_private = bool(found + distance_noise[len(output)] >= theta)
         if is_private:
             scores = mechanism.private_scores(contexts, public, mask)
         else:
             scores = public / mechanism.tau_public
         weights = np.exp(np.where(allowed, scores - scores[allowed].max(), -np.inf))
-        voted = candidates(public, mask, mechanism.top_k)
+        voted = candidates(public, mechanism.ranked(public, mask), mechanism.top_k)
         token = voted[sampling_tree(weights[voted].astype(np.float32)).walk(token_words[len(output)])]
-        output.append((token, bool(is_private)))
+        output.append((token, is_private))
         t += bool(is_private)
         x = (*x, token)
         if stopped(x, mechanism.stop) or len(x) == mechanism.max_example_tokens:

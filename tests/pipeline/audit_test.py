@@ -11,11 +11,15 @@ from collections.abc import Iterator
 import pytest
 import rich.console
 
+from models.audits import replay
 from models.generate import BatchGenerator
 from models.privacy import accounting, report
 from models.privacy.randomness import RunKey
+from models.records import Batch
+from models.reference import is_complete
 from pipeline import audit
 from pipeline.config import BUNDLED, JobConfig
+from tests import oracles
 from tests.one_model import one_model
 
 pytestmark = pytest.mark.skipif(
@@ -63,11 +67,15 @@ def shown(result: audit.LeaveOneOutAudit | audit.ReconstructionAudit) -> str:
 
 @pytest.mark.parametrize('aggregate', ['mean', 'median', 'difference'])
 def test_the_job_passes_and_the_broken_job_fails(config: JobConfig, aggregate: str) -> None:
-    """One batch of each label; every context once; both directions."""
+    """One batch of each label, and of the difference of each round; every context once; both directions."""
     config = with_settings(config, aggregate=aggregate, accounting='worst-case')
     result = audit.leave_one_out(config, outsiders=3)
-    assert result.ok and [batch.label for batch in result.batches] == ['0', '1']
-    assert [batch.batch_id for batch in result.batches] == ['0000-000000', '0001-000000']
+    rounds = 2 if aggregate == 'difference' else 1
+    assert result.ok and [batch.label for batch in result.batches] == ['0', '1'] * rounds
+    names = [batch.batch_id for batch in result.batches]
+    assert len(set(names)) == 2 * rounds
+    if rounds == 1:
+        assert names == ['0000-000000', '0001-000000']
     for batch in result.batches:
         assert batch.contexts == len(batch.removed) > 5 and len(batch.added) == 3
         assert batch.private_tokens == 6 and 0 < batch.empirical_epsilon < batch.bound
@@ -138,7 +146,73 @@ def test_a_reference_is_audited_with_its_texts(
     assert {label for label, _ in seen} == {'0', '1'}
     assert {frozenset(reference) for _, reference in seen} == {frozenset(('A parcel.', 'Two parcels.'))}
     seen.clear()
-    assert audit.leave_one_out(config, outsiders=1).ok and {reference for _, reference in seen} == {()}
+    alone = with_settings(config, reference_rounds=1)
+    assert audit.leave_one_out(alone, outsiders=1).ok and {reference for _, reference in seen} == {()}
+
+
+# Most examples end by themselves.
+TEMPLATE = """
+private = "{examples}\\n{label}\\n"
+example = "{label}\\n{text}\\n"
+public = "{label}\\n"
+stop = [".", ",", " of", " in", " was", " and", " the"]
+"""
+
+
+@pytest.mark.parametrize('accounting', ['worst-case', 'individual'])
+def test_both_rounds_are_audited_with_what_the_first_releases(
+    config: JobConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, accounting: str
+) -> None:
+    """Each sabotage is noticed in either round by itself."""
+    (tmp_path / 'prompt.toml').write_text(TEMPLATE)
+    given = (
+        {'accounting': accounting, 'max_private_tokens': 120}
+        if accounting == 'worst-case'
+        else {
+            'accounting': accounting, 'max_private_tokens': None, 'max_batch_tokens': 120,
+            'context_budget': 0.1, 'clip_bound': 1.0, 'shift_bound': 0.5, 'omega': 24.0, 'temperature': 1.0,
+            'public_top_k': 200,
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(audit, 'MOST_PRIVATE_TOKENS', 6)
+    monkeypatch.setattr(RunKey, 'new', lambda: RunKey(bytes(32)))
+    config = with_settings(
+        config, aggregate='difference', reference_size=2, max_example_tokens=24, labels=('0=Delivery',),
+        prompt=str(tmp_path / 'prompt.toml'), **given,
+    )  # fmt: skip
+    seen: list[str] = []
+    real = BatchGenerator.generate
+
+    def generate(generator: BatchGenerator, *arguments: object) -> object:
+        made = real(generator, *arguments)  # type: ignore[arg-type]
+        seen.extend(example.text for example in made.examples if is_complete(example))
+        return made
+
+    monkeypatch.setattr(BatchGenerator, 'generate', generate)
+    given_to: list[tuple[str, tuple[str, ...]]] = []
+    case_of = replay.Case.of.__func__  # type: ignore[attr-defined]
+
+    def of(cls: type, generator: object, batch: Batch, *arguments: object, **named: object) -> object:
+        given_to.append((str(batch.batch_id), tuple(named['reference'])))  # type: ignore[arg-type]
+        return case_of(cls, generator, batch, *arguments, **named)
+
+    monkeypatch.setattr(replay.Case, 'of', classmethod(of))
+    result = audit.leave_one_out(config, outsiders=2)
+    assert result.ok and 'VIOLATION' not in shown(result)
+    plan, _ = audit.form_batches(config, RunKey(bytes(32)))
+    (first,) = {str(name) for name in oracles.first_round(plan)}
+    assert [batch.batch_id == first for batch in result.batches] == [True, False]
+    # Only what that batch released, and of it what the public rule picks.
+    assert seen, 'the first round completed too little: the test would show nothing'
+    assert [reference for _, reference in given_to] == [
+        (), tuple(oracles.pick_texts(seen, 2))
+    ]  # fmt: skip
+    assert [batch.reference_texts for batch in result.batches] == [0, min(2, len(seen))]
+    for sabotage in (
+        ('no-clipping', 'paste') if accounting == 'worst-case' else ('no-filter', 'half-price', 'no-growth')
+    ):
+        broken = audit.leave_one_out(config, outsiders=0, sabotage=sabotage)
+        assert [batch.ok for batch in broken.batches] == [False, False], sabotage
 
 
 def test_a_long_run_is_audited_at_its_beginning(config: JobConfig) -> None:

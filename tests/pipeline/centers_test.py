@@ -24,6 +24,7 @@ from pipeline.run import charge, render
 
 DELTA = 1e-6
 RHO = 0.25
+FIELDS = centers_lib.text_fields('text')
 SETTINGS = centers_lib.embedder_settings(
     None, 'tfidf', model='bundled', checkpoint=None, tokenizer=None, dtype='float32'
 )
@@ -49,13 +50,13 @@ def records(tmp_path: pathlib.Path) -> str:
 def fit(where: str, records: str, folder: pathlib.Path, **changes: typing.Any) -> centers.Centers:
     """What `dp-corpus centers --source dp-k-means --dataset --ledger` does, in its order."""
     arguments: dict[str, typing.Any] = {
-        'dataset': 'visits', 'ledger': where, 'run_id': None, 'text_field': 'text', 'settings': SETTINGS,
+        'dataset': 'visits', 'ledger': where, 'run_id': None, 'fields': FIELDS, 'settings': SETTINGS,
         'count': 4, 'rho': RHO, 'seed': 0,
     }  # fmt: skip
     arguments |= changes
     reservation = centers_lib.charge_fit(records, folder, **arguments)
     made = centers_lib.make_centers(
-        centers_lib.read_texts(records, arguments['text_field']), folder, settings=SETTINGS,
+        centers_lib.read_texts(records, arguments['fields']), folder, settings=SETTINGS,
         source='dp-k-means', count=arguments['count'], rho=arguments['rho'], seed=0, reservation=reservation,
     )  # fmt: skip
     centers_lib.settle_fit(reservation, where)
@@ -146,7 +147,7 @@ def test_of_two_that_race_for_a_name_one_is_refused(where: str, monkeypatch: pyt
         ({'rho': 1.5}, BudgetExceeded, 'left=1 '),
         ({'dataset': 'people'}, ValueError, "unit='user'"),
         ({'dataset': 'visit'}, ValueError, 'Did you mean visits'),
-        ({'text_field': 'note'}, ValueError, 'note'),
+        ({'fields': centers_lib.text_fields('note')}, ValueError, 'note'),
         ({'run_id': 'a b'}, ValueError, "run_id='a b'"),
         ({'count': 0}, ValueError, 'count=0'),
         ({'rho': -1.0}, ValueError, 'rho'),
@@ -212,7 +213,7 @@ def test_centres_that_the_ledger_was_not_paid_for_are_paid_by_the_run(
     """Most of all those whose name the ledger knows: of another ledger, or of another fit."""
     folder = tmp_path / 'centers'
     if how == 'no charge':
-        texts = centers_lib.read_texts(records, 'text')
+        texts = centers_lib.read_texts(records, FIELDS)
         centers_lib.make_centers(
             texts, folder, settings=SETTINGS, source='dp-k-means', count=4, rho=RHO, seed=0
         )
@@ -238,7 +239,7 @@ def test_centres_beside_another_ones_charge_are_refused(
     where: str, records: str, tmp_path: pathlib.Path
 ) -> None:
     fit(where, records, tmp_path / 'paid')
-    texts = centers_lib.read_texts(records, 'text')
+    texts = centers_lib.read_texts(records, FIELDS)
     # Fitted once more, with fresh noise, and the first one's charge laid beside it.
     centers_lib.make_centers(
         texts, tmp_path / 'unpaid', settings=SETTINGS, source='dp-k-means', count=4, rho=RHO, seed=0

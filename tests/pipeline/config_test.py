@@ -273,6 +273,31 @@ def test_labels_and_their_words() -> None:
     assert config().label_values == (None,)
 
 
+def test_labels_may_be_a_table_of_words(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'run.toml'
+    path.write_text(
+        'delta = 1e-5\naggregate = "mean"\nmax_private_tokens = 8\nlabel_field = "class"\n'
+        '[labels]\n1 = "neoplasms"\n2 = "digestive system diseases"\n"other, or none" = ""\n'
+    )
+    read = read_config(str(path), {})
+    assert read.labels == ('1=neoplasms', '2=digestive system diseases', 'other, or none')
+    assert read.declared_words == {'1': 'neoplasms', '2': 'digestive system diseases'}
+    assert config(label_field='class', labels=('1', '2')).declared_words == {}
+    # What a run keeps of itself is read back.
+    (tmp_path / 'kept.toml').write_text(read.to_toml())
+    assert read_config(str(tmp_path / 'kept.toml'), {}) == read
+    for wrong, said in (('1 = 2', 'labels.1=2'), ('"a=b" = "c"', "labels.a=b='c'")):
+        path.write_text(f'[labels]\n{wrong}\n')
+        with pytest.raises(ValueError, match=f'Expected a table of words by label, got {said}'):
+            read_config(str(path), {})
+
+
+@pytest.mark.parametrize(('batches', 'shards'), [(1, 1), (100, 1), (101, 2), (700, 7), (701, 8), (10**6, 8)])
+def test_few_planned_batches_make_one_shard(batches: int, shards: int) -> None:
+    assert config().resolved_shards(batches) == shards
+    assert config(shards=5).resolved_shards(batches) == 5
+
+
 def test_folders_and_names() -> None:
     given = config(output='some/corpus 1/')
     assert given.resolved_work_dir == 'some/corpus 1.curator'
@@ -535,7 +560,7 @@ def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
         ),
         ({**INDIVIDUAL, 'omega': 1.0}, 'omega > 1', 'leave it out'),
         ({**INDIVIDUAL, 'omega': float('inf')}, 'finite omega', 'leave it out'),
-        ({**INDIVIDUAL, 'omega': 1.01}, 'at which even rho=0', 'Raise --omega'),
+        ({**INDIVIDUAL, 'omega': 1.01}, 'budget for one token', 'or leave --omega out'),
         ({**INDIVIDUAL, 'omega': 5e3}, 'prices that grow', 'Lower --omega'),
         ({**INDIVIDUAL, 'shift_bound': -1.0}, 'shift_bound > 0', '--shift-bound'),
         ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', '--epsilon .* is the smallest'),

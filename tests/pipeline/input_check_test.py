@@ -131,10 +131,11 @@ def test_no_repr_shows_a_true_figure(path: pathlib.Path) -> None:
 
 def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(path: pathlib.Path) -> None:
     arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'kind')
-    for labels in ('a,b', 'Cardio,Neuro'):
+    for labels in ('a=Alpha visits,b', 'Cardio,Neuro'):
         done = command_line.in_this_process(*arguments, '--labels', labels)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith('For the curator alone: true figures of private records.')
+        assert ('a Alpha visits ' in done.stdout) == labels.startswith('a=')
     assert 'A run would take none of these rows' in done.stdout
     shown = command_line.in_this_process(*arguments, '--labels', 'a,b', '--json')
     document = json.loads(shown.stdout)
@@ -142,3 +143,25 @@ def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(p
     assert document['records'] == 62
     refused = command_line.in_this_process('check', '--text-field', 'text')
     assert refused.returncode == 2 and 'Give --input FILES' in refused.stderr
+
+
+def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
+    """As of a column of texts that was named for that of labels."""
+    arguments = ('check', '--input', str(path), '--text-field', 'text', '--label-field', 'text')
+    done = command_line.in_this_process(*arguments, '--labels', 'a,b')
+    assert done.returncode == 0, done.stderr
+    whole = "does not declare: 'Always the same.', 'Text number 0 of the first kind.'"
+    long = ('word ' * 400).strip()
+    assert whole in done.stdout and long not in ' '.join(done.stdout.split())
+    shown = json.loads(command_line.in_this_process(*arguments, '--labels', 'a,b', '--json').stdout)
+    names = [each['label'] for each in shown['labels']]
+    assert all(len(name) < 80 for name in names)
+    declared = 'A label that is declared is public, however long it is.'
+    assert checked(path, labels=('a', declared)).labels[1].label == declared
+    one = path.with_name('one.csv')
+    one.write_text('kind,text\n' + f'{long},some text\n')
+    done = command_line.in_this_process(
+        'check', '--input', str(one), '--text-field', 'text', '--label-field', 'kind', '--labels', 'a,b'
+    )
+    cut = f'{long[:40]}… (cut, of {len(long):,} characters)'
+    assert cut in ' '.join(done.stdout.split()) and long not in done.stdout

@@ -236,6 +236,53 @@ def test_permissions(first: JobConfig) -> None:
     assert stat.S_IMODE(work_dir(first).stat().st_mode) == 0o700
 
 
+@pytest.mark.run
+@pytest.mark.parametrize(
+    'settings',
+    [
+        {'aggregate': 'mean'},
+        {'aggregate': 'median', 'unit': 'user', 'unit_field': 'customer'},
+        {
+            'aggregate': 'difference', 'max_private_tokens': None, 'context_budget': 0.5,
+            'max_batch_tokens': 6, 'clusters': 2, 'clustering_rho': 50.0, 'batches_per_label': None,
+        },
+    ],
+    ids=['mean', 'median by user', 'difference in clusters'],
+)  # fmt: skip
+def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, settings: dict[str, Any]) -> None:
+    run = config(tmp_path, sample_rate=0.5, **settings)
+    start.run(run, [])
+    key = RunKey.read(work_dir(run) / RUN_KEY)
+    records = [
+        Record(
+            text=row['text'], label=row['label'], record_id=row['id'],
+            unit=row['customer'] if run.unit == 'user' else None,
+        )
+        for row in some_rows()
+    ]  # fmt: skip
+    kept = [record for record in records if batching.is_sampled(key, record, 0.5)]
+    assert 0 < len(kept) < len(records)
+    found = restricted_of(run)
+    assert (found.records_read, found.records_left_out) == (len(records), len(records) - len(kept))
+    contexts = kept if run.unit == 'example' else {record.unit for record in kept}
+    assert sum(found.contexts_per_batch.values()) == len(contexts)
+    page = (work_dir(run) / run_files.RESTRICTED_PAGE).read_text()
+    assert f'<dt>Records that the sample left out</dt><dd>{len(records) - len(kept)}</dd>' in page
+    released = report_of(run)
+    assert released.settings['sample_rate'] == 0.5
+    (said,) = [row for row in released.assumptions_enforced if 'sample' in row]
+    assert 'each with probability 0.5, whole or not at all' in said
+    assert 'No amplification by sampling is claimed' in said
+    with pytest.raises(FileExistsError, match='--sample-rate was 0.5 and is 0.25'):
+        folders.check_resumption(dataclasses.replace(run, sample_rate=0.25))
+
+
+@pytest.mark.run
+def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobConfig) -> None:
+    assert restricted_of(first).records_left_out is None
+    assert 'sample of' not in (pathlib.Path(str(first.output)) / run_files.REPORT).read_text()
+
+
 # --- The same run again ----------------------------------------------------------
 
 

@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from launch.demo import records as demo_records
 from models.clustering import centers
@@ -29,9 +31,10 @@ from tests.one_model import one_model
 
 CHEAP = ('--delta', '1e-6', '--aggregate', 'mean', '--max-private-tokens', '8')
 SMALL = (
-    '--label-field', 'label', '--labels', 'Billing,Delivery', '--batches-per-label', '1', '--batch-size', '8',
-    '--aggregate', 'mean', '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64',
-    '--max-example-tokens', '8', '--record-id-field', 'id', '--run-id', 'shown', '--shards', '2',
+    '--label-field', 'label', '--labels', 'Billing=Bills and payments,Delivery', '--batches-per-label', '1',
+    '--batch-size', '8', '--aggregate', 'mean', '--max-private-tokens', '8', '--delta', '1e-3',
+    '--max-prompt-tokens', '64', '--max-example-tokens', '8', '--record-id-field', 'id', '--run-id', 'shown',
+    '--shards', '2',
 )  # fmt: skip
 needs_model = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
@@ -221,13 +224,31 @@ def test_the_screen_of_a_run_is_clean(
     output, done = finished
     assert re.fullmatch(
         r'shown: ε = [\d.]+ at δ = 0\.001, 8 private tokens per batch\.\n'
+        r'The bundled model has 3\.4 million parameters: its text shows the plumbing and does not read like '
+        r'English\. Name another with --model\.\n'
         r'Loading the model takes half a minute\.\n'
         r"The curator's own report, never for release, with how many rows were read and rejected: "
         r'[^\n]+corpus\.curator/restricted_report\.html\n',
         done.stderr,
     )
     assert plain(done.stdout).endswith(f'Corpus and report: {output}')
+    assert 'Billing Bills and payments: 1 batch, Delivery: 1 batch' in plain(done.stdout)
     assert (output / 'privacy_report.json').is_file()
+
+
+@pytest.mark.run
+@needs_model
+def test_the_corpus_carries_the_declared_words(finished: tuple[pathlib.Path, Done]) -> None:
+    output, _ = finished
+    rows = parquet.read_table(output / 'data').to_pylist()
+    assert {(row['label'], row['label_words']) for row in rows} == {
+        ('Billing', 'Bills and payments'), ('Delivery', None)
+    }  # fmt: skip
+    assert '| `label_words` | string |' in (output / 'README.md').read_text()
+    restricted = json.loads((output.parent / 'corpus.curator' / 'restricted_report.json').read_text())
+    assert [one['restricted_words'] for one in restricted['true_counts_by_group']] == [
+        'Bills and payments', None
+    ]  # fmt: skip
 
 
 @pytest.mark.run
@@ -286,8 +307,10 @@ def test_quiet_prints_nothing(demo: pathlib.Path, finished: tuple[pathlib.Path, 
 @needs_model
 def test_a_run_that_fails_ends_with_1(tmp_path: pathlib.Path, demo: pathlib.Path) -> None:
     checkpoint, output = tmp_path / 'broken', tmp_path / 'out'
-    checkpoint.mkdir()
-    (checkpoint / 'manifest.ocdbt').write_text('no weights')
+    # What its metadata says is right: that a weight is damaged shows when it is read.
+    shutil.copytree(BUNDLED / 'checkpoint', checkpoint)
+    weights = max((checkpoint / 'ocdbt.process_0' / 'd').iterdir(), key=lambda path: path.stat().st_size)
+    weights.write_bytes(bytes(weights.stat().st_size))
     command = (
         'generate', '--input', str(demo), '--output', str(output), '--checkpoint', str(checkpoint), '--json'
     )  # fmt: skip
@@ -399,6 +422,28 @@ def test_clusters_compares_ways_for_the_curator(
     found = one_object(done.stdout)
     assert found['audience'].startswith('Restricted') and len(found['rows']) == 6
     assert page.stat().st_mode & 0o777 == 0o600 and '<svg' in page.read_text()
+
+
+@pytest.mark.parametrize('command', ['centers', 'clusters'])
+def test_centers_and_clusters_read_any_csv(
+    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]], command: str
+) -> None:
+    folder, found = fitted
+    rows = [json.loads(line)['text'] for line in (folder / 'public.jsonl').read_text().splitlines()]
+    file = tmp_path / 'public.csv'
+    # A windows-1252 dash is no UTF-8, and no header line shows a tilde.
+    file.write_bytes('\n'.join(['id~text', *(f'1~{text} –' for text in rows)]).encode('windows-1252'))
+    at = ('--centers', str(folder / 'fitted'), '--clusters', '4') if command == 'clusters' else ()
+    output = str(tmp_path / ('made.html' if command == 'clusters' else 'made'))
+    arguments = (command, '--input', str(file), *at, '--count', '5', '--output', output)
+    assert "missing=['text']" in in_this_process(*arguments).stderr
+    bad = in_this_process(*arguments, '--delimiter', 'ab')
+    assert bad.returncode == 2 and "got delimiter='ab'" in bad.stderr
+    given = ('--delimiter', '~', '--encoding', 'windows-1252')
+    done = in_this_process(*arguments, *given, '--json')
+    assert done.returncode == 0, done.stderr
+    made = one_object(done.stdout)
+    assert (made['records'] if command == 'clusters' else made['corpus_texts']) == found['corpus_texts']
 
 
 # --- audit -----------------------------------------------------------------------

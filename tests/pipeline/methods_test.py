@@ -102,7 +102,7 @@ class Constant(methods.Method):
     def prepare(self, config: JobConfig) -> str:
         return 'Festina lente'
 
-    def columns(self) -> write.Columns:
+    def columns(self, config: JobConfig) -> write.Columns:
         return write.Columns(
             row=Motto,
             schema=pa.schema([

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models.clustering import centers
+from models.decoders import device
 from models.decoders.rates import Rates
 from models.privacy import accounting
 from pipeline import plan
@@ -291,3 +292,81 @@ def test_json() -> None:
     }  # fmt: skip
     assert promised <= set(given)
     assert given['delta'] == 1e-6 and given['expected_batches'] is None
+
+
+def test_a_sample_of_the_records_fills_as_many_fewer_batches() -> None:
+    whole = config(records=20_000, batch_size=100)
+    tenth = dataclasses.replace(whole, sample_rate=0.1)
+    assert plan.expected_batches(whole) == 200 and plan.expected_batches(tenth) == 20
+    # What a run costs and what its delta is compared with stay those of all records.
+    assert plan.plan_run(tenth).rho_total == plan.plan_run(whole).rho_total
+    assert tenth.resolved_delta == whole.resolved_delta
+
+
+def test_the_plan_compares_batches_with_the_sample_that_would_fill_them() -> None:
+    arguments = (
+        'plan', '--records', '20000', '--batches-per-label', '2', '--batch-size', '100', '--epsilon', '4',
+        '--labels', 'a,b', '--label-field', 'kind',
+    )  # fmt: skip
+
+    def shown(*more: str) -> str:
+        done = in_this_process(*arguments, *more)
+        assert done.returncode == 0, done.stderr
+        return ' '.join(done.stdout.split())
+
+    assert '20,000 declared records of 2 labels put about 5,000 into each batch' in shown()
+    assert (
+        '--sample-rate 0.1 of 20,000 declared records of 2 labels put about 500 into each batch'
+        in shown('--sample-rate', '0.1')
+    )  # fmt: skip
+    assert 'into each batch' not in shown('--sample-rate', '0.02')
+
+
+@pytest.mark.parametrize('rate', ['0', '-0.1', '1.5', 'nan'])
+def test_a_sample_rate_is_a_probability_above_zero(rate: str) -> None:
+    done = in_this_process('plan', '--records', '1000', '--epsilon', '4', '--sample-rate', rate)
+    assert done.returncode == 2
+    assert f'Expected 0 < sample_rate <= 1, got sample_rate={float(rate)!r}' in done.stderr
+    assert 'Give --sample-rate 0.1 for a tenth' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ('aggregate', 'bounds', 'sampled', 'dtype'),
+    [
+        ('difference', 'c = 1.4, c₂ = 0.4, τ = 1 ', 'the 1,024 most probable public tokens', 'float32'),
+        ('mean', 'c = 10, τ = 2 ', 'the whole vocabulary', 'bfloat16'),
+        ('median', 'c = 6, τ = 1.5 ', 'the whole vocabulary', 'bfloat16'),
+    ],
+)
+def test_a_plan_shows_the_defaults_of_its_aggregate(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    aggregate: str,
+    bounds: str,
+    sampled: str,
+    dtype: str,
+) -> None:
+    monkeypatch.setenv('DP_CORPUS_CACHE', str(tmp_path))
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'bfloat16')
+    monkeypatch.setattr(device, 'has_plugin', lambda: False)
+    budget = ('--epsilon', '3') if aggregate == 'difference' else ('--max-private-tokens', '9')
+    done = in_this_process('plan', '--delta', '1e-6', '--aggregate', aggregate, *budget)
+    assert done.returncode == 0, done.stderr
+    shown = ' '.join(done.stdout.split())
+    assert bounds in shown and f'Sampled from {sampled}' in shown
+    assert f'a token in {dtype}' in shown
+
+
+@pytest.mark.parametrize(
+    ('hours', 'shown'), [(0.5, 'up to 30 minutes'), (0.01, 'up to 0.6 minutes'), (1.26, 'up to 1.3 hours')]
+)
+def test_less_than_an_hour_is_shown_in_minutes(
+    monkeypatch: pytest.MonkeyPatch, hours: float, shown: str
+) -> None:
+    estimate = plan.estimate_decoding
+
+    def of_so_many_hours(*given: Any) -> plan.DecodingEstimate:
+        return dataclasses.replace(estimate(*given), hours=hours)
+
+    monkeypatch.setattr(plan, 'estimate_decoding', of_so_many_hours)
+    assert shown in in_this_process('plan', '--epsilon', '3', '--records', '10000').stdout

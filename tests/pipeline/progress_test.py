@@ -5,10 +5,12 @@ import json
 import pathlib
 import re
 import threading
+import time
 
 import pytest
 import rich.console
 
+from models import activity
 from models.batching import BatchPlan
 from models.records import SyntheticExample
 from pipeline import progress
@@ -31,17 +33,17 @@ def work_dir(tmp_path: pathlib.Path) -> str:
 
 def terminal() -> tuple[rich.console.Console, io.StringIO]:
     screen = io.StringIO()
-    return rich.console.Console(force_terminal=True, file=screen, width=150, color_system=None), screen
+    return rich.console.Console(force_terminal=True, file=screen, width=80, color_system=None), screen
 
 
 def lookers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if '_look' in thread.name]
 
 
-def last_line(screen: io.StringIO) -> str:
-    """The line of the display as it stood at the end."""
+def last_lines(screen: io.StringIO) -> str:
+    """The display's two lines as they stood at the end, as one."""
     plain = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', screen.getvalue())
-    return [line for line in re.split(r'[\r\n]+', plain) if line.strip()][-1]
+    return ' '.join([line for line in re.split(r'[\r\n]+', plain) if line.strip()][-2:])
 
 
 @pytest.mark.parametrize('options', [{'force_terminal': False}, {'force_terminal': True, 'quiet': True}])
@@ -62,8 +64,8 @@ def test_shows_finished_batches_and_their_tokens(work_dir: str) -> None:
         predict.write_batch(work_dir, '0001-000000', [example('0001-000000', 1_200)])
         # A batch that is being written is none.
         pathlib.Path(work_dir, predict.BATCHES_FOLDER, '0000-000001.json.aa.tmp').write_text('[{')
-    assert '2 of 3 batches' in last_line(screen)
-    assert '1,215 tokens' in last_line(screen)
+    assert '2 of 3 batches' in last_lines(screen)
+    assert '1,215 tokens' in last_lines(screen)
     assert 'secret' not in screen.getvalue()
 
 
@@ -71,7 +73,38 @@ def test_the_number_of_batches_is_open_until_there_is_a_plan(work_dir: str) -> N
     console, screen = terminal()
     with progress.watch(work_dir, console):
         assert len(lookers()) == 1
-    assert '0 of ? batches' in last_line(screen)
+    assert '0 of ? batches' in last_lines(screen)
+
+
+def test_shows_what_is_being_done(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the records to the files, and a time that is left before the first batch is finished."""
+    monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LOOKS', 0.05)
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+
+        def seen(words: str) -> bool:
+            return any(time.sleep(0.1) is None and words in last_lines(screen) for _ in range(50))
+
+        assert seen('Reading records')
+        plan = BatchPlan(labels=(None,), batches_per_group=(2,), noisy_counts=None, contexts_rho=0.0)
+        pathlib.Path(work_dir, 'plan.json').write_text(plan.to_json())
+        activity.report(activity.Activity('Loading the model'))
+        assert seen('Loading the model')
+        for tokens in (0, 12, 48):
+            activity.report(activity.Activity('Decoding', '0000-000001', tokens, 96))
+            assert seen(f'Decoding, batch 0000-000001, token {tokens} of 96')
+        assert seen('elapsed 0:00:0') and re.search(r'about 0:\d\d:\d\d left', last_lines(screen))
+        for index in range(2):
+            predict.write_batch(work_dir, f'0000-00000{index}', [example(f'0000-00000{index}', 5)])
+        assert seen('Writing') and '2 of 2 batches' in last_lines(screen)
+
+
+def test_what_an_earlier_run_of_this_process_did_is_not_shown(work_dir: str) -> None:
+    activity.report(activity.Activity('Decoding', '0009-000001', 12, 96))
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        pass
+    assert 'Reading records' in last_lines(screen) and '0009' not in screen.getvalue()
 
 
 def test_the_display_ends_with_a_run_that_fails(work_dir: str) -> None:
@@ -89,7 +122,7 @@ def test_a_resumed_run_does_not_count_earlier_tokens_into_its_rate(
     console, screen = terminal()
     with progress.watch(work_dir, console):
         threading.Event().wait(0.2)
-    assert '1,000,001 tokens, 0 per second' in last_line(screen)
+    assert '1,000,001 tokens, 0 a second' in last_lines(screen)
 
 
 def test_batches_are_read_as_they_were_written(work_dir: str) -> None:
@@ -113,7 +146,7 @@ def test_a_bucket_is_watched_too_and_less_often(monkeypatch: pytest.MonkeyPatch)
         plan = BatchPlan(labels=('a',), batches_per_group=(3,), noisy_counts=None, contexts_rho=0.0)
         durable.write_file('gs://bucket/work/plan.json', plan.to_json().encode())
         predict.write_batch('gs://bucket/work', '0000-000000', [example('0000-000000', 5)])
-    assert '1 of 3 batches' in last_line(screen) and '6 tokens' in last_line(screen)
+    assert '1 of 3 batches' in last_lines(screen) and '6 tokens' in last_lines(screen)
     # The client of the bucket waits for its own threads, without a limit.
     assert {pause for pause in pauses if pause is not None} == {progress._SECONDS_BETWEEN_REMOTE_LOOKS}
 
@@ -123,4 +156,4 @@ def test_a_damaged_batch_ends_neither_the_display_nor_the_run(work_dir: str) -> 
     console, screen = terminal()
     with progress.watch(work_dir, console):
         pass
-    assert '0 of ? batches' in last_line(screen)
+    assert '0 of ? batches' in last_lines(screen)

@@ -20,6 +20,7 @@ from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record, SyntheticExample
 from pipeline.config import JobConfig
+from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, start
 from pipeline.run.reference import read_reference
 from tests import oracles
@@ -363,7 +364,28 @@ def test_an_earlier_release_is_the_reference_of_a_later_run(
         assert list(reference) == oracles.pick_texts(of_label, 2) and len(reference) == 2
     (row,) = (row for row in report_of(run).assumptions_of_curator if 'reference' in row)
     assert "the corpus of run 'run', which is differentially private itself" in row
+    assert 'That run was charged to no ledger, this one to no ledger' in row
     assert shared_of(run) == 0
+
+
+def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path: pathlib.Path) -> None:
+    """And one that says so of a ledger that did not is refused before anything is charged or written."""
+    where, other = str(tmp_path / 'ledger.db'), str(tmp_path / 'other.db')
+    for path in (where, other):
+        Ledger.create(path).add_dataset('messages', unit='example', delta=1e-3, rho=50.0)
+    charged = {'dataset': 'messages', 'ledger': where}
+    earlier = config(tmp_path / 'earlier', run_id='earlier', **charged)
+    start.run(earlier, [])
+    run = config(tmp_path / 'later', run_id='later', reference=str(earlier.output), **charged)
+    elsewhere = dataclasses.replace(run, ledger=other)
+    with pytest.raises(ValueError, match='whose charge the ledger holds'):
+        start.run(elsewhere, [])
+    assert not work_dir(run).exists() and not Ledger.open(other).account('messages').runs
+    start.run(run, [])
+    (said,) = (row for row in report_of(run).assumptions_enforced if 'reference' in row)
+    assert "as run 1 on dataset 'messages': its text is post-processing" in said
+    # A resumption asks again.
+    start.run(run, [])
 
 
 def test_a_run_goes_on_with_the_texts_that_it_began_with(tmp_path: pathlib.Path) -> None:

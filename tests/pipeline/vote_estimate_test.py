@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models.generate import BatchGenerator
 from models.privacy.randomness import RunKey
+from models.records import Batch
 from models.reference import pick
 from pipeline import vote_estimate
 from pipeline.config import JobConfig
@@ -78,25 +80,41 @@ def test_votes_last_as_long_as_token_by_token(tokens: int) -> None:
     prices = [0.0, 2.0**-9, 2.0**-5, 2.0**-4, 2.0**-3, 2.0**-2, 0.5, 4.0]
     # Two decoded tokens, of which the mean counts.
     charged = np.array([prices, prices]) * np.array([[0.5], [1.5]])
-    found = lasting(charged, budget, tokens)
+    found = lasting([charged], budget, tokens)
     shares, silent, left = step_by_step(prices, budget, tokens)
     assert found.voting == tuple(shares)
     assert found.first_silent == silent == 0
     assert found.budget_left == pytest.approx(left)
     assert found.mean_price == pytest.approx(np.mean(prices))
-    few = lasting(charged[:, :3], budget, tokens)
+    few = lasting([charged[:, :3]], budget, tokens)
     assert few.first_silent == step_by_step(prices[:3], budget, tokens)[1]
 
 
 def test_whoever_pays_to_the_end_leaves_the_rest() -> None:
-    found = lasting(np.full((5, 3), 0.125), 1.0, 8, reference_texts=7)
+    found = lasting([np.full((5, 3), 0.125)], 1.0, 8, reference_texts=7)
     assert found == VotesAgainst(
         reference_texts=7, mean_price=0.125, standard_error=0.0, voting=(1.0,) * 4, first_silent=None,
         budget_left=0.0,
     )  # fmt: skip
-    assert lasting(np.full((5, 3), 0.125), 2.0, 8).budget_left == 0.5
-    assert lasting(np.full((1, 3), 0.125), 2.0, 8).standard_error is None
-    assert lasting(np.full((5, 3), 0.126), 1.0, 8).first_silent == 7
+    assert lasting([np.full((5, 3), 0.125)], 2.0, 8).budget_left == 0.5
+    assert lasting([np.full((1, 3), 0.125)], 2.0, 8).standard_error is None
+    assert lasting([np.full((5, 3), 0.126)], 1.0, 8).first_silent == 7
+
+
+def test_several_streams_count_by_how_they_differ() -> None:
+    """Tokens of a stream that agree tell little where streams do not."""
+    streams = [np.full((100, 3), price) for price in (1.0, 2.0, 3.0)]
+    found = lasting(streams, 250.0, 100)
+    assert found.mean_price == 2.0
+    by_streams = np.std([1.0, 2.0, 3.0], ddof=1) / np.sqrt(3)
+    assert found.standard_error == pytest.approx(by_streams)
+    assert found.standard_error > 5 * np.concatenate(streams).mean(axis=1).std() / np.sqrt(300)
+    # Two of three streams pay to the end, and the dearest contexts are silent first.
+    assert found.voting[3] == pytest.approx(2 / 3) and found.first_silent == 83
+    # Where tokens differ more than streams, they count.
+    noisy = np.arange(100.0)[:, None] % 2 * np.ones((1, 3))
+    alike = lasting([noisy, noisy], 250.0, 100)
+    assert alike.standard_error == pytest.approx(noisy.mean(axis=1).std() / np.sqrt(200), rel=0.01)
 
 
 def test_prices_that_tokens_leave_open_are_no_verdict() -> None:
@@ -108,7 +126,7 @@ def test_prices_that_tokens_leave_open_are_no_verdict() -> None:
             )
             for price in mean_prices
         )  # fmt: skip
-        return VoteEstimate(label=None, contexts=2, tokens=2, against=against)
+        return VoteEstimate(label=None, streams=1, contexts=2, tokens=2, against=against)
 
     assert estimate(1.0, 2.0, error=0.3).is_clear and estimate(2.0, 1.0, error=0.3).is_clear
     assert not estimate(1.0, 2.0, error=0.4).is_clear
@@ -127,7 +145,7 @@ def test_a_reference_of_the_genre_is_cheaper_than_none_and_one_of_another_is_not
     of_another = config(reference=write_texts(tmp_path / 'towns.jsonl', TOWNS))
     same, other = estimate_votes(of_genre, public), estimate_votes(of_another, public)
     for found in (same, other):
-        assert (found.contexts, found.tokens, found.label) == (8, 128, None)
+        assert (found.streams, found.contexts, found.tokens, found.label) == (3, 8, 128, None)
         assert [each.reference_texts for each in found.against] == [4, 0]
     # Messages of one form, which the model repeats once it sees them.
     assert same.is_clear and 10 * same.against[0].mean_price < same.against[1].mean_price
@@ -143,6 +161,7 @@ def test_the_estimate_of_a_short_batch_is_what_the_batch_spends(
 ) -> None:
     """A batch of no more tokens than are decoded, of contexts that can pay for all of them."""
     monkeypatch.setattr(vote_estimate, 'MOST_TOKENS', 12)
+    monkeypatch.setattr(vote_estimate, 'MOST_STREAMS', 1)
     public = write_texts(tmp_path / 'messages.jsonl', MESSAGES)
     reference = write_texts(tmp_path / 'towns.jsonl', TOWNS) if with_reference else None
     # Prompts are padded to another length, which bfloat16 would show.
@@ -163,7 +182,10 @@ def test_the_estimate_of_a_short_batch_is_what_the_batch_spends(
 
 
 @needs_model
-def test_contexts_fall_silent_about_when_the_estimate_says(tmp_path: pathlib.Path) -> None:
+def test_contexts_fall_silent_about_when_the_estimate_says(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vote_estimate, 'MOST_STREAMS', 1)
     public = write_texts(tmp_path / 'messages.jsonl', MESSAGES)
     whole = config(max_batch_tokens=64, context_budget=10.0)
     price = estimate_votes(whole, public).against[0].mean_price
@@ -177,6 +199,28 @@ def test_contexts_fall_silent_about_when_the_estimate_says(tmp_path: pathlib.Pat
     assert 0.4 < found.first_silent / made.spending.first_silent < 2.5
     assert found.voting[0] >= found.voting[1] >= found.voting[2] >= found.voting[3]
     assert found.voting[0] == 1 and found.voting[3] < 0.5
+
+
+@needs_model
+@pytest.mark.parametrize(
+    'texts, streams, contexts', [(8, 1, 8), (15, 1, 8), (16, 2, 8), (64, 3, 8), (5, 1, 5)]
+)
+def test_there_are_as_many_streams_as_whole_batches_of_texts(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, texts: int, streams: int, contexts: int
+) -> None:
+    seen: list[str] = []
+    real = BatchGenerator.decode
+
+    def decode(generator: BatchGenerator, batch: Batch, *arguments: Any, **named: Any) -> Any:
+        seen.extend(text for context in batch.contexts for text in context.texts)
+        return real(generator, batch, *arguments, **named)
+
+    monkeypatch.setattr(BatchGenerator, 'decode', decode)
+    public = write_texts(tmp_path / 'messages.jsonl', MESSAGES[:texts])
+    found = estimate_votes(config(max_batch_tokens=2), public)
+    assert (found.streams, found.contexts) == (streams, contexts)
+    # No text is in two of them, and they are the first by the public hash.
+    assert seen == list(pick(MESSAGES[:texts], streams * contexts))
 
 
 @needs_model
@@ -203,18 +247,22 @@ FLAGS = (
 
 
 @needs_model
-def test_the_command_prints_the_estimate_and_its_json_is_stable(tmp_path: pathlib.Path) -> None:
+def test_the_command_prints_the_estimate_and_its_json_is_stable(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vote_estimate, 'MOST_TOKENS', 48)
     public = write_texts(tmp_path / 'messages.jsonl', MESSAGES)
     flags = (*FLAGS, '--calibration', public, '--reference', write_texts(tmp_path / 'r.jsonl', MESSAGES[::3]))
     first, again = (in_this_process(*flags, '--json') for _ in range(2))
     assert (first.returncode, first.stderr) == (0, '') and first.stdout == again.stdout
     votes = json.loads(first.stdout)['votes']
-    assert set(votes) == {'label', 'contexts', 'tokens', 'against'}
+    assert set(votes) == {'label', 'streams', 'contexts', 'tokens', 'against'}
     shown = in_this_process(*flags)
     words = ' '.join(shown.stdout.split())
     assert (shown.returncode, shown.stderr) == (0, '')
     for said in (
-        '8 contexts of public texts', 'costs nothing, and tells nothing of the records',
+        '8 contexts of public texts', 'of each of 3 streams, other texts in each',
+        'costs nothing, and tells nothing of the records',
         'Against 4 reference texts', 'Against the public prompt', 'of B left at the end', 'times cheaper',
         f'ρ = {votes["against"][1]["mean_price"]:.3g} a token and context',
     ):  # fmt: skip

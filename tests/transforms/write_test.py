@@ -91,6 +91,19 @@ def test_more_shards_than_batches_stay_in_range() -> None:
     assert len(set(found)) == len(found) and min(found) >= 0 and max(found) < 100
 
 
+def test_declared_words_stand_beside_the_label(tmp_path: pathlib.Path) -> None:
+    columns = COLUMNS.with_label_words({'a': 'digestive system diseases'})
+    path = tmp_path / 'shard.parquet'
+    path.write_bytes(write.encode_shard(some_examples(), columns))
+    names = COLUMNS.schema.names
+    assert pq.read_schema(path).names == [*names[:2], 'label_words', *names[2:]] == list(columns.meanings)
+    rows = pq.read_table(path).to_pylist()
+    words = {(row['label'], row.pop('label_words')) for row in rows}
+    assert words == {('a', 'digestive system diseases'), ('b', None)}
+    assert [SyntheticExample(**row) for row in rows] == some_examples()
+    assert COLUMNS.with_label_words({}) is COLUMNS
+
+
 # --- Transforms ------------------------------------------------------------------
 
 
@@ -102,7 +115,7 @@ def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
     with pipeline() as root:
         plan = root | 'P' >> beam.Create([PLAN])
         examples = root | 'E' >> beam.Create(some_examples())
-        found = examples | write.WriteCorpus(plan, str(tmp_path), shards, COLUMNS)
+        found = examples | write.WriteCorpus(plan, str(tmp_path), lambda _: shards, COLUMNS)
         util.assert_that(found, util.equal_to([totals]))
     folder = tmp_path / write.DATA_FOLDER
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -145,21 +158,23 @@ def test_restricted_counts(tmp_path: pathlib.Path, empty: bool) -> None:
         rejected = root | 'J' >> beam.Create([] if empty else REJECTED)
         sizes = root | 'B' >> beam.Create(SIZES)
         losses = root | 'L' >> beam.Create([] if empty else LOSSES)
-        shared = root | 'S' >> beam.Create([] if empty else [2])
+        counted = root | 'S' >> beam.Create([] if empty else [('records_in_reference', 2)])
+        left_out = root | 'O' >> beam.Create([] if empty else [3])
         plan = root | 'P' >> beam.Create([PLAN])
         _ = records | write.WriteRestricted(
-            rejected, sizes, losses, shared, plan, _render_restricted, str(tmp_path)
+            rejected, sizes, losses, counted, left_out, plan, _render_restricted, str(tmp_path)
         )
     reasons = {} if empty else {'blank_text': 2, 'not_text': 1}
     found = json.loads((tmp_path / 'restricted.json').read_text())
     by_batch = [] if empty else ['0000-000000', '0000-000001']
-    groups, shared_count = list(PLAN.batches_per_group), None if empty else 2
+    groups, counts = list(PLAN.batches_per_group), {} if empty else {'records_in_reference': 2}
     assert found == [
         reasons,
         {'0000-000000': 1, '0000-000001': 0},
         0 if empty else 7,
         by_batch,
-        shared_count,
+        counts,
+        None if empty else 3,
         groups,
     ]
 
@@ -169,12 +184,13 @@ def _render_restricted(
     sizes: dict[BatchId, int],
     records: int,
     losses: list[BatchLoss],
-    shared: int | None,
+    counted: dict[str, int],
+    left_out: int | None,
     plan: BatchPlan,
 ) -> write.Files:
     by_batch = [loss.batch_id for loss in losses]
     by_size = {str(batch_id): size for batch_id, size in sizes.items()}
-    found = [reasons, by_size, records, by_batch, shared, list(plan.batches_per_group)]
+    found = [reasons, by_size, records, by_batch, counted, left_out, list(plan.batches_per_group)]
     return {'restricted.json': json.dumps(found).encode()}
 
 

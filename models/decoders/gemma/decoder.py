@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gemma import gm
 
 Parameters = dict[str, Any]
+# Parameters that an error lists before it only counts.
+_LISTED = 3
 
 
 def make_transformer(
@@ -114,7 +116,7 @@ def load_orbax(
 
     Raises:
         FileNotFoundError: There is no such directory.
-        ValueError: A parameter is missing, surplus, or of another shape.
+        ValueError: It is damaged, or a parameter is missing, surplus, or of another shape.
     """
     import jax
     import jax.numpy as jnp
@@ -129,7 +131,14 @@ def load_orbax(
         )
     if '://' not in str(path):
         directory = epath.Path(pathlib.Path(path).absolute())
-    params = gm.ckpts.load_params(directory, text_only=True)
+    try:
+        params = gm.ckpts.load_params(directory, text_only=True)
+    except Exception as error:
+        # The storage library raises that very class, with a page of its own state.
+        raise ValueError(
+            f'Expected a whole Orbax checkpoint, got path={str(path)!r}, which cannot be read. Fetch it '
+            'again.'
+        ) from error
     check_shapes(parameter_shapes(architecture), params)
     return jax.tree.map(lambda weight: jnp.asarray(weight, dtype), params)
 
@@ -142,7 +151,7 @@ def check_shapes(expected: Parameters, found: Parameters) -> None:
         found: Nested parameters.
 
     Raises:
-        ValueError: Names every parameter that is missing, surplus, or of another shape.
+        ValueError: Counts the parameters that are missing, surplus, or of another shape, and names the first.
     """
     expected_shapes, found_shapes = _flat_shapes(expected), _flat_shapes(found)
     complaints = []
@@ -151,9 +160,11 @@ def check_shapes(expected: Parameters, found: Parameters) -> None:
         if wanted != got:
             complaints.append(f'{name}: expected {wanted or "none"}, found {got or "none"}')
     if complaints:
+        more = ' and more' if len(complaints) > _LISTED else ''
         raise ValueError(
             f'Expected the parameters of the chosen architecture, got {len(complaints)} that differ: '
-            f'{"; ".join(complaints)}. Choose the architecture that the checkpoint was made for.'
+            f'{"; ".join(complaints[:_LISTED])}{more}. Choose the architecture that the checkpoint was '
+            'made for.'
         )
 
 
@@ -213,6 +224,11 @@ def make_pooled_states(
 # Rows of one micro-batch spread over the local devices along this mesh axis.
 _ROWS = 'rows'
 
+# Numbers of tokens that a step has programs for, beside the most that it may append. Where arithmetic is the
+# bottleneck a token that is read for nothing costs half of one that is read by itself, or more; an
+# accelerator, which waits for the weights, reads a few tokens in the time of one.
+_LENGTHS = (1, 2, 4)
+
 
 @final
 class GemmaDecoder(decoder_lib.Decoder):
@@ -255,6 +271,7 @@ class GemmaDecoder(decoder_lib.Decoder):
         self._dtype = jnp.dtype(dtype)
         # Activations of few rows at a time stay in a processor's cache; an accelerator wants all rows.
         self._in_pieces = len(devices) == 1 and devices[0].platform == 'cpu'
+        self._lengths = _LENGTHS if self._in_pieces else (1,)
         mesh = jax.sharding.Mesh(np.array(devices), (_ROWS,))
         self._by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_ROWS))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -294,16 +311,28 @@ class GemmaDecoder(decoder_lib.Decoder):
             weights,
             tokens,
             lengths,
-            example_slots=self.shapes.max_example_tokens,
+            example_slots=self.shapes.example_slots,
             in_pieces=self._in_pieces,
         )
         return jax.lax.with_sharding_constraint((states, cache), self._by_row)
 
-    def step(
-        self, weights: Any, cache: tuple[Any, ...], token: Any, offset: Any
+    def append(
+        self, weights: Any, cache: tuple[Any, ...], tokens: Any, count: Any, offset: Any
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Decoder.step`."""
-        results = [forward.step(self._architecture, weights, part, token, offset) for part in cache]
+        """See `Decoder.append`."""
+        results = [
+            forward.append(
+                self._architecture,
+                weights,
+                part,
+                tokens,
+                count,
+                offset,
+                lengths=self._lengths,
+                compile_once=self._in_pieces,
+            )
+            for part in cache
+        ]
         states, caches = zip(*results, strict=True)
         return states, caches
 

@@ -53,7 +53,7 @@ class GemmaFamily(family.Family):
         return checkpoint if checkpoint.endswith('.gguf') else None
 
     def check_files(self, model: str, files: family.ModelFiles) -> None:
-        """See `Family.check_files`; of Orbax, whose metadata needs the library, only that it is there."""
+        """See `Family.check_files`."""
         from models.decoders.gemma import checkpoints
 
         known = self.known_files(model)

@@ -7,20 +7,21 @@ training. Here
 
 * weights are matrices as they are multiplied, those of queries, keys and values one (`arrange`);
 * the prompts' keys and values are written once, and a step reads them where they lie; a step writes
-  one slot of the example's, in place;
+  the slots of its tokens in the example's, in place;
 * keys lie with their slots innermost, as products with queries read them;
 * norms, rotations, softmax and the sum of the layers' outputs are float32, whatever the weights
   and the cache are kept in.
 
 Symbols are those of `Architecture`: V D F N K H; and m rows, P slots of a prompt, T of an example,
-G = N/K query heads for a key head.
+R tokens of a step, G = N/K query heads for a key head.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from etils import epy
@@ -217,37 +218,96 @@ def _read(
     return _normed(last, weights.final_norm), tuple(kept)
 
 
-def step(
-    architecture: Architecture, weights: Weights, cache: Cache, token: jax.Array, offset: jax.Array
+def append(
+    architecture: Architecture,
+    weights: Weights,
+    cache: Cache,
+    tokens: jax.Array,
+    count: jax.Array,
+    offset: jax.Array,
+    *,
+    lengths: Sequence[int] = (),
+    compile_once: bool = False,
 ) -> tuple[jax.Array, Cache]:
-    """Appends one shared token to every row.
+    """Appends shared tokens to every row.
 
     Args:
         architecture: The numbers of the model.
         weights: Its weights.
-        cache: What `read_prompts` or the step before gave.
-        token: int32 scalar.
-        offset: int32 scalar, below T: tokens of the example before this one.
+        cache: What `read_prompts` or the call before gave.
+        tokens: `[R]` int32, of which the first `count` are appended. What follows them changes nothing.
+        count: int32 scalar, 1 to R.
+        offset: int32 scalar: tokens of the example before these; `offset + R` is at most T.
+        lengths: Numbers of tokens for which there is a program beside that for R: the shortest that holds
+            `count` reads them.
+        compile_once: Whether several micro-batches of one program share a subroutine of it, or each has
+            its own copy, whose compilation takes as long again.
 
     Returns:
-        The next states `[m D]` float32, and the cache with the token in it.
+        The states `[m D]` float32 after the last token, and the cache with the tokens in it.
     """
-    a = architecture
-    positions = cache.lengths + offset
+    read, most = _compiled_once() if compile_once else _read_tokens, len(tokens)
+
+    def reading(length: int) -> Callable[[], tuple[jax.Array, tuple[KeysValues, ...]]]:
+        def padded(of: jax.Array, axis: int) -> jax.Array:
+            return jnp.pad(of, [(0, most - length if axis == place else 0) for place in range(of.ndim)])
+
+        def of_length() -> tuple[jax.Array, tuple[KeysValues, ...]]:
+            states, slots = read(architecture, weights, cache, tokens[:length], count, offset)
+            return states, tuple(KeysValues(padded(new.keys, 3), padded(new.values, 2)) for new in slots)
+
+        return of_length
+
+    of_lengths = [*sorted(length for length in set(lengths) if length < most), most]
+    if len(of_lengths) == 1:
+        states, slots = reading(most)()
+    else:
+        states, slots = jax.lax.switch(
+            jnp.searchsorted(jnp.array(of_lengths), count), [reading(length) for length in of_lengths]
+        )
+    # A branch or a subroutine would copy the example's slots if it wrote to them. So all R are written
+    # here: those past the last token are not seen before they are written anew.
+    example = tuple(
+        KeysValues(
+            jax.lax.dynamic_update_slice_in_dim(old.keys, new.keys, offset, 3),
+            jax.lax.dynamic_update_slice_in_dim(old.values, new.values, offset, 2),
+        )
+        for old, new in zip(cache.example, slots, strict=True)
+    )
+    return states, cache._replace(example=example)
+
+
+@functools.cache
+def _compiled_once() -> Callable[..., tuple[jax.Array, tuple[KeysValues, ...]]]:
+    """`_read_tokens` as a subroutine that the compiler keeps, and shares between its callers."""
+    return jax.jit(_read_tokens, static_argnums=0, inline=jax.Inline.XLA_LATE)
+
+
+def _read_tokens(
+    a: Architecture, weights: Weights, cache: Cache, tokens: jax.Array, count: jax.Array, offset: jax.Array
+) -> tuple[jax.Array, tuple[KeysValues, ...]]:
+    """The states `[m D]` after the first `count` of tokens `[q]`, and the keys and values of q slots."""
+    rows, places = len(cache.lengths), jnp.arange(len(tokens))
+    offsets = offset + places
+    positions = cache.lengths[:, None] + offsets
     prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
     example_slots = jnp.arange(cache.example[0].keys.shape[-1])
-    rows = len(cache.lengths)
-    x = jnp.broadcast_to(_embedded(a, weights, token), (rows, 1, a.embed_dim))
-    written = []
+    x = jnp.broadcast_to(_embedded(a, weights, tokens), (rows, len(tokens), a.embed_dim))
+    slots = []
     for kind, layer, prompt, example in zip(
         a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
     ):
-        of_prompt, of_example = prompt_slots < cache.lengths[:, None], example_slots <= offset
+        # [m q P], [q T] and [q q].
+        of_prompt = prompt_slots < jnp.broadcast_to(cache.lengths[:, None, None], (rows, len(tokens), 1))
+        of_example = jnp.broadcast_to(example_slots < offset, (len(tokens), len(example_slots)))
+        of_tokens = places <= places[:, None]
         if kind == 'local':
-            of_prompt &= prompt_slots > positions[:, None] - _window(a)
-            of_example &= example_slots > offset - _window(a)
-        of_example = jnp.broadcast_to(of_example, (rows, len(example_slots)))
-        seen = jnp.concatenate([of_prompt, of_example], axis=-1)[:, None, None]
+            of_prompt &= prompt_slots > positions[..., None] - _window(a)
+            of_example &= example_slots > offsets[:, None] - _window(a)
+            of_tokens &= places > places[:, None] - _window(a)
+        shared = jnp.concatenate([of_example, of_tokens], axis=-1)
+        shared = jnp.broadcast_to(shared, (rows, *shared.shape))
+        seen = jnp.concatenate([of_prompt, shared], axis=-1)[:, None]
 
         def attend(
             query: jax.Array,
@@ -257,28 +317,26 @@ def step(
             prompt: KeysValues = prompt,
             example: KeysValues = example,
         ) -> tuple[jax.Array, KeysValues]:
-            query = query[:, 0]
-            example = KeysValues(
-                jax.lax.dynamic_update_slice_in_dim(example.keys, key.transpose(0, 2, 3, 1), offset, 3),
-                jax.lax.dynamic_update_slice_in_dim(example.values, value.transpose(0, 2, 1, 3), offset, 2),
-            )
-            # Without the barrier the compiler writes the slot once for the products and once for the
-            # loop, into two copies of everything.
-            example = jax.lax.optimization_barrier(example)
-            parts = (prompt, example)
-            scores = [_product('mkgh,mkhp->mkgp', query, part.keys) for part in parts]
-            shares = _shares(a, jnp.concatenate(scores, axis=-1), seen).astype(query.dtype)
-            of_parts = jnp.split(shares, [len(prompt_slots)], axis=-1)
+            # The queries of several tokens stand beside one another like those of several heads.
+            rows, tokens, kv_heads, groups, width = query.shape
+            query = query.transpose(0, 2, 1, 3, 4).reshape(rows, kv_heads, tokens * groups, width)
+            new = KeysValues(key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3))
+            parts = (prompt, example, new)
+            scores = jnp.concatenate([_product('mkqh,mkhp->mkqp', query, part.keys) for part in parts], -1)
+            shares = _shares(a, scores, jnp.repeat(seen, groups, axis=2)).astype(query.dtype)
+            ends = [len(prompt_slots), len(prompt_slots) + len(example_slots)]
+            of_parts = jnp.split(shares, ends, axis=-1)
             mixed = [
-                _product('mkgp,mkph->mkgh', share, part.values)
+                _product('mkqp,mkph->mkqh', share, part.values)
                 for share, part in zip(of_parts, parts, strict=True)
             ]
-            return (mixed[0] + mixed[1])[:, None], example
+            found = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
+            return found.transpose(0, 2, 1, 3, 4), new
 
-        x, keys_values = _through_layer(a, kind, layer, x, positions[:, None], attend)
-        written.append(keys_values)
-    states = _normed(x[:, 0], weights.final_norm)
-    return states, Cache(prompt=cache.prompt, example=tuple(written), lengths=cache.lengths)
+        x, slot = _through_layer(a, kind, layer, x, positions, attend)
+        slots.append(slot)
+    last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
+    return _normed(last, weights.final_norm), tuple(slots)
 
 
 def logits(

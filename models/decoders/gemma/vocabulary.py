@@ -7,6 +7,7 @@ things are as llama.cpp wants them: user-defined pieces hold spaces where the mo
 has U+2581, and the unknown piece is a control piece.
 """
 
+import contextlib
 import os
 from typing import Any
 
@@ -32,15 +33,23 @@ def read_vocabulary(path: str | os.PathLike[str], generation: int) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is a GGUF file that is damaged or has no SentencePiece vocabulary.
+        ValueError: It is no SentencePiece model, or a GGUF file that is damaged or has no SentencePiece
+            vocabulary.
     """
+    from google.protobuf import message
     from sentencepiece import sentencepiece_model_pb2
 
     if gguf_file.is_gguf(path):
         return _from_gguf(path, generation)
-    return sentencepiece_model_pb2.ModelProto.FromString(  # type: ignore[attr-defined]
-        epath.Path(path).read_bytes()
-    )
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    with contextlib.suppress(message.DecodeError):
+        model.ParseFromString(epath.Path(path).read_bytes())
+    if not model.pieces:
+        raise ValueError(
+            f'Expected a SentencePiece model, got tokenizer={str(path)!r}, which is none. Give the '
+            'tokenizer.model that belongs to the checkpoint.'
+        )
+    return model
 
 
 def _from_gguf(path: str | os.PathLike[str], generation: int) -> Any:

@@ -95,7 +95,13 @@ def worst_case_budget(params: 'MechanismParams', tokens: int) -> float:
 
 
 def solve_context_budget(
-    params: 'MechanismParams', *, epsilon: float, delta: float, other_rho: float, omega: float | None = None
+    params: 'MechanismParams',
+    *,
+    epsilon: float,
+    delta: float,
+    other_rho: float,
+    omega: float | None = None,
+    to_best: bool = False,
 ) -> tuple[float, float]:
     """The largest budget B of one context that keeps the whole run within (epsilon, delta), and its ω.
 
@@ -109,18 +115,30 @@ def solve_context_budget(
         delta: Target.
         other_rho: rho of the run's other releases (noisy counts, centres), which hold at every order.
         omega: ω, > 1; None chooses it.
+        to_best: Whether a chosen ω is to reach the order at which the whole target converts best, and so
+            that of any ledger whose budget is no less. A price is then a little higher.
 
     Returns:
         B and ω; `epsilon_from_rho(change² B + other_rho, delta, largest_order=ω)` is at most epsilon.
 
     Raises:
-        ValueError: ω reaches epsilon at no rho, or B does not pay for one token of a worst-case context.
+        ValueError: B does not pay for one token of a worst-case context, at so small an ω perhaps for none;
+            it names the smallest epsilon that does.
     """
     change = params.change.value
 
     def budget_of(epsilon: float) -> tuple[float, float]:
-        chosen = _solve_omega(params, epsilon, delta, other_rho) if omega is None else omega
-        available = conversion.rho_from_epsilon(epsilon, delta, largest_order=chosen) - other_rho
+        if omega is not None:
+            chosen = omega
+        elif to_best:
+            chosen = _rounded(_best_order(epsilon, delta), up=True)
+        else:
+            chosen = _solve_omega(params, epsilon, delta, other_rho)
+        conversion.rho_from_epsilon(epsilon, delta)  # refuses what is no target
+        try:
+            available = conversion.rho_from_epsilon(epsilon, delta, largest_order=chosen) - other_rho
+        except ValueError:  # no rho gives epsilon at so small an order: the caller says what does
+            available = 0.0
         budget = float(_READABLE.create_decimal_from_float(max(0.0, available) / change**2))
         step = 1e-15
         while budget > 0 and (
@@ -169,7 +187,7 @@ def _solve_omega(params: 'MechanismParams', epsilon: float, delta: float, other_
         return math.log(rho) - share * (omega - 1) if rho > 0 else -math.inf
 
     # Above the order at which the whole target converts best, B does not grow any more.
-    best = conversion.optimal_order(conversion.rho_from_epsilon(epsilon, delta), delta)
+    best = _best_order(epsilon, delta)
     high = math.log(best - 1)
     low = high - 7.0
     grid = [low + (high - low) * index / (_GRID - 1) for index in range(_GRID)]
@@ -182,6 +200,10 @@ def _solve_omega(params: 'MechanismParams', epsilon: float, delta: float, other_
         inner, outer = right - ratio * (right - left), left + ratio * (right - left)
         left, right = (left, outer) if worth(inner) > worth(outer) else (inner, right)
     return _rounded(1 + math.exp((left + right) / 2), up=False)
+
+
+def _best_order(epsilon: float, delta: float) -> float:
+    return conversion.optimal_order(conversion.rho_from_epsilon(epsilon, delta), delta)
 
 
 def _rounded(omega: float, *, up: bool) -> float:

@@ -173,6 +173,7 @@ class Aggregate(abc.ABC):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
         """`combine` of several batches once more, for audits: `[V]` float64 each, slowly, in NumPy.
 
@@ -186,6 +187,8 @@ class Aggregate(abc.ABC):
             batches: Rows of each batch: a batch, then neighbours of it, with a context more, less or another.
             params: The mechanism.
             clips: False leaves the votes unbounded, a mechanism that is broken on purpose.
+            narrows: Whether predictions are taken given that an allowed token comes: rows are centred over
+                `allowed` then as well.
         """
 
     @abc.abstractmethod

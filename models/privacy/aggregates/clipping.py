@@ -54,19 +54,23 @@ def row_tops(logits: jax.Array, counted: jax.Array | None = None) -> tuple[jax.A
     return logits.max(axis=-1, keepdims=True), finite.all(axis=-1, keepdims=True)
 
 
-def probabilities(logits: jax.Array) -> jax.Array:
-    """softmax over the last axis, float32, as votes for a distance.
+def probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Array:
+    """softmax over the counted columns of the last axis, float32, as votes for a distance.
 
     Formal guarantee: every row of the result is non-negative and of a mass of at most 1
-    (but for rounding), for any input; a row that is not finite has none.
+    (but for rounding), for any input; a row that is not finite has none, nor has a column that is not
+    counted.
 
     Args:
         logits: `[..., V]`.
+        counted: `[V]` bool.
     """
-    top, finite = row_tops(logits)
+    top, finite = row_tops(logits, counted)
     weights = jnp.exp(logits.astype(jnp.float32) - top)
     # Of what is no number, or above the top, there is nothing to be divided.
     weights = jnp.where(weights <= 1, weights, 0.0)
+    if counted is not None:
+        weights = jnp.where(counted, weights, 0.0)
     total = weights.sum(axis=-1, keepdims=True)
     return jnp.where(finite & (total >= 1), weights * (1 / total), 0.0)
 

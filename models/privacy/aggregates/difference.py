@@ -122,9 +122,10 @@ class Difference(aggregate.Aggregate):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
         """The public prediction with sums over the public s; see `Aggregate.replayed_scores`."""
-        counted = replay.counted(allowed, params)
+        counted = replay.counted(allowed, params, narrows=narrows)
         finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
         rows_of = np.where(finite, logits, 0.0).astype(np.float64)
         public, own = (

@@ -178,10 +178,11 @@ class IndividualDifference(aggregate.Aggregate):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
         """Of batches of those contexts alone that vote at this step; see `Aggregate.replayed_scores`."""
         assert params.shift_bound is not None
-        counted = replay.counted(allowed, params)
+        counted = replay.counted(allowed, params, narrows=narrows)
         finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
         rows_of = np.where(finite, logits, 0.0).astype(np.float64)
         public, own = (

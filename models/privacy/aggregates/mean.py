@@ -100,9 +100,10 @@ class Mean(aggregate.Aggregate):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
         """Sums over the public s; see `Aggregate.replayed_scores`."""
-        counted = replay.counted(allowed, params)
+        counted = replay.counted(allowed, params, narrows=narrows)
         votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         for rows in batches:
             yield votes[list(rows)].sum(axis=0) / params.batch_size

@@ -194,9 +194,10 @@ class Median(aggregate.Aggregate):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
         """np.median over the rows; of none, the public prompt's vote; see `Aggregate.replayed_scores`."""
-        counted = replay.counted(allowed, params)
+        counted = replay.counted(allowed, params, narrows=narrows)
         votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         lowest = votes.min(axis=0, initial=np.inf)
         # Only here may the medians of the batch and its neighbours be above the lowest vote: with

@@ -22,9 +22,12 @@ with epy.lazy_imports():
     import numpy as np
 
 
-def counted(allowed: np.ndarray, params: MechanismParams) -> np.ndarray:
-    """The tokens that a row is centred over, `[V]` bool: with `public_top_k` the allowed ones, or all."""
-    return allowed if params.public_top_k is not None else np.ones_like(allowed)
+def counted(allowed: np.ndarray, params: MechanismParams, *, narrows: bool) -> np.ndarray:
+    """The tokens that a row is centred over, `[V]` bool: the allowed ones, or all.
+
+    The allowed ones with `public_top_k`, and where predictions are narrowed to them.
+    """
+    return allowed if narrows or params.public_top_k is not None else np.ones_like(allowed)
 
 
 def clipped(logits: np.ndarray, clip_bound: float, among: np.ndarray, *, clips: bool) -> np.ndarray:

@@ -23,6 +23,7 @@ from models.privacy.report.groups import (
     CountSource,
     GroupPlan,
     LabelTotals,
+    name_of_label,
     totals_by_label,
 )
 from models.privacy.report.ledger import BUDGET_SLACK, LedgerEntry, MixedLedgerEntry, epsilon_of_budget
@@ -32,6 +33,7 @@ from models.privacy.report.released import (
     RESEARCH_ONLY,
     CorpusTotals,
     PrivacyReport,
+    StructuredTotals,
 )
 from models.privacy.report.restricted import (
     RESTRICTED,
@@ -63,6 +65,7 @@ __all__ = [
     'ChargedClusters',
     'Clusters',
     'CorpusTotals',
+    'StructuredTotals',
     'ContextSpending',
     'CountSource',
     'ExPostLosses',
@@ -86,5 +89,6 @@ __all__ = [
     'format_down',
     'format_exact',
     'format_up',
+    'name_of_label',
     'totals_by_label',
 ]

@@ -34,6 +34,7 @@ def build_privacy_report(
     noisy_counts_rho: float = 0.0,
     clusters: Clusters | None = None,
     declared_units: int | None = None,
+    sample_rate: float = 1.0,
     ledger: LedgerEntry | None = None,
 ) -> PrivacyReport:
     """The report of a finished run, from public values alone.
@@ -52,7 +53,8 @@ def build_privacy_report(
         clusters: Where the clusters in `plan` come from, with costs of their own; None
             without clusters.
         declared_units: Public number of records (of users, under the user unit), for
-            the comparison with delta; None takes the sum of the noisy counts.
+            the comparison with delta; None takes the sum of the noisy counts, over the sample rate.
+        sample_rate: Probability with which each unit was taken.
         ledger: What reserving the run's budget returned; None where it was not charged.
 
     Raises:
@@ -104,7 +106,9 @@ def build_privacy_report(
     units = declared_units
     source: CountSource | None = None if declared_units is None else 'declared'
     if units is None and all(counted):
-        units, source = sum(group.noisy_count or 0 for group in plan), 'noisy'
+        # Whom delta protects are all, in the sample or not.
+        units, source = round(sum(group.noisy_count or 0 for group in plan) / sample_rate), 'noisy'
+    sampled = () if sample_rate == 1 else (words.sampled(sample_rate, *method.unit_nouns),)
     declared = () if declared_units is None else (words.declared_units(method.unit_nouns[1]),)
     one, many = method.unit_nouns
     words_of_statement = weakest.statement_words
@@ -121,7 +125,9 @@ def build_privacy_report(
         order=order,
         rho_per_private_token=method.rho_per_private_token if is_priced else None,
         delta_relation=(
-            words.delta_relation(delta, units, source, many) if has_figure else words.no_figure(delta)
+            words.delta_relation(delta, units, source, many, sample_rate)
+            if has_figure
+            else words.no_figure(delta)
         ),
         units=units,
         units_source=source,
@@ -139,7 +145,7 @@ def build_privacy_report(
         sensitivities=tuple(row for part in (*together, *of_groups) for row in part.sensitivities),
         assumptions_enforced=tuple(
             row
-            for part in (method.contexts, *of_groups, *together, words.DURING_THE_RUN)
+            for part in (*sampled, method.contexts, *of_groups, *together, words.DURING_THE_RUN)
             for row in part.assumptions_enforced
         ),
         assumptions_of_curator=tuple(

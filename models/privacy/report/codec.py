@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Report(typing.Protocol):

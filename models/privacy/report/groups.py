@@ -18,6 +18,7 @@ class GroupPlan:
 
     Attributes:
         label: The declared label; None where the run declares none.
+        words: What the run declares to call the label; None where it declares no words for it.
         cluster: Index of a centre that the label keeps; None without clusters.
         batches: Planned batches; every one of them emits.
         noisy_count: Released noisy count of the group's contexts (of its records, where
@@ -26,9 +27,22 @@ class GroupPlan:
     """
 
     label: str | None
+    words: str | None = None
     cluster: int | None = None
     batches: int
     noisy_count: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Label and words as pages show them."""
+        return name_of_label(self.label, self.words)
+
+
+def name_of_label(label: str | None, words: str | None) -> str:
+    """A label's value and its declared words: '2 digestive system diseases'."""
+    if label is None:
+        return 'all records'
+    return label if words is None else f'{label} {words}'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,15 +161,22 @@ class LabelTotals(typing.NamedTuple):
 
     Attributes:
         label: The declared label; None where the run declares none.
+        words: What the run declares to call it; None where it declares no words for it.
         groups: Its groups: 1, or its clusters.
         batches: Their planned batches.
         noisy_count: Sum of their noisy counts; None where the settings gave the batches.
     """
 
     label: str | None
+    words: str | None
     groups: int
     batches: int
     noisy_count: int | None
+
+    @property
+    def name(self) -> str:
+        """Label and words as pages show them."""
+        return name_of_label(self.label, self.words)
 
 
 def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
@@ -166,6 +187,7 @@ def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
     return tuple(
         LabelTotals(
             label,
+            members[0].words,
             len(members),
             sum(group.batches for group in members),
             None

@@ -1,5 +1,7 @@
 """What the reference tells a report (METHOD 4c): where its texts come from, and what that takes."""
 
+import dataclasses
+
 from models.privacy.facts import Facts
 
 ROUNDS = Facts(
@@ -12,13 +14,32 @@ ROUNDS = Facts(
 )
 
 
-def given_facts(size: int, digest: str, release: str | None) -> Facts:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Release:
+    """An earlier run whose corpus the reference is of, as its report names it. All fields are public.
+
+    Attributes:
+        run_id: Public name of the run.
+        dataset: Name under which a ledger charged it; None, like the next two, where none did.
+        run_number: Its place among the runs charged to that dataset, from 1.
+        rho: What it was charged.
+    """
+
+    run_id: str
+    dataset: str | None = None
+    run_number: int | None = None
+    rho: float | None = None
+
+
+def given_facts(size: int, digest: str, release: Release | None, dataset: str | None = None) -> Facts:
     """What it takes that the curator gave the texts.
 
     Args:
         size: M, of texts of each label.
         digest: SHA-256 of the texts, in hexadecimal.
-        release: Public name of the run whose corpus they are of; None for public texts.
+        release: The run whose corpus they are of; None for public texts. A release that names this run's
+            dataset has been looked up in the ledger (`pipeline.run.charge.check`).
+        dataset: Name under which this run is charged; None where no ledger charges it.
     """
     which = f'{size} of each label, SHA-256 {digest}'
     if release is None:
@@ -27,10 +48,27 @@ def given_facts(size: int, digest: str, release: str | None) -> Facts:
                 f"The reference's texts ({which}) are public and were chosen without a look at the records.",
             )
         )
-    return Facts(
-        assumptions_of_curator=(
-            f"The reference's texts ({which}) are of the corpus of run {release!r}, which is differentially "
-            'private itself. Where that corpus is of the same records, its cost is counted beside this one: '
-            'by the same ledger, or by whoever adds up the runs.',
+    source = (
+        f"The reference's texts ({which}) are of the corpus of run {release.run_id!r}, which is "
+        'differentially private itself'
+    )
+    if release.dataset is None or release.dataset != dataset:
+        there, here = (
+            'to no ledger' if name is None else f'to dataset {name!r} of a ledger'
+            for name in (release.dataset, dataset)
         )
+        return Facts(
+            assumptions_of_curator=(
+                f'{source}. That run was charged {there}, this one {here}: where both are of the same '
+                'records, no sum of a ledger has both costs, and whoever adds up the runs counts both.',
+            )
+        )
+    return Facts(
+        assumptions_enforced=(
+            f'{source}. The ledger charged it before this run, as run {release.run_number:,} on dataset '
+            f'{release.dataset!r}: its text is post-processing, and the sum of all runs has both costs.',
+        ),
+        assumptions_of_curator=(
+            f'The reference comes from the corpus of run {release.run_id!r} as that run released it.',
+        ),
     )

@@ -42,6 +42,17 @@ class CorpusTotals:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StructuredTotals(CorpusTotals):
+    """Totals of a corpus whose examples have a structure.
+
+    Attributes:
+        forced_tokens: Tokens that nobody chose: the structure allowed no other.
+    """
+
+    forced_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyReport:
     """The releasable report of one run. Every field is public (METHOD 8).
 
@@ -92,7 +103,7 @@ class PrivacyReport:
     A whole sample, as YAML (`to_json` writes the same keys in the same order)::
 
         schema: dp-corpus/privacy-report
-        schema_version: 4
+        schema_version: 5
         audience: Anyone may read this report.
         run_id: visits-2025-06
         statement: differential privacy
@@ -201,10 +212,12 @@ class PrivacyReport:
         - The analysis is over real numbers; the job computes in floating point.
         plan:
         - label: cardiology
+          words: null
           cluster: null
           batches: 2
           noisy_count: 493
         - label: dermatology
+          words: null
           cluster: null
           batches: 3
           noisy_count: 771
@@ -312,7 +325,7 @@ class PrivacyReport:
     plan: tuple[GroupPlan, ...]
     clusters: Clusters | ChargedClusters | None
     ledger: LedgerEntry | MixedLedgerEntry | None
-    corpus: CorpusTotals
+    corpus: CorpusTotals | StructuredTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
     versions: Mapping[str, str]

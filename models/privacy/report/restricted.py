@@ -29,11 +29,13 @@ class GroupContexts:
 
     Attributes:
         restricted_label: The group's declared label; None where the run declares none.
+        restricted_words: What the run declares to call it; None where it declares no words for it.
         restricted_cluster: The group's cluster; None without clusters.
         true_count: Contexts that its batches hold.
     """
 
     restricted_label: str | None
+    restricted_words: str | None = None
     restricted_cluster: int | None = None
     true_count: int = dataclasses.field(repr=False)
 
@@ -92,7 +94,7 @@ class SpendingOfBatch:
     """What the contexts of one batch spent. Restricted to the curator.
 
     Attributes:
-        stream_tokens: Tokens of its stream.
+        stream_tokens: Tokens of its stream, without forced ones, like all places in it below.
         mean_share_spent: Mean over its contexts of what each spent of B; 0 without contexts, like the next.
         largest_share_spent: The largest of them.
         last_voters: Contexts that voted on its last token; 0 for a stream without one.
@@ -138,6 +140,9 @@ class RestrictedReport:
         contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
         true_counts_by_group: True contexts by label and cluster.
         records_in_reference: Records whose text is a text of --reference; None without it.
+        records_outside_structure: Records that are no example of --json-schema or --regex, and stand in
+            prompts as plain text; None without either.
+        records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
 
@@ -145,16 +150,23 @@ class RestrictedReport:
 
         {
           "schema": "dp-corpus/restricted-report",
-          "schema_version": 4,
+          "schema_version": 5,
           "audience": "Restricted to the curator. It holds true counts: never publish it.",
           "run_id": "visits-2025-06",
           "records_read": 1201,
           "rejected_by_reason": {"blank_text": 3},
           "contexts_per_batch": {"0000-000000": 251, "0000-000001": 260},
           "true_counts_by_group": [
-            {"restricted_label": null, "restricted_cluster": null, "true_count": 511}
+            {
+              "restricted_label": null,
+              "restricted_words": null,
+              "restricted_cluster": null,
+              "true_count": 511
+            }
           ],
           "records_in_reference": null,
+          "records_outside_structure": null,
+          "records_left_out": null,
           "losses": {
             "run_ex_post_epsilon": 2.25,
             "run_paper_epsilon": 3.5,
@@ -169,8 +181,9 @@ class RestrictedReport:
           "spending": null
         }
 
-    With --reference `records_in_reference` is a number. With individual accounting `losses` is null, and
-    `spending`::
+    With --reference `records_in_reference` is a number, with --json-schema or --regex
+    `records_outside_structure`, and with --sample-rate `records_left_out`. With individual accounting
+    `losses` is null, and `spending`::
 
         {
           "share_spent_deciles": [0, 0.25, 0.5, 0.625, 0.75, 0.875, 1, 1, 1, 1, 1],
@@ -193,6 +206,8 @@ class RestrictedReport:
     contexts_per_batch: Mapping[str, int] = dataclasses.field(repr=False)
     true_counts_by_group: tuple[GroupContexts, ...] = dataclasses.field(repr=False)
     records_in_reference: int | None = dataclasses.field(default=None, repr=False)
+    records_outside_structure: int | None = dataclasses.field(default=None, repr=False)
+    records_left_out: int | None = dataclasses.field(default=None, repr=False)
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)
 

@@ -71,14 +71,17 @@ def data_accesses(statement: Statement, ledger: LedgerEntry | None, one: str) ->
     )
 
 
-def delta_relation(delta: float, units: int | None, source: CountSource | None, many: str) -> str:
+def delta_relation(
+    delta: float, units: int | None, source: CountSource | None, many: str, sample_rate: float = 1.0
+) -> str:
     """How delta compares with the public number of units."""
     shown = format_exact(delta)
     if units is None:
         return (
             f'δ = {shown} was set by the curator. No number of {many} is public, so none is compared with it.'
         )
-    basis = f'n = {units:,} {many} (' + ('declared' if source == 'declared' else 'the noisy count') + ')'
+    counted = 'the noisy count' if sample_rate == 1 else 'the noisy count of the sample over its rate'
+    basis = f'n = {units:,} {many} ({"declared" if source == "declared" else counted})'
     if units < 2:
         return f'δ = {shown} was set by the curator. {basis} is too few for a comparison.'
     exponent = math.log(delta) / math.log(units)
@@ -114,6 +117,17 @@ DURING_THE_RUN = Facts(
         'The run key stays secret; the work directory, its logs and the restricted report are not published.',
     ),
 )
+
+
+def sampled(rate: float, one: str, many: str) -> Facts:
+    """What holds of a run on a sample of its units."""
+    return Facts(
+        assumptions_enforced=(
+            f'The run takes a sample of the {many}: each with probability {rate:g}, whole or not at all, by '
+            f'a keyed hash of its own, which depends on no other {one} and plays no part in who shares a '
+            f'batch. No amplification by sampling is claimed: every figure is that of a run on all {many}.',
+        )
+    )
 
 
 def declared_units(many: str) -> Facts:

@@ -320,7 +320,8 @@ def test_what_contexts_paid_is_not_shown(generator: generate.BatchGenerator) -> 
 def test_the_audit_of_a_batch_shows_none_of_it(generator: generate.BatchGenerator) -> None:
     result = leave_one_out.leave_one_out(generator, batch(), KEY, outsiders=contexts(OTHERS))
     assert repr(result) == (
-        "LeaveOneOut(batch_id='0000-000000', label='sports', private_tokens=8, public_tokens=0)"
+        "LeaveOneOut(batch_id='0000-000000', label='sports', reference_texts=0, private_tokens=8, "
+        'public_tokens=0, forced_tokens=0)'
     )
 
 

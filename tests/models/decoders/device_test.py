@@ -1,6 +1,9 @@
 """Which type a machine is fastest in: a function of what it says of itself."""
 
+import subprocess
+
 import jax
+import psutil
 import pytest
 
 from models.decoders import device
@@ -39,3 +42,22 @@ def test_with_a_plugin_jax_is_asked_in_another_process(monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError, match='exit code 1. Give --dtype'):
         device.platform_here()
     device.platform_here.cache_clear()
+
+
+def test_memory_of_a_processor_is_the_hosts() -> None:
+    device.platform_here.cache_clear()
+    found = device.memory_here()
+    assert found is not None and found.devices == 1
+    assert 0 < found.bytes <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(('answer', 'memory'), [('chatter\n1024 8\n', device.Memory(1024, 8)), (None, None)])
+def test_memory_of_accelerators_is_what_another_process_is_told(
+    monkeypatch: pytest.MonkeyPatch, answer: str | None, memory: device.Memory | None
+) -> None:
+    done = subprocess.CompletedProcess('', int(answer is None), answer or '')
+    monkeypatch.setattr(device, 'platform_here', lambda: 'gpu')
+    monkeypatch.setattr(device, '_ask', lambda _: done)
+    device._accelerator_memory.cache_clear()
+    assert device.memory_here() == memory
+    device._accelerator_memory.cache_clear()

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline import main
-from pipeline.evaluation import evaluation, facts, measures, reading
+from pipeline.evaluation import asked, evaluation, facts, measures, reading
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.pages import evaluation_page
@@ -76,6 +76,22 @@ def test_files_are_read_in_their_order_and_rows_without_text_are_counted(tmp_pat
     assert found.left_out == {'blank text': 1}
     assert read(str(tmp_path / 'a.csv'), None).texts.labels is None
     assert SECRET not in repr(Texts(name='x', texts=(SECRET,), labels=(SECRET,)))
+
+
+def test_units_are_read_of_records_and_held_out_texts_alone(tmp_path: pathlib.Path) -> None:
+    found = reading.read_source(
+        write(tmp_path / 'a.csv', rows_of(6)), name='it', flag='--test', text_field='note', label_field=None,
+        unit_field='ward',
+    )  # fmt: skip
+    assert found.texts.units == tuple(label for label, _ in rows_of(6))
+    assert SECRET not in repr(Texts(name='x', texts=('a',), units=(SECRET,)))
+    (tmp_path / 'corpus.csv').write_text('note\nA text without a unit.\n')
+    request = asked.Request(
+        corpora=(('corpus', str(tmp_path / 'corpus.csv')),), records=str(tmp_path / 'a.csv'), test=None,
+        public=None, text_field='note', label_field=None, unit_field='ward', embedder='tfidf', seed=0,
+    )  # fmt: skip
+    (_, corpus), (_, records) = request.read()
+    assert corpus.texts.units is None and records.texts.units == found.texts.units
 
 
 @pytest.mark.parametrize('labelled', [True, False])

@@ -157,6 +157,15 @@ def test_written_facts_are_read_back(tmp_path: pathlib.Path) -> None:
     assert len(lines) == 2 * sum(facts_module.RECORDS_OF_A_FACT)
 
 
+@pytest.mark.parametrize(
+    'text', ['[]', '{}', '{"schema_version": 0, "facts": []}', '{"schema_version": 1}', 'no']
+)
+def test_another_file_is_refused(tmp_path: pathlib.Path, text: str) -> None:
+    (tmp_path / 'facts.json').write_text(text)
+    with pytest.raises(ValueError, match='Name its facts.json'):
+        read_facts(tmp_path / 'facts.json')
+
+
 def test_the_chart_has_a_line_for_each_answer_and_samples_name_their_fact() -> None:
     corpus = Texts(name='corpus', texts=tuple(texts_of(FACTS)))
     found = KnownFacts(FACTS).measure(Sources(corpus=corpus, embedder=NoEmbedder()), lambda *_: None)

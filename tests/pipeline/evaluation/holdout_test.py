@@ -42,11 +42,18 @@ def embedder() -> TfidfEmbedder:
     return TfidfEmbedder.fit(texts(99, 500), max_terms=VOCABULARY, min_texts=1, dimensions=32, seed=0)
 
 
-def measured(corpus: Sequence[str], records: Sequence[str], test: Sequence[str], seed: int = 0) -> Findings:
+def measured(
+    corpus: Sequence[str],
+    records: Sequence[str],
+    test: Sequence[str],
+    seed: int = 0,
+    units: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Findings:
+    of_records, of_test = (None, None) if units is None else map(tuple, units)
     sources = Sources(
         corpus=Texts(name='corpus', texts=tuple(corpus)),
-        records=Texts(name='records', texts=tuple(records)),
-        test=Texts(name='test', texts=tuple(test)),
+        records=Texts(name='records', texts=tuple(records), units=of_records),
+        test=Texts(name='test', texts=tuple(test), units=of_test),
         embedder=embedder(),
         seed=seed,
     )
@@ -171,6 +178,62 @@ def test_similarities_that_are_all_equal_say_nothing() -> None:
     assert holdout_test({'a': np.zeros(50)}, np.arange(50) < 25, seed=0, permutations=99).p_value == 1
     others = texts(1, 30), texts(2, 30)
     assert p_value(['一 二 三'], *others) == 1
+
+
+# --- Units -------------------------------------------------------------------------
+
+
+def _habits(seed: int) -> tuple[list[str], list[list[str]]]:
+    """A corpus, and units of eight texts each that share a turn of phrase; the corpus has some turns."""
+    rng = np.random.default_rng(seed)
+    turns, units = texts(7000 + seed, 60), []
+    for number, turn in enumerate(turns):
+        own = texts(100_000 + 100 * seed + number, 8)
+        units.append([f'{turn} {text}' for text in own])
+    spoken = rng.choice(60, size=12, replace=False).tolist()
+    others = texts(900_000 + seed, 80)
+    return [f'{turns[number]} {text}' for number in spoken for text in texts(seed, 2)] + others, units
+
+
+def test_it_keeps_to_its_level_where_units_have_many_like_texts() -> None:
+    """One text of each unit does; all of them do not, for they are not drawn one by one."""
+    draws, alarms = 40, {'texts': 0, 'units': 0}
+    for seed in range(draws):
+        corpus, units = _habits(seed)
+        order = np.random.default_rng(seed).permutation(60).tolist()
+        records, test = (
+            [(text, str(number)) for number in half for text in units[number]]
+            for half in (order[:30], order[30:])
+        )
+        for how, of in (
+            ('texts', None),
+            ('units', ([unit for _, unit in records], [unit for _, unit in test])),
+        ):
+            found = figures_of(measured(corpus, [t for t, _ in records], [t for t, _ in test], seed, of))
+            assert found['p_value'] is not None
+            alarms[how] += found['p_value'] < holdout.LEVEL
+    # Of 40 tests at the level more than 4 alarm with odds of less than one in 10,000.
+    assert alarms['units'] <= stats.binom.isf(1e-4, draws, holdout.LEVEL) == 4
+    assert alarms['texts'] > 10
+
+
+def test_copies_are_seen_with_one_text_of_each_unit() -> None:
+    corpus, records, test = texts(1, 300), texts(2, 600), texts(3, 600)
+    corpus[:30] = records[:60:2]
+    units = [str(number // 2) for number in range(600)], [f'other {number // 2}' for number in range(600)]
+    found = figures_of(measured(corpus, records, test, units=units))
+    assert found['p_value'] is not None and found['p_value'] < holdout.LEVEL
+    assert found['records_compared'] == found['test_compared'] == 300 and found['units_on_both_sides'] == 0
+
+
+def test_units_on_both_sides_are_left_out() -> None:
+    corpus, records, test = texts(1, 50), texts(2, 100), texts(3, 100)
+    units = [str(number) for number in range(100)], [str(number) for number in range(60, 160)]
+    found = figures_of(measured(corpus, records, test, units=units))
+    assert found['units_on_both_sides'] == 40 and found['records_compared'] == found['test_compared'] == 60
+    assert figures_of(measured(corpus, records, test))['units_on_both_sides'] is None
+    with pytest.raises(NotDefined, match='No unit is on one side alone'):
+        measured(corpus, records, test, units=(units[0], units[0]))
 
 
 # --- Equal texts -------------------------------------------------------------------

@@ -10,13 +10,16 @@ from models.privacy.report import build_privacy_report
 from models.privacy.report.prediction import facts
 from pipeline import plan
 from pipeline.config import JobConfig
+from pipeline.ledger.budget import reaching
 from pipeline.ledger.ledger import Account, BudgetExceeded, Ledger
 from pipeline.pages import ledger_page
+from pipeline.run import charge
 from tests import command_line
 from tests.oracles import costs
 from tests.pipeline.pages.report_page_test import Page, plain
 
 DELTA = 1e-6
+ALONE: dict[str, typing.Any] = {'dataset': None, 'ledger': None}
 KNOWN: dict[str, typing.Any] = {'unit': 'example', 'identity': 'i', 'key_commitment': 'k'}
 
 
@@ -68,11 +71,85 @@ def test_rho_adds_up_and_the_smallest_order_counts(where: str) -> None:
     assert entries['late'].epsilon_after == pytest.approx(held.epsilon_spent)
 
 
-def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) -> None:
-    """A run that takes the whole budget is solved for less than its best order: the remedy works."""
-    whole = config(where, epsilon=8.0)
+def add_charge(where: str, share: float, omega: float | None) -> Account:
+    """The dataset once a part of its budget in rho is spent."""
+    rho = share * account(where).dataset.rho_budget
+    event = (
+        accounting.ZCDpEvent(rho=rho)
+        if omega is None
+        else accounting.TruncatedZCDpEvent(rho=rho, omega=omega)
+    )
+    cost = accounting.RunCost(stages={'generation': event})
+    Ledger.open(where).reserve('visits', run_id='before', cost=cost, **KNOWN)
+    return account(where)
+
+
+@pytest.mark.parametrize('spent', [0.0, 0.2, 0.9])
+@pytest.mark.parametrize('before', [None, 1.2], ids=['zCDP', 'truncated'])
+@pytest.mark.parametrize('times', [None, 1.0, 3.0], ids=['chosen', 'least', 'larger'])
+def test_a_run_that_asks_for_all_that_is_left_fits(
+    where: str, spent: float, before: float | None, times: float | None
+) -> None:
+    """With orders that were chosen for it, and with any that were given and reach the ledger's."""
     order = account(where).dataset.order
-    assert whole.params().omega < order
+    held = account(where)
+    if spent:
+        held = add_charge(where, spent, None if before is None else before * order)
+    omega = None if times is None else reaching(times * order)
+    if spent == 0.9 and times == 1.0:
+        # Its best order lies so far above that no rho gives so small an epsilon: a larger one takes it all.
+        with pytest.raises(ValueError, match=r'--epsilon (\S+) is the smallest that pays') as refused:
+            config(where, epsilon=held.epsilon_left, omega=omega)
+        smallest = float(str(refused.value).partition('--epsilon ')[2].split()[0])
+        run = config(where, epsilon=smallest, omega=omega)
+        assert smallest > held.epsilon_left and plan.ask_ledger(run).epsilon_left_up_to_omega > smallest
+    else:
+        run = config(where, epsilon=held.epsilon_left, omega=omega)
+    assert plan.ask_ledger(run).fits
+    # Where its orders are too small for this epsilon to take all of it, a larger one does, and no other.
+    most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=run.params().omega)
+    assert most >= held.epsilon_left * (1 - 1e-12)
+    whole = plan.ask_ledger(config(where, epsilon=most, omega=run.params().omega))
+    assert whole.fits and whole.rho_left < 1e-4 * held.rho_left
+    over = plan.ask_ledger(config(where, epsilon=1.01 * most, omega=run.params().omega))
+    assert not over.fits and over.epsilon_left_up_to_omega == pytest.approx(most)
+    (setting,) = over.fitting
+    assert setting.name == 'epsilon' and 0.99 * most < setting.value <= most and setting.omega is None
+    reserve(run, 'whole')
+
+
+def test_what_workers_compute_with_is_what_was_charged(where: str) -> None:
+    """They are told of no ledger, with which larger orders are chosen."""
+    run = config(where, epsilon=8.0)
+    params = run.params()
+    assert params.omega >= account(where).dataset.order > config(where, epsilon=8.0, **ALONE).params().omega
+    assert config(where, epsilon=8.0, omega=params.omega, **ALONE).params() == params
+    short = config(where, epsilon=8.0, max_batch_tokens=100)
+    assert config(where, epsilon=8.0, omega=short.params().omega, max_batch_tokens=100, **ALONE).params() == (
+        short.params()
+    )
+
+
+def test_orders_that_reach_the_ledgers_and_buy_too_much_come_with_what_fits(where: str) -> None:
+    """At the given ω epsilon buys so little that it would fit; at the one to give, more than is left."""
+    held = add_charge(where, 0.5, None)
+    run = config(where, epsilon=1.3 * held.epsilon_left, omega=held.dataset.order - 1.5)
+    assert held.fits(plan.run_cost(run).curve.rho)
+    with pytest.raises(ValueError, match=r'To fit, give at most --epsilon \S+ with --omega') as refused:
+        plan.ask_ledger(run)
+    with pytest.raises(ValueError) as of_launch:
+        charge.check(Ledger.open(where), run)
+    assert str(of_launch.value) == str(refused.value)
+    words = str(refused.value).split()
+    epsilon, omega = (float(words[words.index(flag) + 1].rstrip(',')) for flag in ('--epsilon', '--omega'))
+    assert plan.ask_ledger(config(where, epsilon=epsilon, omega=omega)).fits
+    assert not plan.ask_ledger(config(where, epsilon=1.02 * epsilon, omega=omega)).fits
+
+
+def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) -> None:
+    """Whatever epsilon asks for; the remedy works."""
+    order = account(where).dataset.order
+    whole = config(where, epsilon=8.0, omega=order - 0.1)
     with pytest.raises(ValueError, match=r'Give --omega (\S+) or more') as refused:
         plan.ask_ledger(whole)
     given = float(str(refused.value).partition('--omega ')[2].split()[0])
@@ -87,7 +164,7 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
 
 def test_a_run_over_the_budget_does_not_fit_whatever_its_orders(where: str) -> None:
     """Its smaller orders are no reason to ask for larger ones, with which it would be refused too."""
-    over = config(where, epsilon=12.0)
+    over = config(where, epsilon=12.0, omega=2.5)
     assert over.params().omega < account(where).dataset.order
     assert not plan.ask_ledger(over).fits
     with pytest.raises(BudgetExceeded, match='Ask for less'):

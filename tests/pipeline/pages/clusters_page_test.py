@@ -94,6 +94,7 @@ def test_the_picture_has_a_step_for_each_cluster(comparison: clusters.ClusterCom
 
 def test_the_terminal_says_first_that_it_is_restricted(comparison: clusters.ClusterComparison) -> None:
     text = on_terminal(functools.partial(clusters_page.render_terminal, comparison), 100)
+    assert f'k-means and DP k-means were asked for {comparison.count:,} clusters;' in text
     assert text.startswith(report.RESTRICTED)
     for row in comparison.rows:
         line = next(line for line in text.splitlines() if line.strip().startswith(row.method + '  '))

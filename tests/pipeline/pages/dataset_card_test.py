@@ -181,6 +181,7 @@ def test_labels_stay_in_their_cells() -> None:
     [
         ([GroupPlan(label=None, batches=4)], 'None: the column is null. 4 batches'),
         ([GroupPlan(label='a', batches=4)], '| Label | Batches |\n'),
+        ([GroupPlan(label='2', words='digestive *', batches=4)], '| 2 digestive \\* | 4 |'),
     ],
 )
 def test_labels_without_noisy_counts(plan: list[GroupPlan], expected: str) -> None:

@@ -419,16 +419,18 @@ def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> No
     few = make_clustered(labels=3).clusters
     many = make_clustered(labels=12, kept=2).clusters
     assert few is not None and many is not None
-    assert [f'label {index}' in report_page.centers_plot(few).svg for index in range(4)] == [True] * 3 + [
-        False
-    ]
-    plot = report_page.centers_plot(many)
+    names = {f'label {index}': f'label {index} its words' for index in range(12)}
+    svg = report_page.centers_plot(few, names).svg
+    assert [f'label {index} its words' in svg for index in range(4)] == [True] * 3 + [False]
+    plot = report_page.centers_plot(many, names)
     assert 'label 7' in plot.svg and 'label 8' not in plot.svg
     assert 'The first 8 of 12 labels' in plot.caption
 
 
 def test_clusters_are_counted_on_the_terminal() -> None:
-    assert 'in 240 clusters: label 0 1,830' in ' '.join(shown_on_terminal(make_clustered(), 140).split())
+    assert 'in 240 clusters; label 0: 1,830 batches' in ' '.join(
+        shown_on_terminal(make_clustered(), 140).split()
+    )
 
 
 def test_a_charged_run_shows_what_all_runs_cost_together() -> None:
@@ -446,3 +448,18 @@ def test_a_charged_run_shows_what_all_runs_cost_together() -> None:
     assert 'This run, the first on visits' in ' '.join(shown_on_terminal(make_charged(1), 140).split())
     assert 'charged to no ledger' in shown_on_terminal(make(), 140)
     assert 'of all of them' not in report_page.render_html(make())
+
+
+def test_a_label_goes_by_its_value_and_its_words() -> None:
+    made = make(
+        plan=[
+            GroupPlan(label='2', words='digestive system diseases', batches=2),
+            GroupPlan(label='3', words='nervous system diseases', batches=1),
+        ],
+        noisy_counts_rho=0.0,
+    )
+    shown = ' '.join(shown_on_terminal(made, 200).split())
+    assert '2 digestive system diseases: 2 batches, 3 nervous system diseases: 1 batch' in shown
+    page = report_page.render_html(made)
+    assert '<th scope="row" class="break">2 digestive system diseases</th>' in page
+    assert '>2 digestive system diseases</text>' in page, 'the bars of batches'

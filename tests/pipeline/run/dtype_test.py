@@ -1,5 +1,6 @@
 """The type of computation is decided where a run is launched, and is part of what the run is."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -45,3 +46,21 @@ def test_centres_are_of_one_type_wherever_records_are_embedded(
     assert clustered.dtype == 'float32'
     assert settings.cluster_settings(clustered).dtype == 'float32'
     assert settings.with_dtype(config(tmp_path)).dtype == 'bfloat16'
+
+
+@pytest.mark.parametrize(
+    ('aggregate', 'platform', 'dtype'),
+    [
+        ('difference', 'cpu', 'float32'), ('difference', 'gpu', 'bfloat16'), ('mean', 'cpu', 'bfloat16'),
+        ('median', 'cpu', 'bfloat16'),
+    ],
+)  # fmt: skip
+def test_a_difference_is_taken_in_float32_on_a_processor(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, platform: str, dtype: str
+) -> None:
+    monkeypatch.setattr(device, 'platform_here', lambda: platform)
+    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    budget = {'max_private_tokens': None, 'epsilon': 1.0} if aggregate == 'difference' else {}
+    run = config(tmp_path, aggregate=aggregate, **budget)
+    assert settings.with_dtype(run).dtype == dtype
+    assert settings.with_dtype(dataclasses.replace(run, dtype='bfloat16')).dtype == 'bfloat16'

@@ -192,3 +192,30 @@ def test_a_work_directory_of_older_code_is_refused_with_its_reason(tmp_path: pat
         FileExistsError, match=r"changed=\['code'\]. Another version of dp-corpus or of a lib"
     ):
         folders.prepare(run)
+
+
+def test_weights_are_hashed_once_however_often_a_run_is_asked_who_it_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything loads, again when the folders are made, and for the ledger."""
+    write_record(tmp_path / 'in.jsonl', 'A record.')
+    file = tmp_path / 'weights.gguf'
+    file.write_bytes(b'GGUF' + bytes(60))
+    run = config(tmp_path, model='gemma3-1b', checkpoint=str(file), tokenizer=str(file))
+    read: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(opened: Any, name: str) -> Any:
+        read.append(opened.name)
+        return digest(opened, name)
+
+    monkeypatch.setattr(hashlib, 'file_digest', counted)
+    folders.prepare(run)
+    folders.check_resumption(run)
+    folders.prepare(run)
+    assert read.count(str(file)) == 1
+    # Of the same size: it is the system's times that tell.
+    file.write_bytes(b'GGUF' + bytes(59) + b'1')
+    with pytest.raises(FileExistsError, match='The weights'):
+        folders.check_resumption(run)
+    assert read.count(str(file)) == 2

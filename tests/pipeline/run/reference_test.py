@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from models.privacy.report.reference import Release
 from models.records import SyntheticExample
 from pipeline.config import JobConfig
 from pipeline.run import identity
@@ -151,7 +152,7 @@ def test_complete_examples_of_a_release_are_texts_of_their_labels(tmp_path: path
         label: sorted(one.text for one in good if one.label == label) for label in LABELS
     }
     found = read_reference(run)
-    assert found is not None and found.release == 'earlier'
+    assert found is not None and found.release == Release(run_id='earlier')
 
 
 @pytest.mark.parametrize(

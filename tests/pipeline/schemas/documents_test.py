@@ -21,7 +21,7 @@ from models.privacy import accounting, report
 from pipeline import audit, calibration, clusters, input_check, plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
-from pipeline.evaluation import evaluation, measures
+from pipeline.evaluation import evaluation, facts, measures
 from pipeline.ledger.ledger import BudgetExceeded, Ledger
 from pipeline.run import identity
 from pipeline.schemas import documents
@@ -135,6 +135,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             checked(records, label_field='text', labels=('b',)).to_json(),
         ],
         'evaluation': [evaluated().to_json(), evaluated(test=['Another text.']).to_json()],
+        'invented-facts': [facts.InventedFacts(facts=facts.invented_facts(0)).to_json()],
         'run-plan': [
             made.to_json()
             for settings in (
@@ -163,11 +164,11 @@ def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
     for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
         yield dataclasses.replace(run_plan, decoding=plan.estimate_decoding(given, found))
     against = tuple(
-        vote_estimate.lasting(np.full((tokens, 3), price), 1.0, 100, reference_texts=texts)
+        vote_estimate.lasting([np.full((tokens, 3), price)], 1.0, 100, reference_texts=texts)
         for tokens, price, texts in ((8, 0.001, 4), (1, 0.1, 0))
     )
     for label in (None, 'Billing'):
-        votes = vote_estimate.VoteEstimate(label=label, contexts=3, tokens=8, against=against)
+        votes = vote_estimate.VoteEstimate(label=label, streams=1, contexts=3, tokens=8, against=against)
         yield dataclasses.replace(run_plan, votes=votes)
 
 

@@ -8,7 +8,7 @@ from etils import epath
 
 from models.decoders.gemma import architectures, gguf_file
 from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.checkpoints import gguf, safetensors
+from models.decoders.gemma.checkpoints import gguf, orbax, safetensors
 
 if TYPE_CHECKING:
     import jax
@@ -60,7 +60,7 @@ def check_files(architecture: architectures.Architecture, path: str | os.PathLik
     """Refuses a local checkpoint that is not of this architecture, without reading its weights.
 
     Safetensors and GGUF tell names, shapes and types in their headers, GGUF the numbers of
-    the architecture too; of Orbax, only that the folder is there.
+    the architecture too; Orbax tells names and shapes, of which depth and widths are compared.
 
     Raises:
         FileNotFoundError: There is no such checkpoint, or a file that its index names is missing.
@@ -72,6 +72,8 @@ def check_files(architecture: architectures.Architecture, path: str | os.PathLik
         gguf.check(architecture, checkpoint)
     elif any(checkpoint.glob('*.safetensors')):
         safetensors.check(architecture, checkpoint)
+    else:
+        orbax.check(architecture, checkpoint)
 
 
 def _check_is_there(checkpoint: epath.PathLike) -> None:

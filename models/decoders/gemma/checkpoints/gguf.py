@@ -16,7 +16,7 @@ import numpy as np
 
 from models.decoders.gemma import architectures, gguf_file
 from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.checkpoints import name_map
+from models.decoders.gemma.checkpoints import differences, name_map
 
 if TYPE_CHECKING:
     import gguf
@@ -47,8 +47,6 @@ _LAYER_NAMES = {
 _CHUNK = 2**21
 # JAX takes over an array on the host as it is where it begins at a multiple of this many bytes.
 _JAX_ALIGNMENT = 64
-# Names that an error lists before it only counts.
-_LISTED = 3
 
 
 def load(
@@ -150,15 +148,10 @@ def _check_metadata(architecture: architectures.Architecture, metadata: Mapping[
     complaints = list(_differences(architecture, metadata))
     if not complaints:
         return
-    fitting = [
-        name for name, other in architectures.ARCHITECTURES.items() if not any(_differences(other, metadata))
-    ]
-    remedy = (
-        f'Its numbers are those of --model {" or ".join(fitting)}.'
-        if fitting
-        else 'Choose the model that it was made for.'
+    remedy = differences.remedy(
+        lambda known: not any(_differences(known, metadata)), 'Choose the model that it was made for.'
     )
-    raise ValueError(f'Expected a file of the chosen model, got {"; ".join(complaints)}. {remedy}')
+    raise ValueError(f'Expected a file of the chosen model, got {differences.listed(complaints)}. {remedy}')
 
 
 def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -172,7 +165,7 @@ def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> 
         if found is None and value is None:
             continue
         if not _same(found, value):
-            yield f'{name}.{key}={found!r} where {value!r} is expected'
+            yield f'{name}.{key}={_shown(found)} where {value!r} is expected'
     scaling = metadata.get(f'{name}.rope.scaling.type', 'linear')
     if scaling not in ('linear', 'none'):
         yield f"{name}.rope.scaling.type={scaling!r} where 'linear' is expected"
@@ -180,7 +173,7 @@ def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> 
     pattern = metadata.get(pattern_key, _PATTERN_PERIODS.get(a.generation))
     same_depth = metadata.get(f'{name}.block_count') == a.num_layers
     if same_depth and pattern is not None and _attention_types(pattern, a.num_layers) != a.attention_types:
-        yield f'{pattern_key}={_plain(pattern)!r} where attention_types={a.attention_types} is expected'
+        yield f"{pattern_key}={_shown(_plain(pattern))} where the model's own is expected"
 
 
 def _fields(a: architectures.Architecture) -> dict[str, tuple[object, object]]:
@@ -215,6 +208,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _shown(value: Any) -> str:
+    """A value for an error, which has no room for one of each of many layers."""
+    if isinstance(value, list) and len(value) > differences.LISTED:
+        return f'a list of {len(value)}'
+    return repr(value)
+
+
 def _same(found: object, expected: object) -> bool:
     """Whether two numbers are equal, as far as the file's float32 can tell."""
     if isinstance(expected, float) and isinstance(found, int | float):
@@ -238,10 +238,10 @@ def _check_tensors(tensors: Mapping[str, gguf_file.Tensor], expected: Mapping[st
     remedy = 'Use the model that the file was made for, and fetch the file again if it is that one.'
     if missing := sorted(expected.keys() - tensors.keys()):
         raise ValueError(
-            f'Expected every weight of the architecture, got none for {_listed(missing)}. {remedy}'
+            f'Expected every weight of the architecture, got none for {differences.listed(missing)}. {remedy}'
         )
     if surplus := sorted(tensors.keys() - expected.keys() - {_OUTPUT}):
-        raise ValueError(f'Expected no further weights, got {_listed(surplus)}. {remedy}')
+        raise ValueError(f'Expected no further weights, got {differences.listed(surplus)}. {remedy}')
     misshapen = [
         f'{name}: expected {shape}, found {tensors[name].shape}'
         for name, shape in expected.items()
@@ -249,7 +249,8 @@ def _check_tensors(tensors: Mapping[str, gguf_file.Tensor], expected: Mapping[st
     ]
     if misshapen:
         raise ValueError(
-            f'Expected weights in the shapes of the architecture, got {_listed(misshapen)}. {remedy}'
+            'Expected weights in the shapes of the architecture, got '
+            f'{differences.listed(misshapen)}. {remedy}'
         )
     unreadable = {tensors[name].type for name in expected} - _readable(
         {tensors[name].type for name in expected}
@@ -259,12 +260,6 @@ def _check_tensors(tensors: Mapping[str, gguf_file.Tensor], expected: Mapping[st
             'Expected quantizations that the gguf package dequantizes, got '
             f'{", ".join(sorted(kind.name for kind in unreadable))}. Use a file in another quantization.'
         )
-
-
-def _listed(items: list[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f' and {len(items) - _LISTED} more' if len(items) > _LISTED else ''
-    return '; '.join(items[:_LISTED]) + more
 
 
 def _readable(kinds: 'set[gguf.GGMLQuantizationType]') -> 'set[gguf.GGMLQuantizationType]':

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
-from models.decoders.gemma.checkpoints import name_map
+from models.decoders.gemma.checkpoints import differences, name_map
 
 if TYPE_CHECKING:
     import jax
@@ -79,6 +80,7 @@ def _match(
     tensors = _open_tensors(_tensor_files(directory), stack)
     prefix = _text_prefix(tensors)
     embedding = f'{prefix}embed_tokens.weight'
+    _check_numbers(architecture, tensors, prefix)
     rows = name_map.expected_rows(architecture, tensors[embedding].get_slice(embedding).get_shape()[0])
     weights = list(name_map.weights(architecture, rows))
     _check_tensors(
@@ -142,19 +144,41 @@ def _text_prefix(tensors: Mapping[str, Any]) -> str:
     )
 
 
+def _check_numbers(architecture: architectures.Architecture, tensors: Mapping[str, Any], prefix: str) -> None:
+    """One error for another depth or width, which every tensor would differ by."""
+
+    def size(name: str, axis: int) -> int | None:
+        if (path := prefix + name) not in tensors or len(
+            shape := tensors[path].get_slice(path).get_shape()
+        ) != 2:
+            return None
+        return int(shape[axis])
+
+    layer = re.compile(rf'{re.escape(prefix)}layers\.(\d+)\.')
+    layers = [int(match[1]) for name in tensors if (match := layer.match(name))]
+    differences.check_numbers(
+        architecture,
+        layers=max(layers) + 1 if layers else None,
+        width=size('embed_tokens.weight', 1),
+        hidden=size('layers.0.mlp.gate_proj.weight', 0),
+    )
+
+
 def _check_tensors(tensors: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]]) -> None:
     """One error each for missing, surplus and misshapen tensors."""
     remedy = 'Choose the architecture that the checkpoint was made for.'
     missing = sorted(expected.keys() - tensors.keys())
     if missing:
-        raise ValueError(f'Expected every weight of the architecture, got none for names={missing}. {remedy}')
+        raise ValueError(
+            f'Expected every weight of the architecture, got none for names={_names(missing)}. {remedy}'
+        )
     surplus = sorted(
         name
         for name in tensors.keys() - expected.keys() - set(_OUTPUT_NAMES)
         if not name.startswith(_VISION_PREFIXES)
     )
     if surplus:
-        raise ValueError(f'Expected no further text weights, got names={surplus}. {remedy}')
+        raise ValueError(f'Expected no further text weights, got names={_names(surplus)}. {remedy}')
     misshapen = []
     for name, shape in expected.items():
         stored = tensors[name].get_slice(name)
@@ -165,8 +189,12 @@ def _check_tensors(tensors: Mapping[str, Any], expected: Mapping[str, tuple[int,
     if misshapen:
         raise ValueError(
             'Expected floating-point weights in the shapes of the architecture, got '
-            f'{"; ".join(misshapen)}. {remedy}'
+            f'{differences.listed(misshapen)}. {remedy}'
         )
+
+
+def _names(names: list[str]) -> str:
+    return f'[{differences.listed(list(map(repr, names)), ", ")}]'
 
 
 def _check_output_is_tied(tensors: Mapping[str, Any], embedding_name: str) -> None:
@@ -190,16 +218,31 @@ def _check_config(architecture: architectures.Architecture, path: pathlib.Path) 
     if not path.is_file():
         return
     config = _flat_config(json.loads(path.read_text(encoding='utf-8')))
-    complaints = [
-        f'{name}={config[name]!r} where {expected!r} is expected'
-        for name, expected in _config_fields(architecture).items()
-        if name in config and config[name] != expected
-    ]
-    if complaints:
-        raise ValueError(
-            f'Expected config.json to describe the chosen architecture, got {"; ".join(complaints)}. '
-            'Choose the architecture that the checkpoint was made for.'
+    if complaints := _differences(architecture, config):
+        remedy = differences.remedy(
+            lambda known: not _differences(known, config),
+            'Choose the architecture that the checkpoint was made for.',
         )
+        raise ValueError(
+            'Expected config.json to describe the chosen architecture, got '
+            f'{differences.listed(complaints)}. {remedy}'
+        )
+
+
+def _differences(architecture: architectures.Architecture, config: Mapping[str, Any]) -> list[str]:
+    """Where a config is another architecture's: single numbers first, then what each layer has."""
+    single, by_layer = [], []
+    for name, expected in _config_fields(architecture).items():
+        if name not in config or (found := config[name]) == expected:
+            continue
+        if not isinstance(expected, list):
+            single.append(f'{name}={found!r} where {expected!r} is expected')
+        elif not isinstance(found, list) or len(found) != len(expected):
+            by_layer.append(f'{name} not of {len(expected)} layers')
+        else:
+            layer = next(index for index, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
+            by_layer.append(f'{name}[{layer}]={found[layer]!r} where {expected[layer]!r} is expected')
+    return [*single, *by_layer]
 
 
 def _flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,9 +265,10 @@ def _flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _config_fields(a: architectures.Architecture) -> dict[str, object]:
     """The architecture in the words of `transformers`."""
     fields: dict[str, object] = {
+        # What tells models apart stands first, since an error lists no more than a few.
+        'num_hidden_layers': a.num_layers,
         'hidden_size': a.embed_dim,
         'intermediate_size': a.hidden_dim,
-        'num_hidden_layers': a.num_layers,
         'num_attention_heads': a.num_heads,
         'num_key_value_heads': a.num_kv_heads,
         'head_dim': a.head_dim,

@@ -40,7 +40,7 @@ def test_arithmetic_is_what_xla_counts() -> None:
     cache = read(weights)[1]
 
     def step(weights: forward.Weights, cache: forward.Cache) -> jax.Array:
-        return forward.step(WIDE, weights, cache, jnp.int32(2), jnp.int32(0))[0]
+        return forward.append(WIDE, weights, cache, jnp.array([2]), jnp.int32(1), jnp.int32(0))[0]
 
     counted = jax.jit(step).lower(weights, cache).cost_analysis()['flops']
     assert ROWS * 2 * WIDE.layer_parameters == pytest.approx(counted, rel=0.1)

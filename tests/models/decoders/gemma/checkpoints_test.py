@@ -192,7 +192,7 @@ def test_files_are_checked_without_their_weights(
 
 def test_layers_beyond_the_architecture_are_refused(tmp_path: pathlib.Path) -> None:
     deeper = dataclasses.replace(GEMMA2, attention_types=('local', 'global', 'local', 'global'))
-    with pytest.raises(ValueError, match=r'no further text weights.*model\.layers\.3\.mlp\.up_proj'):
+    with pytest.raises(ValueError, match='got num_layers=4 where 3 is expected. Choose the model'):
         checkpoints.load_parameters(GEMMA2, _write(tmp_path, hub_tensors(deeper)), dtype=jnp.float32)
 
 
@@ -254,7 +254,11 @@ def test_matching_config_is_accepted(rotary: dict[str, Any], nested: bool, tmp_p
         ({'query_pre_attn_scalar': 4}, 'query_pre_attn_scalar=4 where 6'),
         ({'rope_scaling': None}, 'rope_factor=1.0 where 8.0'),
         ({'rope_parameters': {'full_attention': {'rope_theta': 7.0, 'factor': 8.0}}}, 'rope_theta=7.0'),
-        ({'layer_types': ['full_attention'] * 3}, 'layer_types='),
+        (
+            {'layer_types': ['full_attention'] * 3},
+            r"got layer_types\[0\]='full_attention' where 'sliding_attention' is expected",
+        ),
+        ({'layer_types': ['full_attention'] * 26}, 'got layer_types not of 3 layers'),
     ],
 )
 def test_contradicting_config_is_refused(
@@ -322,7 +326,47 @@ def test_orbax_of_another_architecture_is_refused(tmp_path: pathlib.Path) -> Non
     with pytest.raises(ValueError, match='got 9 that differ') as raised:
         checkpoints.load_parameters(GEMMA2, tmp_path / 'saved', dtype=jnp.float32)
     assert 'layer_0/attn/q_einsum/w: expected (4, 16, 6), found none' in str(raised.value)
-    assert 'layer_2/attn/qkv_einsum/w: expected none, found (3, 4, 16, 6)' in str(raised.value)
+    assert 'layer_0/attn/qkv_einsum/w: expected none, found (3, 4, 16, 6) and more' in str(raised.value)
+    assert 'layer_1' not in str(raised.value)
+
+
+@pytest.mark.parametrize('layout', ['nested', 'flat', 'stacked', 'hub'])
+def test_another_depth_and_width_are_three_numbers_before_any_weight_is_read(
+    layout: str, tmp_path: pathlib.Path
+) -> None:
+    """And no list of layers: they all differ."""
+    found = dataclasses.replace(GEMMA3, attention_types=('local', 'global') * 13, embed_dim=24, hidden_dim=40)
+    expected = 'num_layers=26 where 3 is expected; embed_dim=24 where 16 is expected; hidden_dim=40 where'
+    folder = tmp_path / 'saved'
+    if layout == 'hub':
+        _write(folder, hub_tensors(found))
+    else:
+        params = _random_parameters(found)
+        if layout == 'flat':
+            params = gemma_layouts._nested_to_flat(params)
+        elif layout == 'stacked':
+            params = gemma_layouts._nested_to_stacked(params, 2)
+            # Layers that are stacked are not counted.
+            expected = expected.partition('; ')[2]
+        with ocp.StandardCheckpointer() as saver:
+            saver.save(folder, params)
+    with pytest.raises(ValueError, match=f'got {expected}') as raised:
+        checkpoints.check_files(GEMMA3, folder)
+    assert len(str(raised.value)) < 300 and 'layer_' not in str(raised.value)
+
+
+def test_a_config_of_another_depth_names_its_numbers_and_no_list(tmp_path: pathlib.Path) -> None:
+    _write(tmp_path, hub_tensors(GEMMA3))
+    other = {
+        'num_hidden_layers': 26, 'hidden_size': 1152, 'intermediate_size': 6912, 'head_dim': 7,
+        'layer_types': ['full_attention'] * 26,
+    }  # fmt: skip
+    (tmp_path / 'config.json').write_text(json.dumps(CONFIG | ROTARY_4 | other))
+    with pytest.raises(ValueError) as raised:
+        checkpoints.check_files(GEMMA3, tmp_path)
+    assert 'got num_hidden_layers=26 where 3 is expected; hidden_size=1152 where' in str(raised.value)
+    assert '6912' in str(raised.value) and 'and 2 more.' in str(raised.value)
+    assert 'full_attention' not in str(raised.value)
 
 
 def test_orbax_misshape_names_parameter_and_both_shapes(tmp_path: pathlib.Path) -> None:

@@ -28,16 +28,25 @@ import psutil
 import pytest
 
 from models import generate
-from models.constraints import Vocabulary
+from models.constraints import Constraint, Vocabulary
 from models.decoders import decoder
-from models.decoders.gemma import architectures, checkpoints
+from models.decoders.gemma import architectures, checkpoints, forward
 from models.decoders.gemma import decoder as gemma
 from models.privacy import candidates, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import samples
 from tests.contracts import decoder_contract
-from tests.contracts.decoder_contract import EXAMPLES, PADDING, SHAPES, DecoderCase, decoded
+from tests.contracts.decoder_contract import (
+    CUTS,
+    EXAMPLES,
+    PADDING,
+    SHAPES,
+    STEP_SHAPES,
+    DecoderCase,
+    decoded,
+    decoded_in_steps,
+)
 
 ROOT = pathlib.Path(__file__).parents[4]
 GEMMA1 = architectures.Architecture(
@@ -183,23 +192,28 @@ def test_a_row_does_not_move_with_its_slot(size: int, moves: float, dtype: str) 
         np.testing.assert_array_equal(changed[:, row], logits[:, row])
 
 
-def test_a_step_copies_no_cache() -> None:
-    """The loop's program writes one slot in place; the compiler copies a cache wherever it may be read twice.
+@pytest.mark.parametrize(('micro_batches', 'step_tokens'), [(1, 1), (3, 1), (2, 6)])
+def test_a_step_copies_no_cache(micro_batches: int, step_tokens: int) -> None:
+    """The loop's program writes a step's slots in place, one or several.
 
-    Slots are longer than the loop has other arrays, so that a cache is told by its size. A loop that
-    keeps the cache before the step alive has to copy, and is found.
+    The compiler copies a cache wherever it may be read twice. Slots are longer than the loop has other
+    arrays, so that a cache is told by its size. A loop that keeps the cache before the step alive has to
+    copy, and is found.
     """
-    shapes = decoder.Shapes(max_prompt_tokens=96, max_example_tokens=160, micro_batch_size=8)
+    shapes = decoder.Shapes(
+        max_prompt_tokens=96, max_example_tokens=160, micro_batch_size=8, step_tokens=step_tokens
+    )
     model = _decoder('gemma3', shapes)
-    _, cache = model.prefill([PADDING] * 8)
+    _, cache = model.prefill([PADDING] * 8 * micro_batches)
     size = cache[0].example[0].keys.size
 
     def copies(keeps: bool) -> list[str]:
         def body(carry: tuple) -> tuple:
             offset, token, cache, kept = carry
-            states, new = model.step(model.weights, cache, token, offset)
+            tokens, count = jnp.full(step_tokens, token), 1 + token % step_tokens
+            states, new = model.append(model.weights, cache, tokens, count, offset)
             token = jnp.argmax(model.logits(model.weights, states[0][:1])[0])
-            return offset + 1, token.astype(jnp.int32), new, cache[0].example[0].keys if keeps else kept
+            return offset + count, token.astype(jnp.int32), new, cache[0].example[0].keys if keeps else kept
 
         @functools.partial(jax.jit, donate_argnums=0)
         def loop(cache: tuple) -> tuple:
@@ -212,6 +226,25 @@ def test_a_step_copies_no_cache() -> None:
 
     assert not copies(keeps=False)
     assert copies(keeps=True)
+
+
+def test_more_micro_batches_make_the_program_hardly_larger() -> None:
+    """Layers are compiled once, whatever the number of micro-batches."""
+    model = _decoder('gemma3')
+
+    def products(micro_batches: int, append: Callable, most: int = 1) -> int:
+        _, cache = model.prefill([PADDING] * SHAPES.micro_batch_size * micro_batches)
+        tokens, one = jnp.full(most, 5), jnp.int32(1)
+        program = jax.jit(append).lower(model.weights, cache, tokens, one, jnp.int32(0))
+        return program.as_text().count('dot_general')
+
+    def copied(weights: decoder.Weights, cache: tuple, *step: jax.Array) -> list:
+        return [forward.append(GEMMA3, weights, part, *step) for part in cache]
+
+    assert products(5, model.append) == products(1, model.append)
+    # One for each length.
+    assert products(5, model.append, 6) == products(1, model.append, 6) == 4 * products(1, model.append)
+    assert products(5, copied) == 5 * products(1, copied)
 
 
 # -------------------------------------------------------------------- refusals
@@ -264,16 +297,57 @@ def _draws(params: MechanismParams, vocab_size: int) -> randomness.BatchDraws:
     )  # fmt: skip
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Chained(Constraint):
+    """Two tokens of three say which one follows."""
+
+    tokens: jax.Array  # [V] bool
+
+    def start(self) -> jax.Array:
+        return jnp.int32(0)
+
+    def allowed(self, state: jax.Array) -> jax.Array:
+        return jnp.where(
+            self.forced(state) < 0, self.tokens, jnp.arange(len(self.tokens)) == self.forced(state)
+        )
+
+    def allowed_among(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
+        return self.allowed(state)[tokens]
+
+    def forced(self, state: jax.Array) -> jax.Array:
+        return jnp.where(state % 3 == 0, -1, 5 + (7 * state + 1) % (len(self.tokens) - 5))
+
+    def advance(self, state: jax.Array, token: jax.Array) -> jax.Array:
+        return token
+
+
 def _stream(
-    model: gemma.GemmaDecoder, params: MechanismParams, rows: list[np.ndarray]
+    model: gemma.GemmaDecoder,
+    params: MechanismParams,
+    rows: list[np.ndarray],
+    kind: Callable[[jax.Array], Constraint] = Vocabulary,
 ) -> generate.TokenStream:
     """A stream whose first row is the public prompt; every fourth token id ends an example."""
     public = samples.public_rows(model, rows[0], params)
     return generate.decode_stream(
         model, public, rows[1:], params=params, draws=_draws(params, model.vocab_size),
-        constraint=Vocabulary.of(np.arange(model.vocab_size) > 4),
+        constraint=kind(jnp.arange(model.vocab_size) > 4),
         stop_rule=StopRule.of(model.vocab_size, tokens=range(8, model.vocab_size, 4)),
     )  # fmt: skip
+
+
+def test_a_stream_is_the_same_in_steps_of_several_tokens() -> None:
+    """With forced tokens; logits differ by rounding, which turns a token about once in 1e4."""
+    params = dataclasses.replace(SPARSE, max_private_tokens=40, max_batch_tokens=60)
+    rows = _prompts('gemma3', 6, seed=4)
+    single = _stream(_decoder('gemma3'), params, rows, _Chained)
+    stream = _stream(_decoder('gemma3', STEP_SHAPES), params, rows, _Chained)
+    assert single.is_forced is not None and stream.is_forced is not None
+    assert 10 < single.is_forced.sum() < 50 and single.is_private.any()
+    np.testing.assert_array_equal(stream.tokens, single.tokens)
+    np.testing.assert_array_equal(stream.is_private, single.is_private)
+    np.testing.assert_array_equal(stream.is_forced, single.is_forced)
 
 
 def _slow_stream(
@@ -378,10 +452,12 @@ def save_outputs(path: str) -> None:
     """Logits and one stream of the devices at hand, for a comparison across processes."""
     model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
     logits = decoded(model, rows, EXAMPLES[:2])
+    (steps,) = decoded_in_steps(_decoder('gemma3', STEP_SHAPES), rows, EXAMPLES[1], CUTS[2:3])
     stream = _stream(model, SPARSE, rows)
     first, cache = model.prefill([PADDING] * 4)
     np.savez(
-        path, short=logits[0], long=logits[1], tokens=stream.tokens, is_private=stream.is_private,
+        path, short=logits[0], long=logits[1], steps=steps,
+        tokens=stream.tokens, is_private=stream.is_private,
         devices=len(jax.local_devices()), states_on=len(first[0].sharding.device_set),
         cache_rows=[shard.data.shape[0] for shard in cache[0].prompt[0].keys.addressable_shards],
     )  # fmt: skip
@@ -408,6 +484,8 @@ def test_two_devices_give_what_one_gives(tmp_path: pathlib.Path) -> None:
     model, rows = _decoder('gemma3'), _prompts('gemma3', 6, seed=6)
     for found, expected in zip((two['short'], two['long']), decoded(model, rows, EXAMPLES[:2]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    (steps,) = decoded_in_steps(_decoder('gemma3', STEP_SHAPES), rows, EXAMPLES[1], CUTS[2:3])
+    np.testing.assert_allclose(two['steps'], steps, rtol=0, atol=TOLERANCE)
     stream = _stream(model, SPARSE, rows)
     np.testing.assert_array_equal(two['tokens'], stream.tokens)
     np.testing.assert_array_equal(two['is_private'], stream.is_private)

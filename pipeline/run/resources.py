@@ -1,0 +1,90 @@
+"""Whether this machine has what a run needs at the least: memory, free disk, folders that can be written.
+
+All of it follows from public settings, so it is said before a budget is charged and tells nothing of the
+records. A batch that turns out larger than expected still needs more.
+"""
+
+import os
+import pathlib
+import shutil
+import typing
+
+from models.decoders import device
+from pipeline.config import JobConfig
+from pipeline.plan import expected_batches, needed_memory
+from pipeline.run.settings import with_absolute_paths, with_dtype
+from transforms.durable import is_local
+
+# Beam runners whose workers are processes of this machine.
+LOCAL_RUNNERS = frozenset({'FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner', 'PrismRunner'})
+# A token of text, in the finished batch and in the corpus.
+_BYTES_PER_TOKEN = 16
+# Key, plan, reports, and what runs without a known number of batches write.
+_LEAST_DISK = 64 * 2**20
+
+
+def check(config: JobConfig) -> None:
+    """Refuses a run that this machine cannot carry out, whatever the records are.
+
+    What lies on other machines, and the memory of a remote runner's workers, is not looked at.
+
+    Raises:
+        PermissionError: A folder of the run cannot be written.
+        FileExistsError: A file stands where a folder should be.
+        ValueError: There is less memory, or less free disk, than it needs at the least.
+    """
+    config = with_dtype(with_absolute_paths(config))
+    for name, folder in (('output', str(config.output)), ('work_dir', config.resolved_work_dir)):
+        if is_local(folder):
+            _check_folder(name, folder, needed_disk(config))
+    if config.runner in LOCAL_RUNNERS:
+        _check_memory(config)
+
+
+def needed_disk(config: JobConfig) -> int:
+    """Bytes that the corpus and the finished batches take, as far as public numbers tell."""
+    tokens = (expected_batches(config) or 0) * config.params().max_batch_tokens
+    return _LEAST_DISK + tokens * _BYTES_PER_TOKEN
+
+
+def _check_memory(config: JobConfig) -> None:
+    available = device.memory_here()
+    if available is None:
+        return  # the decoder looks again, before its first token
+    dtype = typing.cast(device.Dtype, config.dtype)  # decided
+    if (needed := needed_memory(config, dtype, available.devices)) > available.bytes:
+        raise ValueError(
+            f'Expected at least {_size(needed)} of memory for the weights of model={config.model!r} in '
+            f'{config.dtype} and one batch, got {_size(available.bytes)} that is free. Close other programs, '
+            'lower --batch-size, --max-prompt-tokens or --max-example-tokens, or take a smaller --model or '
+            '--dtype bfloat16.'
+        )
+
+
+def _check_folder(name: str, folder: str, needed: int) -> None:
+    flag = f'--{name.replace("_", "-")}'
+    place = pathlib.Path(folder)
+    begun = place.is_dir()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise FileExistsError(
+            f'Expected a folder, or a place for one, got {name}={folder!r}, where {str(place)!r} is a file. '
+            f'Choose another {flag}.'
+        )
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f'Expected a folder that can be written, got {name}={folder!r}, where {str(place)!r} cannot. '
+            f'Choose another {flag}, or ask for the right to write there.'
+        )
+    # A run that goes on has part of it on the disk already.
+    needed = _LEAST_DISK if begun else needed
+    if (free := shutil.disk_usage(place).free) < needed:
+        raise ValueError(
+            f'Expected about {_size(needed)} of free disk for the run, got {_size(free)} free at '
+            f'{name}={folder!r}. Make room, or choose another {flag}.'
+        )
+
+
+def _size(number: float) -> str:
+    return f'{number / 2**30:.1f} GiB' if number >= 2**30 else f'{number / 2**20:,.0f} MiB'

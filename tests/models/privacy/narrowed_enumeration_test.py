@@ -1,0 +1,380 @@
+"""The guarantee by enumeration where a structure masks tokens: narrowed predictions, forced tokens.
+
+As `enumeration_test.py` and `individual_enumeration_test.py`, with a public mask at every prefix: every
+prediction is taken given that one of its tokens comes, and a token that it leaves alone is emitted
+without a vote.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.privacy import accounting, candidates, mechanism
+from models.privacy.candidates import Narrowed
+from models.privacy.params import MechanismParams
+from tests import oracles
+from tests.models.privacy import enumeration_test, individual_enumeration_test
+from tests.models.privacy.enumeration_test import SLACK, Family, pure_cost, worst_excess
+
+VOCAB, LENGTH = 4, 3
+# At most so many tokens, of which so many private: forced ones come between them.
+TOKENS, PRIVATE = 4, 2
+
+
+def masks_of(index: dict[tuple[int, ...], int], vocab: int = VOCAB) -> np.ndarray:
+    """`[N, V]` bool by hand: a choice of three, then one forced token or two that may come, then all."""
+    masks = np.zeros((len(index), vocab), bool)
+    for prefix, place in index.items():
+        match prefix:
+            case ():
+                masks[place, :3] = True
+            case (0,):
+                masks[place, 3] = True
+            case (_,):
+                masks[place, [0, 3]] = True
+            case (0, _):
+                masks[place, [1, 2]] = True
+            case _:
+                masks[place] = True
+    return masks
+
+
+SETTINGS = {
+    'mean': {'aggregate': 'mean', 'clip_bound': 2.0, 'temperature': 1.5},
+    'difference': {'aggregate': 'difference', 'clip_bound': 1.0, 'temperature': 1.0},
+    'mean, sparse vector': {
+        'aggregate': 'mean', 'clip_bound': 2.0, 'temperature': 1.5,
+        'threshold': 0.6, 'threshold_noise_scale': 0.3,
+    },
+    'difference, sparse vector, best 1': {
+        'aggregate': 'difference', 'clip_bound': 1.0, 'temperature': 1.0, 'public_top_k': 1,
+        'threshold': 0.6, 'threshold_noise_scale': 0.3,
+    },
+    'mean, best 2': {'aggregate': 'mean', 'clip_bound': 2.0, 'temperature': 1.5, 'public_top_k': 2},
+}  # fmt: skip
+
+
+def case(name: str) -> tuple[Family, MechanismParams, np.ndarray]:
+    params = MechanismParams(
+        batch_size=2, max_private_tokens=PRIVATE, max_batch_tokens=TOKENS, max_example_tokens=LENGTH,
+        **SETTINGS[name],
+    )  # fmt: skip
+    family = enumeration_test._adversarial(VOCAB, LENGTH, params.clip_bound)
+    return family, params, masks_of(family.index)
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _ours(
+    logits: jax.Array, public: jax.Array, held: jax.Array, masks: jax.Array, params: MechanismParams
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Scores and allowed `[D, N, V]` and distances `[D, N]` of our functions."""
+
+    def at(rows: jax.Array, public_row: jax.Array, mask: jax.Array, members: jax.Array) -> tuple:
+        narrowed = Narrowed(lambda: mask, lambda tokens: mask[tokens])
+        public_rows = public_row[None] if params.needs_public_logits else None
+        votes = mechanism.tally(public_rows, (rows,), (members,), narrowed, params)
+        return mechanism.aggregate(votes, params), votes.candidates.allowed, votes.distance
+
+    over_prefixes = jax.vmap(at, in_axes=(1, 0, 0, None))
+    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0))(logits, public, masks, held)
+
+
+def our_steps(
+    family: Family, params: MechanismParams, masks: np.ndarray
+) -> dict[tuple[int, ...], oracles.Steps]:
+    held = np.zeros((len(family.datasets), len(family.logits)), bool)
+    for row, dataset in enumerate(family.datasets):
+        held[row, list(dataset)] = True
+    scores, allowed, distances = map(np.asarray, _ours(family.logits, family.public, held, masks, params))
+    assert (allowed == allowed[:1]).all() and not (allowed & ~masks).any()
+    public = np.where(allowed[0], family.public.astype(np.float64) / params.public_temperature, -np.inf)
+    return {
+        dataset: oracles.Steps(
+            oracles.log_softmax(
+                np.where(allowed[row], scores[row].astype(np.float64) / params.temperature, -np.inf)
+            ),
+            oracles.log_softmax(public),
+            distances[row].astype(np.float64),
+        )
+        for row, dataset in enumerate(family.datasets)
+    }
+
+
+def twin_steps(
+    family: Family, settings: oracles.Mechanism, masks: np.ndarray
+) -> dict[tuple[int, ...], oracles.Steps]:
+    return {
+        d: oracles.steps_of(family.logits[list(d)], family.public, settings, masks) for d in family.datasets
+    }
+
+
+def distributions(
+    family: Family,
+    steps: dict[tuple[int, ...], oracles.Steps],
+    settings: oracles.Mechanism,
+    masks: np.ndarray,
+) -> dict[tuple[int, ...], np.ndarray]:
+    """Exact log-probability of every possible output, for every dataset."""
+    outputs = oracles.outputs_of(family.vocab, settings, masks, family.index)
+    positions = [oracles.positions_of(output, settings, family.index) for output in outputs]
+    with np.errstate(divide='ignore'):
+        logs = {d: oracles.log_distribution(s, outputs, positions, settings) for d, s in steps.items()}
+    may = np.isfinite(next(iter(logs.values())))
+    assert all((np.isfinite(found) == may).all() for found in logs.values())
+    return {d: found[may] for d, found in logs.items()}
+
+
+def settings_of(params: MechanismParams) -> oracles.Mechanism:
+    return dataclasses.replace(oracles.Mechanism.of(params), narrows=True)
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_forced_tokens_and_narrowed_votes_cost_no_more_than_the_private_tokens(name: str) -> None:
+    family, params, masks = case(name)
+    settings = settings_of(params)
+    ours, twin = our_steps(family, params, masks), twin_steps(family, settings, masks)
+    for dataset in family.datasets:
+        for field in ('private_log', 'public_log') if params.uses_sparse_vector else ('private_log',):
+            np.testing.assert_allclose(
+                getattr(ours[dataset], field), getattr(twin[dataset], field), rtol=1e-5, atol=1e-5
+            )
+        if params.uses_sparse_vector:
+            np.testing.assert_allclose(ours[dataset].distance, twin[dataset].distance, atol=1e-5)
+    logs, exact = (distributions(family, steps, settings, masks) for steps in (ours, twin))
+    for dataset in family.datasets:
+        assert np.exp(exact[dataset]).sum() == pytest.approx(1, abs=1e-9)
+    rho, pairs = accounting.generation_rho(params), family.added()
+    assert worst_excess(pairs, exact, rho, pure_cost(params)) <= 1 + 1e-9
+    assert worst_excess(pairs, logs, rho, pure_cost(params)) <= 1 + SLACK
+    # Forced tokens stand between private ones, and more are emitted than are paid for.
+    outputs = oracles.outputs_of(VOCAB, settings, masks, family.index)
+    flags = [[flag for _, flag in output] for output in outputs]
+    assert any(found.count(True) == PRIVATE and None in found for found in flags)
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_a_forced_token_that_is_charged_is_within_the_price_and_not_free(name: str) -> None:
+    """Sound, and found: it uses up private tokens that the structure needs none of."""
+    family, params, masks = case(name)
+    right = settings_of(params)
+    charged = dataclasses.replace(right, charges_forced=True)
+    logs = distributions(family, twin_steps(family, charged, masks), charged, masks)
+    rho = accounting.generation_rho(params)
+    assert worst_excess(family.added(), logs, rho, pure_cost(params)) <= 1 + 1e-9
+
+    def choices(settings: oracles.Mechanism) -> int:
+        """Most tokens at which there was a choice, of outputs that began with token 0."""
+        outputs = oracles.outputs_of(VOCAB, settings, masks, family.index)
+        places = [oracles.positions_of(output, settings, family.index) for output in outputs]
+        return min(
+            sum(int(masks[place].sum() > 1) for place in of)
+            for output, of in zip(outputs, places, strict=True)
+            if output[0] == (0, True) and [flag for _, flag in output].count(True) == PRIVATE
+        )
+
+    assert choices(right) == PRIVATE and choices(charged) < PRIVATE
+
+
+def test_a_mask_applied_after_the_votes_is_another_distribution() -> None:
+    """Within the price, but what votes say of forbidden tokens shows in the test and in the clip."""
+    for name in ('mean', 'mean, sparse vector'):
+        family, params, masks = case(name)
+        right = settings_of(params)
+        late = dataclasses.replace(right, masks_late=True)
+        ours = distributions(family, our_steps(family, params, masks), right, masks)
+        logs = distributions(family, twin_steps(family, late, masks), late, masks)
+        assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.05
+
+
+def test_a_distance_that_is_not_renormalised_is_another_distribution() -> None:
+    family, params, masks = case('mean, sparse vector')
+    right = settings_of(params)
+    ours = distributions(family, our_steps(family, params, masks), right, masks)
+    bare = dataclasses.replace(right, renormalises='nothing')
+    logs = distributions(family, twin_steps(family, bare, masks), bare, masks)
+    assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.01
+
+
+def _total_variation(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.abs(np.exp(first) - np.exp(second)).sum() / 2)
+
+
+def hidden(length: int) -> tuple[Family, MechanismParams, np.ndarray]:
+    """Contexts that expect a forbidden token, and one that comes and believes in an allowed one.
+
+    Of three tokens the last is forbidden. All expect it but the second context, and of the allowed ones
+    the first context and the public prompt expect token 0, the second token 1.
+    """
+    index = oracles.prefixes(3, length)
+    agree, differ = np.array([0.0, -40.0, 40.0]), np.array([-40.0, 0.0, -40.0])
+    rows = np.broadcast_to(agree, (len(index), 3))
+    family = Family(
+        np.stack([rows, np.broadcast_to(differ, rows.shape)]).astype(np.float32),
+        rows.astype(np.float32),
+        index,
+        ((), (0,), (1,), (0, 1)),
+    )
+    params = MechanismParams(
+        batch_size=8, clip_bound=1e-3, temperature=1.0, max_private_tokens=1, threshold=2.5,
+        threshold_noise_scale=0.1, max_example_tokens=length, max_batch_tokens=length,
+    )  # fmt: skip
+    masks = np.zeros((len(index), 3), bool)
+    masks[:, :2] = True
+    return family, params, masks
+
+
+def test_a_sum_that_is_renormalised_breaks_the_pure_price() -> None:
+    """Its divisor is the mass that contexts leave to the mask: one context may be all of it."""
+    family, params, masks = hidden(3)
+    right = settings_of(params)
+    rho, pure = accounting.generation_rho(params), pure_cost(params)
+    ours = distributions(family, our_steps(family, params, masks), right, masks)
+    assert worst_excess(family.added(), ours, rho, pure) <= 1 + SLACK
+    spoilt = dataclasses.replace(right, renormalises='average')
+    logs = distributions(family, twin_steps(family, spoilt, masks), spoilt, masks)
+    assert worst_excess(family.added(), logs, rho, pure) > 1.2
+
+
+# ------------------------------------------------------------------ individual accounting
+
+
+INDIVIDUAL = ('mild', 'examples end and start again', 'the best 2')
+
+
+def _some_masks(family: individual_enumeration_test.Family) -> np.ndarray:
+    """By place and token: two or three of the tokens, and one alone after token 0."""
+    masks = np.ones((len(family.index), family.vocab), bool)
+    for prefix, place in family.index.items():
+        masks[place, len(prefix) % family.vocab] = False
+        if prefix[-1:] == (0,):
+            masks[place] = np.arange(family.vocab) == family.vocab - 1
+    return masks
+
+
+@functools.partial(jax.jit, static_argnames='params')
+def _step(
+    logits: jax.Array,
+    reference: jax.Array,
+    masks: jax.Array,
+    held: jax.Array,
+    spent: jax.Array,
+    params: MechanismParams,
+) -> tuple[jax.Array, jax.Array]:
+    """Scores `[D, P, V]` and what is spent `[D, P, types]`, of D datasets at P prefixes."""
+
+    def at(
+        rows: jax.Array, public: jax.Array, mask: jax.Array, members: jax.Array, before: jax.Array
+    ) -> tuple:
+        narrowed = Narrowed(lambda: mask, lambda tokens: mask[tokens])
+        votes = mechanism.tally(public, (rows,), (members,), narrowed, params)
+        votes, (after,), _ = mechanism.settle(votes, (before,), params)
+        found = votes.candidates
+        return jnp.where(
+            found.allowed, mechanism.aggregate(votes, params) / params.temperature, -jnp.inf
+        ), after
+
+    over_prefixes = jax.vmap(at, in_axes=(1, 1, 0, None, 0))
+    return jax.vmap(over_prefixes, in_axes=(None, None, None, 0, 0))(logits, reference, masks, held, spent)
+
+
+def _individual(
+    family: individual_enumeration_test.Family,
+    params: MechanismParams,
+    masks: np.ndarray,
+    stop: frozenset[int],
+) -> individual_enumeration_test.Logs:
+    """The exact log-probability of every stream by our functions; a forced token is given, and not priced."""
+    settings, datasets = oracles.Individual.of(params, stop), family.datasets()
+    held = np.zeros((len(datasets), len(family.logits)), bool)
+    for row, dataset in enumerate(datasets):
+        held[row, list(dataset)] = True
+    spent = np.zeros((len(datasets), 1, len(family.logits)), np.float32)
+    total, streams = np.zeros((len(datasets), 1)), [()]
+    for _ in range(params.max_batch_tokens):
+        places = [family.index[oracles.example_of(stream, settings)] for stream in streams]
+        scores, after = map(
+            np.array,
+            _step(family.logits[:, places], family.reference[:, places], masks[places], held, spent, params),
+        )
+        is_forced = masks[places].sum(axis=1) == 1
+        after[:, is_forced] = spent[:, is_forced]
+        scores[:, is_forced] = np.where(masks[places][is_forced], 0.0, -np.inf)
+        total = (total[:, :, None] + oracles.log_softmax(scores.astype(np.float64))).reshape(
+            len(datasets), -1
+        )
+        spent = np.repeat(after, family.vocab, axis=1)
+        streams = [(*stream, token) for stream in streams for token in range(family.vocab)]
+    return dict(zip(datasets, total, strict=True))
+
+
+@pytest.mark.parametrize('name', INDIVIDUAL)
+def test_a_masked_stream_costs_at_most_the_budget_of_one_context(name: str) -> None:
+    family, params, stop = individual_enumeration_test.case(name, 1.3)
+    masks = _some_masks(family)
+    settings = oracles.Individual.of(params, stop)
+    steps = oracles.individual_steps(family.logits, oracles.reference_mean(family.reference), settings, masks)
+    exact = {
+        d: oracles.individual_log_distribution(steps, d, settings, family.index) for d in family.datasets()
+    }
+    found = _individual(family, params, masks, stop)
+    for dataset in family.datasets():
+        np.testing.assert_allclose(found[dataset], exact[dataset], rtol=0, atol=2e-4)
+        assert np.exp(found[dataset]).sum() == pytest.approx(1, abs=1e-9)
+    excess = individual_enumeration_test.worst_excess
+    assert excess(family.added(), exact, params.context_budget, params.omega) <= 1 + 1e-9
+    assert excess(family.added(), found, params.context_budget, params.omega) <= 1 + SLACK
+    # Nobody pays where nobody has a choice.
+    assert (steps.prices[:, masks.sum(axis=1) == 1] == 0).all()
+
+
+def test_a_price_of_unmasked_votes_breaks_the_budget() -> None:
+    """Among all tokens the allowed ones are rare, and cheap; of what is sampled they are everything."""
+    right = dataclasses.replace(individual_enumeration_test.RARE, s=4, tau=1.0, omega=2.0)
+    share = 1e-3
+    public = np.log([[share / 2, share / 2, 1 - share]])
+    push = public + [1.0, -1.0, 0.0]
+    family = individual_enumeration_test.Family(
+        np.stack([push] * 3).astype(np.float32), public[None].astype(np.float32), {(): 0}, 3
+    )
+    masks = np.array([[True, True, False]])
+    excess = {}
+    for late in (False, True):
+        settings = dataclasses.replace(right, masks_late=late)
+        steps = oracles.individual_steps(family.logits, public, settings, masks)
+        settings = dataclasses.replace(settings, budget=float(steps.prices[0, 0]) * (1 + 1e-9))
+        logs = {
+            d: oracles.individual_log_distribution(steps, d, settings, family.index)
+            for d in family.datasets()
+        }
+        excess[late] = individual_enumeration_test.worst_excess(
+            family.added(), logs, settings.budget, settings.omega
+        )
+    assert excess[False] <= 1 + 1e-9 and excess[True] > 5
+
+
+def test_where_the_best_hold_no_allowed_token_the_best_allowed_ones_are_taken() -> None:
+    """The K best of all, and what the mask leaves of them; the mask's own K best where that is nothing."""
+    vocab, k = 90, 2
+    params = MechanismParams(
+        aggregate='difference', accounting='individual', batch_size=20, clip_bound=1.0, shift_bound=0.5,
+        temperature=1.0, context_budget=1.0, omega=4.0, public_top_k=k, max_example_tokens=3,
+        max_batch_tokens=3,
+    )  # fmt: skip
+    public = -np.arange(vocab, dtype=np.float32) / 10
+    for allowed, expected in (
+        ([0, 1, 50], [0, 1]),
+        ([1, 50], [1]),
+        ([7, 9, 50], [7, 9]),  # among the candidates, and not among the K best
+        ([88, 89], [88, 89]),
+        ([70, 75, 80, 89], [70, 75]),
+    ):
+        mask = jnp.zeros(vocab, bool).at[jnp.array(allowed)].set(True)
+        narrowed = Narrowed(lambda mask=mask: mask, lambda tokens, mask=mask: mask[tokens])
+        found = candidates.choose(narrowed, jnp.asarray(public), params)
+        assert np.asarray(found.tokens[found.allowed]).tolist() == expected
+        assert math.isclose(float(found.public_logits[found.allowed][0]), public[expected[0]])
