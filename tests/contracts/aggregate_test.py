@@ -79,8 +79,9 @@ class Halved(Aggregate):
         params: MechanismParams,
         *,
         clips: bool = True,
+        narrows: bool = False,
     ) -> Iterator[np.ndarray]:
-        counted = replay.counted(allowed, params)
+        counted = replay.counted(allowed, params, narrows=narrows)
         votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
         yield from (votes[list(rows)].sum(axis=0) / (2 * params.batch_size) for rows in batches)
 
