@@ -56,6 +56,21 @@ class Generation(panel.Panel):
         None,
         names_path=False,
     )
+    fixed: tuple[str, ...] = _setting(
+        'FIELD=VALUE, comma-separated: declared fields of --json-schema that have this value in every '
+        'example, forced and so free; in a TOML file a list of these. A value is JSON, or the characters of '
+        'a string.',
+        (),
+        names_path=False,
+    )
+    condition_on: tuple[str, ...] = _setting(
+        'Declared fields of --json-schema, comma-separated, each an enum, a boolean or a const, whose mix '
+        'the corpus takes from the records: contexts are counted by their values, with noise, and every '
+        'example is given values in the released shares. Declare them first: what comes before them in an '
+        'example does not hang on them.',
+        (),
+        names_path=False,
+    )
     close_truncated: bool = _setting(
         'Finish an example that a cap cut short with the shortest ending of --json-schema or --regex. It '
         'stays marked as truncated.',
@@ -102,6 +117,17 @@ class Generation(panel.Panel):
                 f'json_schema={self.json_schema!r}. The file of --json-schema stands for {{schema}} in a '
                 'prompt: leave out --schema.'
             )
+        if (self.fixed or self.condition_on) and self.json_schema is None:
+            raise ValueError(
+                f'Expected json_schema with fixed and condition_on, got fixed={list(self.fixed)!r}, '
+                f'condition_on={list(self.condition_on)!r}, json_schema=None. Give --json-schema, which '
+                'declares the fields.'
+            )
+        for entry in self.fixed:
+            if not all(entry.partition('=')[:2]):
+                raise ValueError(
+                    f'Expected FIELD=VALUE in fixed, got {entry!r}. Give --fixed ward=Surgery, say.'
+                )
         if self.close_truncated and self.json_schema is None and self.regex is None:
             raise ValueError(
                 'Expected json_schema or regex with close_truncated, got close_truncated=True, '
@@ -130,7 +156,13 @@ class Generation(panel.Panel):
                     'the path.'
                 )
             text = path.read_text(encoding='utf-8').strip()
-        found = Structure(json_schema=text, regex=self.regex, closes_truncated=self.close_truncated)
+        found = Structure(
+            json_schema=text,
+            regex=self.regex,
+            closes_truncated=self.close_truncated,
+            fixed=tuple((name, value) for name, _, value in (entry.partition('=') for entry in self.fixed)),
+            condition_on=self.condition_on,
+        )
         try:
             _ = found.automaton
         except json.JSONDecodeError as error:
