@@ -40,8 +40,8 @@ class Conditions:
         values = {len(of) for of in self.cells}
         if not self.cells or sizes != {len(self.cells)} or values != {len(self.fields)}:
             raise ValueError(
-                f'Expected one noisy count of each of cells={len(self.cells)} for every label, and a value of '
-                f'each of fields={list(self.fields)} in every cell, got counts={sorted(sizes)}. Restore '
+                f'Expected one noisy count of each of cells={len(self.cells)} for every label, and a value '
+                f'of each of fields={list(self.fields)} in every cell, got counts={sorted(sizes)}. Restore '
                 'conditions.json, or start a new run in a fresh work directory.'
             )
         if not (math.isfinite(self.rho) and self.rho > 0):

@@ -160,8 +160,8 @@ def _refuse_structure(config: JobConfig) -> None:
     if config.structure is not None:
         raise ValueError(
             'Expected no structure where the examples are made-up keys, got '
-            f'json_schema={config.json_schema!r}, regex={config.regex!r}. Audit the run without it: the '
-            'votes and the noise are the same.'
+            f'json_schema={config.json_schema!r}, regex={config.regex!r}, grammar={config.grammar!r}. Audit '
+            'the run without it: the votes and the noise are the same.'
         )
 
 

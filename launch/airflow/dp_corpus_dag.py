@@ -78,6 +78,7 @@ PARAMETERS = (
     'schema',
     'json_schema',
     'regex',
+    'grammar',
     'fixed',
     'condition_on',
     'close_truncated',

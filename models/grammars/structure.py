@@ -1,4 +1,4 @@
-"""What every example of a run has to be: a value of a JSON Schema, or a text that a pattern matches.
+"""What every example of a run has to be: a value of a JSON Schema, or a text of a pattern or a grammar.
 
 Public settings alone decide it. The same automaton masks what is sampled, says how a record stands in a
 prompt, and finishes what a cap cut short. Some properties of a schema may have one value in every example,
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from models.grammars import automaton as automaton_lib
-from models.grammars import expressions, regular_expressions, schema
+from models.grammars import expressions, lark, regular_expressions, schema
 from models.grammars.automaton import Automaton
 
 MAX_CELLS: Final = 256
@@ -30,8 +30,9 @@ class Structure:
     """The structure of a run's examples; picklable, for what is made of it is made again elsewhere.
 
     Attributes:
-        json_schema: Text of a JSON Schema; None for a pattern.
-        regex: Regular expression of whole texts; None for a schema.
+        json_schema: Text of a JSON Schema; None for others.
+        regex: Regular expression of whole texts; None for others.
+        grammar: Text of a Lark grammar; None for others.
         closes_truncated: Whether an example that a cap cut short is finished with its shortest ending.
         fixed: Declared properties of the schema with the value that they have in every example, in JSON or
             as the characters of a string.
@@ -40,16 +41,17 @@ class Structure:
 
     json_schema: str | None = None
     regex: str | None = None
+    grammar: str | None = None
     closes_truncated: bool = False
     fixed: Given = ()
     condition_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if (self.json_schema is None) == (self.regex is None):
+        if [self.json_schema, self.regex, self.grammar].count(None) != 2:
             raise ValueError(
-                'Expected either a JSON schema or a regular expression, got '
-                f'json_schema={"given" if self.json_schema is not None else None}, regex={self.regex!r}. '
-                'Give one.'
+                'Expected either a JSON schema or a regular expression or a grammar, got '
+                f'json_schema={"given" if self.json_schema is not None else None}, regex={self.regex!r}, '
+                f'grammar={"given" if self.grammar is not None else None}. Give one.'
             )
         names = [*(name for name, _ in self.fixed), *self.condition_on]
         if names and self.json_schema is None:
@@ -69,6 +71,7 @@ class Structure:
 
         Raises:
             UnsupportedKeywordError: The schema has a keyword that is not enforced.
+            UnsupportedGrammarError: The grammar is malformed, or has what is not supported.
             ValueError: The schema or the pattern is malformed, too large, or no text is valid; or a property
                 that is given a value is not declared, does not take it, or has no declared values.
         """
@@ -91,9 +94,14 @@ class Structure:
     @property
     def _narrowed(self) -> tuple[Automaton, tuple[int, ...]]:
         if not self.fixed and not self.condition_on:
-            return _automaton(self.json_schema, self.regex), (automaton_lib.START,)
+            return self._of_records, (automaton_lib.START,)
         assert self.json_schema is not None  # `__post_init__`
         return _narrowed(self.json_schema, self.fixed, self.condition_on)
+
+    @property
+    def _of_records(self) -> Automaton:
+        """As `automaton`, with no property given a value."""
+        return _automaton(self.json_schema, self.regex, self.grammar)
 
     def cell_of(self, text: str) -> int | None:
         """The cell of a record; None where it is no JSON object or lacks a value. A total function."""
@@ -123,9 +131,7 @@ class Structure:
             if compact is None:
                 return None
             text = compact
-        return (
-            text if _automaton(self.json_schema, self.regex).accepts(text.encode(errors='replace')) else None
-        )
+        return text if self._of_records.accepts(text.encode(errors='replace')) else None
 
 
 @functools.lru_cache(maxsize=4)
@@ -134,9 +140,14 @@ def _schema(text: str) -> Any:
 
 
 @functools.lru_cache(maxsize=4)
-def _automaton(json_schema: str | None, regex: str | None) -> Automaton:
+def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) -> Automaton:
     if json_schema is not None:
         return schema.compiled(_schema(json_schema))
+    if grammar is not None:
+        found = automaton_lib.build(lark.matched(grammar))
+        if found.is_empty:
+            raise ValueError('Expected a grammar that some text matches, got one of none. Give another one.')
+        return found
     assert regex is not None  # `Structure`
     found = automaton_lib.build(regular_expressions.matched(regex))
     if found.is_empty:

@@ -112,6 +112,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         'tokenizer',
         'schema',
         'json_schema',
+        'grammar',
         'run_id',
         'delta',
         'centers',
@@ -148,9 +149,11 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     if config.structure is None:
         for name in ('regex', 'close_truncated'):
             del settings[name]
-    elif config.structure.json_schema is not None:
+    elif config.structure.regex is None:
         del settings['regex']
-        settings['json_schema'] = config.structure.json_schema
+        for name in ('json_schema', 'grammar'):
+            if (text := getattr(config.structure, name)) is not None:
+                settings[name] = text
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     origin = family.family_of(config.model).origin(config.model)
