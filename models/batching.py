@@ -18,6 +18,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from models.conditions import Conditions, Turns
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Context, Record
@@ -106,6 +107,8 @@ class BatchPlan:
         contexts_rho: zCDP cost of `noisy_counts`; 0 without them.
         clustering: The centres that each label keeps, with a price of their own; None
             without clusters.
+        conditions: The noisy counts by which examples are given values of declared fields, with a price
+            of their own; None where they are given none.
     """
 
     labels: tuple[str | None, ...]
@@ -113,9 +116,16 @@ class BatchPlan:
     noisy_counts: tuple[int, ...] | None
     contexts_rho: float
     clustering: Clustering | None = None
+    conditions: Conditions | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
+        if self.conditions is not None and len(self.conditions.noisy_counts) != len(self.labels):
+            raise ValueError(
+                f'Expected counts of cells for each of labels={self.labels!r}, got labels='
+                f'{len(self.conditions.noisy_counts)}. Draw both again for these labels in a fresh work '
+                'directory.'
+            )
         if self.clustering is not None and len(self.clustering.kept) != len(self.labels):
             raise ValueError(
                 f'Expected kept centres for each label, got kept={self.clustering.kept!r}, '
@@ -193,6 +203,20 @@ class BatchPlan:
             for index in range(batches):
                 yield BatchId(group=group, index=index)
 
+    def turns_of(self, batch_id: BatchId) -> Turns | None:
+        """Which cells a batch's examples are given; None where they are given no values."""
+        if self.conditions is None:
+            return None
+        order = self.labels.index(self.group_names[batch_id.group][0])
+        groups = [group for group, label in enumerate(self.group_labels) if label == self.labels[order]]
+        before = (self.batches_per_group[group] for group in groups if group < batch_id.group)
+        return Turns(
+            shares=self.conditions.shares(order),
+            label=order,
+            place=sum(before) + batch_id.index,
+            batches=sum(self.batches_per_group[group] for group in groups),
+        )
+
     def to_json(self) -> str:
         """The batch plan as JSON: the same text for the same plan."""
         return _to_json(self)
@@ -207,6 +231,8 @@ class BatchPlan:
         plain = _fields_of(cls, json.loads(text), 'plan.json')
         if plain['clustering'] is not None:
             plain['clustering'] = Clustering(**_fields_of(Clustering, plain['clustering'], 'plan.json'))
+        if plain['conditions'] is not None:
+            plain['conditions'] = Conditions.of_plain(plain['conditions'], 'plan.json')
         return cls(**plain)
 
 
@@ -382,4 +408,9 @@ def form_batch(
 ) -> Batch:
     """One planned batch; without rows, an empty batch. See `contexts_of` for the arguments."""
     contexts = contexts_of(key, batch_id, rows, plan, unit=unit, slots=slots, k=k)
-    return Batch(batch_id=batch_id, label=plan.group_names[batch_id.group][0], contexts=contexts)
+    return Batch(
+        batch_id=batch_id,
+        label=plan.group_names[batch_id.group][0],
+        contexts=contexts,
+        turns=plan.turns_of(batch_id),
+    )

@@ -29,8 +29,9 @@ STATIC: Mapping[str, bool] = {'static': True}
 class Constraint(abc.ABC):
     """A public restriction of each token of an example.
 
-    Formal guarantees: `start` reads public settings alone; `advance` and with it every mask read the
-    example's tokens too, and nothing else. After tokens that were all allowed, some token is.
+    Formal guarantees: `start` reads public settings and the example's number alone; `advance` and with it
+    every mask read the example's tokens too, and nothing else. After tokens that were all allowed, some
+    token is.
 
     Attributes:
         narrows_predictions: Whether every prediction is taken given that an allowed token comes: votes are
@@ -41,8 +42,12 @@ class Constraint(abc.ABC):
     narrows_predictions: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def start(self) -> Any:
-        """The state at the beginning of an example: a pytree of arrays, whose shapes `advance` keeps."""
+    def start(self, example: jax.Array | int = 0) -> Any:
+        """The state at the beginning of an example: a pytree of arrays, whose shapes `advance` keeps.
+
+        Args:
+            example: Which one of its token stream, an int32 scalar from 0; public, like the stream.
+        """
 
     @abc.abstractmethod
     def allowed(self, state: Any) -> jax.Array:
@@ -89,7 +94,7 @@ class Vocabulary(Constraint):
             )
         return cls(jnp.asarray(tokens, bool))
 
-    def start(self) -> tuple[()]:
+    def start(self, example: jax.Array | int = 0) -> tuple[()]:
         """Nothing changes, so there is no state."""
         return ()
 
@@ -141,7 +146,7 @@ class Digits(Constraint):
             raise ValueError(f'Expected length >= 1, got length={length}. Give the digits of an example.')
         return cls(jnp.asarray(masks['digits']), jnp.asarray(masks['stop_tokens']), length)
 
-    def start(self) -> jax.Array:
+    def start(self, example: jax.Array | int = 0) -> jax.Array:
         """The digits so far, an int32 scalar: none."""
         return jnp.int32(0)
 
@@ -178,7 +183,8 @@ class Grammar(Constraint):
         sampled: `[V]` bool, the tokens that may be sampled and have bytes.
         ends: `[V]` bool, the stop tokens.
         forced_tokens: `[states]` int32, the token that is allowed alone, -1 where there is a choice.
-        first: int32 scalar, the automaton's state at the beginning of an example.
+        first: `[E]` int32, the automaton's state at the beginning of each example; all further ones begin
+            in the last.
         counts: Tokens that are longer than l, for every l.
     """
 
@@ -202,7 +208,7 @@ class Grammar(Constraint):
         tokens: np.ndarray,
         stop_tokens: Iterable[int],
         forced_tokens: np.ndarray | None = None,
-        first: int = automaton_lib.START,
+        first: Sequence[int] = (automaton_lib.START,),
     ) -> 'Grammar':
         """From an automaton and a vocabulary.
 
@@ -213,7 +219,7 @@ class Grammar(Constraint):
                 than there are pieces.
             stop_tokens: Ids that end an example.
             forced_tokens: `[states]` int32, of `models.grammars.forced.forced_table`; None to force nothing.
-            first: The automaton's state where examples begin.
+            first: States of the automaton where examples begin, at least one.
 
         Raises:
             ValueError: The automaton accepts nothing, there is no stop token, or tokens can lead to where
@@ -250,15 +256,19 @@ class Grammar(Constraint):
             sampled=jnp.asarray(lengths > 0),
             ends=jnp.asarray(ends),
             forced_tokens=jnp.asarray(forced_tokens, jnp.int32),
-            first=jnp.int32(first),
+            first=jnp.asarray(first, jnp.int32),
             counts=counts,
         )
         found._check_goes_on(automaton, first, [data for data in longest if len(data) == 1])
         return found
 
-    def start(self) -> jax.Array:
-        """The automaton's state, an int32 scalar."""
-        return self.first
+    def start(self, example: jax.Array | int = 0) -> jax.Array:
+        """The automaton's state, an int32 scalar, of `first`."""
+        return jnp.take(self.first, example, mode='clip')
+
+    def of_cells(self, cells: Sequence[int]) -> 'Grammar':
+        """The same with the starts of a stream's examples: for each one the place of its own in `first`."""
+        return dataclasses.replace(self, first=self.first[np.asarray(cells, np.int32)])
 
     def allowed(self, state: jax.Array) -> jax.Array:
         """The forced token, or the tokens of which no byte is dead, and the ends where a text may end."""
@@ -314,7 +324,7 @@ class Grammar(Constraint):
             return begun
         return jax.lax.scan(one_byte, begun, (jnp.asarray(begins), jnp.asarray(counts)))[0]
 
-    def _check_goes_on(self, automaton: Automaton, first: int, single: Sequence[bytes]) -> None:
+    def _check_goes_on(self, automaton: Automaton, first: Sequence[int], single: Sequence[bytes]) -> None:
         """Checks that after allowed tokens some token is allowed.
 
         A live state accepts, or some byte leads on to another. So it is enough that every byte which leads
@@ -324,14 +334,14 @@ class Grammar(Constraint):
         Raises:
             ValueError: There is a state without.
         """
-        leads = (automaton.table != automaton_lib.DEAD).any(axis=0)
+        leads = (automaton.table[automaton.reached_from(first)] != automaton_lib.DEAD).any(axis=0)
         tokens_of_class = np.zeros(len(leads), bool)
         tokens_of_class[[automaton.class_of_byte[data[0]] for data in single]] = True
         if np.all(tokens_of_class | ~leads):
             return
         walked = jax.jit(lambda grammar, state: grammar._walked(state))
         by_length = np.asarray(self.sampled)[np.argsort(np.asarray(self.ranks))]
-        seen, stack = {first}, [first]
+        seen, stack = set(first), list(first)
         while stack:
             state = stack.pop()
             reached = np.unique(np.asarray(walked(self, jnp.int32(state)))[by_length])

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import activity, records
-from models.constraints import Constraint
+from models.constraints import Constraint, Grammar
 from models.decoders import decoder as decoder_lib
 from models.privacy import candidates, ex_post, individual, mechanism, randomness, sampling
 from models.privacy.params import MechanismParams
@@ -98,6 +98,7 @@ class PublicRows(NamedTuple):
 class _Place(NamedTuple):
     """Where a token stream stands; what the next token is chosen from."""
 
+    example: jax.Array  # int32 scalar, number of the current example
     offset: jax.Array  # int32 scalar, tokens of the current example before the next one
     state: Any  # of the constraint
     stop_state: jax.Array  # uint8 scalar, of the stop rule
@@ -237,7 +238,7 @@ def _advance(
     step: _Step,
     *,
     weights: Any,
-    first: Any,
+    first: tuple[jax.Array, ...],
     see: Callable[[tuple[jax.Array, ...], Any], Any],
     constraint: Constraint,
     decoder: decoder_lib.Decoder,
@@ -250,21 +251,29 @@ def _advance(
         place: Where the first token was chosen.
         step: Of `_step_of`.
         weights: The decoder's.
-        first: What `see` makes of the states after the prompts.
+        first: The states after the prompts.
         see: What is kept of a position, from its states and the state of the constraint there.
-        constraint: Begins anew with every example.
+        constraint: Begins anew with every example, each of which may begin in a state of its own.
         decoder: The model.
     """
     # The step after an example's last token is computed and thrown away, so one token of it will do: a
     # branch around it would make the compiler copy the cache at every token.
     count = jnp.where(step.ended, 1, step.length)
     states, cache = decoder.append(weights, place.cache, step.tokens, count, place.offset)
-    start = (jnp.int32(0), constraint.start(), _STOP_START, first)
-    begun = (place.offset + step.length, step.state, step.stop_state, see(states, step.state))
-    offset, state, stop_state, seen = jax.tree.map(
+    example = place.example + step.ended.astype(jnp.int32)
+    start = (jnp.int32(0), constraint.start(example), _STOP_START, first)
+    begun = (place.offset + step.length, step.state, step.stop_state, states)
+    offset, state, stop_state, states = jax.tree.map(
         lambda anew, further: jnp.where(step.ended, anew, further), start, begun
     )
-    return _Place(offset=offset, state=state, stop_state=stop_state, seen=seen, cache=cache)
+    return _Place(
+        example=example,
+        offset=offset,
+        state=state,
+        stop_state=stop_state,
+        seen=see(states, state),
+        cache=cache,
+    )
 
 
 def _mask_of(constraint: Constraint, state: Any) -> jax.Array | candidates.Narrowed:
@@ -283,17 +292,10 @@ def _all_logits(
     return tuple(decoder.logits(weights, part) for part in states)
 
 
-class _Begun(NamedTuple):
-    """A loop that has begun, between two of its stretches."""
-
-    loop: _Loop
-    first: mechanism.Votes  # at the prompts' end
-
-
 @functools.partial(jax.jit, static_argnames=('public_count', 'decoder', 'params'), donate_argnames=('begun',))
 def _run_loop(
     weights: Any,
-    begun: _Begun | tuple[Any, ...],
+    begun: _Loop | tuple[Any, ...],
     until: jax.Array,
     states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
@@ -306,7 +308,7 @@ def _run_loop(
     public_count: int,
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
-) -> _Begun:
+) -> _Loop:
     """The while loop of PP Algorithm 1, lines 6 to 21, for one batch: its start, or a stretch of it.
 
     The whole carry is returned, so that the cache's buffers can be those of the donated one.
@@ -420,7 +422,7 @@ def _run_loop(
                 loop.place,
                 step,
                 weights=weights,
-                first=first,
+                first=states,
                 see=tally,
                 constraint=constraint,
                 decoder=decoder,
@@ -434,21 +436,20 @@ def _run_loop(
             voted=with_row(loop.voted, chosen.voted),
         )
 
-    if isinstance(begun, _Begun):
-        first = begun.first
-        return _Begun(jax.lax.while_loop(unfinished, next_step, begun.loop), first)
-    first = tally(states, constraint.start())
+    if isinstance(begun, _Loop):
+        return jax.lax.while_loop(unfinished, next_step, begun)
     zero = jnp.int32(0)
     rows = tuple(len(part) for part in is_private_row)
     receipts = (params.max_batch_tokens, sum(rows)) if params.is_individual else None
-    loop = _Loop(
+    return _Loop(
         written=zero,
         private_count=zero,
         place=_Place(
+            example=zero,
             offset=zero,
             state=constraint.start(),
             stop_state=jnp.asarray(_STOP_START),
-            seen=first,
+            seen=tally(states, constraint.start()),
             cache=begun,
         ),
         tokens=jnp.zeros(params.max_batch_tokens, jnp.int32),
@@ -461,7 +462,6 @@ def _run_loop(
         charged=None if receipts is None else jnp.zeros(receipts, jnp.float32),
         voted=None if receipts is None else jnp.zeros(receipts, bool),
     )
-    return _Begun(loop, first)
 
 
 def _is_unfinished(loop: _Loop, params: MechanismParams) -> jax.Array:
@@ -473,7 +473,7 @@ _STRETCH_SECONDS = 1.0
 
 
 def _decode_in_stretches(
-    run: Callable[[Any, jax.Array], _Begun], cache: Any, params: MechanismParams, watch: Watch
+    run: Callable[[Any, jax.Array], _Loop], cache: Any, params: MechanismParams, watch: Watch
 ) -> _Loop:
     """Runs the loop to its end, about a second at a time.
 
@@ -486,20 +486,20 @@ def _decode_in_stretches(
         watch: Is told the tokens so far.
     """
     watch('Compiling', 0)
-    begun = run(cache, jnp.int32(0))
+    loop = run(cache, jnp.int32(0))
     # The first token of a shape waits for the compiler, and so says nothing of the next ones' pace.
     tokens, until = 0, 1
     pace: float | None = None
-    while bool(_is_unfinished(begun.loop, params)):
+    while bool(_is_unfinished(loop, params)):
         watch('Decoding' if tokens else 'Compiling', tokens)
         started = time.monotonic()
-        begun = run(begun, jnp.int32(until))
-        before, tokens = tokens, int(begun.loop.written)
+        loop = run(loop, jnp.int32(until))
+        before, tokens = tokens, int(loop.written)
         if before:
             pace = (time.monotonic() - started) / (tokens - before)
         stretch = 1 if pace is None else max(1, int(_STRETCH_SECONDS / max(pace, 1e-6)))
         until = min(tokens + stretch, params.max_batch_tokens)
-    return begun.loop
+    return loop
 
 
 def decode_stream(
@@ -561,7 +561,7 @@ def decode_stream(
         jnp.asarray(words.astype(np.uint32)),
     )
 
-    def run(begun: Any, until: jax.Array) -> _Begun:
+    def run(begun: Any, until: jax.Array) -> _Loop:
         return _run_loop(
             decoder.weights, begun, until, states, prompts.is_private, constraint, *arrays,
             public_count=0 if public is None else public.prompts, decoder=decoder, params=params,
@@ -631,9 +631,14 @@ def walk(
     states = prompts.states if public is None else (public.states, *prompts.states)
     # The loop gives its cache away, and that of public rows is not the loop's own.
     kept = () if public is None else jax.tree.map(jnp.copy, public.cache)
-    first = jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, states)
-    place = _Place(jnp.int32(0), constraint.start(), jnp.asarray(_STOP_START), first, (*kept, *prompts.cache))
-    example = 0
+    place = _Place(
+        example=jnp.int32(0),
+        offset=jnp.int32(0),
+        state=constraint.start(),
+        stop_state=jnp.asarray(_STOP_START),
+        seen=jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, states),
+        cache=(*kept, *prompts.cache),
+    )
     while True:
         seen = [np.asarray(part, np.float32) for part in place.seen]
         reference = np.zeros(decoder.vocab_size, np.float32)
@@ -643,25 +648,24 @@ def walk(
         token = yield Position(
             logits=np.concatenate(seen)[: len(private_prompts)],
             public_logits=reference,
-            example=example,
+            example=int(place.example),
             place=int(place.offset),
             mask=np.asarray(constraint.allowed(place.state)),
             forced=None if forced is None or int(forced) < 0 else int(forced),
         )
+        # The cache is given away, and logits of before are not needed.
+        at, cache = place._replace(seen=(), cache=()), place.cache
         place = _walk_on(
-            decoder.weights, place.cache, place.offset, place.state, place.stop_state, jnp.int32(token),
-            first, constraint, stop_table, decoder=decoder, params=params,
+            decoder.weights, cache, at, jnp.int32(token), states, constraint, stop_table,
+            decoder=decoder, params=params,
         )  # fmt: skip
-        example += int(place.offset) == 0
 
 
 @functools.partial(jax.jit, static_argnames=('decoder', 'params'), donate_argnames=('cache',))
 def _walk_on(
     weights: Any,
     cache: Any,
-    offset: jax.Array,
-    state: Any,
-    stop_state: jax.Array,
+    place: _Place,
     token: jax.Array,
     first: tuple[jax.Array, ...],
     constraint: Constraint,
@@ -671,7 +675,7 @@ def _walk_on(
     params: MechanismParams,
 ) -> _Place:
     """`_advance` by a token, with all logits kept."""
-    place = _Place(offset, state, stop_state, first, cache)
+    place = place._replace(cache=cache)
     step = _step_of(
         place, token, most=1, room=jnp.int32(1), constraint=constraint, stop_table=stop_table, params=params
     )
@@ -797,12 +801,25 @@ class BatchGenerator:
             levels=sampling.tree_levels(candidates.count(self.params.public_top_k, self.decoder.vocab_size)),
         )
 
-    def constraint(self) -> Constraint:
+    def constraint(self, cells: Sequence[int] | None = None) -> Constraint:
         """What a run's tokens are restricted to: those that text may contain, and the stop tokens.
 
         Of these the ones that its structure allows, where it has one.
+
+        Args:
+            cells: The structure's cell of each example of a stream; None where it has but one.
         """
-        return self._constraint
+        found = self._constraint
+        if cells is None:
+            return found
+        assert isinstance(found, Grammar), 'only a structure has cells'
+        return found.of_cells(cells)
+
+    def cells(self, batch: records.Batch) -> list[int] | None:
+        """The structure's cell of every example that a batch may have; None where it has no cells."""
+        if batch.turns is None:
+            return None
+        return batch.turns.cells(self.run_id, self.params.max_batch_tokens)
 
     @functools.cached_property
     def _constraint(self) -> Constraint:
@@ -865,17 +882,20 @@ class BatchGenerator:
             self.writer.private_prompts(batch.label, batch.contexts),
             params=self.params,
             draws=draws,
-            constraint=self.constraint() if constraint is None else constraint,
+            constraint=self.constraint(self.cells(batch)) if constraint is None else constraint,
             stop_rule=self.stop_rule,
             watch=watch,
         )
 
-    def _texts(self, examples: Sequence[ExampleTokens]) -> list[str]:
+    def _texts(self, examples: Sequence[ExampleTokens], cells: Sequence[int] | None) -> list[str]:
         texts = self.writer.texts([example.tokens for example in examples])
         structure = self.writer.structure
         if structure is not None and structure.closes_truncated:
             cut = [index for index, example in enumerate(examples) if example.truncated]
-            closed = self.writer.closed_texts([examples[index].tokens for index in cut])
+            closed = self.writer.closed_texts(
+                [examples[index].tokens for index in cut],
+                None if cells is None else [cells[index] for index in cut],
+            )
             for index, text in zip(cut, closed, strict=True):
                 texts[index] = text
         return texts
@@ -902,7 +922,7 @@ class BatchGenerator:
         examples = split_examples(
             stream, stop_rule=self.stop_rule, max_example_tokens=self.params.max_example_tokens
         )
-        texts = self._texts(examples)
+        texts = self._texts(examples, self.cells(batch))
         released = [
             self._row(example)(
                 text=text,

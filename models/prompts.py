@@ -407,7 +407,7 @@ class PromptWriter:
             tokens=released,
             stop_tokens=self.tokenizer.stop_tokens,
             forced_tokens=self.forced_table(),
-            first=self._first_state(),
+            first=self._first_states(),
         )
 
     def forced_table(self) -> np.ndarray:
@@ -417,7 +417,7 @@ class PromptWriter:
             ValueError: See `constraint`.
         """
         assert self.structure is not None
-        self._first_state()
+        self._first_states()
         return forced.forced_table(
             self.structure.automaton,
             self.tokenizer,
@@ -426,17 +426,17 @@ class PromptWriter:
             stop_tokens=self.tokenizer.stop_tokens,
         )
 
-    def _first_state(self) -> int:
-        """The automaton's state after the response prefix, which every example begins with."""
+    def _first_states(self) -> tuple[int, ...]:
+        """The automaton's state after the response prefix, which every example begins with, of each cell."""
         assert self.structure is not None
-        prefix = self.template.response_prefix
-        state = self.structure.automaton.walk(prefix.encode())
-        if state == automaton.DEAD:
+        prefix, found = self.template.response_prefix, self.structure.automaton
+        states = tuple(found.walk(prefix.encode(), start) for start in self.structure.starts)
+        if automaton.DEAD in states:
             raise ValueError(
                 'Expected a prompt whose response prefix begins a text of the structure, got '
                 f'response_prefix={prefix!r}. Choose another prompt, or a template without it.'
             )
-        return state
+        return states
 
     def released_tokens(self, vocab_size: int) -> np.ndarray:
         """`[vocab_size]` bool: token ids that may be sampled; a model's ids past the tokenizer's may not."""
@@ -457,11 +457,20 @@ class PromptWriter:
             return [prefix + text for text in decoded]
         return [(prefix + cut_at_stop_text(text, stop)).strip() for text in decoded]
 
-    def closed_texts(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+    def closed_texts(
+        self, token_ids: Sequence[Sequence[int]], cells: Sequence[int] | None = None
+    ) -> list[str]:
         """The texts of examples that a cap cut short, each with the shortest ending of the structure.
 
         A function of released tokens and public settings, so free.
+
+        Args:
+            token_ids: Of each example.
+            cells: The structure's cell of each; None where it has but one.
         """
         assert self.structure is not None
         pieces, prefix = self.tokenizer.token_bytes(), self.template.response_prefix.encode()
-        return [self.structure.closed(prefix + b''.join(pieces[token] for token in ids)) for ids in token_ids]
+        return [
+            self.structure.closed(prefix + b''.join(pieces[token] for token in ids), cell)
+            for ids, cell in zip(token_ids, cells or [0] * len(token_ids), strict=True)
+        ]

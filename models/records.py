@@ -7,6 +7,8 @@ their `repr` shows no content, so that no log line or traceback can. Only
 
 import dataclasses
 
+from models.conditions import Turns
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
@@ -69,11 +71,13 @@ class Batch:
         batch_id: The batch's name.
         label: The declared label of the batch's group, or None.
         contexts: The contexts; none for a planned batch that no record hashed to.
+        turns: Which values its examples are given, public; None where they are given none.
     """
 
     batch_id: BatchId
     label: str | None
     contexts: tuple[Context, ...] = dataclasses.field(repr=False)
+    turns: Turns | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,8 +160,8 @@ def _refuse_structure(config: JobConfig) -> None:
     if config.structure is not None:
         raise ValueError(
             'Expected no structure where the examples are made-up keys, got '
-            f'json_schema={config.json_schema!r}, regex={config.regex!r}. Audit the run without it: the '
-            'votes and the noise are the same.'
+            f'json_schema={config.json_schema!r}, regex={config.regex!r}, grammar={config.grammar!r}. Audit '
+            'the run without it: the votes and the noise are the same.'
         )
 
 
@@ -313,12 +313,24 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
     The same functions as in a run decide where a record goes; only Beam is left out.
     """
     from pipeline.run import settings
-    from transforms import assign, cluster, run_files
+    from transforms import assign, cluster, condition, run_files
 
     records = list(_records(config))
     labels, params = config.label_values, config.params()
-    clustering, centers, rho = None, None, config.count_rho
+    clustering, centers, conditions, rho = None, None, None, config.count_rho
     with tempfile.TemporaryDirectory() as folder:
+        if config.condition_on:
+            assert config.structure is not None  # `JobConfig.check`
+            in_cells = condition.in_cells(records, config.structure)
+            cells = config.structure.cells
+            conditions = condition.draw_conditions(
+                _true_counts(audit_batches.placements(in_cells, labels, params, key), labels, len(cells)),
+                os.path.join(folder, run_files.CONDITIONS),
+                fields=config.condition_on,
+                cells=cells,
+                labels=labels,
+                rho=config.resolved_condition_rho,
+            )
         if config.clusters is not None:
             centers_rho, rho = counts.split_rho(config.resolved_clustering_rho)
             clusterer = settings.cluster_settings(config).build()
@@ -337,7 +349,7 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
             records = cluster.recluster(records, clusterer.centers, labels, clustering)
         placed = audit_batches.placements(records, labels, params, key)
         if config.batches_per_label is not None:
-            plan = settings.configured_plan(config)
+            plan = dataclasses.replace(settings.configured_plan(config), conditions=conditions)
         else:
             records_per_count = params.examples_per_context if params.unit == 'example' else 1
             plan = assign.draw_plan(
@@ -347,6 +359,7 @@ def form_batches(config: JobConfig, key: RunKey) -> 'tuple[BatchPlan, list[Batch
                 rho=rho,
                 contexts_per_batch=params.batch_size * records_per_count,
                 clustering=clustering,
+                conditions=conditions,
             )
     return plan, audit_batches.batches_of(placed, plan, params, key)
 

@@ -19,8 +19,9 @@ from pipeline.run.render import render_released, render_restricted
 from pipeline.run.settings import cluster_settings, configured_plan, record_rules, text_limit
 from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
+from transforms.condition import DrawConditions, with_conditions
 from transforms.read import ReadRecords
-from transforms.run_files import CLUSTERING, PLAN
+from transforms.run_files import CLUSTERING, CONDITIONS, PLAN
 from transforms.sample import SampleUnits
 from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestricted
 
@@ -79,11 +80,24 @@ def _plan_batches(
     records: beam.PCollection[Record], config: JobConfig, centers: Centers | None
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
+    work_dir, labels = config.resolved_work_dir, config.label_values
+    conditions = None
+    if config.condition_on:
+        assert config.structure is not None  # `JobConfig.check`
+        # conditions: one Conditions
+        conditions = records | 'Condition' >> DrawConditions(
+            FileSystems.join(work_dir, CONDITIONS),
+            config.structure,
+            labels,
+            config.resolved_condition_rho,
+            work_dir,
+            unit=config.unit,
+        )
     if config.batches_per_label is not None:
         plan = records.pipeline | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
+        if conditions is not None:
+            plan |= 'WithConditions' >> beam.Map(with_conditions, beam.pvalue.AsSingleton(conditions))
         return records, plan
-    work_dir = config.resolved_work_dir
-    labels = config.label_values
     grouped, clustering, rho = records, None, config.count_rho
     if centers is not None:
         assert config.clusters is not None  # `build`
@@ -111,5 +125,6 @@ def _plan_batches(
         unit=config.unit,
         examples_per_context=config.examples_per_context,
         clustering=clustering,
+        conditions=conditions,
     )
     return grouped, plan

@@ -135,6 +135,7 @@ class RunPlan:
         rho_per_private_token: zCDP cost of one private token; None for a median, and with individual
             accounting, where each context pays its own price.
         rho_counts: zCDP cost of the noisy counts; 0 where the batches are given.
+        rho_cells: zCDP cost of the noisy counts of cells; 0 without --condition-on.
         rho_centers: zCDP cost of the centres; 0 for public ones and without clusters.
         rho_total: zCDP cost of the run; None unless the statement is differential privacy.
         epsilon: At `delta`, by the optimal-α bound; None where `rho_total` is.
@@ -164,6 +165,7 @@ class RunPlan:
     statement: Statement
     rho_per_private_token: float | None
     rho_counts: float
+    rho_cells: float
     rho_centers: float
     rho_total: float | None
     epsilon: float | None
@@ -290,6 +292,8 @@ def run_cost(config: JobConfig) -> accounting.RunCost:
         'centers': accounting.ZCDpEvent(rho=config.centers_rho),
         'noisy_counts': accounting.ZCDpEvent(rho=config.noisy_count_rho),
     }
+    if config.condition_on:
+        shared['cell_counts'] = accounting.ZCDpEvent(rho=config.cell_count_rho)
     return accounting.RunCost(stages={**shared, **METHODS[config.method].cost(config)})
 
 
@@ -506,6 +510,7 @@ def plan_run(config: JobConfig) -> RunPlan:
         statement=statement,
         rho_per_private_token=per_token,
         rho_counts=config.noisy_count_rho,
+        rho_cells=config.cell_count_rho,
         rho_centers=config.centers_rho,
         rho_total=rho_total,
         epsilon=epsilon,
@@ -519,10 +524,13 @@ def plan_run(config: JobConfig) -> RunPlan:
 
 
 def _forced_share(structure: 'Structure') -> ForcedShare:
-    shortest = structure.automaton.shortest_ending()
-    return ForcedShare(
-        shortest_bytes=len(shortest), forced_bytes=structure.automaton.forced_bytes_of(shortest)
-    )
+    found = structure.automaton
+    shortest, start = min(((found.shortest_ending(start), start) for start in structure.starts), key=_length)
+    return ForcedShare(shortest_bytes=len(shortest), forced_bytes=found.forced_bytes_of(shortest, start))
+
+
+def _length(found: tuple[bytes, int]) -> int:
+    return len(found[0])
 
 
 def _warnings(config: JobConfig) -> tuple[str, ...]:

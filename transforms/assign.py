@@ -15,6 +15,7 @@ import apache_beam as beam
 
 from models import batching
 from models.batching import BatchPlan, Candidate, Clustering, GroupName, Row, UnitContext
+from models.conditions import Conditions
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Batch, BatchId, Record
@@ -126,6 +127,8 @@ class DrawPlan(beam.PTransform):
         examples_per_context: At most k records share one context.
         clustering: The single element of `DrawClustering`, where the counts are per
             (label, cluster); None where they are per label.
+        conditions: The single element of `transforms.condition.DrawConditions`; None where examples are
+            given no values.
     """
 
     plan_path: str
@@ -135,6 +138,7 @@ class DrawPlan(beam.PTransform):
     unit: Unit = 'example'
     examples_per_context: int = 1
     clustering: beam.PCollection[Clustering] | None = None
+    conditions: beam.PCollection[Conditions] | None = None
 
     def __post_init__(self) -> None:
         batching.check_labels(self.labels)
@@ -150,6 +154,7 @@ class DrawPlan(beam.PTransform):
             rho=self.rho,
             contexts_per_batch=self.batch_size * records_per_count,
             clustering=None if self.clustering is None else beam.pvalue.AsSingleton(self.clustering),
+            conditions=None if self.conditions is None else beam.pvalue.AsSingleton(self.conditions),
         ).with_output_types(BatchPlan)
 
 
@@ -161,6 +166,7 @@ def draw_plan(
     rho: float,
     contexts_per_batch: int,
     clustering: Clustering | None = None,
+    conditions: Conditions | None = None,
 ) -> BatchPlan:
     """Reads the batch plan at `path`, or draws the noise and writes it there first: see `draw_once`.
 
@@ -172,10 +178,11 @@ def draw_plan(
         rho: zCDP cost of the noisy counts.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
         clustering: The centres that each label keeps; None without clusters.
+        conditions: The noisy counts of cells; None where examples are given no values.
 
     Raises:
-        ValueError: The batch plan at `path` is of other labels, another cost or another
-            clustering, or the counts are of other cells.
+        ValueError: The batch plan at `path` is of other labels, another cost, another
+            clustering or other conditions, or the counts are of other cells.
     """
 
     def draw() -> str:
@@ -186,15 +193,17 @@ def draw_plan(
             noisy_counts=tuple(noisy),
             contexts_rho=rho,
             clustering=clustering,
+            conditions=conditions,
         )
         return plan.to_json()
 
     plan = BatchPlan.from_json(draw_once(path, draw))
-    if plan.labels != labels or plan.contexts_rho != rho or plan.clustering != clustering:
+    same_releases = plan.clustering == clustering and plan.conditions == conditions
+    if plan.labels != labels or plan.contexts_rho != rho or not same_releases:
         raise ValueError(
             f'Expected the batch plan of this run, got path={path!r} with labels={plan.labels!r}, '
             f'contexts_rho={plan.contexts_rho!r}, not labels={labels!r}, rho={rho!r}; '
-            f'same_clustering={plan.clustering == clustering}. '
+            f'same_releases={same_releases}. '
             'Resume with the settings that the run began with, or start a new run in a fresh work directory.'
         )
     return plan

@@ -194,8 +194,9 @@ class PredictText(beam.PTransform):
 
     The first collection is releasable. The sizes and the losses or spending of its batches, the
     second and the third, are restricted to the curator, and so is the fourth, numbers of records by the
-    field of the curator's report: those whose text is one of the curator's reference texts, and those
-    whose text has not the structure; each where a run is given such.
+    field of the curator's report: those whose text is one of the curator's reference texts, those whose
+    text has not the structure, and those that lack the fields whose mix is counted; each where a run is
+    given such.
 
     In two rounds, a public part of the batches is decoded first, with the public prompt. Complete
     examples of these, released text, are the reference of the others (METHOD 4c): a side input that is
@@ -295,6 +296,14 @@ class PredictText(beam.PTransform):
                 | 'NameOutside'
                 >> beam.Map(_named, 'records_outside_structure').with_output_types(tuple[str, int])
             )
+            if structure.condition_on:
+                counted.append(
+                    records
+                    | 'InNoCell' >> beam.Filter(_is_in_no_cell, structure)
+                    | 'CountInNoCell' >> beam.combiners.Count.Globally()
+                    | 'NameInNoCell'
+                    >> beam.Map(_named, 'records_in_no_cell').with_output_types(tuple[str, int])
+                )
         if not counted:
             empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
             return records.pipeline | 'NoneCounted' >> empty
@@ -370,6 +379,10 @@ def _is_shared(record: Record, hashes: frozenset[bytes]) -> bool:
 
 def _is_outside(record: Record, structure: Structure) -> bool:
     return not structure.holds(record.text)
+
+
+def _is_in_no_cell(record: Record, structure: Structure) -> bool:
+    return structure.cell_of(record.text) is None
 
 
 def _named(count: int, field: str) -> tuple[str, int]:

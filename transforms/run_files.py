@@ -11,6 +11,7 @@ The work directory is the curator's own:
     config.toml      its settings, for the curator
     plan.json        batches of each group, with the noisy counts that they follow from
     clustering.json  the kept centres, with theirs
+    conditions.json  the noisy counts of the cells whose values examples are given
     reference.json   texts of the first round that are the reference of the other batches
     batches/         finished batches
     losses/          what the batches of a median run lost
@@ -25,6 +26,7 @@ RUN = 'run.json'
 CONFIG = 'config.toml'
 PLAN = 'plan.json'
 CLUSTERING = 'clustering.json'
+CONDITIONS = 'conditions.json'
 REFERENCE = 'reference.json'
 BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'

@@ -136,7 +136,7 @@ class Case:
             reference: As of `BatchGenerator.decode`.
         """
         writer, params = generator.writer, generator.params
-        constraint = generator.constraint() if constraint is None else constraint
+        constraint = generator.constraint(generator.cells(batch)) if constraint is None else constraint
         prefix = writer.template.response_prefix
         texts = [context.texts[0].removeprefix(prefix) for context in (*batch.contexts, *outsiders)]
         if sabotage == 'paste' and writer.structure is not None:

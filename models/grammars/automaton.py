@@ -77,9 +77,19 @@ class Automaton:
             state = self.walk(run[-1:], state)
         return bytes(run)
 
-    def forced_bytes_of(self, text: bytes) -> int:
-        """How many bytes of a text of the set could be no others, nor could it have ended."""
-        state, count = START, 0
+    def reached_from(self, states: Iterable[int]) -> np.ndarray:
+        """Which states some states lead to, themselves among them, `[states]` bool."""
+        seen = np.zeros(self.states, bool)
+        new = np.unique(np.fromiter(states, int))
+        while len(new):
+            seen[new] = True
+            new = np.unique(self.table[new])
+            new = new[~seen[new]]
+        return seen
+
+    def forced_bytes_of(self, text: bytes, state: int = START) -> int:
+        """How many bytes of a text that ends in the set could be no others, nor could it have ended."""
+        count = 0
         for place in range(len(text)):
             one_leads_on = np.count_nonzero(self.table[state][self.class_of_byte] != DEAD) == 1
             count += bool(one_leads_on and not self.accepting[state])

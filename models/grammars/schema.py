@@ -12,6 +12,7 @@ What cannot be held to exactly is refused with its keyword and its place; only a
 Drafts 2020-12 and 7 agree on all that is left.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -122,13 +123,110 @@ def compiled(
 
 def expression_of(schema: Any, *, max_recursion: int = MAX_RECURSION) -> Expression:
     """`compiled`, before it is an automaton."""
-    found = _Compiler(schema, max_recursion).value(schema, '#', {})
+    return _some(_Compiler(schema, max_recursion).value(schema, '#', {}), max_recursion)
+
+
+def _some(found: Expression, max_recursion: int) -> Expression:
     if found is NOTHING:
         raise ValueError(
             f'Expected a schema with some valid value, got none to a depth of max_recursion={max_recursion}. '
             'Compare bounds with each other, and required with properties.'
         )
     return found
+
+
+# --- Values that are given ---------------------------------------------------------
+
+
+def expressions_given(
+    schema: Any, given: Sequence[Mapping[str, str]], *, max_recursion: int = MAX_RECURSION
+) -> list[Expression]:
+    """The texts of a schema's values in which some properties have these values, for each of several such.
+
+    Each is that of the schema with `const` for these properties, and with these required. Other parts are
+    the same objects in all, so that an automaton of several shares what it can.
+
+    Args:
+        schema: A schema of an object, as `read` gives it.
+        given: For each expression, texts by property: of `value_text` or `categories`.
+        max_recursion: See `compiled`.
+
+    Raises:
+        ValueError: See `compiled`, and where the schema is not of an object with declared properties.
+    """
+    compiler = _Compiler(schema, max_recursion)
+    members = compiler.members_of_root()
+    found = []
+    for values in given:
+        chosen = [
+            (
+                concatenation(key, literal(values[name])) if name in values else whole,
+                is_required or name in values,
+            )
+            for name, (key, whole, is_required) in members.items()
+        ]
+        found.append(_some(_object_of(chosen), max_recursion))
+    return found
+
+
+def value_text(schema: Any, name: str, written: str) -> str:
+    """A value of a declared property in its shortest spelling, which the property's schema allows.
+
+    Args:
+        schema: As of `expressions_given`.
+        name: The property.
+        written: JSON; or, where the schema does not allow that value, the characters of a string.
+
+    Raises:
+        ValueError: The property is not declared, or its schema allows neither.
+    """
+    compiler = _Compiler(schema, MAX_RECURSION)
+    place = f'the value of {name}'
+    allowed = automaton.build(compiler.property_of_root(name))
+    candidates = []
+    with contextlib.suppress(ValueError, RecursionError, ArithmeticError):
+        candidates.append(_text(read(written), place))
+    for text in (*candidates, json.dumps(written, ensure_ascii=False)):
+        if allowed.accepts(text.encode(errors='surrogatepass')):
+            return text
+    raise ValueError(
+        f'Expected a value that the JSON Schema allows for {name}, got {name}={written!r}. Give another one, '
+        'or write it as JSON.'
+    )
+
+
+def categories(schema: Any, name: str) -> tuple[str, ...]:
+    """The values of a declared property that is categorical, each in its shortest spelling.
+
+    Raises:
+        ValueError: The property is not declared, or is not an enum, a boolean or a const of scalars.
+    """
+    compiler = _Compiler(schema, MAX_RECURSION)
+    allowed = automaton.build(compiler.property_of_root(name))
+    values = compiler.listed_in_root(name)
+    if values is None or any(_kind(value) in ('array', 'object') for value in values):
+        raise ValueError(
+            f'Expected condition_on to name properties that are an enum, a boolean or a const, got {name!r}, '
+            'which is none. Its values are not declared one by one: leave it out.'
+        )
+    texts = dict.fromkeys(_text(value, name) for value in values)
+    return tuple(text for text in texts if allowed.accepts(text.encode()))
+
+
+def property_texts(text: str, names: Sequence[str]) -> tuple[str, ...] | None:
+    """Values of some properties of a JSON text, each in its shortest spelling. A total function.
+
+    Returns:
+        None where the text is no JSON object, or has not all of them.
+    """
+    try:
+        value = read(text)
+        if not isinstance(value, Mapping) or any(name not in value for name in names):
+            return None
+        return tuple(_text(value[name], '#') for name in names)
+    except (ValueError, ArithmeticError, RecursionError):
+        # Of whoever's text it is, nothing is told.
+        return None
 
 
 # --- Strings -----------------------------------------------------------------------
@@ -207,6 +305,11 @@ def _is_integral(value: Any) -> bool:
     if not _is_number(value) or not _decimal(value).is_finite():
         return False
     return _decimal(value) == _decimal(value).to_integral_value()
+
+
+def _object_of(members: Sequence[tuple[Expression, bool]]) -> Expression:
+    """An object from keys with values and whether each is required."""
+    return concatenation(literal('{'), expressions.separated(members, literal(',')), literal('}'))
 
 
 # --- Schemas -----------------------------------------------------------------------
@@ -405,6 +508,13 @@ class _Compiler:
         return concatenation(literal('['), expressions.union(none, some), literal(']'))
 
     def _object(self, keywords: Mapping[str, Any], place: str, depths: Mapping[str, int]) -> Expression:
+        members = self._members(keywords, place, depths).values()
+        return _object_of([(whole, is_required) for _, whole, is_required in members])
+
+    def _members(
+        self, keywords: Mapping[str, Any], place: str, depths: Mapping[str, int]
+    ) -> dict[str, tuple[Expression, Expression, bool]]:
+        """Of each property its key, its key with its value, and whether it is required."""
         properties, required = keywords.get('properties'), keywords.get('required', [])
         additional = keywords.get('additionalProperties', True)
         if not isinstance(additional, bool):
@@ -425,13 +535,67 @@ class _Compiler:
             raise UnsupportedKeywordError(
                 'required', place, f'{undeclared[0]!r} is not declared. Declare it in properties'
             )
-        members = []
-        for name, schema in properties.items():
-            inside = f'{place}/properties/{name.replace("~", "~0").replace("/", "~1")}'
-            item = self.value(schema, inside, depths)
-            key = literal(f'{_text(name, place)}:')
-            members.append((concatenation(key, item), name in required))
-        return concatenation(literal('{'), expressions.separated(members, literal(',')), literal('}'))
+        return {
+            name: self._member(name, schema, place, depths, is_required=name in required)
+            for name, schema in properties.items()
+        }
+
+    def _member(
+        self, name: str, schema: Any, place: str, depths: Mapping[str, int], *, is_required: bool
+    ) -> tuple[Expression, Expression, bool]:
+        inside = f'{place}/properties/{name.replace("~", "~0").replace("/", "~1")}'
+        key = literal(f'{_text(name, place)}:')
+        return key, concatenation(key, self.value(schema, inside, depths)), is_required
+
+    # --- The root's properties ---
+
+    def members_of_root(self) -> dict[str, tuple[Expression, Expression, bool]]:
+        """`_members` of the root, which has to be an object."""
+        keywords, place = self._root()
+        return self._members(keywords, place, {})
+
+    def property_of_root(self, name: str) -> Expression:
+        """The texts of a property's values.
+
+        Raises:
+            ValueError: It is not declared.
+        """
+        return self.value(self._declared(name), f'#/properties/{name}', {})
+
+    def listed_in_root(self, name: str) -> list[Any] | None:
+        """The values that a property's schema lists; None where it lists none."""
+        schema = self._resolved(self._declared(name), '#')
+        if not isinstance(schema, Mapping):
+            return None
+        if 'enum' in schema or 'const' in schema:
+            return list(schema['enum']) if 'enum' in schema else [schema['const']]
+        return [False, True] if schema.get('type') in ('boolean', ['boolean']) else None
+
+    def _declared(self, name: str) -> Any:
+        keywords, _ = self._root()
+        declared = keywords.get('properties')
+        if not isinstance(declared, Mapping) or name not in declared:
+            known = ', '.join(declared) if isinstance(declared, Mapping) else 'none'
+            raise ValueError(
+                f'Expected properties that the JSON Schema declares at its root, got {name!r}. Declared: '
+                f'{known}.'
+            )
+        return declared[name]
+
+    def _root(self) -> tuple[Mapping[str, Any], str]:
+        """The root's keywords and their place, references at it followed."""
+        schema, place, seen = self.root, '#', set[str]()
+        while isinstance(schema, Mapping) and '$ref' in schema and schema['$ref'] not in seen:
+            seen.add(place := schema['$ref'])
+            schema = self._target(place, place)
+        keywords = self._keywords(schema, place) if isinstance(schema, Mapping) else {}
+        if keywords.get('type') not in ('object', ['object']) or keywords.keys() & {'enum', 'const', *_ALONE}:
+            raise ValueError(
+                'Expected a JSON Schema of an object, whose type is object and whose properties are declared '
+                f'beside it, got type={keywords.get("type")!r}. Values cannot be given to the properties of '
+                'another one.'
+            )
+        return keywords, place
 
     def _counts(
         self, least: str, most: str, keywords: Mapping[str, Any], place: str
@@ -667,4 +831,15 @@ def compact(root: Any, text: str) -> str | None:
         return None
 
 
-__all__ = ['MAX_RECURSION', 'UnsupportedKeywordError', 'compact', 'compiled', 'expression_of', 'read']
+__all__ = [
+    'MAX_RECURSION',
+    'UnsupportedKeywordError',
+    'categories',
+    'compact',
+    'compiled',
+    'expression_of',
+    'expressions_given',
+    'property_texts',
+    'read',
+    'value_text',
+]

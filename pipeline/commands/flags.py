@@ -77,6 +77,7 @@ def with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 def config_of(path: str | None, flags: dict[str, Any]) -> JobConfig:
     """The config of a file and of flags: see `read_config`."""
-    if isinstance(flags.get('labels'), str):
-        flags['labels'] = tuple(part.strip() for part in flags['labels'].split(',') if part.strip())
+    for name, hint in setting_types(JobConfig).items():
+        if hint == tuple[str, ...] and isinstance(flags.get(name), str):
+            flags[name] = tuple(part.strip() for part in flags[name].split(',') if part.strip())
     return read_config(path, flags)

@@ -164,6 +164,8 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     if run_plan.rho_per_private_token is not None:
         rows.append(('ρ per private token', f'{run_plan.rho_per_private_token:.6g}'))
     rows.append(('ρ of noisy counts', f'{run_plan.rho_counts:.6g}'))
+    if run_plan.rho_cells:
+        rows.append(('ρ of counts of --condition-on', f'{run_plan.rho_cells:.6g}'))
     if run_plan.rho_centers:
         rows.append(('ρ of the centres', f'{run_plan.rho_centers:.6g}'))
     if run_plan.expected_batches is None:

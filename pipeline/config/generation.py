@@ -56,9 +56,29 @@ class Generation(panel.Panel):
         None,
         names_path=False,
     )
+    grammar: str | None = _setting(
+        'File with a Lark grammar that every whole example is held to, in place of --json-schema: what is '
+        'regular of it. What is not is refused by its name. It also stands for {schema} in a prompt.',
+        None,
+    )
+    fixed: tuple[str, ...] = _setting(
+        'FIELD=VALUE, comma-separated: declared fields of --json-schema that have this value in every '
+        'example, forced and so free; in a TOML file a list of these. A value is JSON, or the characters of '
+        'a string.',
+        (),
+        names_path=False,
+    )
+    condition_on: tuple[str, ...] = _setting(
+        'Declared fields of --json-schema, comma-separated, each an enum, a boolean or a const, whose mix '
+        'the corpus takes from the records: contexts are counted by their values, with noise, and every '
+        'example is given values in the released shares. Declare them first: what comes before them in an '
+        'example does not hang on them.',
+        (),
+        names_path=False,
+    )
     close_truncated: bool = _setting(
-        'Finish an example that a cap cut short with the shortest ending of --json-schema or --regex. It '
-        'stays marked as truncated.',
+        'Finish an example that a cap cut short with the shortest ending of --json-schema, --regex or '
+        '--grammar. It stays marked as truncated.',
         False,
     )
     public_temperature: float = _setting('Temperature of public tokens.', 1.5)
@@ -91,21 +111,35 @@ class Generation(panel.Panel):
             )
 
     def _check_structure(self) -> None:
-        if self.json_schema is not None and self.regex is not None:
+        kinds = {name: getattr(self, name) for name in ('json_schema', 'regex', 'grammar')}
+        given = {name: value for name, value in kinds.items() if value is not None}
+        shown = ', '.join(f'{name}={value!r}' for name, value in given.items())
+        if len(given) > 1:
             raise ValueError(
-                f'Expected json_schema or regex, got json_schema={self.json_schema!r}, regex={self.regex!r}. '
-                'An example is held to one: leave out the other.'
+                f'Expected json_schema or regex or grammar, got {shown}. An example is held to one: leave '
+                'out the others.'
             )
-        if self.json_schema is not None and self.schema is not None:
+        if self.schema is not None and given.keys() - {'regex'}:
+            (name,) = given
             raise ValueError(
-                f'Expected schema or json_schema, got schema={self.schema!r}, '
-                f'json_schema={self.json_schema!r}. The file of --json-schema stands for {{schema}} in a '
-                'prompt: leave out --schema.'
+                f'Expected schema or {name}, got schema={self.schema!r}, {shown}. The file of '
+                f'--{name.replace("_", "-")} stands for {{schema}} in a prompt: leave out --schema.'
             )
-        if self.close_truncated and self.json_schema is None and self.regex is None:
+        if (self.fixed or self.condition_on) and self.json_schema is None:
             raise ValueError(
-                'Expected json_schema or regex with close_truncated, got close_truncated=True, '
-                'json_schema=None, regex=None. Give one of them: nothing else says how a text may end.'
+                f'Expected json_schema with fixed and condition_on, got fixed={list(self.fixed)!r}, '
+                f'condition_on={list(self.condition_on)!r}, json_schema=None. Give --json-schema, which '
+                'declares the fields.'
+            )
+        for entry in self.fixed:
+            if not all(entry.partition('=')[:2]):
+                raise ValueError(
+                    f'Expected FIELD=VALUE in fixed, got {entry!r}. Give --fixed ward=Surgery, say.'
+                )
+        if self.close_truncated and not given:
+            raise ValueError(
+                'Expected json_schema, regex or grammar with close_truncated, got close_truncated=True and '
+                'none of them. Give one: nothing else says how a text may end.'
             )
 
     @functools.cached_property
@@ -113,24 +147,22 @@ class Generation(panel.Panel):
         """What every example has to be, its automaton built; None for any text. Reads the named file.
 
         Raises:
-            FileNotFoundError: The schema's file is not there.
-            ValueError: The schema or the pattern is malformed, or has what is not enforced.
+            FileNotFoundError: The file of the schema or the grammar is not there.
+            ValueError: The schema, the pattern or the grammar is malformed, or has what is not enforced.
         """
-        if self.json_schema is None and self.regex is None:
+        if self.json_schema is None and self.regex is None and self.grammar is None:
             return None
         # Needs NumPy: --help answers at once.
         from models.grammars.structure import Structure
 
-        text = None
-        if self.json_schema is not None:
-            path = pathlib.Path(self.json_schema)
-            if not path.is_file():
-                raise FileNotFoundError(
-                    f'Expected a JSON Schema at json_schema={self.json_schema!r}, which is no file. Check '
-                    'the path.'
-                )
-            text = path.read_text(encoding='utf-8').strip()
-        found = Structure(json_schema=text, regex=self.regex, closes_truncated=self.close_truncated)
+        found = Structure(
+            json_schema=_text_of('json_schema', self.json_schema, 'a JSON Schema'),
+            regex=self.regex,
+            grammar=_text_of('grammar', self.grammar, 'a Lark grammar'),
+            closes_truncated=self.close_truncated,
+            fixed=tuple((name, value) for name, _, value in (entry.partition('=') for entry in self.fixed)),
+            condition_on=self.condition_on,
+        )
         try:
             _ = found.automaton
         except json.JSONDecodeError as error:
@@ -138,3 +170,12 @@ class Generation(panel.Panel):
                 f'Expected JSON in json_schema={self.json_schema!r}, got {error}. Correct the file.'
             ) from None
         return found
+
+
+def _text_of(name: str, path: str | None, kind: str) -> str | None:
+    """The text of a file that a setting names; None where it names none."""
+    if path is None:
+        return None
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f'Expected {kind} at {name}={path!r}, which is no file. Check the path.')
+    return pathlib.Path(path).read_text(encoding='utf-8').strip()

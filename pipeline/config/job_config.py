@@ -55,6 +55,16 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
                 f'reference_label_field={self.reference_label_field!r}, labels=[]. Declare --labels, or '
                 'leave it out: all texts then serve.'
             )
+        if self.condition_rho is not None and not self.condition_on:
+            raise ValueError(
+                f'Expected condition_rho with condition_on only, got condition_rho={self.condition_rho!r}, '
+                'condition_on=[]. Give --condition-on too, or leave it out.'
+            )
+        if not (self.resolved_condition_rho > 0 and math.isfinite(self.resolved_condition_rho)):
+            raise ValueError(
+                f'Expected condition_rho > 0, got condition_rho={self.condition_rho}. Counts without noise '
+                'cannot be released.'
+            )
         METHODS[self.method].check(self)
 
     @property
@@ -206,7 +216,12 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
     @property
     def _other_rho(self) -> float:
         """rho of all that the run releases beside its text."""
-        return math.fsum((self.noisy_count_rho, self.centers_rho))
+        return math.fsum((self.noisy_count_rho, self.cell_count_rho, self.centers_rho))
+
+    @property
+    def cell_count_rho(self) -> float:
+        """rho that the run spends on the noisy counts of cells: 0 where none are counted."""
+        return self.resolved_condition_rho if self.condition_on else 0.0
 
     def to_toml(self) -> str:
         """The config as TOML that `read_config` reads back to an equal one; panels are comments."""

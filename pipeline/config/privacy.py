@@ -15,6 +15,7 @@ from pipeline.config import panel
 _setting = functools.partial(panel.setting, 'Privacy')
 
 DEFAULT_CLUSTERING_RHO = 0.005
+DEFAULT_CONDITION_RHO = 0.005
 # Other embedders are folders of weights.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
 _PASSWORD = re.compile(r'^[^:/?#]+://[^/?#@]*:[^/?#]*@|[?&](?:password|sslpassword)=')
@@ -99,6 +100,7 @@ class Privacy(panel.Panel):
     clustering_rho: float | None = _setting(
         'rho of the two noisy counts of --clusters, half for each. Default: 0.005.', None
     )
+    condition_rho: float | None = _setting('rho of the noisy counts of --condition-on. Default: 0.005.', None)
     centers: str | None = _setting(
         "Folder of public centres, as `dp-corpus centers` writes it. Default: the package's, for tfidf.",
         None,
@@ -324,6 +326,11 @@ class Privacy(panel.Panel):
     def resolved_clustering_rho(self) -> float:
         """rho of both noisy counts of a clustered run, as given or METHOD 3's default."""
         return DEFAULT_CLUSTERING_RHO if self.clustering_rho is None else self.clustering_rho
+
+    @property
+    def resolved_condition_rho(self) -> float:
+        """rho of the noisy counts of cells, as given or what the counts of labels cost."""
+        return DEFAULT_CONDITION_RHO if self.condition_rho is None else self.condition_rho
 
     @property
     def resolved_embedder(self) -> str:

@@ -39,11 +39,11 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
             near = difflib.get_close_matches(key, names, 1)
             hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
-    labels = entries.get('labels')
-    if isinstance(labels, list):
-        entries['labels'] = tuple(labels)
-    elif isinstance(labels, dict):
-        entries['labels'] = _labels_of(labels)
+    for name in ('labels', 'fixed', 'condition_on'):
+        if isinstance(entries.get(name), list):
+            entries[name] = tuple(entries[name])
+    if isinstance(entries.get('labels'), dict):
+        entries['labels'] = _labels_of(entries['labels'])
     if any(flags.get(name) is not None for name in _BUDGETS):
         for name in _BUDGETS:
             entries.pop(name, None)  # a flag replaces its counterpart in the file

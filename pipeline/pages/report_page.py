@@ -50,6 +50,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         labels=report.totals_by_label(privacy_report.plan),
         shown_rows=_MAX_ROWS,
         cluster_facts=_cluster_facts(clusters),
+        cell_rows=_cell_rows(privacy_report.cells, names),
         # The symbols of the last stages stand first: those of decoding are the ones that runs differ in.
         symbols=[symbol for part in reversed(parts) for symbol in part.symbols],
         why_no_sensitivity=[part.why_no_sensitivity for part in parts if part.why_no_sensitivity],
@@ -362,6 +363,19 @@ _SOURCES: dict[report.CentersSource, str] = {
     'dp-k-means': 'private k-means on the records, paid for',
     'k-means': 'k-means on the private records, without noise: research only',
 }
+
+
+def _cell_rows(
+    cells: report.Cells | None, names: Mapping[str | None, str]
+) -> list[tuple[str, tuple[str, ...], int]]:
+    """The name of a label, the values of a cell and its noisy count, for every one."""
+    if cells is None:
+        return []
+    return [
+        (names[of_label.label], values, count)
+        for of_label in cells.cell_counts
+        for values, count in zip(cells.values, of_label.counts, strict=True)
+    ]
 
 
 def _cluster_facts(clusters: report.Clusters | None) -> dict[str, report.Setting]:

@@ -139,7 +139,7 @@ def _code_digest() -> str:
 
 def _model_digest(config: JobConfig) -> str:
     """Digest of the weights, the tokenizer, the texts of the prompt and the reference, and the centres."""
-    named = (config.prompt, config.schema, config.json_schema)
+    named = (config.prompt, config.schema, config.json_schema, config.grammar)
     texts = [pathlib.Path(name) for name in named if name and name not in PRESETS]
     files, folders = {config.tokenizer_path, *texts}, [config.checkpoint_path]
     if config.checkpoint_path.is_file():

@@ -49,6 +49,7 @@ def render_released(
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan, centers_run),
+        cells=released_cells(plan),
         declared_units=config.records,
         sample_rate=config.sample_rate,
         ledger=charge,
@@ -111,6 +112,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         'tokenizer',
         'schema',
         'json_schema',
+        'grammar',
         'run_id',
         'delta',
         'centers',
@@ -137,12 +139,21 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del settings[name]
+    for name in ('fixed', 'condition_on'):
+        if not getattr(config, name):
+            del settings[name]
+    if config.condition_on:
+        settings['condition_rho'] = config.resolved_condition_rho
+    else:
+        del settings['condition_rho']
     if config.structure is None:
         for name in ('regex', 'close_truncated'):
             del settings[name]
-    elif config.structure.json_schema is not None:
+    elif config.structure.regex is None:
         del settings['regex']
-        settings['json_schema'] = config.structure.json_schema
+        for name in ('json_schema', 'grammar'):
+            if (text := getattr(config.structure, name)) is not None:
+                settings[name] = text
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
     origin = family.family_of(config.model).origin(config.model)
@@ -155,6 +166,22 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         settings['clustering_rho'] = config.resolved_clustering_rho
         del settings['count_rho']
     return settings
+
+
+def released_cells(plan: BatchPlan) -> report.Cells | None:
+    """What the report says of the values that examples are given; None where no cells are counted."""
+    found = plan.conditions
+    if found is None:
+        return None
+    return report.Cells(
+        fields=found.fields,
+        values=found.cells,
+        counts_rho=found.rho,
+        cell_counts=tuple(
+            report.CellCounts(label=label, counts=counts)
+            for label, counts in zip(plan.labels, found.noisy_counts, strict=True)
+        ),
+    )
 
 
 def released_clusters(centers: Centers, plan: BatchPlan, centers_run: str | None = None) -> report.Clusters:

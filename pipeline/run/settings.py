@@ -31,7 +31,7 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
         'run_id': config.resolved_run_id,
         'work_dir': absolute(config.resolved_work_dir),
     }
-    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'centers'):
+    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'grammar', 'centers'):
         if (path := getattr(config, name)) is not None:
             changed[name] = absolute(path)
     for name in ('input', 'reference'):
@@ -139,8 +139,9 @@ def _prompt_settings(config: JobConfig) -> dict[str, Any]:
 
 def _schema_text(config: JobConfig) -> str | None:
     """What stands for {schema} in a prompt."""
-    if config.structure is not None and config.structure.json_schema is not None:
-        return config.structure.json_schema
+    structure = config.structure
+    if structure is not None and (written := structure.json_schema or structure.grammar) is not None:
+        return written
     return pathlib.Path(config.schema).read_text(encoding='utf-8').strip() if config.schema else None
 
 

@@ -106,7 +106,7 @@ def check_masks_are_public(case: ConstraintCase) -> None:
     arguments = {name: [*inspect.signature(getattr(case.constraint, name)).parameters]
                  for name in ('start', 'allowed', 'allowed_among', 'advance', 'forced')}  # fmt: skip
     assert arguments == {
-        'start': [], 'allowed': ['state'], 'allowed_among': ['state', 'tokens'],
+        'start': ['example'], 'allowed': ['state'], 'allowed_among': ['state', 'tokens'],
         'advance': ['state', 'token'], 'forced': ['state'],
     }  # fmt: skip
 

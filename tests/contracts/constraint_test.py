@@ -33,7 +33,7 @@ class Rising(Constraint):
     vocab_size: int = dataclasses.field(metadata=constraints.STATIC)
     wrong: str = dataclasses.field(default='', metadata=constraints.STATIC)
 
-    def start(self) -> jax.Array:
+    def start(self, example: jax.Array | int = 0) -> jax.Array:
         return jnp.int32(0) if self.wrong != 'shape' else jnp.zeros(1, jnp.int32)
 
     def allowed(self, state: jax.Array) -> jax.Array:

@@ -4,6 +4,7 @@ By a table of logits for a model, and token for token against the twin of Algori
 """
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -11,14 +12,15 @@ import numpy as np
 import pytest
 
 from models import generate
-from models.constraints import Constraint, Vocabulary
+from models.constraints import Constraint, Grammar, Vocabulary
 from models.decoders.decoder import Shapes
+from models.grammars import automaton, expressions, regular_expressions
 from models.privacy import sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
 from tests.contracts.aggregate_test import Halved, registered
-from tests.contracts.constraint_test import CASES, VOCAB, Rising
+from tests.contracts.constraint_test import CASES, SAMPLED, STOP, TOKEN_BYTES, VOCAB, Rising
 from tests.contracts.decoder_test import STATES, TableDecoder
 
 BASE = MechanismParams(
@@ -75,7 +77,10 @@ def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int
 
 
 def _twin(
-    params: MechanismParams, allowed: oracles.Allowed, stop: frozenset[int], **spoilt: Any
+    params: MechanismParams,
+    allowed: oracles.Allowed | list[oracles.Allowed],
+    stop: frozenset[int],
+    **spoilt: Any,
 ) -> oracles.Output:
     draws = samples.batch_draws(params, sampling.tree_levels(VOCAB))
     return oracles.stream(
@@ -187,6 +192,82 @@ def test_a_forced_token_is_charged_to_nobody() -> None:
         _examples(stream.tokens.tolist(), case.stop_tokens, 6), stream.tokens.tolist(), strict=True
     ):
         assert case.twin(example)[token]
+
+
+# In no text, so that what tells them apart is no text.
+MARKS = (b'\xf8', b'\xf9')
+BEGINS = ('(a|bc)d?', '(c|ca)(a|b){1,2}')
+
+
+def _of_two_cells(cells: list[int]) -> tuple[Grammar, list[oracles.Allowed]]:
+    """A grammar whose examples begin in two states, and the twin of each: no start leaves one token alone."""
+    marked = [
+        expressions.concatenation(expressions.literal(mark), regular_expressions.matched(pattern))
+        for mark, pattern in zip(MARKS, BEGINS, strict=True)
+    ]
+    found = automaton.build(expressions.union(*marked))
+    constraint = Grammar.of(
+        found,
+        TOKEN_BYTES,
+        tokens=SAMPLED,
+        stop_tokens=STOP,
+        first=[found.walk(mark) for mark in MARKS],
+    )
+    texts = (
+        {start + end for start in (b'a', b'bc') for end in (b'', b'd')},
+        {
+            start + b''.join(rest)
+            for start in (b'c', b'ca')
+            for count in (1, 2)
+            for rest in itertools.product((b'a', b'b'), repeat=count)
+        },
+    )
+    twins = [
+        oracles.grammar(
+            {text[:length] for text in of for length in range(len(text) + 1)}.__contains__,
+            of.__contains__,
+            TOKEN_BYTES,
+            np.flatnonzero(SAMPLED).tolist(),
+            STOP,
+        )
+        for of in texts
+    ]
+    return constraint.of_cells(cells), [twins[cell] for cell in cells]
+
+
+@pytest.mark.parametrize('mechanism', MECHANISMS)
+def test_each_example_begins_in_the_state_of_its_own(mechanism: str) -> None:
+    """Votes at an example's beginning are taken on what that example may begin with, not the one before."""
+    params, cells = MECHANISMS[mechanism], [number * number % 3 % 2 for number in range(30)]
+    constraint, twins = _of_two_cells(cells)
+    stream = _stream(params, constraint, STOP)
+    found = tuple(zip(stream.tokens.tolist(), _flags(stream), strict=True))
+    assert found == _twin(params, twins, STOP, narrows=True, charges_forced=True)
+    assert found != _twin(params, twins[:1] * 30, STOP, narrows=True, charges_forced=True)
+    # An audit walks through the same masks.
+    walk = generate.walk(
+        DECODER,
+        samples.public_rows(DECODER, PUBLIC, params),
+        CONTEXTS,
+        params=params,
+        constraint=constraint,
+        stop_rule=StopRule.of(VOCAB, tokens=STOP),
+    )
+    position, seen = next(walk), set()
+    for example, token in zip(
+        _examples(stream.tokens.tolist(), STOP, params.max_example_tokens), stream.tokens.tolist()
+    ):
+        seen.add(position.example)
+        np.testing.assert_array_equal(position.mask, twins[position.example](example))
+        position = walk.send(token)
+    walk.close()
+    assert len(seen) > 5
+
+
+def test_further_examples_begin_in_the_last_state() -> None:
+    constraint, _ = _of_two_cells([0, 1])
+    starts = [int(constraint.start(example)) for example in range(4)]
+    assert starts[0] != starts[1] == starts[2] == starts[3]
 
 
 def test_a_state_that_is_not_begun_anew_is_another_stream() -> None:

@@ -348,7 +348,7 @@ def stream(
     threshold_noise: np.ndarray,
     distance_noise: np.ndarray,
     token_words: np.ndarray,
-    released: np.ndarray | Allowed,
+    released: np.ndarray | Allowed | Sequence[Allowed],
 ) -> Output:
     """PP Algorithm 1, lines 4 to 21, in plain Python from the draws of one batch.
 
@@ -359,13 +359,15 @@ def stream(
         threshold_noise: One value for each threshold.
         distance_noise: One value for each token.
         token_words: `[tokens, levels]` uint64.
-        released: `[V]` bool, or from the tokens of the current example to that.
+        released: `[V]` bool, or from the tokens of the current example to that, or one such for each
+            example.
     """
     output: list[tuple[int, bool | None]] = []
-    t, x = 0, ()
+    t, x, example = 0, (), 0
     while t < mechanism.r and len(output) < mechanism.max_tokens:
         contexts, public = logits_at(x)
-        mask = released(x) if callable(released) else released
+        allowed_after = released[example] if isinstance(released, list) else released
+        mask = allowed_after(x) if callable(allowed_after) else allowed_after
         allowed = mechanism.allowed(public, mask)
         is_private: bool | None = True
         if mechanism.is_forced(mask):
@@ -385,7 +387,7 @@ def stream(
         t += bool(is_private)
         x = (*x, token)
         if stopped(x, mechanism.stop) or len(x) == mechanism.max_example_tokens:
-            x = ()
+            x, example = (), example + 1
     return tuple(output)
 
 

@@ -16,6 +16,8 @@ from models.privacy.numbers import format_down, format_exact, format_up
 from models.privacy.report.build import build_privacy_report
 from models.privacy.report.codec import SCHEMA_VERSION
 from models.privacy.report.groups import (
+    CellCounts,
+    Cells,
     CenterCounts,
     CentersSource,
     ChargedClusters,
@@ -60,6 +62,8 @@ __all__ = [
     'SCHEMA_VERSION',
     'BatchEpsilon',
     'BatchFacts',
+    'CellCounts',
+    'Cells',
     'CenterCounts',
     'CentersSource',
     'ChargedClusters',

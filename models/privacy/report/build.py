@@ -8,7 +8,7 @@ from models.privacy import accounting, facts
 from models.privacy.facts import MethodFacts, Setting
 from models.privacy.params import MechanismParams
 from models.privacy.report import groups, prediction, words
-from models.privacy.report.groups import Clusters, CountSource, GroupPlan
+from models.privacy.report.groups import Cells, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry
 from models.privacy.report.ledger import facts as ledger_facts
 from models.privacy.report.released import CorpusTotals, PrivacyReport
@@ -33,6 +33,7 @@ def build_privacy_report(
     versions: Mapping[str, str],
     noisy_counts_rho: float = 0.0,
     clusters: Clusters | None = None,
+    cells: Cells | None = None,
     declared_units: int | None = None,
     sample_rate: float = 1.0,
     ledger: LedgerEntry | None = None,
@@ -52,6 +53,8 @@ def build_privacy_report(
             gave the batches.
         clusters: Where the clusters in `plan` come from, with costs of their own; None
             without clusters.
+        cells: By which counts examples are given values, with a cost of their own; None where they are
+            given none.
         declared_units: Public number of records (of users, under the user unit), for
             the comparison with delta; None takes the sum of the noisy counts, over the sample rate.
         sample_rate: Probability with which each unit was taken.
@@ -86,7 +89,7 @@ def build_privacy_report(
         method = prediction.facts(method)
     _check_settings(settings, method.settings)
 
-    of_groups = groups.facts(noisy_counts_rho, clusters)
+    of_groups = groups.facts(noisy_counts_rho, clusters, cells)
     together = (*method.parts, method.decoding)
     weakest = facts.weakest((*of_groups, *together))
     is_priced = weakest.statement == 'differential privacy'
@@ -138,6 +141,11 @@ def build_privacy_report(
             '; and the noisy counts, from which the plan of batches follows.'
             if noisy_counts_rho or clusters
             else '.'
+        )
+        + (
+            ''
+            if cells is None
+            else ' And the noisy counts per cell, from which the values that examples are given follow.'
         ),
         adjacency=f'Two datasets are neighbours if one is the other with one {one} added or removed.',
         accounting=method.accounting if words_of_statement is None else words_of_statement.accounting,
@@ -164,6 +172,7 @@ def build_privacy_report(
         limits=words.limits(weakest, (method.contexts, *of_groups, *together), one),
         plan=plan,
         clusters=clusters,
+        cells=cells,
         ledger=ledger,
         corpus=corpus,
         mechanism=method.settings,

@@ -156,6 +156,48 @@ class ChargedClusters(Clusters):
         return self.centers_rho
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellCounts:
+    """The released histogram of one label's cells.
+
+    Attributes:
+        label: The declared label; None where the run declares none.
+        counts: Noisy count of the label's contexts in every cell.
+    """
+
+    label: str | None
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Which values of declared fields examples are given, and by which counts. All of it is public.
+
+    Attributes:
+        fields: The fields, properties of the run's JSON Schema.
+        values: Their values in JSON, one combination for every cell.
+        counts_rho: zCDP cost of `cell_counts`.
+        cell_counts: One entry per declared label.
+    """
+
+    fields: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    counts_rho: float
+    cell_counts: tuple[CellCounts, ...]
+
+    def __post_init__(self) -> None:
+        if not self.counts_rho > 0:
+            raise ValueError(
+                f'Expected counts_rho > 0, got counts_rho={self.counts_rho!r}. Pass the cost that the '
+                'accountant charged.'
+            )
+        if {len(found.counts) for found in self.cell_counts} != {len(self.values)}:
+            raise ValueError(
+                f'Expected a noisy count of each of cells={len(self.values)} for every label, got labels='
+                f'{len(self.cell_counts)}. Pass the conditions of the plan.'
+            )
+
+
 class LabelTotals(typing.NamedTuple):
     """The plan of one label, its clusters taken together.
 
@@ -198,15 +240,19 @@ def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
     )
 
 
-def facts(noisy_counts_rho: float, clusters: Clusters | None) -> tuple[Facts, ...]:
+def facts(
+    noisy_counts_rho: float, clusters: Clusters | None, cells: Cells | None = None
+) -> tuple[Facts, ...]:
     """What the groups tell, in the order of payment.
 
     Args:
         noisy_counts_rho: zCDP cost of the noisy counts that the batches follow from; 0
             where the settings gave the batches.
         clusters: Where the clusters come from; None without clusters.
+        cells: Which values examples are given by noisy counts; None where they are given none.
     """
-    parts = () if clusters is None else cluster_facts(clusters)
+    parts: tuple[Facts, ...] = () if cells is None else (_cell_facts(cells),)
+    parts = parts if clusters is None else (*parts, *cluster_facts(clusters))
     group = 'label' if clusters is None else 'cluster'
     if not noisy_counts_rho:
         plan = f'The number of batches of a {group} comes from the settings. {_EVERY_BATCH}'
@@ -235,6 +281,29 @@ def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
         use='from which the centres that a label keeps follow',
         variable='center_counts',
         meaning='the noisy counts per centre',
+    )
+
+
+def _cell_facts(cells: Cells) -> Facts:
+    """What the counts of cells tell."""
+    counted = counts.facts(
+        cells.counts_rho,
+        stage='Noisy counts per cell',
+        cells=f'label and values of {", ".join(cells.fields)}',
+        use='from which the values that examples are given follow',
+        variable='cell_counts',
+        meaning='the noisy counts per cell',
+    )
+    return dataclasses.replace(
+        counted,
+        assumptions_enforced=(
+            'The cells come from the schema. Which values an example is given follows from the noisy counts, '
+            'its number, its batch in the plan and the name of the run: a function of public values. All '
+            'records of a batch vote on each of its examples, whatever their own values are.',
+        ),
+        assumptions_of_curator=(
+            'The fields whose mix is counted were chosen without a look at the records.',
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from models.privacy import accounting
 from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_exact, format_up
 from models.privacy.report import codec, ledger, prediction
-from models.privacy.report.groups import ChargedClusters, Clusters, CountSource, GroupPlan
+from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
@@ -91,6 +91,8 @@ class PrivacyReport:
         limits: What the guarantee does not say.
         plan: Batches and noisy counts by group.
         clusters: Where the groups' clusters come from; None without clusters.
+        cells: Which values of declared fields examples are given, by noisy counts; None where they are
+            given none.
         ledger: The runs on the same records so far, this one included; None where the run
             was charged to no ledger, as one without a price in advance never is.
         corpus: Totals of the output.
@@ -222,6 +224,7 @@ class PrivacyReport:
           batches: 3
           noisy_count: 771
         clusters: null
+        cells: null
         ledger:
           dataset: visits
           run_number: 2
@@ -324,6 +327,7 @@ class PrivacyReport:
     limits: tuple[str, ...]
     plan: tuple[GroupPlan, ...]
     clusters: Clusters | ChargedClusters | None
+    cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | None
     corpus: CorpusTotals | StructuredTotals
     mechanism: Mapping[str, Setting]

@@ -140,8 +140,10 @@ class RestrictedReport:
         contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
         true_counts_by_group: True contexts by label and cluster.
         records_in_reference: Records whose text is a text of --reference; None without it.
-        records_outside_structure: Records that are no example of --json-schema or --regex, and stand in
-            prompts as plain text; None without either.
+        records_outside_structure: Records that are no example of --json-schema, --regex or --grammar, and
+            stand in prompts as plain text; None without any.
+        records_in_no_cell: Records that are no JSON object or lack a declared value of a field of
+            --condition-on, so that they are not counted for its mix; None without it.
         records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
         losses: Data-dependent losses of a median run; None for the other aggregates.
         spending: What contexts spent; None without individual accounting.
@@ -166,6 +168,7 @@ class RestrictedReport:
           ],
           "records_in_reference": null,
           "records_outside_structure": null,
+          "records_in_no_cell": null,
           "records_left_out": null,
           "losses": {
             "run_ex_post_epsilon": 2.25,
@@ -181,9 +184,9 @@ class RestrictedReport:
           "spending": null
         }
 
-    With --reference `records_in_reference` is a number, with --json-schema or --regex
-    `records_outside_structure`, and with --sample-rate `records_left_out`. With individual accounting
-    `losses` is null, and `spending`::
+    With --reference `records_in_reference` is a number, with --json-schema, --regex or --grammar
+    `records_outside_structure`, with --condition-on `records_in_no_cell`, and with --sample-rate
+    `records_left_out`. With individual accounting `losses` is null, and `spending`::
 
         {
           "share_spent_deciles": [0, 0.25, 0.5, 0.625, 0.75, 0.875, 1, 1, 1, 1, 1],
@@ -207,6 +210,7 @@ class RestrictedReport:
     true_counts_by_group: tuple[GroupContexts, ...] = dataclasses.field(repr=False)
     records_in_reference: int | None = dataclasses.field(default=None, repr=False)
     records_outside_structure: int | None = dataclasses.field(default=None, repr=False)
+    records_in_no_cell: int | None = dataclasses.field(default=None, repr=False)
     records_left_out: int | None = dataclasses.field(default=None, repr=False)
     losses: ExPostLosses | None = dataclasses.field(default=None, repr=False)
     spending: ContextSpending | None = dataclasses.field(default=None, repr=False)

@@ -304,7 +304,7 @@ class _Chained(Constraint):
 
     tokens: jax.Array  # [V] bool
 
-    def start(self) -> jax.Array:
+    def start(self, example: jax.Array | int = 0) -> jax.Array:
         return jnp.int32(0)
 
     def allowed(self, state: jax.Array) -> jax.Array:
