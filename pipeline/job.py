@@ -19,7 +19,7 @@ from pipeline.run.render import render_released, render_restricted
 from pipeline.run.settings import cluster_settings, configured_plan, record_rules, text_limit
 from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
-from transforms.read import ReadRecords
+from transforms.read import ReadRecords, Rejection
 from transforms.run_files import CLUSTERING, PLAN
 from transforms.sample import SampleUnits
 from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestricted
@@ -41,7 +41,10 @@ def build(
     config = dataclasses.replace(config, dataset=None, ledger=None, omega=omega)
 
     # records: Record, rejected: Rejection
-    records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
+    if config.adapter is None:
+        records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
+    else:
+        records, rejected = _no_records(root)
     # sampled: Record, left_out: one int, restricted, or none where all are taken
     sampled, left_out = _sample(records, config)
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
@@ -65,6 +68,14 @@ def build(
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
 
 
+def _no_records(
+    root: beam.Pipeline,
+) -> tuple[beam.PCollection[Record], beam.PCollection[Rejection]]:
+    """What a run that samples from a released adapter reads: nothing."""
+    records = root | 'NoRecords' >> beam.Create([], reshuffle=False).with_output_types(Record)
+    return records, root | 'NoneRejected' >> beam.Create([], reshuffle=False).with_output_types(Rejection)
+
+
 def _sample(
     records: beam.PCollection[Record], config: JobConfig
 ) -> tuple[beam.PCollection[Record], beam.PCollection[int]]:
@@ -79,7 +90,7 @@ def _plan_batches(
     records: beam.PCollection[Record], config: JobConfig, centers: Centers | None
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
-    if config.batches_per_label is not None:
+    if config.configured_batches is not None:
         plan = records.pipeline | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
         return records, plan
     work_dir = config.resolved_work_dir

@@ -23,6 +23,7 @@ from models.privacy.accounting import subsampled
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
+from models.prompts import PromptTemplate
 
 SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 1
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
@@ -43,7 +44,8 @@ class AdapterCard:
         epsilon: At `delta`, under adding or removing one unit.
         delta: As set by whoever ran the job.
         mechanism: Every field of `TuningParams`, by name.
-        prompt: What the texts were asked for with: every setting of prompts and lengths, by name.
+        template: Every field of the prompt template (`models.prompts.PromptTemplate`), by name.
+        prompt: What it is filled with, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
             without labels.
     """
@@ -58,6 +60,7 @@ class AdapterCard:
     epsilon: float
     delta: float
     mechanism: Mapping[str, Setting]
+    template: Mapping[str, Any]
     prompt: Mapping[str, Setting]
     labels: tuple[str, ...]
 
@@ -86,6 +89,11 @@ class AdapterCard:
         """Whose presence is hidden."""
         return self.params.unit
 
+    @property
+    def prompt_template(self) -> PromptTemplate:
+        """The prompt whose public form its texts are asked for with."""
+        return PromptTemplate(**{**self.template, 'stop': tuple(self.template['stop'])})
+
     def to_json(self) -> str:
         """The card as one JSON object."""
         header = {'schema': SCHEMA, 'schema_version': SCHEMA_VERSION}
@@ -105,8 +113,8 @@ class AdapterCard:
             schema = None
         if schema != (SCHEMA, SCHEMA_VERSION):
             raise ValueError(
-                f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. Without '
-                'it an adapter has no guarantee: give a folder that `generate --method fine-tune` released.'
+                f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
+                'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
         names = {field.name for field in dataclasses.fields(cls)}
         if found.keys() != names:

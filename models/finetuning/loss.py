@@ -39,9 +39,9 @@ def unit_loss(
         mismatch_weight: λ >= 0.
 
     Returns:
-        A function of the adapter; of a pair of weights and instructions (tokens `[G P]`, lengths `[G]`); and of a
-        unit: `instructions` `[1 + |I|]` int32, the right one first, `texts` `[k T]` and `lengths` `[k]`. Gives
-        a float32 scalar.
+        A function of the adapter; of a pair of weights and instructions (tokens `[G P]`, lengths `[G]`); and
+        of a unit: `instructions` `[1 + |I|]` int32, the right one first, `texts` `[k T]` and `lengths`
+        `[k]`. Gives a float32 scalar.
     """
 
     def loss(adapter: Any, model: Any, unit: Mapping[str, jax.Array]) -> jax.Array:

@@ -1,8 +1,8 @@
 """The training loop: Poisson batches, clipped gradients of units, noise, DP-Adam, and checkpoints.
 
 A step is a function of the run key, the units and the adapter before it. So a run that died goes on from
-its last checkpoint to the same adapter, bit by bit on the same hardware: the batches are the same, the noise is
-the same, and sums are taken in the same order. That is no second release (METHOD 7).
+its last checkpoint to the same adapter, bit by bit on the same hardware: the batches are the same, the noise
+is the same, and sums are taken in the same order. That is no second release (METHOD 7).
 """
 
 from __future__ import annotations

@@ -303,7 +303,8 @@ def append(
         architecture: The numbers of the model.
         weights: Its weights.
         cache: What `read_prompts` or the call before gave.
-        tokens: `[R]` int32, or `[m R]` of each row its own, of which the first `count` are appended. What follows them changes nothing.
+        tokens: `[R]` int32, or `[m R]` of each row its own, of which the first `count` are appended. What
+            follows them changes nothing.
         count: int32 scalar, 1 to R.
         offset: int32 scalar: tokens of the example before these; `offset + R` is at most T.
         lengths: Numbers of tokens for which there is a program beside that for R: the shortest that holds
