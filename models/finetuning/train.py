@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epy
@@ -109,22 +109,17 @@ class Trainer:
             members: Indices of the batch's units.
             words: `[U]` uint64 of this step, one for each unit, that its wrong instructions are drawn with.
         """
-        total = jax.tree.map(jnp.zeros_like, state['adapter'])
-        size = self._settings.micro_batch_size
-        for start in range(0, len(members), size):
-            part = members[start : start + size]
-            # What fills up a micro-batch is no unit: it counts as exactly nothing.
-            rows = np.concatenate([part, np.zeros(size - len(part), part.dtype)])
-            units = {
+
+        def collate(rows: np.ndarray) -> Mapping[str, np.ndarray]:
+            return {
                 'instructions': np.stack([self._chosen(encoded.labels[row], words[row]) for row in rows]),
                 'texts': encoded.texts[rows],
                 'lengths': encoded.lengths[rows],
             }
-            of_part = self._clipped_sum(
-                state['adapter'], self._model, units, is_padding_example=np.arange(size) >= len(part)
-            )
-            total = jax.tree.map(jnp.add, total, of_part)
-        return total
+
+        of_adapter = functools.partial(self._clipped_sum, state['adapter'], self._model)
+        size = self._settings.micro_batch_size
+        return summed(of_adapter, state['adapter'], members, collate, size)
 
     def _chosen(self, label: int, word: int) -> np.ndarray:
         """The right instruction of a unit, and the wrong ones."""
@@ -138,14 +133,7 @@ class Trainer:
     ) -> dict[str, Any]:
         """One step of DP-Adam on the units of its batch."""
         total = self.gradient(state, encoded, members, words)
-        leaves, tree = jax.tree.flatten(total)
-        sizes = [leaf.size for leaf in leaves]
-        drawn = gradients.noise(key, self._settings.run_id, int(state['step']), sum(sizes))
-        scaled = (self._settings.params.noise_scale * drawn).astype(np.float32)
-        parts = np.split(scaled, np.cumsum(sizes)[:-1])
-        noise = jax.tree.unflatten(
-            tree, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-        )
+        noise = noise_of_step(key, self._settings.run_id, int(state['step']), total, self._settings.params)
         return typing.cast(dict[str, Any], self._update(state, total, noise))
 
     def train(self, units: Sequence[Unit], key: RunKey, checkpoints: str | None = None) -> Any:
@@ -192,6 +180,42 @@ class Trainer:
             ordinal = unit.ordinal.to_bytes(8, 'little')
             words[index] = key.words('wrong', *of_step, unit.unit_hash, ordinal, count=1)[0]
         return words
+
+
+def summed(
+    clipped_sum: Callable[..., Any],
+    like: Any,
+    members: np.ndarray,
+    collate: Callable[[np.ndarray], Any],
+    size: int,
+) -> Any:
+    """The sum of the clipped gradients of a batch, micro-batch after micro-batch; of no unit, zeros.
+
+    Args:
+        clipped_sum: Units `[size ...]` and `is_padding_example` -> the sum of their clipped gradients.
+        like: A tree of the shapes of a gradient.
+        members: Indices of the batch's units, in order.
+        collate: `[size]` indices -> these units.
+        size: Units that are computed together.
+    """
+    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), like)
+    for start in range(0, len(members), size):
+        part = members[start : start + size]
+        # What fills up a micro-batch is no unit: it counts as exactly nothing.
+        rows = np.concatenate([part, np.zeros(size - len(part), part.dtype)])
+        of_part = clipped_sum(collate(rows), is_padding_example=np.arange(size) >= len(part))
+        total = jax.tree.map(jnp.add, total, of_part)
+    return total
+
+
+def noise_of_step(key: RunKey, run_id: str, step: int, like: Any, params: gradients.TuningParams) -> Any:
+    """N(0, (z C)²) of one step in each component, float32, in a tree of the shapes of `like`."""
+    leaves, tree = jax.tree.flatten(like)
+    sizes = [leaf.size for leaf in leaves]
+    drawn = params.noise_scale * gradients.noise(key, run_id, step, sum(sizes))
+    parts = np.split(drawn.astype(np.float32), np.cumsum(sizes)[:-1])
+    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)
 
 
 def _update(

@@ -10,7 +10,7 @@ order in which a step goes through it:
 s is the *expected* batch size, q n: public, whatever S_t holds. One unit moves g by at most C, whatever
 the unit is (a record, or all records of a user), since all of a unit's records make one gradient.
 
-README, section 8, has the proof; `models.privacy.accounting.subsampled` the price.
+README, section 9, has the proof; `models.privacy.accounting.subsampled` the price.
 """
 
 import dataclasses
@@ -140,7 +140,8 @@ def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any
     """The sum over units of their gradients, each clipped to `clip_norm` in L2 norm over all components.
 
     jax_privacy's `clipped_grad`, so that adding a unit moves the sum by at most `clip_norm`. A gradient
-    with components that are not finite has them replaced by zeros before it is clipped.
+    with components that are not finite has them replaced by zeros before it is clipped, and one whose norm
+    is beyond float32 counts as nothing.
 
     Args:
         loss: A function of the parameters, of what is not differentiated, and of one unit.
