@@ -50,7 +50,7 @@ def render_released(
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan, centers_run),
-        declared_units=config.records,
+        declared_units=config.records if config.adapter is None else round(prepared.params.units),
         sample_rate=config.sample_rate,
         ledger=charge,
     )

@@ -119,7 +119,14 @@ def build_privacy_report(
     return PrivacyReport(
         run_id=run_id,
         statement=weakest.statement,
-        guarantee=words.guarantee(weakest, epsilon, delta, math.fsum(costs), one),
+        guarantee=words.guarantee(
+            weakest,
+            epsilon,
+            delta,
+            math.fsum(costs),
+            one,
+            **({} if method.event is None else {'released': tuning.RELEASED}),
+        ),
         unit_of_privacy=method.unit_of_privacy,
         epsilon=epsilon,
         delta=delta,

@@ -14,6 +14,8 @@ from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
+RELEASED = 'The adapter, every text that is sampled from it, and this report'
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TunedTotals:
