@@ -103,6 +103,15 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
     def models(self) -> Mapping[str, architectures.Architecture]:
         return {'tiny': ARCHITECTURE}
 
+    def origin(self, model: str) -> family.Origin:
+        return family.Origin(name='tiny', maker='this test', terms='none')
+
+    def known_files(self, model: str) -> family.ModelFiles:
+        return family.ModelFiles(checkpoint=__file__, tokenizer=__file__)
+
+    def check_files(self, model: str, files: family.ModelFiles) -> None:
+        pass
+
     def load_tunable(self, model: str, checkpoint: Any, *, dtype: str) -> family.Tunable:
         import functools
 
