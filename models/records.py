@@ -113,3 +113,24 @@ class StructuredExample(SyntheticExample):
     """
 
     forced_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunedExample:
+    """One released example of a fine-tuned model. Every field is post-processing of the adapter.
+
+    Attributes:
+        text: The sampled text.
+        label: The declared label whose instruction it answers, or None.
+        batch_id: The name of the planned batch that it was sampled in, as text.
+        index_in_batch: The example's place in the batch, from 0.
+        tokens: How many tokens were sampled, with what ends the text.
+        truncated: Whether the example ended at its length cap.
+    """
+
+    text: str
+    label: str | None
+    batch_id: str
+    index_in_batch: int
+    tokens: int
+    truncated: bool

@@ -20,7 +20,7 @@ from pipeline.run.settings import cluster_settings, configured_plan, record_rule
 from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
 from transforms.condition import DrawConditions, with_conditions
-from transforms.read import ReadRecords
+from transforms.read import ReadRecords, Rejection
 from transforms.run_files import CLUSTERING, CONDITIONS, PLAN
 from transforms.sample import SampleUnits
 from transforms.write import KeepRejected, WriteCorpus, WriteReports, WriteRestricted
@@ -42,7 +42,10 @@ def build(
     config = dataclasses.replace(config, dataset=None, ledger=None, omega=omega)
 
     # records: Record, rejected: Rejection
-    records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
+    if config.adapter is None:
+        records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
+    else:
+        records, rejected = _no_records(root)
     # sampled: Record, left_out: one int, restricted, or none where all are taken
     sampled, left_out = _sample(records, config)
     # grouped: Record, with its cluster where the run has any; plan: one BatchPlan
@@ -64,6 +67,14 @@ def build(
     )
     if config.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
+
+
+def _no_records(
+    root: beam.Pipeline,
+) -> tuple[beam.PCollection[Record], beam.PCollection[Rejection]]:
+    """What a run that samples from a released adapter reads: nothing."""
+    records = root | 'NoRecords' >> beam.Create([], reshuffle=False).with_output_types(Record)
+    return records, root | 'NoneRejected' >> beam.Create([], reshuffle=False).with_output_types(Rejection)
 
 
 def _sample(
@@ -93,7 +104,7 @@ def _plan_batches(
             work_dir,
             unit=config.unit,
         )
-    if config.batches_per_label is not None:
+    if config.configured_batches is not None:
         plan = records.pipeline | 'Plan' >> beam.Create([configured_plan(config)], reshuffle=False)
         if conditions is not None:
             plan |= 'WithConditions' >> beam.Map(with_conditions, beam.pvalue.AsSingleton(conditions))

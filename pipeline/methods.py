@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from models.privacy import accounting
+from pipeline import fine_tuning
 
 if typing.TYPE_CHECKING:
     import apache_beam as beam
@@ -32,12 +33,14 @@ class Method(abc.ABC):
             run has (Input, Output, Runner).
         open_steps: Labels of steps whose errors are of the model or without data, so that they
             may be shown. All other errors stay with the curator.
+        votes: Whether batches of contexts vote on tokens, so that the settings of votes are its own.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     panels: ClassVar[tuple[str, ...]]
     open_steps: ClassVar[frozenset[str]] = frozenset()
+    votes: ClassVar[bool] = True
 
     @abc.abstractmethod
     def check(self, config: 'JobConfig') -> None:
@@ -104,8 +107,19 @@ class Method(abc.ABC):
         """What the curator's report says of its batches' losses or spending; None where it has neither."""
 
     @abc.abstractmethod
-    def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
-        """The files beside the corpus that people read, by name."""
+    def pages(self, config: 'JobConfig', prepared: Any, privacy_report: 'PrivacyReport') -> 'Files':
+        """The files beside the corpus, by name: those that people read, and what else it releases.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+            privacy_report: Its report.
+        """
+
+
+_OF_TUNING = dict.fromkeys(
+    fine_tuning.SETTINGS, 'It is a setting of --method fine-tune: private prediction trains nothing.'
+)
 
 
 class PrivatePrediction(Method):
@@ -117,6 +131,7 @@ class PrivatePrediction(Method):
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
 
     def check(self, config: 'JobConfig') -> None:
+        fine_tuning.refuse(config, _OF_TUNING, self.name)
         config.params()  # the mechanism's settings check themselves
         _ = config.structure  # so does a schema
 
@@ -182,7 +197,7 @@ class PrivatePrediction(Method):
             return report.context_spending([of for of in facts if isinstance(of, BatchSpending)], params)
         return None
 
-    def pages(self, config: 'JobConfig', privacy_report: 'PrivacyReport') -> 'Files':
+    def pages(self, config: 'JobConfig', prepared: Any, privacy_report: 'PrivacyReport') -> 'Files':
         from pipeline.pages import dataset_card, report_page
         from transforms.run_files import CARD, REPORT_PAGE
 
@@ -191,6 +206,63 @@ class PrivatePrediction(Method):
         columns = self.columns(config).with_label_words(config.declared_words)
         card = dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
         return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}
+
+
+class FineTuning(Method):
+    """DP-SGD trains an adapter, and texts are sampled with it (FT)."""
+
+    name = fine_tuning.NAME
+    summary = 'DP-SGD trains an adapter of the model, and texts are sampled with it'
+    panels = ('Privacy', 'Generation', 'Tuning', 'Model')
+    open_steps = frozenset({'Generate/Sample'})
+    votes = False
+
+    def check(self, config: 'JobConfig') -> None:
+        fine_tuning.check(config)
+
+    def has_price_in_advance(self, config: 'JobConfig') -> bool:
+        return True
+
+    def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
+        return {'fine-tuning': fine_tuning.params(config).event}
+
+    def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
+        from models.privacy.report import tuning
+
+        card = None if config.adapter is None else fine_tuning.read_card(config.adapter)
+        trained_by = None if card is None else tuning.TrainedBy(
+            run_id=card.run_id, dataset=card.dataset, run_number=card.run_number
+        )  # fmt: skip
+        return tuning.facts(prepared.params, trained_by)
+
+    def prepare(self, config: 'JobConfig') -> Any:
+        return fine_tuning.settings(config)
+
+    def columns(self, config: 'JobConfig') -> 'Columns':
+        from transforms import finetune
+
+        return finetune.COLUMNS
+
+    def transform(
+        self, config: 'JobConfig', prepared: Any, plan: 'beam.PCollection[BatchPlan]'
+    ) -> 'beam.PTransform':
+        from transforms import finetune
+
+        return finetune.FineTuneText(
+            prepared,
+            plan,
+            config.resolved_work_dir,
+            adapter=None if config.adapter is None else fine_tuning.adapter_folder(config.adapter),
+            text_limit=fine_tuning.text_limit(config),
+            accelerator=config.accelerator,
+        )
+
+    def of_batches(self, config: 'JobConfig', facts: 'Sequence[BatchFacts]') -> None:
+        return None
+
+    def pages(self, config: 'JobConfig', prepared: Any, privacy_report: 'PrivacyReport') -> 'Files':
+        columns = self.columns(config).with_label_words(config.declared_words)
+        return fine_tuning.pages(config, prepared, privacy_report, columns)
 
 
 METHODS: dict[str, Method] = {}
@@ -210,3 +282,4 @@ def register(method: Method) -> None:
 
 
 register(PrivatePrediction())
+register(FineTuning())

@@ -187,8 +187,8 @@ class RunPlan:
 def expected_batches(config: JobConfig) -> int | None:
     """Planned batches as far as public facts tell, None where they do not."""
     groups = len(config.label_values) * (config.clusters or 1)
-    if config.batches_per_label is not None:
-        return config.batches_per_label * groups
+    if config.configured_batches is not None:
+        return config.configured_batches * groups
     if config.sampled_records is None:
         return None
     per_batch = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)

@@ -24,7 +24,7 @@ from transforms.run_files import BATCHES_FOLDER, PLAN
 READING, WRITING = 'Reading records', 'Writing'
 _SECONDS_BETWEEN_LOOKS = 0.5
 # Columns that count tokens, where a method's rows have them.
-_TOKENS = ('private_tokens', 'public_tokens', 'forced_tokens')
+_TOKENS = ('private_tokens', 'public_tokens', 'forced_tokens', 'tokens')
 # Of a bucket each look is a request, which takes time and is charged.
 _SECONDS_BETWEEN_REMOTE_LOOKS = 15.0
 

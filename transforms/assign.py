@@ -64,9 +64,9 @@ class CountContexts(beam.PTransform):
         if self.unit == 'user':
             groups = (
                 records
-                | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.work_dir, text_limit=0), self.labels)
+                | 'KeyByUnit' >> beam.ParDo(KeyByUnit(self.work_dir, text_limit=0), self.labels)
                 # (unit hash, (record hash, '', label, cluster))
-                | 'FirstOfUnit' >> beam.CombinePerKey(_SmallestRecords(1))
+                | 'FirstOfUnit' >> beam.CombinePerKey(SmallestRecords(1))
                 # (unit hash, (label, cluster, ['']))
                 | 'GroupOfUnit' >> beam.MapTuple(lambda _, context: context[:2])
             )
@@ -290,9 +290,9 @@ class AssignBatches(beam.PTransform):
         plan_labels = beam.pvalue.AsSingleton(plan.pvalue | 'Labels' >> beam.Map(lambda plan: plan.labels))
         return (
             records
-            | 'KeyByUnit' >> beam.ParDo(_KeyByUnit(self.work_dir, self.text_limit), plan_labels)
+            | 'KeyByUnit' >> beam.ParDo(KeyByUnit(self.work_dir, self.text_limit), plan_labels)
             # (unit hash, (record hash, text, label, cluster))
-            | 'FormContexts' >> beam.CombinePerKey(_SmallestRecords(k))
+            | 'FormContexts' >> beam.CombinePerKey(SmallestRecords(k))
             # (unit hash, (label, cluster, [text]))
             | 'PlaceContexts' >> beam.FlatMap(_place_context, plan).with_output_types(_Rows)
         )
@@ -339,7 +339,7 @@ class _KeyByBatch(_KeyedDoFn):
             yield (batch_id.group, batch_id.index), [(digest, [record.text[: self._text_limit]])]
 
 
-class _KeyByUnit(_KeyedDoFn):
+class KeyByUnit(_KeyedDoFn):
     """record -> (unit hash, candidate) under the `user` unit."""
 
     def process(self, record: Record, labels: tuple[str | None, ...]) -> Iterator[tuple[bytes, Candidate]]:
@@ -352,7 +352,7 @@ class _KeyByUnit(_KeyedDoFn):
             yield of_unit, (digest, record.text[: self._text_limit], record.label, record.cluster)
 
 
-class _SmallestRecords(beam.CombineFn):
+class SmallestRecords(beam.CombineFn):
     """Candidates of one unit -> (label, cluster, texts) of its context, in bounded memory."""
 
     def __init__(self, k: int) -> None:

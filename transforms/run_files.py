@@ -3,6 +3,7 @@
 The output is published:
 
     data/train-*.parquet, README.md, privacy_report.html, privacy_report.json
+    adapter/         what fine-tuning trained, with its guarantee
 
 The work directory is the curator's own:
 
@@ -16,6 +17,7 @@ The work directory is the curator's own:
     batches/         finished batches
     losses/          what the batches of a median run lost
     spending/        what contexts spent, with individual accounting
+    tuning/          checkpoints of fine-tuning, and adapter.safetensors once it is done
     errors/          texts of errors, which may quote records
     rejected.jsonl   rows that are no records, where the curator asked for them
     restricted_report.json, restricted_report.html
@@ -32,7 +34,10 @@ BATCHES_FOLDER = 'batches'
 LOSSES_FOLDER = 'losses'
 SPENDING_FOLDER = 'spending'
 ERRORS_FOLDER = 'errors'
-WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER)
+TUNING_FOLDER = 'tuning'
+ADAPTER_FOLDER = 'adapter'
+ADAPTER_CARD, ADAPTER_TENSORS = 'adapter.json', 'adapter.safetensors'
+WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, TUNING_FOLDER, ERRORS_FOLDER)
 REJECTED = 'rejected.jsonl'
 RESTRICTED_REPORT = 'restricted_report.json'
 RESTRICTED_PAGE = 'restricted_report.html'

@@ -1,8 +1,10 @@
 """The demo: invented messages, the job on real Gemma where its weights can be had, and what it wrote.
 
     python -m launch.demo
+    python -m launch.demo fine-tune
 
-Everything lands in the folder `demo`, which is begun anew.
+The second fine-tunes the bundled model with DP-SGD in place of votes, and samples more texts from the
+adapter. Everything lands in the folder `demo`, which is begun anew.
 """
 
 import pathlib
@@ -35,8 +37,33 @@ def _run(*command: str) -> int:
     return subprocess.run([sys.executable, '-m', *command], check=False).returncode
 
 
+def fine_tune() -> None:
+    """Runs the demo of fine-tuning."""
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+    corpus, more = _FOLDER / 'corpus', _FOLDER / 'more'
+    for command in (
+        ('launch.demo.records', '--output', str(_FOLDER / 'records.jsonl'), '--records', '20000'),
+        ('pipeline.main', 'generate', '--config', str(_HERE / 'fine_tune.toml')),
+        (
+            *('pipeline.main', 'generate', '--adapter', str(corpus)),
+            *('--examples-per-label', '16', '--output', str(more)),
+        ),
+    ):
+        if code := _run(*command):
+            raise SystemExit(code)
+    print(f'\nFrom {more}/data, sampled from the adapter for free, as they came:\n')
+    for label, text in first_texts(more / 'data', _SHOWN):
+        print(f'  {label}: {text.strip()}\n')
+    print(f'Open {corpus}/privacy_report.html for what the adapter cost.')
+
+
 def main() -> None:
     """Runs the demo."""
+    if sys.argv[1:] == ['fine-tune']:
+        fine_tune()
+        return
+    if sys.argv[1:]:
+        raise SystemExit(f'Expected fine-tune or nothing, got arguments={sys.argv[1:]}. Leave them out.')
     name, records = 'gemma.toml', 2_048
     if _run('launch.weights'):
         name, records = 'demo.toml', 4_000

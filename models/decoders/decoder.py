@@ -1,7 +1,8 @@
 """The decoder interface: token ids in, states out, and logits from states; knows nothing of privacy.
 
 A decoder prefills the private prompts and the public prompt of a batch once, then appends
-shared tokens to all of them, a step at a time: one token, or several that are known already. The
+tokens to all of them, a step at a time: one token, or several that are known already. The rows of private
+prediction share their tokens; rows that are sampled each for itself bring their own. The
 next example of the batch starts again from the prompts' end, by a step at offset 0: the cache keeps
 the prompts and overwrites what was generated. Prefill and step give the rows' *states*; the
 output layer is a method of its own, since whoever asks for the logits may want few columns.
@@ -104,14 +105,15 @@ class Decoder(abc.ABC):
         count: jax.Array,
         offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
-        """Appends shared tokens to every row, one or several; called inside the compiled loop.
+        """Appends tokens to every row, one or several; called inside the compiled loop.
 
         However tokens are cut into calls, states agree to rounding: the shapes are those of other products.
 
         Args:
             weights: `self.weights`.
             cache: What `prefill` or the call before returned, of one micro-batch or more.
-            tokens: `[r]` int32, 1 <= r <= R. What lies behind the first `count` changes nothing.
+            tokens: `[r]` int32, 1 <= r <= R, the same for all rows; or `[m, r]`, each row's own, where the
+                cache is of one micro-batch. What lies behind the first `count` changes nothing.
             count: int32 scalar, 1 to r: how many are appended.
             offset: int32 scalar, tokens of the current example before these; `offset + count` is at most
                 `max_example_tokens`. 0 starts again from the prompts' end.

@@ -61,6 +61,14 @@ class Sizes(abc.ABC):
         """
 
     @abc.abstractmethod
+    def adapter_parameters(self, rank: int) -> int:
+        """Number of weights of an adapter of low rank.
+
+        Args:
+            rank: Of each pair of factors.
+        """
+
+    @abc.abstractmethod
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that one slot of one row takes in the decoder's cache, over all layers.
 
@@ -113,6 +121,23 @@ class Pooling:
     pool: 'Callable[[Any, jax.typing.ArrayLike, jax.typing.ArrayLike], jax.Array]'
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tunable:
+    """A loaded model to be fine-tuned: its weights stay as they are, and an adapter is added to them.
+
+    Attributes:
+        weights: The model's parameters, an argument of `log_probabilities`.
+        log_probabilities: A differentiable function of the weights, an adapter (a tree of arrays as
+            `Family.adapter_shapes` says), tokens `[m L]` int32, and `first` `[m]` int32, at least 1; gives
+            `[m count]` float32: what the model, with the adapter, says of tokens `first` to
+            `first + count - 1` of each row, each after all tokens before it. `count` is by keyword, and
+            static. Rows are computed each on its own, and what lies behind a token changes nothing.
+    """
+
+    weights: Any
+    log_probabilities: 'Callable[..., jax.Array]'
+
+
 class Family(abc.ABC):
     """One kind of decoder. Stateless; models are loaded by name from files.
 
@@ -155,7 +180,13 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def load_decoder(
-        self, model: str, checkpoint: str | os.PathLike[str], *, shapes: 'Shapes', dtype: str
+        self,
+        model: str,
+        checkpoint: str | os.PathLike[str],
+        *,
+        shapes: 'Shapes',
+        dtype: str,
+        adapter: Any | None = None,
     ) -> 'Decoder':
         """Loads the weights and places them on the local devices.
 
@@ -164,11 +195,24 @@ class Family(abc.ABC):
             checkpoint: Folder or file of the weights.
             shapes: The public shapes.
             dtype: 'float32' or 'bfloat16'.
+            adapter: What is added to the weights, a tree of arrays as `adapter_shapes` says; None for the
+                model as it is.
 
         Raises:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint is another model's.
         """
+
+    @abc.abstractmethod
+    def adapter_shapes(self, model: str, rank: int) -> Any:
+        """A tree of `jax.ShapeDtypeStruct` of float32: the factors of an adapter (LoRA: Hu et al. 2021).
+
+        Leaves come in pairs that are named `down` `[A r]` and `up` `[r B]`, for a matrix `[A B]`.
+        """
+
+    @abc.abstractmethod
+    def load_tunable(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> Tunable:
+        """Loads the weights for fine-tuning; arguments and errors as of `load_decoder`."""
 
     @abc.abstractmethod
     def measure_rates(self, model: str, *, dtype: str) -> 'Rates':

@@ -8,7 +8,10 @@ function of public settings.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from models.privacy.accounting.events import DpEvent
 
 Setting = str | int | float | bool | None
 Statement = Literal['differential privacy', 'ex-post', 'none']
@@ -39,6 +42,21 @@ class RhoStage:
     formula: str
     numbers: str
     omega: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledGaussianStage(RhoStage):
+    """Gaussian mechanisms on Poisson samples, which have a price in advance and no ρ.
+
+    Attributes:
+        sampling_probability: q, of one unit at one step.
+        noise_multiplier: z, the noise's standard deviation over the sum's L2 sensitivity.
+        steps: T, how many.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    steps: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +167,10 @@ class MethodFacts:
         rho_per_private_token: What one more private token per batch costs; None where no
             price is known in advance, or there is no such thing.
         reproduction: The cost of all parts together; None where one has no price in advance.
+        event: The cost of all parts together where it is not in zCDP: Poisson-sampled Gaussians, whose
+            (ε, δ) follows from their privacy loss distribution; None where costs are in zCDP.
+        data_accesses: What the guarantee covers and what it does not, where no ledger says more; empty
+            where that is what holds of any run.
     """
 
     unit_nouns: tuple[str, str]
@@ -161,6 +183,8 @@ class MethodFacts:
     decoding: Facts
     rho_per_private_token: float | None
     reproduction: Reproduction | None
+    event: 'DpEvent | None' = None
+    data_accesses: tuple[str, ...] = ()
 
 
 def weakest(parts: Iterable[Facts]) -> Facts:

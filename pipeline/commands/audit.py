@@ -97,6 +97,11 @@ def _audit(
     as_json: bool,
 ) -> None:
     """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
+    if not job_config.votes:
+        raise ValueError(
+            f"Expected method='predict' for an audit, got method={job_config.method!r}. These audits decode "
+            'batches of votes; tests/models/privacy/gradients_audit_test.py audits fine-tuning.'
+        )
     path = None if result_file is None else pathlib.Path(result_file)
     if path is not None:
         curator_files.check(path, curator_files.JSON)

@@ -45,6 +45,11 @@ def check(
     job_config = config_of(config, settings)
     if job_config.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
+    if not job_config.votes:
+        raise ValueError(
+            f"Expected method='predict' for a check, got method={job_config.method!r}. It says how records "
+            'fill batches of votes: give the same flags of the input with --method predict.'
+        )
     screen.silence_libraries()
     console = rich.console.Console(stderr=True, quiet=as_json)
     with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():

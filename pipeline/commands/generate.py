@@ -7,8 +7,9 @@ import rich.console
 import typer
 
 from models import bundled
+from pipeline import fine_tuning, tuning_plan
 from pipeline import plan as plan_lib
-from pipeline.commands import flags, interrupt, screen
+from pipeline.commands import flags, interrupt, screen, tuning
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.commands.plan import statement, tokens_of_a_batch
@@ -37,13 +38,19 @@ def generate(
     run that died, and spends nothing twice.
     """
     job_config = config_of(config, settings)
-    if job_config.input is None or job_config.output is None:
+    is_trained = job_config.adapter is not None
+    if (job_config.input is None and not is_trained) or job_config.output is None:
         raise ValueError(
             f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
             'Give --input FILES --output FOLDER.'
         )
-    _check_local_files(job_config.input)
-    run_plan = plan_lib.plan_run(job_config)
+    if job_config.input is not None:
+        _check_local_files(job_config.input)
+    if job_config.votes:
+        run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan = plan_lib.plan_run(job_config)
+    else:
+        job_config = fine_tuning.with_adapter(job_config)
+        run_plan = tuning_plan.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         _generate(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
@@ -51,17 +58,18 @@ def generate(
 
 def _generate(
     job_config: JobConfig,
-    run_plan: plan_lib.RunPlan,
+    run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan,
     beam_arguments: list[str],
     console: rich.console.Console,
     *,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    console.print(
-        f'[bold]{job_config.resolved_run_id}[/bold]: {statement(run_plan)}, {tokens_of_a_batch(run_plan)}.',
-        soft_wrap=True,
-    )
+    if isinstance(run_plan, plan_lib.RunPlan):
+        said = f'{statement(run_plan)}, {tokens_of_a_batch(run_plan)}'
+    else:
+        said = f'{tuning.statement(run_plan)}, {tuning.size(run_plan)}'
+    console.print(f'[bold]{job_config.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
     if job_config.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:

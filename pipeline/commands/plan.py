@@ -1,7 +1,7 @@
 """`dp-corpus plan`: what a run would release and cost, before anything is read or paid."""
 
 import dataclasses
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rich.console
 import rich.table
@@ -12,6 +12,9 @@ from pipeline import plan as plan_lib
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import JobConfig
+
+if TYPE_CHECKING:
+    from pipeline.tuning_plan import TuningPlan
 
 CalibrateFlag = Annotated[
     bool,
@@ -63,6 +66,9 @@ def plan(
     individual accounting, with --reference and without, and so whether a reference is of the right genre.
     """
     job_config = config_of(config, settings)
+    if not job_config.votes:
+        _plan_tuning(job_config, calibrate, calibration_files, as_json=as_json)
+        return
     if calibration_files is not None:
         vote_estimate.check(job_config, calibration_label_field)
     elif calibration_label_field is not None:
@@ -84,6 +90,33 @@ def plan(
         print(run_plan.to_json())
     else:
         print_plan(run_plan)
+    if run_plan.budget is not None and not run_plan.budget.fits:
+        raise typer.Exit(exit_codes.BUDGET)
+
+
+def _plan_tuning(
+    job_config: JobConfig, calibrate: bool, calibration_files: str | None, *, as_json: bool
+) -> None:
+    """The plan of a fine-tuning run."""
+    from pipeline import fine_tuning, tuning_plan
+    from pipeline.commands import tuning
+
+    if calibration_files is not None:
+        raise ValueError(
+            f'Expected no calibration with method={job_config.method!r}, got calibration='
+            f'{calibration_files!r}. It estimates how long votes last, and there are none: leave it out.'
+        )
+    job_config = fine_tuning.with_adapter(job_config)
+    run_plan = tuning_plan.plan_run(job_config)
+    rates_of = calibration.calibrate if calibrate else calibration.known
+    found = rates_of(job_config.model, dtype=plan_lib.requested_dtype(job_config))
+    run_plan = dataclasses.replace(run_plan, estimate=tuning_plan.estimate(job_config, found))
+    if job_config.dataset is not None:
+        run_plan = tuning_plan.with_budget(run_plan, job_config, plan_lib.ask_ledger(job_config))
+    if as_json:
+        print(run_plan.to_json())
+    else:
+        tuning.print_plan(run_plan)
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
 
@@ -176,7 +209,7 @@ def print_plan(run_plan: plan_lib.RunPlan) -> None:
     if run_plan.decoding is not None:
         rows += _decoding_rows(run_plan.decoding)
     if run_plan.budget is not None:
-        rows += _budget_rows(run_plan.budget, run_plan)
+        rows += budget_rows(run_plan.budget, run_plan)
     if run_plan.votes is not None:
         rows += _votes_rows(run_plan.votes, run_plan.max_batch_tokens)
     rows += [('WARNING', text) for text in run_plan.warnings]
@@ -199,20 +232,23 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
         )
     ]
     if estimate.hours is not None:
-        rows.append(('Decoding', f'up to {_duration(estimate.hours)}'))
+        rows.append(('Decoding', f'up to {duration(estimate.hours)}'))
     rows.append(
         ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB for weights and one batch, at the least')
     )
     return [*rows, ('Estimated', source)]
 
 
-def _duration(hours: float) -> str:
+def duration(hours: float) -> str:
+    """Hours in words."""
     if hours < 1:
         return f'{60 * hours:.2g} minutes'
     return f'{hours:.2g} hours' if hours < 10 else f'{hours:,.0f} hours'
 
 
-def _budget_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> list[tuple[str, str]]:
+def budget_rows(
+    answer: plan_lib.BudgetAnswer, run_plan: 'plan_lib.RunPlan | TuningPlan'
+) -> list[tuple[str, str]]:
     """The ledger's answer as rows of the plan's table."""
     from models.privacy.report import format_down, format_exact, format_up
 
@@ -235,13 +271,13 @@ def _budget_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> l
 
 
 def _restricted_orders_rows(
-    answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan
+    answer: plan_lib.BudgetAnswer, run_plan: 'plan_lib.RunPlan | TuningPlan'
 ) -> list[tuple[str, str]]:
     """What is left for a run with this one's ω, where that makes a difference."""
     from models.privacy.report import format_down
 
     left, whole = answer.epsilon_left_up_to_omega, answer.epsilon_left
-    if left is None or not left > whole * (1 + 1e-3):
+    if left is None or not isinstance(run_plan, plan_lib.RunPlan) or not left > whole * (1 + 1e-3):
         return []
     return [
         (
@@ -251,7 +287,9 @@ def _restricted_orders_rows(
     ]
 
 
-def _refused_rows(answer: plan_lib.BudgetAnswer, run_plan: plan_lib.RunPlan) -> list[tuple[str, str]]:
+def _refused_rows(
+    answer: plan_lib.BudgetAnswer, run_plan: 'plan_lib.RunPlan | TuningPlan'
+) -> list[tuple[str, str]]:
     """Why a run does not fit, and what would."""
     from models.privacy.report import format_exact, format_up
 

@@ -17,6 +17,7 @@ from pipeline.config.output import Output
 from pipeline.config.panel import setting_types
 from pipeline.config.privacy import Privacy
 from pipeline.config.runner import Runner
+from pipeline.config.tuning import Tuning
 from pipeline.methods import METHODS
 
 DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
@@ -24,13 +25,15 @@ DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN = 8
 DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
 # A large budget is better spent on a larger clip bound than on ever longer batches.
 MOST_DEFAULT_BATCH_TOKENS = 1024
+# Units whose gradients are computed together, and texts that are sampled together.
+DEFAULT_TUNING_MICRO_BATCH = 16
 # In the order of --help.
-PANELS = (Input, Privacy, Generation, Model, Output, Runner)
+PANELS = (Input, Privacy, Generation, Tuning, Model, Output, Runner)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 # Fields come from the last base to the first.
-class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
+class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
     """One run's settings: the fields of every panel, flat.
 
     `input` and `output` may be None for `plan`, which reads and writes nothing.
@@ -39,7 +42,7 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
     def check(self) -> None:
         for panel in PANELS:
             panel.check(self)
-        if self.delta is None and self.records is None:
+        if self.delta is None and self.records is None and self.adapter is None:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
                 'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
@@ -88,10 +91,23 @@ class JobConfig(Runner, Output, Model, Generation, Privacy, Input):
         """Rows that go through the model together: equal parts, of at most 128, of a full batch.
 
         Public, so that the shape of a program never tells a batch's size. Hashed
-        batches vary by about √s; a full one has s + 2√s contexts. Public rows are apart.
+        batches vary by about √s; a full one has s + 2√s contexts. Public rows are apart. Of fine-tuning,
+        units whose gradients are computed together, and texts that are sampled together.
         """
+        if not self.votes:
+            return self.micro_batch_size or DEFAULT_TUNING_MICRO_BATCH
         full = self.batch_size + 2 * math.isqrt(self.batch_size)
         return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
+
+    @property
+    def configured_batches(self) -> int | None:
+        """Batches of each label where the settings say how many; None where a noisy count does.
+
+        Of a method without votes a batch is of texts that are sampled together.
+        """
+        if self.votes:
+            return self.batches_per_label
+        return math.ceil(self.examples_per_label / self.resolved_micro_batch_size)
 
     @property
     def resolved_public_top_k(self) -> int | None:

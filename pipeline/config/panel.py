@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-PanelName = typing.Literal['Input', 'Privacy', 'Generation', 'Model', 'Output', 'Runner']
+PanelName = typing.Literal['Input', 'Privacy', 'Generation', 'Tuning', 'Model', 'Output', 'Runner']
 
 
 def setting(

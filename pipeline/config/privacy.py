@@ -137,6 +137,10 @@ class Privacy(panel.Panel):
     )
 
     def check(self) -> None:
+        if not self.votes:
+            self._check_delta()
+            self._check_ledger()
+            return
         if self.epsilon is not None and not AGGREGATES[self.aggregate].has_price_in_advance:
             raise ValueError(
                 f'Expected no epsilon with aggregate={self.aggregate!r}, got epsilon={self.epsilon!r}. '
@@ -145,10 +149,7 @@ class Privacy(panel.Panel):
             )
         self._check_ledger()
         self._check_accounting()
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise ValueError(
-                f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.'
-            )
+        self._check_delta()
         if self.unit == 'user' and self.centers_source == 'dp-k-means':
             raise ValueError(
                 f"Expected public centres with unit='user', got centers={self.centers!r} of DP k-means, "
@@ -162,6 +163,12 @@ class Privacy(panel.Panel):
         self._check_clusters()
         self._check_reference()
         self._check_positive('batches_per_label', 'clusters', 'reference_size')
+
+    def _check_delta(self) -> None:
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(
+                f'Expected 0 < delta < 1, got delta={self.delta}. A usual choice is records ** -1.1.'
+            )
 
     def _check_accounting(self) -> None:
         if not self.is_individual:
@@ -285,6 +292,11 @@ class Privacy(panel.Panel):
             )
 
     @property
+    def votes(self) -> bool:
+        """Whether batches of contexts vote on tokens: whether the mechanism is private prediction's."""
+        return methods.METHODS[self.method].votes
+
+    @property
     def resolved_reference_rounds(self) -> int:
         """Rounds of batches: 2 where the first one releases the reference of the others."""
         if self.reference_rounds is not None:
@@ -294,6 +306,8 @@ class Privacy(panel.Panel):
     @property
     def is_individual(self) -> bool:
         """Whether each context is charged what it gives itself: as given, or what the aggregate allows."""
+        if not self.votes:
+            return False
         if self.accounting is not None:
             return self.accounting == 'individual'
         return AGGREGATES[self.aggregate].takes_reference and self.threshold is None
@@ -365,6 +379,8 @@ class Privacy(panel.Panel):
     @property
     def noisy_count_rho(self) -> float:
         """rho that the run spends on noisy counts: 0 where the batches are given."""
+        if not self.votes:
+            return 0.0
         if self.clusters is not None:
             return self.resolved_clustering_rho
         return self.count_rho if self.batches_per_label is None else 0.0

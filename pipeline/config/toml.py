@@ -48,6 +48,8 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
         for name in _BUDGETS:
             entries.pop(name, None)  # a flag replaces its counterpart in the file
     entries |= {name: value for name, value in flags.items() if value is not None}
+    if entries.get('adapter') is not None:
+        entries.setdefault('method', 'fine-tune')  # the only one that has adapters
     return JobConfig(**entries)
 
 

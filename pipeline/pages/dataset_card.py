@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.privacy import report
+from models.privacy.report import tuning
 from transforms.run_files import DATA_FOLDER
 
 CARD_NAME = 'README.md'
@@ -47,6 +48,12 @@ _PROMISES: dict[report.Statement, str] = {
     ),
     'none': 'Nothing bounds what the texts tell about any one {unit}: keep them with the curator.',
 }
+
+
+_ADAPTER = (
+    '**Adapter.** The texts were sampled from a low-rank adapter that was trained with differential privacy. '
+    'The guarantee is of the adapter: as many texts as anyone likes may be sampled from it, for free.'
+)
 
 
 def render_card(
@@ -83,6 +90,7 @@ def render_card(
         ],
     }
     corpus, together = privacy_report.corpus, privacy_report.covered_together
+    is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
     unit, origin = privacy_report.unit_noun, privacy_report.settings.get('model_origin')
     parts = [
         '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
@@ -92,6 +100,7 @@ def render_card(
         + _PROMISES[privacy_report.statement].format(unit=unit),
         f'> {_escape(privacy_report.guarantee)}',
         *([f'**Model.** {_escape(str(origin))}.'] if origin else []),
+        *([_ADAPTER] if is_tuned else []),
         f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
         _escape(privacy_report.delta_relation),
         *([f'**Accounting.** {_escape(privacy_report.orders)}'] if privacy_report.orders else []),
@@ -116,7 +125,7 @@ def render_card(
         f'{corpus.truncated:,} texts are truncated. Leaving them out costs no privacy, nor does any other '
         'selection that looks at the corpus alone.',
         '## Labels',
-        _labels(privacy_report.plan, unit),
+        _labels(privacy_report.plan, unit, is_tuned=is_tuned),
         '## What the guarantee does not say',
         '\n'.join(f'- {_escape(line)}' for line in (*privacy_report.limits, *privacy_report.not_covered)),
     ]
@@ -132,8 +141,10 @@ def size_category(examples: int) -> str:
     return next((name for limit, name in _SIZE_LIMITS if examples < limit), 'n>1B')
 
 
-def _labels(plan: Sequence[report.GroupPlan], unit: str) -> str:
+def _labels(plan: Sequence[report.GroupPlan], unit: str, *, is_tuned: bool) -> str:
     if len(plan) == 1 and plan[0].label is None:
+        if is_tuned:
+            return 'None: the column is null.'
         return f'None: the column is null. {plan[0].batches:,} batches were planned, and each was released.'
     rows = report.totals_by_label(plan)
     columns = [

@@ -8,7 +8,8 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting, report
-from models.privacy.report import groups, prediction
+from models.privacy.accounting import subsampled
+from models.privacy.report import groups, prediction, tuning
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -28,7 +29,11 @@ _RANKS = 160
 def render_html(privacy_report: report.PrivacyReport) -> str:
     """One HTML page with all of the report, but for the noisy counts per centre, which it draws."""
     epsilon, clusters = privacy_report.epsilon, privacy_report.clusters
-    parts = prediction.facts_of(privacy_report.mechanism).parts
+    is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
+    if is_tuned:
+        parts = tuning.facts(tuning.params_of(privacy_report.mechanism)).parts
+    else:
+        parts = prediction.facts_of(privacy_report.mechanism).parts
     cluster_parts = () if clusters is None else groups.cluster_facts(clusters)
     sizes = (
         [sizes_plot(privacy_report)]
@@ -38,7 +43,9 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
     names = {group.label: group.name for group in privacy_report.plan}
     centers = [] if clusters is None else [centers_plot(clusters, names)]
     # A tall picture comes second of three, where two columns have room for it.
-    if epsilon is None:
+    if is_tuned:
+        plots = [tuning_plot(privacy_report)]
+    elif epsilon is None:
         plots = [batches_plot(privacy_report), *centers, *sizes]
     else:
         first = [budget_plot(privacy_report), epsilon_plot(privacy_report), batches_plot(privacy_report)]
@@ -47,6 +54,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         TEMPLATE,
         plots=plots,
         report=privacy_report,
+        tuned=is_tuned,
         labels=report.totals_by_label(privacy_report.plan),
         shown_rows=_MAX_ROWS,
         cluster_facts=_cluster_facts(clusters),
@@ -88,12 +96,13 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
         )
     )
     epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
-    stages = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=rho is not None)
+    is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
+    stages = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=rho is not None or is_tuned)
     stages.add_column('Budget', footer='Whole run')
     result = '' if epsilon is None else f'ε = {up(epsilon)} at δ = {exact(privacy_report.delta)}'
     stages.add_column('Formula', footer=result)
     stages.add_column('ρ', justify='right', footer='' if rho is None else up(rho))
-    unpriced = '∞' if privacy_report.statement == 'none' else 'ex-post'
+    unpriced = '∞' if privacy_report.statement == 'none' else '' if is_tuned else 'ex-post'
     for stage in privacy_report.stages:
         stages.add_row(
             stage.name, stage.numbers or stage.formula, unpriced if stage.rho is None else up(stage.rho)
@@ -108,9 +117,7 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
     for name, value in (
         (
             'Corpus',
-            f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {corpus.private_tokens:,} '
-            f'private and {corpus.public_tokens:,} public tokens'
-            + (f', {corpus.forced_tokens:,} forced' if isinstance(corpus, report.StructuredTotals) else ''),
+            f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {_tokens_in_words(corpus)}',
         ),
         ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
         ('Delta', privacy_report.delta_relation),
@@ -120,6 +127,13 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
     ):
         facts.add_row(text.Text(name), text.Text(value))
     console.print(facts)
+
+
+def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals) -> str:
+    if isinstance(corpus, report.TunedTotals):
+        return f'{corpus.tokens:,} tokens, all free'
+    forced = f', {corpus.forced_tokens:,} forced' if isinstance(corpus, report.StructuredTotals) else ''
+    return f'{corpus.private_tokens:,} private and {corpus.public_tokens:,} public tokens{forced}'
 
 
 _BORDERS: dict[report.Statement, str] = {
@@ -138,6 +152,8 @@ _COVERED: dict[report.Statement, str] = {
 
 def _covered(privacy_report: report.PrivacyReport) -> str:
     ledger = privacy_report.ledger
+    if ledger is None and tuning.is_of_tuning(privacy_report.mechanism):
+        return privacy_report.data_accesses[0].removeprefix('Covered: ')
     if ledger is None:
         return _COVERED[privacy_report.statement]
     before = ledger.run_number - 1
@@ -223,6 +239,32 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
         caption=(
             f'What other caps would have cost at δ = {delta}. The mark is this run; it holds however many '
             'private tokens a batch used.'
+        ),
+    )
+
+
+def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
+    """epsilon against the number of steps, with the run's marked."""
+    params = tuning.params_of(privacy_report.mechanism)
+    epsilon, steps = privacy_report.epsilon, params.tuning_steps
+    assert epsilon is not None  # every report of fine-tuning has one
+    others = sorted({max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps})
+    epsilons = [
+        subsampled.epsilon_of_steps(
+            params.sampling_probability, params.noise_multiplier, count, privacy_report.delta
+        )
+        for count in others
+    ]
+    return _marked_curve(
+        others,
+        epsilons,
+        (steps, epsilon),
+        label=f'T = {steps:,}',
+        x_name='Steps, T',
+        title='Epsilon against the steps',
+        caption=(
+            f'What other numbers of steps would have cost at δ = {report.format_exact(privacy_report.delta)} '
+            'with the same noise. The mark is this run; texts cost nothing, however many are sampled.'
         ),
     )
 

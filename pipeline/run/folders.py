@@ -19,6 +19,7 @@ from transforms.durable import (
     write_key,
 )
 from transforms.run_files import (
+    ADAPTER_FOLDER,
     BATCHES_FOLDER,
     CLUSTERING,
     CONFIG,
@@ -58,6 +59,8 @@ def prepare(config: JobConfig) -> list[str]:
     _refuse_change(config, digests)
     for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
         make_folder(folder)
+    if not config.votes and config.adapter is None:
+        make_folder(f'{output}/{ADAPTER_FOLDER}')
     if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
         for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
             if not FileSystems.exists(FileSystems.join(work_dir, name)):
@@ -68,7 +71,7 @@ def prepare(config: JobConfig) -> list[str]:
                 )
     write_key(work_dir, RunKey.new())
     write_file(FileSystems.join(work_dir, CONFIG), config.to_toml().encode())
-    if config.batches_per_label is not None:
+    if config.configured_batches is not None:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
     return files

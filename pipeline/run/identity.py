@@ -62,7 +62,7 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
     return {
         'run_id': config.resolved_run_id,
         'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
-        'input': input_digest(str(config.input), files),
+        'input': _adapter_digest(config) if config.adapter else input_digest(str(config.input), files),
         'model': _model_digest(config),
         'code': _code_digest(),
     }
@@ -70,6 +70,8 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
 
 def input_files(config: JobConfig) -> list[str]:
     """The files of a run's input, after a look at each."""
+    if config.adapter is not None:
+        return []  # it reads no record
     files = check_input(str(with_absolute_paths(config).input), record_rules(config).fields)
     return [file.path for file in files]
 
@@ -135,6 +137,26 @@ def _code_digest() -> str:
     versions = {'python': platform.python_version(), **installed_versions()}
     parts = _digest_of_files(sources), json.dumps(versions, sort_keys=True)
     return hashlib.sha256('\n'.join(parts).encode()).hexdigest()
+
+
+def _adapter_digest(config: JobConfig) -> str:
+    """Digest of the released adapter that a run samples from in place of reading records."""
+    from pipeline import fine_tuning
+
+    return hashlib.sha256(fine_tuning.read_card(str(config.adapter)).to_json().encode()).hexdigest()
+
+
+def checkpoint_digest(checkpoint: pathlib.Path) -> str:
+    """SHA-256 of the contents of all files of a checkpoint, however large, with their names inside it."""
+    digest = hashlib.sha256()
+    paths = [checkpoint]
+    if not checkpoint.is_file():
+        paths = sorted(path for path in checkpoint.rglob('*') if path.is_file())
+    for path in paths:
+        name = '' if path == checkpoint else str(path.relative_to(checkpoint))
+        digest.update(hashlib.sha256(name.encode()).digest())
+        digest.update(_content_digest(path, _state(path)))
+    return digest.hexdigest()
 
 
 def _model_digest(config: JobConfig) -> str:

@@ -8,8 +8,9 @@ from models.records import SyntheticExample
 from transforms.read import InputFile, list_input, split_patterns
 from transforms.run_files import DATA_FOLDER, REPORT
 
-# What a reader of texts needs of them.
+# What a reader of texts needs of them; of a fine-tuned model a text has tokens of one kind.
 _COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
+_TUNED_COLUMNS = ['text', 'label', 'tokens', 'truncated']
 
 
 def is_release(place: str) -> bool:
@@ -53,7 +54,13 @@ def read_examples(path: str, name: str) -> list[SyntheticExample]:
 
     with FileSystems.open(path) as file:
         try:
-            rows = parquet.read_table(pa.PythonFile(file, mode='r'), columns=_COLUMNS).to_pylist()
+            source = parquet.ParquetFile(pa.PythonFile(file, mode='r'))
+            if 'tokens' in source.schema_arrow.names:
+                rows = source.read(columns=_TUNED_COLUMNS).to_pylist()
+                # Free, as public tokens are.
+                rows = [{'private_tokens': 0, 'public_tokens': row.pop('tokens'), **row} for row in rows]
+            else:
+                rows = source.read(columns=_COLUMNS).to_pylist()
             return [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]
         except (pa.ArrowException, TypeError) as error:
             raise ValueError(

@@ -10,6 +10,7 @@ from models.decoders import family
 from models.privacy import report
 from models.prompts import PRESETS
 from models.records import BatchId
+from pipeline import fine_tuning
 from pipeline.config import EMBEDDERS, JobConfig
 from pipeline.methods import METHODS
 from pipeline.pages import restricted_page
@@ -50,12 +51,12 @@ def render_released(
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan, centers_run),
         cells=released_cells(plan),
-        declared_units=config.records,
+        declared_units=config.records if config.adapter is None else round(prepared.params.units),
         sample_rate=config.sample_rate,
         ledger=charge,
     )
     return {
-        **method.pages(config, privacy_report),
+        **method.pages(config, prepared, privacy_report),
         # Last: where it is, the run is finished.
         REPORT: privacy_report.to_json().encode(),
     }
@@ -80,7 +81,8 @@ def render_restricted(
         run_id=config.resolved_run_id,
         records_read=records + sum(reasons.values()),
         rejected_by_reason=reasons,
-        contexts_per_batch={str(batch_id): size for batch_id, size in sizes.items()},
+        # Of fine-tuning a batch is of texts: its units have labels, and no batch.
+        contexts_per_batch={str(batch_id): size for batch_id, size in sizes.items()} if config.votes else {},
         true_counts_by_group=tuple(
             report.GroupContexts(
                 restricted_label=label,
@@ -117,6 +119,7 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         'delta',
         'centers',
         'reference',
+        'adapter',
         'dataset',  # the ledger's entry says it
         'method',  # the mechanism's settings tell which it is
         *MAY_CHANGE,
@@ -127,7 +130,14 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         if field.name not in hidden:
             value = getattr(config, field.name)
             settings[field.name] = ', '.join(value) if isinstance(value, tuple) else value
-    if config.strategy.takes_reference:
+    if not config.votes:
+        for name in fine_tuning.PREDICTION_SETTINGS:
+            settings.pop(name, None)
+        if config.adapter is not None:
+            # Of these the adapter's card says what it was trained with.
+            for name in fine_tuning.TRAINING_SETTINGS:
+                settings.pop(name, None)
+    elif config.strategy.takes_reference:
         settings['reference'] = (
             'given by the curator'
             if config.reference is not None
@@ -139,23 +149,28 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     else:
         for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
             del settings[name]
-    for name in ('fixed', 'condition_on'):
-        if not getattr(config, name):
-            del settings[name]
-    if config.condition_on:
-        settings['condition_rho'] = config.resolved_condition_rho
-    else:
-        del settings['condition_rho']
-    if config.structure is None:
+    if config.votes:
+        for name in fine_tuning.SETTINGS:
+            settings.pop(name, None)
+        for name in ('fixed', 'condition_on'):
+            if not getattr(config, name):
+                del settings[name]
+        if config.condition_on:
+            settings['condition_rho'] = config.resolved_condition_rho
+        else:
+            del settings['condition_rho']
+    if config.votes and config.structure is None:
         for name in ('regex', 'close_truncated'):
             del settings[name]
-    elif config.structure.regex is None:
+    elif config.structure is not None and config.structure.regex is None:
         del settings['regex']
         for name in ('json_schema', 'grammar'):
             if (text := getattr(config.structure, name)) is not None:
                 settings[name] = text
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
+    if config.adapter is not None:
+        settings['prompt'] = "the adapter's"
     origin = family.family_of(config.model).origin(config.model)
     # A file that the curator brings may be of other weights in the same dimensions.
     made_from = '' if config.checkpoint is None else ', or weights made from it'

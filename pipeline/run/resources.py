@@ -10,6 +10,7 @@ import shutil
 import typing
 
 from models.decoders import device
+from pipeline import tuning_plan
 from pipeline.config import JobConfig
 from pipeline.plan import expected_batches, needed_memory
 from pipeline.run.settings import with_absolute_paths, with_dtype
@@ -43,7 +44,10 @@ def check(config: JobConfig) -> None:
 
 def needed_disk(config: JobConfig) -> int:
     """Bytes that the corpus and the finished batches take, as far as public numbers tell."""
-    tokens = (expected_batches(config) or 0) * config.params().max_batch_tokens
+    if config.votes:
+        tokens = (expected_batches(config) or 0) * config.params().max_batch_tokens
+    else:
+        tokens = config.examples_per_label * len(config.label_values) * config.max_example_tokens
     return _LEAST_DISK + tokens * _BYTES_PER_TOKEN
 
 
@@ -52,11 +56,17 @@ def _check_memory(config: JobConfig) -> None:
     if available is None:
         return  # the decoder looks again, before its first token
     dtype = typing.cast(device.Dtype, config.dtype)  # decided
-    if (needed := needed_memory(config, dtype, available.devices)) > available.bytes:
+    needed = (
+        needed_memory(config, dtype, available.devices)
+        if config.votes
+        else tuning_plan.needed_memory(config, dtype)
+    )
+    if needed > available.bytes:
         raise ValueError(
             f'Expected at least {_size(needed)} of memory for the weights of model={config.model!r} in '
             f'{config.dtype} and one batch, got {_size(available.bytes)} that is free. Close other programs, '
-            'lower --batch-size, --max-prompt-tokens or --max-example-tokens, or take a smaller --model or '
+            f'lower --{"batch-size" if config.votes else "micro-batch-size"}, --max-prompt-tokens or '
+            '--max-example-tokens, or take a smaller --model or '
             '--dtype bfloat16.'
         )
 

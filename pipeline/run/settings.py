@@ -18,7 +18,7 @@ from transforms.durable import is_local
 from transforms.read import Dialect, RecordFields, RecordRules, split_patterns
 
 # A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
-_CHARACTERS_PER_TOKEN = 32
+CHARACTERS_PER_TOKEN = 32
 
 
 def with_absolute_paths(config: JobConfig) -> JobConfig:
@@ -31,7 +31,9 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
         'run_id': config.resolved_run_id,
         'work_dir': absolute(config.resolved_work_dir),
     }
-    for name in ('output', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'grammar', 'centers'):
+    for name in (
+        'output', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'grammar', 'centers', 'adapter',
+    ):  # fmt: skip
         if (path := getattr(config, name)) is not None:
             changed[name] = absolute(path)
     for name in ('input', 'reference'):
@@ -75,16 +77,16 @@ def record_rules(config: JobConfig) -> RecordRules:
 
 def text_limit(config: JobConfig) -> int:
     """Characters of a text that any prompt could use."""
-    return config.max_prompt_tokens * _CHARACTERS_PER_TOKEN
+    return config.max_prompt_tokens * CHARACTERS_PER_TOKEN
 
 
 def configured_plan(config: JobConfig) -> BatchPlan:
     """The plan where the config gives the batches: public, and free."""
-    assert config.batches_per_label is not None
+    assert config.configured_batches is not None
     labels = config.label_values
     return BatchPlan(
         labels=labels,
-        batches_per_group=(config.batches_per_label,) * len(labels),
+        batches_per_group=(config.configured_batches,) * len(labels),
         noisy_counts=None,
         contexts_rho=0.0,
     )
@@ -92,24 +94,31 @@ def configured_plan(config: JobConfig) -> BatchPlan:
 
 def generator_settings(config: JobConfig) -> GeneratorSettings:
     """What workers build their generator from; checks the files of the model, and reads the reference."""
+    settings = GeneratorSettings(
+        run_id=config.resolved_run_id,
+        params=config.params(),
+        **model_settings(config),
+        micro_batch_size=config.resolved_micro_batch_size,
+        label_words=tuple(config.label_words.items()),
+        reference=read_reference(config, text_limit(config)),
+        **prompt_settings(config),
+    )
+    return settings
+
+
+def model_settings(config: JobConfig) -> dict[str, Any]:
+    """The model, its files and its type; checks that the files are there and the model's."""
     config = with_dtype(config)
     family.family_of(config.model).check_files(config.model, config.model_files)
     for name, path in (('checkpoint', config.checkpoint_path), ('tokenizer', config.tokenizer_path)):
         if not FileSystems.exists(str(path)) and not path.exists():
             raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
-    settings = GeneratorSettings(
-        run_id=config.resolved_run_id,
-        params=config.params(),
-        model=config.model,
-        checkpoint=str(config.checkpoint_path),
-        tokenizer=str(config.tokenizer_path),
-        dtype=config.dtype,
-        micro_batch_size=config.resolved_micro_batch_size,
-        label_words=tuple(config.label_words.items()),
-        reference=read_reference(config, text_limit(config)),
-        **_prompt_settings(config),
-    )
-    return settings
+    return {
+        'model': config.model,
+        'checkpoint': str(config.checkpoint_path),
+        'tokenizer': str(config.tokenizer_path),
+        'dtype': config.dtype,
+    }
 
 
 def prompt_writer(config: JobConfig) -> PromptWriter:
@@ -121,11 +130,12 @@ def prompt_writer(config: JobConfig) -> PromptWriter:
     return PromptWriter(
         tokenizer=family.family_of(config.model).load_tokenizer(config.model, str(config.tokenizer_path)),
         label_words=config.label_words,
-        **_prompt_settings(config),
+        **prompt_settings(config),
     )
 
 
-def _prompt_settings(config: JobConfig) -> dict[str, Any]:
+def prompt_settings(config: JobConfig) -> dict[str, Any]:
+    """What prompts are written from."""
     return {
         'max_prompt_tokens': config.max_prompt_tokens,
         'template': read_template(config.resolved_prompt),

@@ -296,6 +296,24 @@ def _run_plan() -> Any:
     return RunPlan
 
 
+def _tuning_plan() -> Any:
+    from pipeline.tuning_plan import TuningPlan
+
+    return TuningPlan
+
+
+def _adapter() -> Any:
+    from models.finetuning.adapter import AdapterCard
+
+    return AdapterCard
+
+
+def _adapter_header() -> dict[str, Any]:
+    from models.finetuning import adapter
+
+    return {'schema': _const(adapter.SCHEMA), 'schema_version': _const(adapter.SCHEMA_VERSION)}
+
+
 def _batch_plan() -> Any:
     from models.batching import BatchPlan
 
@@ -438,6 +456,12 @@ DOCUMENTS: dict[str, Document] = {
         where='facts.json of `python -m pipeline.evaluation.facts`.', type_of=_facts, header=_facts_header
     ),
     'run-plan': Document(where='What `dp-corpus plan --json` prints.', type_of=_run_plan),
+    'tuning-plan': Document(
+        where='What `dp-corpus plan --method fine-tune --json` prints.', type_of=_tuning_plan
+    ),
+    'adapter': Document(
+        where='adapter.json beside a released adapter.', type_of=_adapter, header=_adapter_header
+    ),
     'batch-plan': Document(where='plan.json in the work directory.', type_of=_batch_plan),
     'clustering': Document(where='clustering.json in the work directory.', type_of=_clustering),
     'centers': Document(

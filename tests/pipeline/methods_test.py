@@ -121,7 +121,7 @@ class Constant(methods.Method):
     def of_batches(self, config: JobConfig, facts: Sequence[BatchFacts]) -> None:
         assert facts == []
 
-    def pages(self, config: JobConfig, privacy_report: Any) -> Mapping[str, bytes]:
+    def pages(self, config: JobConfig, prepared: Any, privacy_report: Any) -> Mapping[str, bytes]:
         return {'MOTTO.md': privacy_report.guarantee.encode()}
 
 

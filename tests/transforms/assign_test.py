@@ -294,12 +294,12 @@ def count_cells(records: list[Record], unit: Unit, centers: int | None) -> list[
     if unit == 'user':
         key = RunKey(SECRET)
         units: dict[bytes, list[batching.Candidate]] = collections.defaultdict(list)
-        doer = assign._KeyByUnit('no file', text_limit=0)
+        doer = assign.KeyByUnit('no file', text_limit=0)
         doer._key = key
         for record in records:
             for digest, candidate in doer.process(record, LABELS):
                 units[digest].append(candidate)
-        first = assign._SmallestRecords(1)
+        first = assign.SmallestRecords(1)
         groups = [first.extract_output(first.merge_accumulators([held, []]))[:2] for held in units.values()]
     cells = counter.create_accumulator()
     for group in groups:

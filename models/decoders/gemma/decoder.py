@@ -245,6 +245,7 @@ class GemmaDecoder(decoder_lib.Decoder):
         *,
         shapes: decoder_lib.Shapes,
         dtype: 'jax.typing.DTypeLike',
+        adapter: forward.Adapter | None = None,
     ) -> None:
         """Places the parameters on the devices.
 
@@ -255,6 +256,7 @@ class GemmaDecoder(decoder_lib.Decoder):
             shapes: The public shapes; the micro-batch size must be a multiple of the
                 number of local devices.
             dtype: Type of weights, cache and products.
+            adapter: Low-rank factors that are added to the matrices, in float32; None for none.
         """
         import jax
         import jax.numpy as jnp
@@ -280,6 +282,8 @@ class GemmaDecoder(decoder_lib.Decoder):
             parameters,
             lambda weight: jax.device_put(jnp.asarray(weight, dtype), everywhere),
         )
+        if adapter is not None:
+            self.weights = forward.adapt(self.weights, jax.device_put(adapter, everywhere))
         self._prefill = jax.jit(self._prefill_micro_batch)
 
     def prefill(

@@ -3,9 +3,10 @@
 The command line's help imports this, so what reads files is imported where it is used.
 """
 
+import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from models import bundled, fetched
 from models.decoders import family
@@ -72,14 +73,39 @@ class GemmaFamily(family.Family):
             checkpoints.check_files(self.models[model], files.checkpoint)
 
     def load_decoder(
-        self, model: str, checkpoint: str | os.PathLike[str], *, shapes: 'Shapes', dtype: str
+        self,
+        model: str,
+        checkpoint: str | os.PathLike[str],
+        *,
+        shapes: 'Shapes',
+        dtype: str,
+        adapter: Any | None = None,
     ) -> 'GemmaDecoder':
         """See `Family.load_decoder`."""
         from models.decoders.gemma import checkpoints, decoder
 
         architecture = self.models[model]
         parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
-        return decoder.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=dtype)
+        return decoder.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=dtype, adapter=adapter)
+
+    def adapter_shapes(self, model: str, rank: int) -> Any:
+        """See `Family.adapter_shapes`."""
+        from models.decoders.gemma import forward
+
+        return forward.adapter_shapes(self.models[model], rank)
+
+    def load_tunable(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Tunable:
+        """See `Family.load_tunable`."""
+        import jax.numpy as jnp
+
+        from models.decoders.gemma import checkpoints, forward, tuning
+
+        architecture = self.models[model]
+        parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
+        return family.Tunable(
+            weights=forward.arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
+            log_probabilities=functools.partial(tuning.log_probabilities, architecture),
+        )
 
     def measure_rates(self, model: str, *, dtype: str) -> 'Rates':
         """See `Family.measure_rates`."""

@@ -42,6 +42,25 @@ _EPSILON = 1e-6
 _PIECE_TOKENS = 1024
 
 
+class LowRank(NamedTuple):
+    """Two factors whose product is added to a matrix `[A B]` (LoRA: Hu et al. 2021, equation 3)."""
+
+    down: jax.Array  # [A r] float32
+    up: jax.Array  # [r B] float32
+
+
+class Adapted(NamedTuple):
+    """A frozen matrix with its low-rank factors, which are never rounded into it."""
+
+    frozen: jax.Array  # [A B]
+    factors: LowRank
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the frozen matrix."""
+        return self.frozen.dtype
+
+
 class Layer(NamedTuple):
     """The weights of one layer.
 
@@ -49,14 +68,14 @@ class Layer(NamedTuple):
     """
 
     pre_attention_norm: jax.Array  # [D]
-    query_key_value: jax.Array  # [D, (N + 2K) H]
+    query_key_value: jax.Array | Adapted  # [D, (N + 2K) H]
     query_norm: jax.Array | None  # [H]
     key_norm: jax.Array | None  # [H]
-    attention_output: jax.Array  # [N H, D]
+    attention_output: jax.Array | Adapted  # [N H, D]
     post_attention_norm: jax.Array | None  # [D]
     pre_ffw_norm: jax.Array  # [D]
-    gate_up: jax.Array  # [D, 2F]
-    down: jax.Array  # [F, D]
+    gate_up: jax.Array | Adapted  # [D, 2F]
+    down: jax.Array | Adapted  # [F, D]
     post_ffw_norm: jax.Array | None  # [D]
 
 
@@ -66,6 +85,12 @@ class Weights(NamedTuple):
     embedding: jax.Array  # [V, D]; the output layer as well
     layers: tuple[Layer, ...]
     final_norm: jax.Array  # [D]
+
+
+# The matrices of a layer that an adapter adds to.
+ADAPTED = ('query_key_value', 'attention_output', 'gate_up', 'down')
+# One entry for each layer: the factors by the name of the matrix.
+Adapter = tuple[dict[str, LowRank], ...]
 
 
 class KeysValues(NamedTuple):
@@ -145,6 +170,36 @@ def _layer(a: Architecture, layer: dict[str, Any]) -> Layer:
     )
 
 
+def adapter_shapes(architecture: Architecture, rank: int) -> Adapter:
+    """The factors of every layer, as `jax.ShapeDtypeStruct` of float32."""
+    a = architecture
+    sizes = {
+        'query_key_value': (a.embed_dim, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim),
+        'attention_output': (a.num_heads * a.head_dim, a.embed_dim),
+        'gate_up': (a.embed_dim, 2 * a.hidden_dim),
+        'down': (a.hidden_dim, a.embed_dim),
+    }
+    return tuple(
+        {
+            name: LowRank(
+                jax.ShapeDtypeStruct((rows, rank), jnp.float32),
+                jax.ShapeDtypeStruct((rank, columns), jnp.float32),
+            )
+            for name, (rows, columns) in sizes.items()
+        }
+        for _ in range(a.num_layers)
+    )
+
+
+def adapt(weights: Weights, adapter: Adapter) -> Weights:
+    """Weights whose matrices have an adapter's factors beside them."""
+    layers = (
+        layer._replace(**{name: Adapted(getattr(layer, name), of[name]) for name in ADAPTED})
+        for layer, of in zip(weights.layers, adapter, strict=True)
+    )
+    return weights._replace(layers=tuple(layers))
+
+
 def read_prompts(
     architecture: Architecture,
     weights: Weights,
@@ -196,6 +251,20 @@ def _read(
     a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
+    x, kept = _read_all(a, weights, tokens)
+    last = x[jnp.arange(len(lengths)), lengths - 1]
+    return _normed(last, weights.final_norm), kept
+
+
+def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
+    """States `[m L D]` float32 after every token of texts `[m L]`; a token changes none before it."""
+    return _normed(_read_all(architecture, weights, tokens)[0], weights.final_norm)
+
+
+def _read_all(
+    a: Architecture, weights: Weights, tokens: jax.Array
+) -> tuple[jax.Array, tuple[KeysValues, ...]]:
+    """What the last layer gives `[m P D]`, and the keys and values of all slots."""
     slots = jnp.arange(tokens.shape[1])
     x = _embedded(a, weights, tokens)
     kept = []
@@ -214,8 +283,7 @@ def _read(
 
         x, keys_values = _through_layer(a, kind, layer, x, slots, attend)
         kept.append(keys_values)
-    last = x[jnp.arange(len(lengths)), lengths - 1]
-    return _normed(last, weights.final_norm), tuple(kept)
+    return x, tuple(kept)
 
 
 def append(
@@ -229,13 +297,14 @@ def append(
     lengths: Sequence[int] = (),
     compile_once: bool = False,
 ) -> tuple[jax.Array, Cache]:
-    """Appends shared tokens to every row.
+    """Appends tokens to every row: the same ones, or each row's own.
 
     Args:
         architecture: The numbers of the model.
         weights: Its weights.
         cache: What `read_prompts` or the call before gave.
-        tokens: `[R]` int32, of which the first `count` are appended. What follows them changes nothing.
+        tokens: `[R]` int32, or `[m R]` of each row its own, of which the first `count` are appended. What
+            follows them changes nothing.
         count: int32 scalar, 1 to R.
         offset: int32 scalar: tokens of the example before these; `offset + R` is at most T.
         lengths: Numbers of tokens for which there is a program beside that for R: the shortest that holds
@@ -246,14 +315,14 @@ def append(
     Returns:
         The states `[m D]` float32 after the last token, and the cache with the tokens in it.
     """
-    read, most = _compiled_once() if compile_once else _read_tokens, len(tokens)
+    read, most = _compiled_once() if compile_once else _read_tokens, tokens.shape[-1]
 
     def reading(length: int) -> Callable[[], tuple[jax.Array, tuple[KeysValues, ...]]]:
         def padded(of: jax.Array, axis: int) -> jax.Array:
             return jnp.pad(of, [(0, most - length if axis == place else 0) for place in range(of.ndim)])
 
         def of_length() -> tuple[jax.Array, tuple[KeysValues, ...]]:
-            states, slots = read(architecture, weights, cache, tokens[:length], count, offset)
+            states, slots = read(architecture, weights, cache, tokens[..., :length], count, offset)
             return states, tuple(KeysValues(padded(new.keys, 3), padded(new.values, 2)) for new in slots)
 
         return of_length
@@ -286,20 +355,21 @@ def _compiled_once() -> Callable[..., tuple[jax.Array, tuple[KeysValues, ...]]]:
 def _read_tokens(
     a: Architecture, weights: Weights, cache: Cache, tokens: jax.Array, count: jax.Array, offset: jax.Array
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
-    """The states `[m D]` after the first `count` of tokens `[q]`, and the keys and values of q slots."""
-    rows, places = len(cache.lengths), jnp.arange(len(tokens))
+    """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and keys and values of q slots."""
+    rows, appended = len(cache.lengths), tokens.shape[-1]
+    places = jnp.arange(appended)
     offsets = offset + places
     positions = cache.lengths[:, None] + offsets
     prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
     example_slots = jnp.arange(cache.example[0].keys.shape[-1])
-    x = jnp.broadcast_to(_embedded(a, weights, tokens), (rows, len(tokens), a.embed_dim))
+    x = jnp.broadcast_to(_embedded(a, weights, tokens), (rows, appended, a.embed_dim))
     slots = []
     for kind, layer, prompt, example in zip(
         a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
     ):
         # [m q P], [q T] and [q q].
-        of_prompt = prompt_slots < jnp.broadcast_to(cache.lengths[:, None, None], (rows, len(tokens), 1))
-        of_example = jnp.broadcast_to(example_slots < offset, (len(tokens), len(example_slots)))
+        of_prompt = prompt_slots < jnp.broadcast_to(cache.lengths[:, None, None], (rows, appended, 1))
+        of_example = jnp.broadcast_to(example_slots < offset, (appended, len(example_slots)))
         of_tokens = places <= places[:, None]
         if kind == 'local':
             of_prompt &= prompt_slots > positions[..., None] - _window(a)
@@ -426,8 +496,13 @@ def _window(a: Architecture) -> int:
     return a.sliding_window_size
 
 
-def _matmul(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32."""
+def _matmul(x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
+    """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32.
+
+    With low-rank factors their product's part on top, in float32.
+    """
+    if isinstance(weight, Adapted):
+        return _matmul(x, weight.frozen) + _matmul(_matmul(x, weight.factors.down), weight.factors.up)
     return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
 
 

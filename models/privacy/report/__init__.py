@@ -11,7 +11,7 @@ each part of the mechanism brings (models/privacy/facts.py) and the sentences of
 that belong to no part; codec.py reads and writes the JSON.
 """
 
-from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
+from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_down, format_exact, format_up
 from models.privacy.report.build import build_privacy_report
 from models.privacy.report.codec import SCHEMA_VERSION
@@ -51,6 +51,7 @@ from models.privacy.report.restricted import (
     context_spending,
     ex_post_losses,
 )
+from models.privacy.report.tuning import TunedTotals
 
 __all__ = [
     'BUDGET_SLACK',
@@ -83,10 +84,12 @@ __all__ = [
     'PrivacyReport',
     'RestrictedReport',
     'RhoStage',
+    'SampledGaussianStage',
     'Sensitivity',
     'Setting',
     'SpendingOfBatch',
     'Statement',
+    'TunedTotals',
     'build_privacy_report',
     'context_spending',
     'ex_post_losses',

@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting, facts
+from models.privacy.accounting import subsampled
 from models.privacy.facts import MethodFacts, Setting
 from models.privacy.params import MechanismParams
-from models.privacy.report import groups, prediction, words
+from models.privacy.report import groups, prediction, tuning, words
 from models.privacy.report.groups import Cells, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry
 from models.privacy.report.ledger import facts as ledger_facts
@@ -28,7 +29,7 @@ def build_privacy_report(
     run_id: str,
     delta: float,
     plan: Sequence[GroupPlan],
-    corpus: CorpusTotals,
+    corpus: CorpusTotals | tuning.TunedTotals,
     settings: Mapping[str, Setting],
     versions: Mapping[str, str],
     noisy_counts_rho: float = 0.0,
@@ -89,10 +90,11 @@ def build_privacy_report(
         method = prediction.facts(method)
     _check_settings(settings, method.settings)
 
-    of_groups = groups.facts(noisy_counts_rho, clusters, cells)
+    # Of a cost outside zCDP there is no sum with that of groups, and a method with one makes none.
+    of_groups = () if method.event is not None else groups.facts(noisy_counts_rho, clusters, cells)
     together = (*method.parts, method.decoding)
     weakest = facts.weakest((*of_groups, *together))
-    is_priced = weakest.statement == 'differential privacy'
+    is_priced = weakest.statement == 'differential privacy' and method.event is None
     stages = tuple(stage for part in (*of_groups, *together) for stage in part.stages)
     costs = [stage.rho for stage in stages if stage.rho is not None]
     rho_total = math.fsum(costs) if is_priced else None
@@ -104,7 +106,9 @@ def build_privacy_report(
         closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
         if omega is not None:
             order = accounting.optimal_order(rho_total, delta, largest_order=omega)
-    has_figure = is_priced or (bool(costs) and weakest.statement != 'none')
+    if method.event is not None:
+        epsilon = subsampled.epsilon_of_event(method.event, delta)
+    has_figure = epsilon is not None or (bool(costs) and weakest.statement != 'none')
     costs_in_python = [method.reproduction, *(part.reproduction for part in of_groups)]
     units = declared_units
     source: CountSource | None = None if declared_units is None else 'declared'
@@ -118,7 +122,14 @@ def build_privacy_report(
     return PrivacyReport(
         run_id=run_id,
         statement=weakest.statement,
-        guarantee=words.guarantee(weakest, epsilon, delta, math.fsum(costs), one),
+        guarantee=words.guarantee(
+            weakest,
+            epsilon,
+            delta,
+            math.fsum(costs),
+            one,
+            **({} if method.event is None else {'released': tuning.RELEASED}),
+        ),
         unit_of_privacy=method.unit_of_privacy,
         epsilon=epsilon,
         delta=delta,
@@ -135,7 +146,11 @@ def build_privacy_report(
         units=units,
         units_source=source,
         dp_setting=words.dp_setting(weakest.statement),
-        data_accesses=words.data_accesses(weakest.statement, ledger, one),
+        data_accesses=(
+            method.data_accesses
+            if ledger is None and method.data_accesses
+            else words.data_accesses(weakest.statement, ledger, one)
+        ),
         mechanism_output=method.mechanism_output
         + (
             '; and the noisy counts, from which the plan of batches follows.'
@@ -179,7 +194,9 @@ def build_privacy_report(
         settings=dict(settings),
         versions=dict(versions),
         reproduction=(
-            words.reproduction([cost for cost in costs_in_python if cost is not None], delta)
+            tuning.reproduction(tuning.params_of(method.settings), delta)
+            if method.event is not None
+            else words.reproduction([cost for cost in costs_in_python if cost is not None], delta)
             if weakest.statement != 'none'
             else ''
         ),

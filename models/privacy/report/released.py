@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping
 
 from models.privacy import accounting
-from models.privacy.facts import RhoStage, Sensitivity, Setting, Statement
+from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_exact, format_up
-from models.privacy.report import codec, ledger, prediction
+from models.privacy.report import codec, ledger, prediction, tuning
 from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
@@ -63,8 +63,9 @@ class PrivacyReport:
             held by the curator and stands nowhere in this report. 'none': research only.
         guarantee: The formal statement in words, numbers rounded upwards.
         unit_of_privacy: Whose presence is hidden, in words.
-        epsilon: At `delta`, by the optimal-α bound (PP Theorem 1; CKS Corollary 13); None,
-            like the next two costs, unless the statement is 'differential privacy'.
+        epsilon: At `delta`, by the optimal-α bound (PP Theorem 1; CKS Corollary 13), and of fine-tuning
+            by its privacy loss distribution; None, like the next two costs, unless the statement is
+            'differential privacy'. Fine-tuning has no cost in ρ, and neither of the two.
         delta: As set by whoever ran the job.
         epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison; where its order lies
             above `omega`, what that order gives instead.
@@ -96,7 +97,7 @@ class PrivacyReport:
         ledger: The runs on the same records so far, this one included; None where the run
             was charged to no ledger, as one without a price in advance never is.
         corpus: Totals of the output.
-        mechanism: Every field of `MechanismParams`.
+        mechanism: Every field of `MechanismParams`, or of `TuningParams`.
         settings: Every other public setting of the run.
         versions: Software and model versions.
         reproduction: A few lines of Python that print rho and epsilon again (ex-post: those
@@ -320,7 +321,7 @@ class PrivacyReport:
     mechanism_output: str
     adjacency: str
     accounting: str
-    stages: tuple[RhoStage, ...]
+    stages: tuple[RhoStage | SampledGaussianStage, ...]
     sensitivities: tuple[Sensitivity, ...]
     assumptions_enforced: tuple[str, ...]
     assumptions_of_curator: tuple[str, ...]
@@ -329,13 +330,24 @@ class PrivacyReport:
     clusters: Clusters | ChargedClusters | None
     cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | None
-    corpus: CorpusTotals | StructuredTotals
+    corpus: CorpusTotals | StructuredTotals | tuning.TunedTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
     versions: Mapping[str, str]
     reproduction: str
 
     def __post_init__(self) -> None:
+        if tuning.is_of_tuning(self.mechanism):
+            of_zcdp = (self.rho_total, self.epsilon_closed_form, self.rho_per_private_token, self.omega)
+            tuning.check(
+                self.mechanism,
+                epsilon=self.epsilon if self.statement == 'differential privacy' else None,
+                delta=self.delta,
+                stages=self.stages,
+                without=(*of_zcdp, self.order),
+                ledger=self.ledger,
+            )
+            return
         costs = [stage.rho for stage in self.stages]
         expected = self._expected_statement()
         totals = [self.epsilon, self.epsilon_closed_form, self.rho_total]

@@ -10,7 +10,15 @@ from models.privacy.report.groups import CountSource
 from models.privacy.report.ledger import LedgerEntry, guarantee_of_all_runs
 
 
-def guarantee(weakest: Facts, epsilon: float | None, delta: float, counts_rho: float, one: str) -> str:
+def guarantee(
+    weakest: Facts,
+    epsilon: float | None,
+    delta: float,
+    counts_rho: float,
+    one: str,
+    *,
+    released: str = 'The corpus and this report',
+) -> str:
     """The formal statement.
 
     Args:
@@ -19,12 +27,13 @@ def guarantee(weakest: Facts, epsilon: float | None, delta: float, counts_rho: f
         delta: As set by the curator.
         counts_rho: zCDP cost of the stages that have a price in advance.
         one: The unit of privacy, as a noun.
+        released: What it is about.
     """
     shown = format_exact(delta)
     if weakest.statement_words is None:
         up = format_up(epsilon or 0.0)
         return (
-            f'The corpus and this report are (ε = {up}, δ = {shown})-differentially private under adding or '
+            f'{released} are (ε = {up}, δ = {shown})-differentially private under adding or '
             f'removing any one {one}: no set of outputs becomes more than e^{up} times as likely, plus '
             f'{shown}.'
         )

@@ -23,6 +23,9 @@ class _Sizes(family.Sizes):
     def prompt_flops(self, tokens: int) -> int:
         return 4 * tokens
 
+    def adapter_parameters(self, rank: int) -> int:
+        return 7 * rank
+
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         return 3 * dtype_bytes
 
@@ -52,6 +55,7 @@ class _Dummy(family.Family):
         raise NotImplementedError
 
     load_decoder = load_tokenizer = load_pooling = measure_rates = check_files
+    adapter_shapes = load_tunable = check_files
 
 
 def test_one_registration_makes_a_family_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,190 @@
+"""The adapter: factors by name, from the first ones to the released artefact that holds its guarantee.
+
+An artefact is two files: `adapter.safetensors` with the factors, float32, and `adapter.json`, an
+`AdapterCard`, that says which weights they are added to, what was promised, and what text it was trained
+to write. Both are released: the mechanism's output is the adapter, and all text sampled with it is
+post-processing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from models.decoders import family
+from models.privacy.accounting import subsampled
+from models.privacy.facts import Setting
+from models.privacy.gradients import TuningParams
+from models.privacy.params import Unit
+from models.prompts import PromptTemplate
+
+SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 1
+CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdapterCard:
+    """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
+
+    Attributes:
+        run_id: Public name of the run that trained it.
+        dataset: Name of the records in the ledger that charged the run; None where it was charged to none.
+        run_number: Its place among the charged runs on them; None where there is no ledger.
+        model: Name of the model.
+        weights: SHA-256 of the weights that the factors are added to.
+        lora_rank: r.
+        factors: SHA-256 of `adapter.safetensors`.
+        epsilon: At `delta`, under adding or removing one unit.
+        delta: As set by whoever ran the job.
+        mechanism: Every field of `TuningParams`, by name.
+        template: Every field of the prompt template (`models.prompts.PromptTemplate`), by name.
+        prompt: What it is filled with, and lengths, by name.
+        labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
+            without labels.
+    """
+
+    run_id: str
+    dataset: str | None
+    run_number: int | None
+    model: str
+    weights: str
+    lora_rank: int
+    factors: str
+    epsilon: float
+    delta: float
+    mechanism: Mapping[str, Setting]
+    template: Mapping[str, Any]
+    prompt: Mapping[str, Setting]
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        found = subsampled.epsilon_of_event(self.params.event, self.delta)
+        if not math.isclose(found, self.epsilon, rel_tol=1e-6):
+            raise ValueError(
+                f'Expected the guarantee that the settings give, got epsilon={self.epsilon!r} at '
+                f'delta={self.delta!r}, where they give {found!r}. Restore adapter.json as it was released.'
+            )
+
+    @property
+    def params(self) -> TuningParams:
+        """The mechanism that trained it."""
+        values = typing.cast(dict[str, Any], dict(self.mechanism))
+        try:
+            return TuningParams(**values)
+        except TypeError:
+            raise ValueError(
+                f'Expected the settings of fine-tuning, got mechanism={sorted(values)}. An adapter without '
+                'them has no guarantee that could be stated.'
+            ) from None
+
+    @property
+    def unit(self) -> Unit:
+        """Whose presence is hidden."""
+        return self.params.unit
+
+    @property
+    def prompt_template(self) -> PromptTemplate:
+        """The prompt whose public form its texts are asked for with."""
+        return PromptTemplate(**{**self.template, 'stop': tuple(self.template['stop'])})
+
+    def to_json(self) -> str:
+        """The card as one JSON object."""
+        header = {'schema': SCHEMA, 'schema_version': SCHEMA_VERSION}
+        return json.dumps(header | dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
+
+    @classmethod
+    def from_json(cls, text: str) -> AdapterCard:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: It is no card of this version, or states another guarantee than its settings give.
+        """
+        try:
+            found = json.loads(text)
+            schema = found.pop('schema'), found.pop('schema_version')
+        except (AttributeError, KeyError, ValueError):
+            schema = None
+        if schema != (SCHEMA, SCHEMA_VERSION):
+            raise ValueError(
+                f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
+                'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
+            )
+        names = {field.name for field in dataclasses.fields(cls)}
+        if found.keys() != names:
+            raise ValueError(
+                f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
+                'it was released.'
+            )
+        return cls(**found | {'labels': tuple(found['labels'])})
+
+
+def first(shapes: Any, normals: Callable[[int], np.ndarray]) -> Any:
+    """The adapter that training begins with, which adds nothing (Hu et al. 2021, section 4.1).
+
+    Args:
+        shapes: `Family.adapter_shapes`.
+        normals: A number of draws -> that many of N(0, 1); public, or of the run key: no record is in them.
+    """
+    import jax
+
+    named, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    sizes = [math.prod(leaf.shape) for _, leaf in named]
+    drawn = np.split(normals(sum(sizes)), np.cumsum(sizes)[:-1])
+    leaves = []
+    for (path, leaf), of_leaf in zip(named, drawn, strict=True):
+        values = np.zeros(leaf.shape, np.float32)
+        if _name(path).endswith('down'):
+            values = (of_leaf.reshape(leaf.shape) / math.sqrt(leaf.shape[0])).astype(np.float32)
+        leaves.append(values)
+    return jax.tree_util.tree_unflatten(tree, leaves)
+
+
+def to_bytes(adapter: Any) -> bytes:
+    """The factors as a safetensors file: the same bytes for the same numbers."""
+    import jax
+    from safetensors import numpy as safetensors
+
+    named, _ = jax.tree_util.tree_flatten_with_path(adapter)
+    return safetensors.save({_name(path): np.asarray(leaf, np.float32) for path, leaf in named})
+
+
+def from_bytes(data: bytes, model: str, rank: int) -> Any:
+    """Reads `to_bytes`, as `Family.adapter_shapes` of a model has it.
+
+    Raises:
+        ValueError: It is damaged, or the factors are another model's.
+    """
+    import jax
+    import safetensors as library
+    from safetensors import numpy as safetensors
+
+    try:
+        found = safetensors.load(data)
+    except library.SafetensorError as error:
+        raise ValueError(f'Expected {TENSORS} whole, got one that cannot be read. Restore it.') from error
+    named, tree = jax.tree_util.tree_flatten_with_path(family.family_of(model).adapter_shapes(model, rank))
+    expected = {_name(path): tuple(leaf.shape) for path, leaf in named}
+    if expected != {name: of.shape for name, of in found.items()}:
+        raise ValueError(
+            f'Expected factors of rank {rank} for model={model!r}, got other names or shapes. Give the '
+            'model that the adapter was trained on.'
+        )
+    return jax.tree_util.tree_unflatten(tree, [found[name] for name in expected])
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _name(path: Any) -> str:
+    import jax
+
+    return jax.tree_util.keystr(path, simple=True, separator='.')

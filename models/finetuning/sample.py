@@ -1,0 +1,176 @@
+"""Texts of a fine-tuned model: post-processing of its adapter, so free, however many there are.
+
+All rows of a planned batch show the same instruction and are sampled at once, each for itself. The order of
+the operations is the field's: temperature, then the K most probable tokens, then the nucleus (Holtzman et al.
+2020): the fewest tokens, the most probable first, that have a share of at least p.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from typing import Any
+
+from etils import epy
+
+from models import activity
+from models.decoders import decoder, family
+from models.finetuning.settings import TuningSettings
+from models.privacy.randomness import RunKey
+from models.records import BatchId, TunedExample
+
+if typing.TYPE_CHECKING:
+    from models.stop_rule import StopRule
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+
+class TextSampler:
+    """Holds the adapted model and the compiled loop of a run."""
+
+    def __init__(self, settings: TuningSettings, adapter: Any) -> None:
+        """Loads the weights and places them, with the adapter, on the worker's devices."""
+        multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
+        self._settings = settings
+        self._rows = -(-settings.micro_batch_size // multiple) * multiple
+        self._writer = settings.writer()
+        shapes = decoder.Shapes(
+            max_prompt_tokens=max(len(self._writer.public_prompt(label)) for label in settings.labels),
+            max_example_tokens=settings.max_example_tokens,
+            micro_batch_size=self._rows,
+            rows_multiple=multiple,
+        )
+        self._decoder = family.family_of(settings.model).load_decoder(
+            settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype, adapter=adapter
+        )
+        stop = self._writer.stop_rule(self._decoder.vocab_size)
+        self._stop = stop
+        self._loop = jax.jit(
+            functools.partial(
+                _sampled,
+                self._decoder,
+                released=jnp.asarray(self._writer.released_tokens(self._decoder.vocab_size)),
+                table=jnp.asarray(stop.table),
+                settings=settings,
+            )
+        )
+
+    def sample(self, batch_id: BatchId, label: str | None, count: int, key: RunKey) -> list[TunedExample]:
+        """The texts of one planned batch: a function of the adapter, the run key and the batch's name.
+
+        Args:
+            batch_id: The batch.
+            label: Its label.
+            count: Texts of it, at most the micro-batch.
+            key: The run's secret.
+        """
+        activity.report(activity.Activity('Sampling', batch_id=str(batch_id)))
+        prompt = self._writer.public_prompt(label)
+        states, cache = self._decoder.prefill([prompt] * self._rows)
+        seed = key.hash('text', self._settings.run_id.encode(), str(batch_id).encode(), size=8)
+        words = np.frombuffer(seed, np.uint32)
+        tokens, lengths, ended = self._loop(
+            self._decoder.weights, states[0], cache, jax.random.wrap_key_data(jnp.asarray(words))
+        )
+        ids = [row[:length] for row, length in zip(np.asarray(tokens), np.asarray(lengths), strict=True)]
+        texts = self._writer.texts([_without_stop(row, self._stop) for row in ids[:count]])
+        return [
+            TunedExample(
+                text=text,
+                label=label,
+                batch_id=str(batch_id),
+                index_in_batch=index,
+                tokens=len(ids[index]),
+                truncated=not bool(ended[index]),
+            )
+            for index, text in enumerate(texts)
+        ]
+
+
+def _without_stop(ids: np.ndarray, stop: StopRule) -> list[int]:
+    return [int(token) for token in ids if int(token) not in stop.tokens]
+
+
+def _sampled(
+    model: decoder.Decoder,
+    weights: Any,
+    states: jax.Array,
+    cache: Any,
+    key: jax.Array,
+    *,
+    released: jax.Array,
+    table: jax.Array,
+    settings: TuningSettings,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Tokens `[m T]`, how many of each row are its own `[m]`, and whether it ended by itself `[m]`."""
+    rows, most, end = len(states), settings.max_example_tokens, len(table)
+
+    def is_going(carry: Any) -> Any:
+        place, _, _, state, *_ = carry
+        return (place < most) & jnp.any(state != end)
+
+    def one(carry: Any) -> Any:
+        place, tokens, lengths, state, states, cache = carry
+        logits = jnp.where(released, model.logits(weights, states), -jnp.inf) / settings.temperature
+        kept = nucleus(logits, top_p=settings.top_p, top_k=settings.top_k)
+        drawn = jax.random.categorical(jax.random.fold_in(key, place), jnp.where(kept, logits, -jnp.inf))
+        token = drawn.astype(jnp.int32)
+        going = state != end
+        tokens = tokens.at[:, place].set(jnp.where(going, token, 0))
+        after = table[jnp.minimum(state, end - 1), token].astype(jnp.int32)
+        states, cache = model.append(weights, cache, token[:, None], jnp.int32(1), place)
+        return place + 1, tokens, lengths + going, jnp.where(going, after, end), states[0], cache
+
+    start = (
+        jnp.int32(0),
+        jnp.zeros((rows, most), jnp.int32),
+        jnp.zeros(rows, jnp.int32),
+        jnp.zeros(rows, jnp.int32),
+        states,
+        cache,
+    )
+    _, tokens, lengths, state, _, _ = jax.lax.while_loop(is_going, one, start)
+    return tokens, lengths, state == end
+
+
+def nucleus(logits: jax.Array, *, top_p: float, top_k: int | None) -> jax.Array:
+    """`[m V]` bool: the tokens that are sampled from; those as probable as the last one are with it.
+
+    Thresholds are found by halving on the bits of the probabilities, whose order is that of the numbers:
+    exact, and without a sort of the vocabulary.
+
+    Args:
+        logits: `[m V]` float32, at their temperature; −∞ for tokens that may not come.
+        top_p: In (0, 1].
+        top_k: At least 1; None for all.
+    """
+    shares = jax.nn.softmax(logits, axis=-1)
+    bits = jax.lax.bitcast_convert_type(shares, jnp.int32)
+    possible = shares > 0
+
+    def largest(holds: Any) -> jax.Array:
+        """`[m 1]`: the largest threshold that keeps enough."""
+
+        def halve(_: Any, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            low, high = bounds
+            middle = low + (high - low) // 2
+            enough = holds(bits >= middle)
+            return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+        low = jnp.ones((len(logits), 1), jnp.int32)
+        high = jnp.full((len(logits), 1), 0x3F800001, jnp.int32)  # just above 1
+        return jax.lax.fori_loop(0, 31, halve, (low, high))[0]
+
+    kept = possible
+    if top_k is not None and top_k < logits.shape[-1]:
+        kept &= bits >= largest(lambda above: above.sum(axis=-1, keepdims=True) >= top_k)
+    if top_p < 1:
+        of_kept = jnp.where(kept, shares, 0.0)
+        wanted = top_p * of_kept.sum(axis=-1, keepdims=True)
+        kept &= bits >= largest(
+            lambda above: jnp.where(above, of_kept, 0.0).sum(axis=-1, keepdims=True) >= wanted
+        )
+    return kept

@@ -1,0 +1,96 @@
+"""What workers build fine-tuning and sampling from: public settings, and nothing else."""
+
+import dataclasses
+
+from models.decoders import family
+from models.finetuning.units import Instructions
+from models.privacy.gradients import TuningParams
+from models.prompts import PromptTemplate, PromptWriter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningSettings:
+    """All of it public, picklable.
+
+    Attributes:
+        run_id: The public name of the run.
+        params: The mechanism; of a run that samples from a released adapter, the one that trained it.
+        labels: The declared labels, or a single None.
+        model: The model's name, which leads to its family.
+        checkpoint: Folder or file of the weights.
+        tokenizer: The tokenizer's file.
+        dtype: 'float32' or 'bfloat16', of the frozen weights; factors, gradients and sums are float32.
+        micro_batch_size: Units whose gradients are computed together, and texts that are sampled together.
+        max_prompt_tokens: Longest instruction.
+        max_example_tokens: T: longer texts are cut, and none longer is sampled.
+        template: The prompt, of which the public form is shown.
+        label_words: What instructions call each label, as pairs.
+        label_name: What they call the label.
+        text_name: What they call a text.
+        corpus_description: The line that they may begin with.
+        schema: Text for `{schema}`.
+        lora_rank: r of the factors.
+        learning_rate: Of DP-Adam.
+        mismatch_weight: λ of FT's equation 4.
+        wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
+        temperature: Of sampling.
+        top_p: Nucleus: the share of probability that is sampled from.
+        top_k: The number of most probable tokens that are sampled from; None for all.
+        examples_per_label: Texts to sample of each label.
+    """
+
+    run_id: str
+    params: TuningParams
+    labels: tuple[str | None, ...]
+    model: str
+    checkpoint: str
+    tokenizer: str
+    dtype: str
+    micro_batch_size: int
+    max_prompt_tokens: int
+    max_example_tokens: int
+    template: PromptTemplate
+    label_words: tuple[tuple[str, str], ...] = ()
+    label_name: str = 'Label'
+    text_name: str = 'Text'
+    corpus_description: str = 'A collection of texts, one after another.'
+    schema: str | None = None
+    lora_rank: int = 8
+    learning_rate: float = 1e-3
+    mismatch_weight: float = 0.2
+    wrong_prompts: int = 1
+    temperature: float = 1.0
+    top_p: float = 0.8
+    top_k: int | None = None
+    examples_per_label: int = 1
+
+    def writer(self) -> PromptWriter:
+        """The prompts; needs the tokenizer, not the model."""
+        return PromptWriter(
+            template=self.template,
+            tokenizer=family.family_of(self.model).load_tokenizer(self.model, self.tokenizer),
+            max_prompt_tokens=self.max_prompt_tokens,
+            label_words=dict(self.label_words),
+            label_name=self.label_name,
+            text_name=self.text_name,
+            corpus_description=self.corpus_description,
+            schema=self.schema,
+        )
+
+    def check_prompts(self) -> None:
+        """Writes the instruction of every label once.
+
+        Raises:
+            ValueError: One does not fit, or two labels have the same.
+        """
+        found = Instructions.of(self.writer(), self.labels)
+        if len({row.tobytes() for row in found.tokens}) < len(self.labels):
+            raise ValueError(
+                f'Expected an instruction of its own for each label, got labels={list(self.labels)!r} with '
+                'the same. Choose a prompt whose public form holds {label}, and words that differ.'
+            )
+
+    @property
+    def resolved_wrong_prompts(self) -> int:
+        """Wrong instructions beside the right one, as many as there are."""
+        return min(self.wrong_prompts, len(self.labels) - 1) if self.mismatch_weight else 0

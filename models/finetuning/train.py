@@ -1,0 +1,255 @@
+"""The training loop: Poisson batches, clipped gradients of units, noise, DP-Adam, and checkpoints.
+
+A step is a function of the run key, the units and the adapter before it. So a run that died goes on from
+its last checkpoint to the same adapter, bit by bit on the same hardware: the batches are the same, the noise
+is the same, and sums are taken in the same order. That is no second release (METHOD 7).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from etils import epy
+
+from models import activity
+from models.decoders import family
+from models.finetuning import adapter as adapters
+from models.finetuning import loss
+from models.finetuning.settings import TuningSettings
+from models.finetuning.units import Encoded, Instructions, Unit, encode
+from models.privacy import gradients
+from models.privacy.randomness import RunKey, normal
+
+if typing.TYPE_CHECKING:
+    import optax
+    from orbax import checkpoint as ocp
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+# Steps between checkpoints; those since the last one are done again, with the same noise.
+CHECKPOINT_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Which units are in which step: a row of `members` for each step.
+
+    Attributes:
+        members: Ascending indices of units, for each step.
+    """
+
+    members: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], key: RunKey, run_id: str, params: gradients.TuningParams) -> Batches:
+        """Poisson samples, each unit by coins of its own."""
+        found: list[list[int]] = [[] for _ in range(params.tuning_steps)]
+        for index, unit in enumerate(units):
+            for step in gradients.steps_of_unit(
+                key,
+                run_id,
+                unit.unit_hash,
+                unit.ordinal,
+                probability=params.sampling_probability,
+                steps=params.tuning_steps,
+            ):
+                found[step].append(index)
+        return cls(tuple(np.array(members, np.int64) for members in found))
+
+
+def make_optimizer(settings: TuningSettings) -> optax.GradientTransformation:
+    """DP-Adam: Adam on noisy gradients."""
+    import optax
+
+    return optax.adam(settings.learning_rate)
+
+
+class Trainer:
+    """Holds the loaded model and the compiled functions of a run."""
+
+    def __init__(self, settings: TuningSettings) -> None:
+        """Loads the weights and places them on the worker's device."""
+        self._settings = settings
+        self._writer = settings.writer()
+        self._instructions = Instructions.of(self._writer, settings.labels)
+        of_family = family.family_of(settings.model)
+        self._shapes = of_family.adapter_shapes(settings.model, settings.lora_rank)
+        tunable = of_family.load_tunable(settings.model, settings.checkpoint, dtype=settings.dtype)
+        prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
+        self._model = tunable.weights, prompts
+        of_unit = loss.unit_loss(
+            tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
+        )
+        self._clipped_sum = jax.jit(gradients.clipped_sum(of_unit, settings.params.clip_norm))
+        self._optimizer = make_optimizer(settings)
+        self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
+
+    def first_state(self, key: RunKey) -> dict[str, Any]:
+        """The state before the first step."""
+        run_id = self._settings.run_id.encode()
+        start = adapters.first(self._shapes, lambda count: normal(key.words('adapter', run_id, count=count)))
+        placed = jax.tree.map(jnp.asarray, start)
+        return {'adapter': placed, 'optimizer': self._optimizer.init(placed), 'step': jnp.int32(0)}
+
+    def gradient(
+        self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray
+    ) -> Any:
+        """The sum of the clipped gradients of some units, float32; of none, zeros.
+
+        Args:
+            state: The state before the step.
+            encoded: The texts of all units.
+            members: Indices of the batch's units.
+            words: `[U]` uint64 of this step, one for each unit, that its wrong instructions are drawn with.
+        """
+
+        def collate(rows: np.ndarray) -> Mapping[str, np.ndarray]:
+            return {
+                'instructions': np.stack([self._chosen(encoded.labels[row], words[row]) for row in rows]),
+                'texts': encoded.texts[rows],
+                'lengths': encoded.lengths[rows],
+            }
+
+        of_adapter = functools.partial(self._clipped_sum, state['adapter'], self._model)
+        size = self._settings.micro_batch_size
+        return summed(of_adapter, state['adapter'], members, collate, size)
+
+    def _chosen(self, label: int, word: int) -> np.ndarray:
+        """The right instruction of a unit, and the wrong ones."""
+        wrong = loss.wrong_instructions(
+            int(word), int(label), len(self._settings.labels), self._settings.resolved_wrong_prompts
+        )
+        return np.concatenate([np.array([label], np.int32), wrong])
+
+    def step(
+        self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray, key: RunKey
+    ) -> dict[str, Any]:
+        """One step of DP-Adam on the units of its batch."""
+        total = self.gradient(state, encoded, members, words)
+        noise = noise_of_step(key, self._settings.run_id, int(state['step']), total, self._settings.params)
+        return typing.cast(dict[str, Any], self._update(state, total, noise))
+
+    def train(self, units: Sequence[Unit], key: RunKey, checkpoints: str | None = None) -> Any:
+        """All steps; goes on from the last checkpoint where there is one.
+
+        Args:
+            units: All units of the run, in the order of `units.in_order`.
+            key: The run's secret.
+            checkpoints: Folder of the checkpoints, the curator's; None for none.
+
+        Returns:
+            The adapter after the last step: numpy arrays, float32.
+        """
+        settings = self._settings
+        params = settings.params
+        encoded = encode(
+            units,
+            self._writer,
+            settings.labels,
+            texts_of_unit=params.examples_per_context,
+            max_tokens=settings.max_example_tokens,
+        )
+        batches = Batches.of(units, key, settings.run_id, params)
+        state = self.first_state(key)
+        saver = None if checkpoints is None else open_checkpoints(checkpoints)
+        if saver is not None and saver.latest_step() is not None:
+            state = _restored(saver, state)
+        for step in range(int(state['step']), params.tuning_steps):
+            activity.report(activity.Activity(f'Fine-tuning, step {step + 1:,} of {params.tuning_steps:,}'))
+            words = self._words(units, batches.members[step], key, step)
+            state = self.step(state, encoded, batches.members[step], words, key)
+            if saver is not None and ((step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == params.tuning_steps):
+                _save(saver, step + 1, state)
+        if saver is not None:
+            saver.close()
+        return jax.tree.map(np.asarray, state['adapter'])
+
+    def _words(self, units: Sequence[Unit], members: np.ndarray, key: RunKey, step: int) -> np.ndarray:
+        """`[U]` uint64: of each unit of the batch one, and zeros elsewhere."""
+        words = np.zeros(len(units), np.uint64)
+        of_step = self._settings.run_id.encode(), step.to_bytes(8, 'little')
+        for index in members:
+            unit = units[index]
+            ordinal = unit.ordinal.to_bytes(8, 'little')
+            words[index] = key.words('wrong', *of_step, unit.unit_hash, ordinal, count=1)[0]
+        return words
+
+
+def summed(
+    clipped_sum: Callable[..., Any],
+    like: Any,
+    members: np.ndarray,
+    collate: Callable[[np.ndarray], Any],
+    size: int,
+) -> Any:
+    """The sum of the clipped gradients of a batch, micro-batch after micro-batch; of no unit, zeros.
+
+    Args:
+        clipped_sum: Units `[size ...]` and `is_padding_example` -> the sum of their clipped gradients.
+        like: A tree of the shapes of a gradient.
+        members: Indices of the batch's units, in order.
+        collate: `[size]` indices -> these units.
+        size: Units that are computed together.
+    """
+    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), like)
+    for start in range(0, len(members), size):
+        part = members[start : start + size]
+        # What fills up a micro-batch is no unit: it counts as exactly nothing.
+        rows = np.concatenate([part, np.zeros(size - len(part), part.dtype)])
+        of_part = clipped_sum(collate(rows), is_padding_example=np.arange(size) >= len(part))
+        total = jax.tree.map(jnp.add, total, of_part)
+    return total
+
+
+def noise_of_step(key: RunKey, run_id: str, step: int, like: Any, params: gradients.TuningParams) -> Any:
+    """N(0, (z C)²) of one step in each component, float32, in a tree of the shapes of `like`."""
+    leaves, tree = jax.tree.flatten(like)
+    sizes = [leaf.size for leaf in leaves]
+    drawn = params.noise_scale * gradients.noise(key, run_id, step, sum(sizes))
+    parts = np.split(drawn.astype(np.float32), np.cumsum(sizes)[:-1])
+    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)
+
+
+def _update(
+    optimizer: Any, params: gradients.TuningParams, state: dict[str, Any], total: Any, noise: Any
+) -> dict[str, Any]:
+    """The state after a step: noise is added once, and the sum divided by the public s."""
+    import optax
+
+    size = params.expected_batch_size
+    mean = jax.tree.map(lambda of_sum, drawn: (of_sum + drawn) / size, total, noise)
+    changes, inner = optimizer.update(mean, state['optimizer'], state['adapter'])
+    return {
+        'adapter': optax.apply_updates(state['adapter'], changes),
+        'optimizer': inner,
+        'step': state['step'] + 1,
+    }
+
+
+def open_checkpoints(folder: str) -> ocp.CheckpointManager:
+    """The checkpoints of a run: adapter, optimizer and step; the last two are kept."""
+    from orbax import checkpoint as ocp
+
+    options = ocp.CheckpointManagerOptions(max_to_keep=2, create=True, enable_async_checkpointing=False)
+    return ocp.CheckpointManager(folder, options=options)
+
+
+def _save(saver: ocp.CheckpointManager, step: int, state: dict[str, Any]) -> None:
+    from orbax import checkpoint as ocp
+
+    saver.save(step, args=ocp.args.StandardSave(state))
+
+
+def _restored(saver: ocp.CheckpointManager, state: dict[str, Any]) -> dict[str, Any]:
+    from orbax import checkpoint as ocp
+
+    found = saver.restore(saver.latest_step(), args=ocp.args.StandardRestore(state))
+    return typing.cast(dict[str, Any], found)

@@ -1,0 +1,136 @@
+"""Units as rows of tokens: instructions of public words, and the texts that follow them (FT 3.1).
+
+An instruction is the public form of a prompt template with a label's words put in: it shows no text of a
+record. So the template of a fine-tuned run is that of `models.prompts`, and its labels' words are
+FT's verbalisations.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from models.prompts import PromptWriter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What one unit of privacy brings: all that makes its one gradient.
+
+    Attributes:
+        unit_hash: Keyed hash of the unit, 16 bytes.
+        ordinal: Which of several units with this hash and these texts it is, from 0.
+        label: The declared label of its texts, or None.
+        texts: Its records' texts, at most k.
+    """
+
+    unit_hash: bytes = dataclasses.field(repr=False)
+    ordinal: int = dataclasses.field(repr=False)
+    label: str | None = dataclasses.field(repr=False)
+    texts: tuple[str, ...] = dataclasses.field(repr=False)
+
+
+# (keyed hash of a unit, its label, its texts): what crosses a shuffle.
+Row = tuple[bytes, str | None, list[str]]
+
+
+def in_order(rows: Iterable[Row]) -> list[Unit]:
+    """Units sorted by their keyed hash, duplicates numbered: a function of the rows' multiset alone.
+
+    Equal records without ids have one hash. Each is a unit of its own, so that adding a copy adds a unit
+    with coins of its own and changes nothing about the others.
+    """
+    ordered = sorted((digest, label or '', tuple(texts), label) for digest, label, texts in rows)
+    units = []
+    for _, same in itertools.groupby(ordered, key=lambda row: row[0]):
+        for ordinal, (digest, _, texts, label) in enumerate(same):
+            units.append(Unit(unit_hash=digest, ordinal=ordinal, label=label, texts=texts))
+    return units
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instructions:
+    """The instruction of each label, as token ids.
+
+    Attributes:
+        labels: The declared labels, or a single None.
+        tokens: `[G P]` int32, filled up behind each with zeros.
+        lengths: `[G]` int32.
+    """
+
+    labels: tuple[str | None, ...]
+    tokens: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, writer: PromptWriter, labels: Sequence[str | None]) -> 'Instructions':
+        """The public prompt of each label, whole.
+
+        Raises:
+            ValueError: One does not fit into `writer.max_prompt_tokens`.
+        """
+        prompts = [writer.public_prompt(label) for label in labels]
+        tokens = np.zeros((len(prompts), max(map(len, prompts))), np.int32)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        return cls(
+            labels=tuple(labels),
+            tokens=tokens,
+            lengths=np.array([len(prompt) for prompt in prompts], np.int32),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """Texts of units as tokens, `U` units of at most `k` texts of at most `T` tokens.
+
+    Attributes:
+        labels: `[U]` int32, the index of each unit's label.
+        texts: `[U k T]` int32, with what ends a text; filled up with zeros.
+        lengths: `[U k]` int32; 0 for a text that a unit does not have.
+    """
+
+    labels: np.ndarray
+    texts: np.ndarray
+    lengths: np.ndarray
+
+
+def encode(
+    units: Sequence[Unit],
+    writer: PromptWriter,
+    labels: Sequence[str | None],
+    *,
+    texts_of_unit: int,
+    max_tokens: int,
+) -> Encoded:
+    """Texts as the model is to write them, each with what ends it.
+
+    A total function: a text that is too long is cut, and then has no end, since it does not end there.
+
+    Args:
+        units: The units.
+        writer: What writes prompts.
+        labels: The declared labels, or a single None.
+        texts_of_unit: k.
+        max_tokens: T.
+    """
+    place = {label: index for index, label in enumerate(labels)}
+    found = Encoded(
+        labels=np.array([place[unit.label] for unit in units], np.int32).reshape(len(units)),
+        texts=np.zeros((len(units), texts_of_unit, max_tokens), np.int32),
+        lengths=np.zeros((len(units), texts_of_unit), np.int32),
+    )
+    flat = [text for unit in units for text in unit.texts[:texts_of_unit]]
+    encoded = _batches(flat, writer, max_tokens)
+    for row, unit in enumerate(units):
+        for column, _ in enumerate(unit.texts[:texts_of_unit]):
+            ids = next(encoded)
+            found.texts[row, column, : len(ids)] = ids
+            found.lengths[row, column] = len(ids)
+    return found
+
+
+def _batches(texts: Sequence[str], writer: PromptWriter, max_tokens: int) -> Iterator[np.ndarray]:
+    for start in range(0, len(texts), 1024):
+        yield from writer.continuations(texts[start : start + 1024], max_tokens)

@@ -1,0 +1,123 @@
+"""The price of DP-SGD: Poisson-sampled Gaussians, under adding or removing one unit.
+
+By the privacy loss distributions of the dp-accounting library (PLD: Koskela et al. 2020; Gopi et al. 2021;
+Doroshenko et al. 2022, "Connect the dots"), whose discretisation is pessimistic: what it gives is an upper
+bound. They are tighter than Rényi orders, and do not add up with costs that are known at Rényi orders
+alone. So a run by itself is stated by PLD, and a ledger, which adds runs of all kinds, charges the same event
+at its Rényi order (`conversion.sampled_gaussian`), which is an upper bound too, and a larger one.
+"""
+
+import functools
+import math
+from typing import Any
+
+from models.privacy.accounting import events
+
+# Of the solver: z is no more than this above the least that would do.
+_PRECISION = 1e-3
+_LEAST, _MOST = 2.0**-6, 2.0**20
+
+
+@functools.lru_cache(maxsize=256)
+def epsilon_of_steps(sampling_probability: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """Smallest epsilon at delta of `steps` Poisson-sampled Gaussians, composed adaptively.
+
+    Args:
+        sampling_probability: q in (0, 1].
+        noise_multiplier: z > 0.
+        steps: T >= 1.
+        delta: In (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f'Expected 0 < delta < 1, got delta={delta}. A usual choice is records ** -1.1.')
+    # Not at the top: the library takes a second to import.
+    import dp_accounting
+    from dp_accounting import pld
+
+    from models.privacy.accounting import library
+
+    event: Any = library.to_library(_event(sampling_probability, noise_multiplier, steps))
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = pld.PLDAccountant(relation)
+    return float(accountant.compose(event).get_epsilon(delta))
+
+
+def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
+    """`epsilon_of_steps` of the event of fine-tuning.
+
+    Raises:
+        ValueError: It is another one: no PLD of it is known here.
+    """
+    match event:
+        case events.SelfComposedDpEvent(
+            event=events.PoissonSampledDpEvent(
+                sampling_probability=q, event=events.GaussianDpEvent(noise_multiplier=z)
+            ),
+            count=steps,
+        ):
+            return epsilon_of_steps(q, z, steps, delta)
+    raise ValueError(
+        f'Expected Poisson-sampled Gaussians, composed with themselves, got event={event!r}. Take its Rényi '
+        'curve (`accounting.curve_of`).'
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def solve_noise_multiplier(*, sampling_probability: float, steps: int, epsilon: float, delta: float) -> float:
+    """The least noise multiplier that keeps `steps` within (epsilon, delta), but for a thousandth.
+
+    Args:
+        sampling_probability: q in (0, 1].
+        steps: T >= 1.
+        epsilon: Target, > 0.
+        delta: Target, in (0, 1).
+
+    Returns:
+        z, a number of few digits with `epsilon_of_steps(q, z, steps, delta) <= epsilon`.
+
+    Raises:
+        ValueError: A target out of range, or one that no noise gives.
+    """
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ValueError(f'Expected a finite epsilon > 0, got epsilon={epsilon}. Give --epsilon 3, say.')
+
+    def fits(z: float) -> bool:
+        return epsilon_of_steps(sampling_probability, z, steps, delta) <= epsilon
+
+    # A bracket around a first guess: many sampled steps are nearly one Gaussian of q √T / z.
+    guess = max(0.5, sampling_probability * math.sqrt(steps * 2 * math.log(1.25 / delta)) / epsilon)
+    high = low = guess
+    while not fits(high):
+        low, high = high, 1.5 * high
+        if high > _MOST:
+            raise ValueError(
+                f'Expected an epsilon that noise can give, got epsilon={epsilon}, delta={delta}, '
+                f'steps={steps}. Raise --epsilon or --delta, or lower --tuning-steps.'
+            )
+    while low == high or fits(low):
+        high, low = low, low / 1.5
+        if low < _LEAST:
+            return _LEAST
+    from scipy import optimize
+
+    def excess(log_z: float) -> float:
+        found = epsilon_of_steps(sampling_probability, math.exp(log_z), steps, delta)
+        return math.log(max(found, 1e-12)) - math.log(epsilon)
+
+    root = optimize.brentq(excess, math.log(low), math.log(high), xtol=_PRECISION / 2)
+    z = _rounded_up(math.exp(root))
+    while not fits(z):
+        z = _rounded_up(z * (1 + _PRECISION / 2))
+    return z
+
+
+def _rounded_up(z: float) -> float:
+    """Five digits: z is a public setting that people read."""
+    unit = 10.0 ** (math.floor(math.log10(z)) - 4)
+    return float(f'{math.ceil(z / unit) * unit:.4e}')
+
+
+def _event(q: float, z: float, steps: int) -> events.DpEvent:
+    gaussian = events.GaussianDpEvent(noise_multiplier=z)
+    sampled = events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian)
+    return events.SelfComposedDpEvent(event=sampled, count=steps)

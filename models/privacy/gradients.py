@@ -1,0 +1,162 @@
+"""DP-SGD: a Poisson sample of units, one clipped gradient for each, and Gaussian noise on their sum.
+
+The mechanism of DP fine-tuning (Abadi et al. 2016, Algorithm 1; FT section 3, Mattern et al. 2022), in the
+order in which a step goes through it:
+
+    S_t ← every unit by a coin of its own, of probability q                 `steps_of_unit`
+    g   ← Σ_{u ∈ S_t} ∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂)                      `clipped_sum`
+    θ   ← DP-Adam's step on (g + σ ξ) / s,  ξ ~ N(0, I),  σ = z C           `noise`
+
+s is the *expected* batch size, q n: public, whatever S_t holds. One unit moves g by at most C, whatever
+the unit is (a record, or all records of a user), since all of a unit's records make one gradient.
+
+README, section 9, has the proof; `models.privacy.accounting.subsampled` the price.
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from models.privacy.accounting import events
+from models.privacy.params import Unit
+from models.privacy.randomness import RunKey, normal
+
+# What float32 may round a clipped gradient's norm up by: its noise is scaled for it.
+NORM_SLACK: Final = 2.0**-12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningParams:
+    """Every number that the guarantee of fine-tuning depends on. All fields are public.
+
+    Attributes:
+        units: n, the declared number of records, or of users under the user unit.
+        expected_batch_size: s, the public divisor of every noisy sum, and with `units` the
+            probability q = s/n of a unit at a step.
+        tuning_steps: T.
+        clip_norm: C > 0: the L2 norm that one unit's gradient is clipped to.
+        noise_multiplier: z > 0: the noise's standard deviation over C.
+        unit: The unit of privacy.
+        examples_per_context: k: at most so many of a user's records make the user's gradient.
+    """
+
+    units: float
+    expected_batch_size: int
+    tuning_steps: int
+    clip_norm: float
+    noise_multiplier: float
+    unit: Unit = 'example'
+    examples_per_context: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context'):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f'Expected {name} >= 1, got {name}={value!r}. Give a positive whole number.')
+        for name in ('clip_norm', 'noise_multiplier'):
+            if not ((value := getattr(self, name)) > 0 and math.isfinite(value)):
+                raise ValueError(
+                    f'Expected a finite {name} > 0, got {name}={value!r}. A gradient that is not clipped, or '
+                    'has no noise, has no guarantee.'
+                )
+        if not self.expected_batch_size <= self.units:
+            raise ValueError(
+                f'Expected expected_batch_size <= the declared number of units, got expected_batch_size='
+                f'{self.expected_batch_size!r}, units={self.units!r}. A unit is in a batch once: lower '
+                '--expected-batch-size, or declare the right number with --records.'
+            )
+        if self.unit == 'example' and self.examples_per_context != 1:
+            raise ValueError(
+                'Expected examples_per_context=1 where each record is a unit, got '
+                f'examples_per_context={self.examples_per_context!r}. Give --unit user for gradients of '
+                'several records.'
+            )
+
+    @property
+    def sampling_probability(self) -> float:
+        """q = s/n, with which each unit is in the batch of a step."""
+        return self.expected_batch_size / self.units
+
+    @property
+    def noise_scale(self) -> float:
+        """σ: the standard deviation of each component's noise, with what float32 rounds a norm up by."""
+        return self.noise_multiplier * self.clip_norm * (1 + NORM_SLACK)
+
+    @property
+    def event(self) -> events.DpEvent:
+        """All steps: T Poisson-sampled Gaussians, each chosen after the outputs before it."""
+        gaussian = events.GaussianDpEvent(noise_multiplier=self.noise_multiplier)
+        return events.SelfComposedDpEvent(
+            event=events.PoissonSampledDpEvent(
+                sampling_probability=self.sampling_probability, event=gaussian
+            ),
+            count=self.tuning_steps,
+        )
+
+
+def steps_of_unit(
+    key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int
+) -> np.ndarray:
+    """The steps whose batch a unit is in: each by a coin of its own, for this unit and this step alone.
+
+    A function of the key and the unit's own identity: never of a position or of the other units. The
+    coins are independent, as those of a Poisson sample are, for all who do not hold the key.
+
+    Args:
+        key: The run's secret.
+        run_id: The public name of the run.
+        unit: Keyed hash of the unit.
+        ordinal: Which of several records with one hash it is, from 0: duplicated records are units of
+            their own, with coins of their own.
+        probability: q in (0, 1].
+        steps: T.
+
+    Returns:
+        Ascending int64 indices below `steps`.
+    """
+    words = key.words('poisson', run_id.encode(), unit, ordinal.to_bytes(8, 'little'), count=steps)
+    if probability >= 1:
+        return np.arange(steps)
+    # Rounded down by less than 2^-64: a rate that is too low by that gives no more than is paid for.
+    return np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
+
+
+def noise(key: RunKey, run_id: str, step: int, size: int) -> np.ndarray:
+    """`[size]` N(0, 1) of one step, float64: a step that is done again draws the same (METHOD 7).
+
+    Args:
+        key: The run's secret.
+        run_id: The public name of the run.
+        step: From 0.
+        size: Components of a gradient.
+    """
+    return normal(key.words('gradient', run_id.encode(), step.to_bytes(8, 'little'), count=size))
+
+
+def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:
+    """The sum over units of their gradients, each clipped to `clip_norm` in L2 norm over all components.
+
+    jax_privacy's `clipped_grad`, so that adding a unit moves the sum by at most `clip_norm`. A gradient
+    with components that are not finite has them replaced by zeros before it is clipped, and one whose norm
+    is beyond float32 counts as nothing.
+
+    Args:
+        loss: A function of the parameters, of what is not differentiated, and of one unit.
+        clip_norm: C.
+
+    Returns:
+        A function of the parameters, the same, and units with an axis of their own in front, with
+        `is_padding_example` `[m]` bool by keyword: those count as exactly nothing. float32.
+    """
+    import jax.numpy as jnp
+    import jax_privacy
+
+    return typing.cast(
+        Callable[..., Any],
+        jax_privacy.clipped_grad(
+            loss, l2_clip_norm=clip_norm, batch_argnums=2, keep_batch_dim=False, dtype=jnp.float32
+        ),
+    )

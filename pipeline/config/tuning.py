@@ -1,0 +1,68 @@
+"""Settings of DP fine-tuning (--method fine-tune): the mechanism, the adapter, and sampling from it."""
+
+import dataclasses
+import functools
+import math
+
+from pipeline.config import panel
+
+_setting = functools.partial(panel.setting, 'Tuning')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning(panel.Panel):
+    """How an adapter is trained, and how texts are sampled with it; of --method fine-tune alone."""
+
+    tuning_steps: int = _setting('T: steps of DP-Adam.', 200)
+    expected_batch_size: int = _setting(
+        's: units of a step in the mean, and the public divisor of every gradient. Each unit is in each step '
+        'with probability s over the declared --records.',
+        64,
+    )
+    clip_norm: float = _setting(
+        'C: the L2 norm that the one gradient of each unit is clipped to, however many records it has.', 1.0
+    )
+    noise_multiplier: float | None = _setting(
+        "z: the noise's standard deviation over C. Default: the least for --epsilon.", None
+    )
+    lora_rank: int = _setting('r: rank of the low-rank factors that are trained.', 8)
+    learning_rate: float = _setting('Of DP-Adam.', 1e-2)
+    mismatch_weight: float = _setting(
+        'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
+    )
+    wrong_prompts: int = _setting(
+        'Instructions of other labels that a text is pushed away from at a step, drawn for each unit anew.', 1
+    )
+    examples_per_label: int = _setting('Texts to sample of each label; they are free.', 100)
+    top_p: float = _setting(
+        'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.8
+    )
+    top_k: int | None = _setting('Sample from so many of the most probable tokens at most.', None)
+    adapter: str | None = _setting(
+        'Folder of a finished fine-tuning run, or of its adapter: sample more texts from it, without a '
+        'record and for free. Its prompts and labels are those that it was trained with.',
+        None,
+    )
+
+    def check(self) -> None:
+        self._check_positive(
+            'tuning_steps',
+            'expected_batch_size',
+            'lora_rank',
+            'wrong_prompts',
+            'examples_per_label',
+            'top_k',
+        )
+        for name in ('clip_norm', 'noise_multiplier', 'learning_rate'):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(
+                    f'Expected a finite {name} > 0, got {name}={value!r}. Give a positive number.'
+                )
+        if not 0 <= self.mismatch_weight < 1:
+            raise ValueError(
+                f'Expected 0 <= mismatch_weight < 1, got mismatch_weight={self.mismatch_weight!r}. From 1 on '
+                'a text would be unlearnt faster than it is learnt: give 0.2, say.'
+            )
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')

@@ -1,0 +1,190 @@
+"""DP-SGD's parts: how far one unit moves the clipped sum, who is in a batch, and how large the noise is."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from models.finetuning import train
+from models.privacy import gradients
+from models.privacy.randomness import RunKey, normal
+from tests.samples import SECRET
+
+KEY = RunKey(SECRET)
+CLIP_NORM = 0.5
+RNG = np.random.default_rng(3)
+# Units of three records each, some of which are far out, broken or missing.
+UNITS = RNG.normal(size=(9, 3, 4)).astype(np.float32) * np.array([0.01, 1, 100], np.float32)[:, None]
+UNITS[4] = np.nan
+UNITS[5] = 1e30
+UNITS[6] = 0.0
+PARAMETERS = {'a': jnp.asarray(RNG.normal(size=4), jnp.float32), 'b': jnp.ones(2)}
+
+
+def loss(parameters: dict[str, jax.Array], scale: jax.Array, unit: jax.Array) -> jax.Array:
+    """The sum over the unit's records, so that more records make a larger gradient."""
+    inner = unit @ parameters['a']
+    return scale * (jnp.sum(jnp.tanh(inner) * 3 + inner) + parameters['b'].sum() * jnp.sum(unit[:, 0]))
+
+
+@pytest.fixture(scope='module')
+def clipped_sum():  # type: ignore[no-untyped-def]
+    compiled = jax.jit(gradients.clipped_sum(loss, CLIP_NORM))
+
+    def of_batch(units: np.ndarray, size: int = 4) -> np.ndarray:
+        found = train.summed(
+            lambda rows, **padding: compiled(PARAMETERS, jnp.float32(1.0), rows, **padding),
+            PARAMETERS,
+            np.arange(len(units)),
+            lambda rows: units[rows],
+            size,
+        )
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
+
+    return of_batch
+
+
+def test_one_unit_moves_the_sum_by_the_clip_norm_at_most(clipped_sum) -> None:  # type: ignore[no-untyped-def]
+    """Every unit, beside every subset of three others, in every place of a micro-batch."""
+    largest = 0.0
+    for unit in range(len(UNITS)):
+        others = [other for other in range(len(UNITS)) if other != unit][:4]
+        for size in range(4):
+            for beside in itertools.combinations(others, size):
+                without = clipped_sum(UNITS[list(beside)])
+                with_unit = clipped_sum(UNITS[sorted([*beside, unit])])
+                moved = float(np.linalg.norm(with_unit.astype(float) - without))
+                assert math.isfinite(moved)
+                largest = max(largest, moved)
+    assert CLIP_NORM * 0.999 < largest <= CLIP_NORM * (1 + gradients.NORM_SLACK)
+
+
+def test_without_clipping_one_unit_moves_it_further() -> None:
+    gradient = jax.grad(loss)(PARAMETERS, jnp.float32(1.0), UNITS[2])
+    assert np.linalg.norm(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])) > CLIP_NORM
+
+
+def test_clipping_each_record_by_itself_moves_it_further() -> None:
+    """What the name of the unit is for: three records of one user, clipped one by one."""
+    of_record = jax.jit(gradients.clipped_sum(loss, CLIP_NORM))
+    found = of_record(PARAMETERS, jnp.float32(1.0), UNITS[2][:, None], is_padding_example=np.zeros(3, bool))
+    norm = np.linalg.norm(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)]))
+    assert norm > CLIP_NORM * 1.1
+
+
+@pytest.mark.parametrize('size', [1, 2, 4, 16])
+def test_micro_batches_and_padding_change_nothing(clipped_sum, size: int) -> None:  # type: ignore[no-untyped-def]
+    np.testing.assert_allclose(clipped_sum(UNITS, size), clipped_sum(UNITS, 9), rtol=2e-6, atol=2e-6)
+    assert not clipped_sum(UNITS[:0], size).any()
+
+
+def test_the_sum_is_that_of_the_twin(clipped_sum) -> None:  # type: ignore[no-untyped-def]
+    total = np.zeros(6)
+    for unit in UNITS:
+        found = jax.grad(loss)(PARAMETERS, jnp.float32(1.0), unit)
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(found)]
+        flat = np.nan_to_num(np.concatenate(leaves), posinf=0.0, neginf=0.0)
+        with np.errstate(over='ignore'):
+            norm = float(
+                np.sqrt(np.square(flat).sum())
+            )  # of float32: it may overflow, and then counts nothing
+        total += flat * min(1.0, CLIP_NORM / norm) if 0 < norm < math.inf else 0.0
+    np.testing.assert_allclose(clipped_sum(UNITS), total, rtol=1e-4, atol=1e-5)
+
+
+# --- Poisson batches ---------------------------------------------------------------
+
+
+def test_a_unit_is_in_a_step_at_its_rate_independently() -> None:
+    """2 million coins: a rate 2 % off is at least 6 standard deviations; so are coins that agree."""
+    q, steps, units = 0.05, 400, 5_000
+    drawn = np.zeros((units, steps), bool)
+    for unit in range(units):
+        found = gradients.steps_of_unit(
+            KEY, 'run', unit.to_bytes(16, 'little'), 0, probability=q, steps=steps
+        )
+        drawn[unit, found] = True
+    deviation = math.sqrt(q * (1 - q) / drawn.size)
+    assert abs(drawn.mean() - q) < 5 * deviation < 0.02 * q
+    # Sizes of batches, and steps of units, have the variance of a binomial: fixed batches would have none.
+    for axis, count in ((0, units), (1, steps)):
+        sums = drawn.sum(axis=axis)
+        ratio = sums.var() / (count * q * (1 - q))
+        spread = math.sqrt(2 / len(sums))
+        assert abs(ratio - 1) < 6 * spread
+    both = (drawn[:, :-1] & drawn[:, 1:]).mean()
+    assert abs(both - q * q) < 6 * math.sqrt(q * q / drawn.size)
+
+
+def test_coins_are_a_units_own() -> None:
+    def coins(key: RunKey, run_id: str, unit: bytes, ordinal: int) -> list[int]:
+        return list(gradients.steps_of_unit(key, run_id, unit, ordinal, probability=0.3, steps=200))
+
+    first = coins(KEY, 'run', b'a' * 16, 0)
+    assert first == coins(RunKey(SECRET), 'run', b'a' * 16, 0)
+    others = [
+        coins(KEY, 'run', b'b' * 16, 0),
+        coins(KEY, 'run', b'a' * 16, 1),
+        coins(KEY, 'other', b'a' * 16, 0),
+        coins(RunKey(bytes(32)), 'run', b'a' * 16, 0),
+    ]
+    assert all(other != first for other in others)
+    assert list(gradients.steps_of_unit(KEY, 'run', b'', 0, probability=1.0, steps=3)) == [0, 1, 2]
+
+
+# --- Noise -------------------------------------------------------------------------
+
+
+def test_noise_is_normal_with_its_scale_and_a_scale_5_percent_off_is_not() -> None:
+    """Kolmogorov and Smirnov on 40,000 draws: false alarms once in a million, 5 % off is always noticed."""
+    params = gradients.TuningParams(
+        units=100.0, expected_batch_size=10, tuning_steps=4, clip_norm=0.25, noise_multiplier=1.7
+    )
+    like = {'a': np.zeros((100, 300)), 'b': np.zeros(10_000)}
+    drawn = train.noise_of_step(KEY, 'run', 3, like, params)
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(drawn)])
+    scale = 1.7 * 0.25
+    assert stats.kstest(flat, stats.norm(scale=scale).cdf).pvalue > 1e-6
+    for wrong in (0.95, 1.05):
+        assert stats.kstest(flat, stats.norm(scale=wrong * scale).cdf).pvalue < 1e-6
+
+
+def test_noise_is_a_function_of_run_and_step() -> None:
+    draws = gradients.noise(KEY, 'run', 0, 50)
+    assert (draws == gradients.noise(RunKey(SECRET), 'run', 0, 50)).all()
+    for other in (gradients.noise(KEY, 'run', 1, 50), gradients.noise(KEY, 'other', 0, 50)):
+        assert not np.isin(draws, other).any()
+
+
+def test_normal_is_right_in_the_tail() -> None:
+    words = np.array([0, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
+    found = normal(words)
+    assert found[0] == -found[2] and found[1] == -found[3]
+    assert abs(found[0]) == pytest.approx(float(-stats.norm.ppf(2.0**-55)), rel=1e-9)
+    assert abs(found[1]) < 1e-15
+
+
+# --- Settings ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'changed, said',
+    [
+        ({'clip_norm': 0.0}, 'a finite clip_norm > 0'),
+        ({'noise_multiplier': math.inf}, 'a finite noise_multiplier > 0'),
+        ({'tuning_steps': 0}, 'tuning_steps >= 1'),
+        ({'expected_batch_size': 200}, 'expected_batch_size <= the declared number'),
+        ({'examples_per_context': 2}, 'examples_per_context=1 where each record is a unit'),
+    ],
+)
+def test_settings_without_a_guarantee_are_refused(changed: dict[str, float], said: str) -> None:
+    settings = {
+        'units': 100.0, 'expected_batch_size': 10, 'tuning_steps': 4, 'clip_norm': 1.0,
+        'noise_multiplier': 1.0,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=said):
+        gradients.TuningParams(**(settings | changed))  # type: ignore[arg-type]
