@@ -35,7 +35,7 @@ def _count(examples: Iterable[TunedExample]) -> TunedTotals:
     rows = list(examples)
     return TunedTotals(
         examples=len(rows),
-        tokens=sum(row.tokens for row in rows),
+        sampled_tokens=sum(row.tokens for row in rows),
         truncated=sum(row.truncated for row in rows),
     )
 

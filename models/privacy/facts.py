@@ -8,10 +8,7 @@ function of public settings.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
-
-if TYPE_CHECKING:
-    from models.privacy.accounting.events import DpEvent
+from typing import Any, Literal, get_args
 
 Setting = str | int | float | bool | None
 Statement = Literal['differential privacy', 'ex-post', 'none']
@@ -183,7 +180,7 @@ class MethodFacts:
     decoding: Facts
     rho_per_private_token: float | None
     reproduction: Reproduction | None
-    event: 'DpEvent | None' = None
+    event: Any = None  # a `DpEvent`, which accounting of these facts imports
     data_accesses: tuple[str, ...] = ()
 
 

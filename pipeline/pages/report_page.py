@@ -131,7 +131,7 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
 
 def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals) -> str:
     if isinstance(corpus, report.TunedTotals):
-        return f'{corpus.tokens:,} tokens, all free'
+        return f'{corpus.sampled_tokens:,} tokens, all free'
     forced = f', {corpus.forced_tokens:,} forced' if isinstance(corpus, report.StructuredTotals) else ''
     return f'{corpus.private_tokens:,} private and {corpus.public_tokens:,} public tokens{forced}'
 

@@ -184,7 +184,9 @@ def test_a_method_brings_its_columns_facts_and_price(with_records: pathlib.Path)
 
 
 def test_an_unknown_method_is_refused_and_a_known_one_checks_itself(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="Expected 'predict' for method, got method='constant'"):
+    with pytest.raises(
+        ValueError, match="Expected 'predict' or 'fine-tune' for method, got method='constant'"
+    ):
         config(tmp_path)
     with registered(Constant()):
         with pytest.raises(ValueError, match='shards <= 100'):

@@ -182,8 +182,8 @@ def adapter_shapes(architecture: Architecture, rank: int) -> Adapter:
     return tuple(
         {
             name: LowRank(
-                jax.ShapeDtypeStruct((rows, rank), jnp.float32),
-                jax.ShapeDtypeStruct((rank, columns), jnp.float32),
+                jax.ShapeDtypeStruct((rows, rank), jnp.float32),  # type: ignore[arg-type]
+                jax.ShapeDtypeStruct((rank, columns), jnp.float32),  # type: ignore[arg-type]
             )
             for name, (rows, columns) in sizes.items()
         }
@@ -194,7 +194,7 @@ def adapter_shapes(architecture: Architecture, rank: int) -> Adapter:
 def adapt(weights: Weights, adapter: Adapter) -> Weights:
     """Weights whose matrices have an adapter's factors beside them."""
     layers = (
-        layer._replace(**{name: Adapted(getattr(layer, name), of[name]) for name in ADAPTED})
+        Layer(**layer._asdict() | {name: Adapted(getattr(layer, name), of[name]) for name in ADAPTED})
         for layer, of in zip(weights.layers, adapter, strict=True)
     )
     return weights._replace(layers=tuple(layers))

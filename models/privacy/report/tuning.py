@@ -23,12 +23,12 @@ class TunedTotals:
 
     Attributes:
         examples: Synthetic examples, unfinished ones included.
-        tokens: Tokens that were sampled.
+        sampled_tokens: Tokens that were sampled.
         truncated: Examples that ended without a stop token.
     """
 
     examples: int
-    tokens: int
+    sampled_tokens: int
     truncated: int
 
 

@@ -18,7 +18,7 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from tests.oracles import canary
 
-DELTA, TRIALS, DIMENSIONS, RECORDS, SIZE, OTHERS = 1e-2, 6_000, 256, 8, 4, 8
+DELTA, TRIALS, DIMENSIONS, RECORDS, SIZE, OTHERS = 1e-2, 10_000, 256, 8, 4, 8
 # A small sample, and everybody in each step with more noise.
 SAMPLED, WHOLE = (
     gradients.TuningParams(

@@ -17,8 +17,10 @@ from models.audits.leave_one_out import LeaveOneOut
 from models.audits.reconstruction import Reconstruction
 from models.batching import BatchPlan, Clustering
 from models.clustering.centers import Centers
-from models.privacy import accounting, report
-from pipeline import audit, calibration, clusters, input_check, plan, vote_estimate
+from models.finetuning import adapter
+from models.privacy import accounting, gradients, report
+from models.privacy.accounting import subsampled
+from pipeline import audit, calibration, clusters, input_check, plan, tuning_plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
 from pipeline.evaluation import evaluation, facts, measures
@@ -147,6 +149,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             )
             for made in run_plans(config(**settings))
         ],
+        'tuning-plan': [each.to_json() for each in tuning_plans()],
+        'adapter': [adapter_card(dataset).to_json() for dataset in (None, 'visits')],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
         'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
@@ -155,6 +159,31 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'fitted-centers': [fitted_centers(records, folder)],
         **ledgers(str(folder / 'ledger.db')),
     }
+
+
+def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
+    """Without an estimate, and with one."""
+    given = JobConfig(
+        method='fine-tune', noise_multiplier=1.0, records=1000, delta=1e-4, tuning_steps=2, labels=('a', 'b'),
+        label_field='label',
+    )  # fmt: skip
+    made = tuning_plan.plan_run(given)
+    yield made
+    rates = calibration.known('bundled', dtype='float32')
+    yield dataclasses.replace(made, estimate=tuning_plan.estimate(given, rates), rho_at_order=0.5)
+
+
+def adapter_card(dataset: str | None) -> adapter.AdapterCard:
+    params = gradients.TuningParams(
+        units=100.0, expected_batch_size=10, tuning_steps=2, clip_norm=1.0, noise_multiplier=1.0
+    )
+    return adapter.AdapterCard(
+        run_id='visits', dataset=dataset, run_number=None if dataset is None else 1, model='bundled',
+        weights='ab' * 32, lora_rank=4, factors='cd' * 32,
+        epsilon=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
+        mechanism=dataclasses.asdict(params), template={'private': '{examples}'}, prompt={'schema': None},
+        labels=('a=apples', 'b'),
+    )  # fmt: skip
 
 
 def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
@@ -357,7 +386,7 @@ def test_reports_are_read_by_version_and_the_schema_says_which() -> None:
 
 
 def test_an_unknown_name_says_which_there_are() -> None:
-    with pytest.raises(ValueError, match='Choose from: batch-plan'):
+    with pytest.raises(ValueError, match='Choose from: adapter, batch-plan'):
         documents.committed('repot')
 
 
