@@ -6,5 +6,5 @@ from pipeline.config import path_settings
 def test_what_takes_any_text_counts_as_a_path_until_it_says_otherwise() -> None:
     assert path_settings() == {
         'input', 'centers', 'embedder', 'ledger', 'prompt', 'schema', 'json_schema', 'checkpoint',
-        'tokenizer', 'output', 'work_dir', 'reference', 'adapter',
+        'tokenizer', 'output', 'work_dir', 'reference', 'adapter', 'grammar',
     }  # fmt: skip
