@@ -60,7 +60,7 @@ class AdapterCard:
     epsilon: float
     delta: float
     mechanism: Mapping[str, Setting]
-    template: Mapping[str, Any]
+    template: Mapping[str, str | bool | tuple[str, ...]]
     prompt: Mapping[str, Setting]
     labels: tuple[str, ...]
 
@@ -92,7 +92,11 @@ class AdapterCard:
     @property
     def prompt_template(self) -> PromptTemplate:
         """The prompt whose public form its texts are asked for with."""
-        return PromptTemplate(**{**self.template, 'stop': tuple(self.template['stop'])})
+        values: dict[str, Any] = {
+            **self.template,
+            'stop': tuple(typing.cast(list[str], self.template['stop'])),
+        }
+        return PromptTemplate(**values)
 
     def to_json(self) -> str:
         """The card as one JSON object."""
