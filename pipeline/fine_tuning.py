@@ -6,10 +6,10 @@ Heavy libraries are imported where they are used, so that a config is refused at
 import dataclasses
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard
+    from models.finetuning.adapter import AdapterCard, Template
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
@@ -296,7 +296,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
         epsilon=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
         delta=config.resolved_delta,
         mechanism=dataclasses.asdict(prepared.params),
-        template=dataclasses.asdict(prepared.template),
+        template=cast('Template', dataclasses.asdict(prepared.template)),
         prompt={name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema},
         labels=config.labels,
     )

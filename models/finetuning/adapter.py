@@ -29,6 +29,28 @@ SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 1
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
+class Template(typing.TypedDict):
+    """A prompt template (`models.prompts.PromptTemplate`).
+
+    Attributes:
+        private: The private prompt, which fine-tuning does not show.
+        public: The instruction.
+        example: The form of one text.
+        separator: What stands between two examples.
+        response_prefix: What the answer starts with.
+        stop: Stop texts.
+        one_line: Whether a text is shown as one line.
+    """
+
+    private: str
+    public: str
+    example: str
+    separator: str
+    response_prefix: str
+    stop: tuple[str, ...]
+    one_line: bool
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdapterCard:
     """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
@@ -60,7 +82,7 @@ class AdapterCard:
     epsilon: float
     delta: float
     mechanism: Mapping[str, Setting]
-    template: Mapping[str, str | bool | tuple[str, ...]]
+    template: Template
     prompt: Mapping[str, Setting]
     labels: tuple[str, ...]
 
@@ -92,10 +114,7 @@ class AdapterCard:
     @property
     def prompt_template(self) -> PromptTemplate:
         """The prompt whose public form its texts are asked for with."""
-        values: dict[str, Any] = {
-            **self.template,
-            'stop': tuple(typing.cast(list[str], self.template['stop'])),
-        }
+        values: dict[str, Any] = {**self.template, 'stop': tuple(self.template['stop'])}
         return PromptTemplate(**values)
 
     def to_json(self) -> str:
