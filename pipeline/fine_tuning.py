@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard, Template
+    from models.finetuning.adapter import AdapterCard, Prompt, Template
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
@@ -255,7 +255,7 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
             f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
             f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
         )
-    prompt: dict[str, Any] = {name: card.prompt[name] for name in _PROMPT}
+    prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in _PROMPT}
     return dataclasses.replace(
         config,
         adapter=os.path.abspath(config.adapter) if '://' not in config.adapter else config.adapter,
@@ -297,7 +297,9 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
         delta=config.resolved_delta,
         mechanism=dataclasses.asdict(prepared.params),
         template=cast('Template', dataclasses.asdict(prepared.template)),
-        prompt={name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema},
+        prompt=cast(
+            'Prompt', {name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema}
+        ),
         labels=config.labels,
     )
 

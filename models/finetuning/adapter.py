@@ -51,6 +51,26 @@ class Template(typing.TypedDict):
     one_line: bool
 
 
+class Prompt(typing.TypedDict):
+    """What a template is filled with, and lengths: settings of the run, by their names.
+
+    Attributes:
+        label_name: What the label is called.
+        text_name: What a text is called.
+        corpus_description: The line that instructions may begin with.
+        max_prompt_tokens: Longest instruction.
+        max_example_tokens: Longest text.
+        schema: Text for `{schema}`; None without.
+    """
+
+    label_name: str
+    text_name: str
+    corpus_description: str
+    max_prompt_tokens: int
+    max_example_tokens: int
+    schema: str | None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdapterCard:
     """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
@@ -83,7 +103,7 @@ class AdapterCard:
     delta: float
     mechanism: Mapping[str, Setting]
     template: Template
-    prompt: Mapping[str, Setting]
+    prompt: Prompt
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
