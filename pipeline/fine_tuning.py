@@ -6,10 +6,10 @@ Heavy libraries are imported where they are used, so that a config is refused at
 import dataclasses
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard
+    from models.finetuning.adapter import AdapterCard, Prompt, Template
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
@@ -255,7 +255,7 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
             f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
             f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
         )
-    prompt: dict[str, Any] = {name: card.prompt[name] for name in _PROMPT}
+    prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in _PROMPT}
     return dataclasses.replace(
         config,
         adapter=os.path.abspath(config.adapter) if '://' not in config.adapter else config.adapter,
@@ -296,8 +296,10 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
         epsilon=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
         delta=config.resolved_delta,
         mechanism=dataclasses.asdict(prepared.params),
-        template=dataclasses.asdict(prepared.template),
-        prompt={name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema},
+        template=cast('Template', dataclasses.asdict(prepared.template)),
+        prompt=cast(
+            'Prompt', {name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema}
+        ),
         labels=config.labels,
     )
 

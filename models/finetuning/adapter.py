@@ -29,6 +29,48 @@ SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 1
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
+class Template(typing.TypedDict):
+    """A prompt template (`models.prompts.PromptTemplate`).
+
+    Attributes:
+        private: The private prompt, which fine-tuning does not show.
+        public: The instruction.
+        example: The form of one text.
+        separator: What stands between two examples.
+        response_prefix: What the answer starts with.
+        stop: Stop texts.
+        one_line: Whether a text is shown as one line.
+    """
+
+    private: str
+    public: str
+    example: str
+    separator: str
+    response_prefix: str
+    stop: tuple[str, ...]
+    one_line: bool
+
+
+class Prompt(typing.TypedDict):
+    """What a template is filled with, and lengths: settings of the run, by their names.
+
+    Attributes:
+        label_name: What the label is called.
+        text_name: What a text is called.
+        corpus_description: The line that instructions may begin with.
+        max_prompt_tokens: Longest instruction.
+        max_example_tokens: Longest text.
+        schema: Text for `{schema}`; None without.
+    """
+
+    label_name: str
+    text_name: str
+    corpus_description: str
+    max_prompt_tokens: int
+    max_example_tokens: int
+    schema: str | None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdapterCard:
     """What an adapter is, and what it may tell of the records that it was trained on. All of it is public.
@@ -60,8 +102,8 @@ class AdapterCard:
     epsilon: float
     delta: float
     mechanism: Mapping[str, Setting]
-    template: Mapping[str, Any]
-    prompt: Mapping[str, Setting]
+    template: Template
+    prompt: Prompt
     labels: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -92,7 +134,8 @@ class AdapterCard:
     @property
     def prompt_template(self) -> PromptTemplate:
         """The prompt whose public form its texts are asked for with."""
-        return PromptTemplate(**{**self.template, 'stop': tuple(self.template['stop'])})
+        values: dict[str, Any] = {**self.template, 'stop': tuple(self.template['stop'])}
+        return PromptTemplate(**values)
 
     def to_json(self) -> str:
         """The card as one JSON object."""

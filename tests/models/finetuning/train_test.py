@@ -94,8 +94,15 @@ def test_with_little_noise_it_learns_what_the_units_say() -> None:
     import dataclasses
 
     rows = [(bytes([number]) * 16, 'abc'[number % 3], ['xyz'[number % 3] * 6]) for number in range(30)]
-    params = dataclasses.replace(tiny.settings().params, units=30.0, tuning_steps=40, noise_multiplier=0.05)
-    settings = tiny.settings(params=params, learning_rate=0.05, lora_rank=4)
+    params = dataclasses.replace(
+        tiny.settings().params,
+        units=30.0,
+        expected_batch_size=20,
+        tuning_steps=200,
+        noise_multiplier=0.05,
+        examples_per_context=1,
+    )
+    settings = tiny.settings(params=params, learning_rate=0.03, lora_rank=8, micro_batch_size=10)
     learner = train.Trainer(settings)
     members = units.in_order(rows)
     learnt = learner.train(members, KEY)

@@ -20,6 +20,7 @@ from models.clustering.centers import Centers
 from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
+from models.prompts import PRESETS
 from pipeline import audit, calibration, clusters, input_check, plan, tuning_plan, vote_estimate
 from pipeline.commands import schema
 from pipeline.config import JobConfig
@@ -181,7 +182,11 @@ def adapter_card(dataset: str | None) -> adapter.AdapterCard:
         run_id='visits', dataset=dataset, run_number=None if dataset is None else 1, model='bundled',
         weights='ab' * 32, lora_rank=4, factors='cd' * 32,
         epsilon=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
-        mechanism=dataclasses.asdict(params), template={'private': '{examples}'}, prompt={'schema': None},
+        mechanism=dataclasses.asdict(params), template=dataclasses.asdict(PRESETS['pretrained']),
+        prompt={
+            'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.', 'max_prompt_tokens': 32,
+            'max_example_tokens': 64, 'schema': None,
+        },
         labels=('a=apples', 'b'),
     )  # fmt: skip
 
