@@ -184,8 +184,8 @@ def adapter_card(dataset: str | None) -> adapter.AdapterCard:
         epsilon=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
         mechanism=dataclasses.asdict(params), template=dataclasses.asdict(PRESETS['pretrained']),
         prompt={
-            'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.', 'max_prompt_tokens': 32,
-            'max_example_tokens': 64, 'schema': None,
+            'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.',
+            'max_prompt_tokens': 32, 'max_example_tokens': 64, 'schema': None,
         },
         labels=('a=apples', 'b'),
     )  # fmt: skip
