@@ -153,7 +153,8 @@ _COVERED: dict[report.Statement, str] = {
 def _covered(privacy_report: report.PrivacyReport) -> str:
     ledger = privacy_report.ledger
     if ledger is None and tuning.is_of_tuning(privacy_report.mechanism):
-        return privacy_report.data_accesses[0].removeprefix('Covered: ')
+        said = privacy_report.data_accesses[0].removeprefix('Covered: ')
+        return said[0].upper() + said[1:]
     if ledger is None:
         return _COVERED[privacy_report.statement]
     before = ledger.run_number - 1
