@@ -241,6 +241,8 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
 
 def duration(hours: float) -> str:
     """Hours in words."""
+    if hours < 1 / 60:
+        return f'{3600 * hours:.2g} seconds'
     if hours < 1:
         return f'{60 * hours:.2g} minutes'
     return f'{hours:.2g} hours' if hours < 10 else f'{hours:,.0f} hours'
