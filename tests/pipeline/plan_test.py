@@ -358,7 +358,13 @@ def test_a_plan_shows_the_defaults_of_its_aggregate(
 
 
 @pytest.mark.parametrize(
-    ('hours', 'shown'), [(0.5, 'up to 30 minutes'), (0.1, 'up to 6 minutes'), (0.01, 'up to 36 seconds'), (1.26, 'up to 1.3 hours')]
+    ('hours', 'shown'),
+    [
+        (0.5, 'up to 30 minutes'),
+        (0.1, 'up to 6 minutes'),
+        (0.01, 'up to 36 seconds'),
+        (1.26, 'up to 1.3 hours'),
+    ],
 )
 def test_time_is_shown_in_the_unit_that_fits(
     monkeypatch: pytest.MonkeyPatch, hours: float, shown: str
