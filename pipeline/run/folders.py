@@ -28,6 +28,7 @@ from transforms.run_files import (
     REPORT,
     RUN,
     RUN_KEY,
+    TUNING_FOLDER,
     WORK_FOLDERS,
 )
 
@@ -60,6 +61,7 @@ def prepare(config: JobConfig) -> list[str]:
     for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
         make_folder(folder)
     if not config.votes and config.adapter is None:
+        make_folder(FileSystems.join(work_dir, TUNING_FOLDER))
         make_folder(f'{output}/{ADAPTER_FOLDER}')
     if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
         for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):

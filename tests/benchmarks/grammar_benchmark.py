@@ -151,6 +151,8 @@ def why_ours_alone(of: dict[str, Any], found: Automaton, text: bytes, token: int
     if token != END and b'\\' in data[len(text) - 6 if len(text) > 6 else 0 :]:
         beside = 'pattern' in json.dumps(of)
         return 'an escape beside a pattern' if beside else 'unexplained: an escape refused by llguidance'
+    if 'multipleOf' in json.dumps(of) and re.search(rb'\d\.\d*0$', data):
+        return 'a zero at the end of a multiple'
     return 'unexplained: refused by llguidance'
 
 
