@@ -1,5 +1,5 @@
 # make demo    set-up, then the job on Gemma 3 270M and invented records; prints five texts
-# make demo-fine-tune   the same records, the bundled model fine-tuned with DP-SGD; some minutes
+# make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
 # make test    set-up, then every check
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder

@@ -24,7 +24,7 @@ from models.records import BatchId, Record, TunedExample
 from transforms.assign import KeyByUnit, SmallestRecords
 from transforms.durable import guarded, read_file, read_key, write_file
 from transforms.predict import batch_path
-from transforms.run_files import ADAPTER_TENSORS, TUNING_FOLDER
+from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER, TUNING_FOLDER
 from transforms.write import Columns
 
 if TYPE_CHECKING:
@@ -248,6 +248,19 @@ def _digest_of(_: None, folder: str) -> str:
     return adapters.digest(read_file(FileSystems.join(folder, ADAPTER_TENSORS)))
 
 
+def _read_texts(path: str, batch_id: str) -> list[TunedExample]:
+    data = read_file(path)
+    try:
+        return [TunedExample(**row) for row in json.loads(data)]
+    except (TypeError, ValueError):
+        pass
+    # Outside of the handler: that error holds the text, which is not released yet.
+    raise ValueError(
+        f'Expected batch {batch_id} whole, got a damaged file={BATCHES_FOLDER}/{batch_id}.json in the work '
+        'directory. Remove it and repeat the command: its texts are sampled again, the same ones.'
+    )
+
+
 class _Sample(beam.DoFn):
     """batch id -> its texts; loads the model once per process."""
 
@@ -268,7 +281,7 @@ class _Sample(beam.DoFn):
             examples = sampler.sample(batch_id, self._settings.labels[batch_id.group], count, self._key)
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())
-        yield from (TunedExample(**row) for row in json.loads(read_file(path)))
+        yield from _read_texts(path, str(batch_id))
 
     def _build(self, trained: str) -> 'TextSampler':
         from models.finetuning.sample import TextSampler

@@ -286,6 +286,10 @@ def _marked_curve(
     figure, axes = page.new_figure(3.0)
     axes.plot(x, epsilons, color=page.ACCENT, linewidth=2)
     axes.set_xscale('log')
+    # Of a short axis matplotlib names every minor tick, and the names overlap.
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    if x[-1] < 100 * x[0]:
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     # A log axis has no place for the epsilon of 0 that a tiny rho gives.
     if min(epsilons) > 0:
         axes.set_yscale('log')
