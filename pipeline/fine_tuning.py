@@ -20,7 +20,7 @@ NAME = 'fine-tune'
 # Its own panel, `pipeline.config.tuning.Tuning`.
 SETTINGS = (
     'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'learning_rate',
-    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'top_p', 'top_k', 'adapter',
+    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'top_p', 'top_k', 'adapter',
 )  # fmt: skip
 _VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
 # Settings of the Privacy and Generation panels that are private prediction's, each with why.
@@ -115,9 +115,9 @@ def check(config: 'JobConfig') -> None:
     temperature = config.temperature
     if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
         raise ValueError(f'Expected temperature > 0, got temperature={temperature!r}. Give 1, say.')
-    _params(
-        config, noise_multiplier=config.noise_multiplier or 1.0
-    )  # the mechanism's settings check themselves
+    # The mechanism's settings and a mix of labels check themselves.
+    _params(config, noise_multiplier=config.noise_multiplier or 1.0)
+    _ = config.texts_of_labels
 
 
 def params(config: 'JobConfig') -> 'TuningParams':
@@ -182,7 +182,7 @@ def settings(config: 'JobConfig') -> 'TuningSettings':
         temperature=1.0 if config.temperature is None else config.temperature,
         top_p=config.top_p,
         top_k=config.top_k,
-        examples_per_label=config.examples_per_label,
+        texts_of_labels=config.texts_of_labels,
     )
     found.check_prompts()
     return found

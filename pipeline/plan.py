@@ -188,7 +188,7 @@ def expected_batches(config: JobConfig) -> int | None:
     """Planned batches as far as public facts tell, None where they do not."""
     groups = len(config.label_values) * (config.clusters or 1)
     if config.configured_batches is not None:
-        return config.configured_batches * groups
+        return sum(config.configured_batches) * (config.clusters or 1)
     if config.sampled_records is None:
         return None
     per_batch = config.batch_size * (config.examples_per_context if config.unit == 'example' else 1)

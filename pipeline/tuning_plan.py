@@ -108,7 +108,7 @@ def plan_run(config: JobConfig) -> TuningPlan:
         epsilon=subsampled.epsilon_of_event(params.event, config.resolved_delta),
         delta=config.resolved_delta,
         rho_at_order=None,
-        examples=config.examples_per_label * len(config.label_values),
+        examples=sum(config.texts_of_labels),
         trained_by=None if card is None else card.run_id,
         warnings=() if card is not None else _warnings(config, params),
     )
@@ -142,7 +142,7 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
     token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     token += 2 * embedding * size / rates.output_flops
-    batches = (config.configured_batches or 0) * len(config.label_values)
+    batches = sum(config.configured_batches or ())
     prompts = size * sizes.prompt_flops(config.max_prompt_tokens) / rates.prompt_flops
     return TuningEstimate(
         device=calibration.device,

@@ -277,7 +277,7 @@ class _Sample(beam.DoFn):
         if not FileSystems.exists(path):
             sampler = self._shared.acquire(lambda: self._build(trained), tag=trained)
             size = self._settings.micro_batch_size
-            count = min(size, self._settings.examples_per_label - batch_id.index * size)
+            count = min(size, self._settings.texts_of_labels[batch_id.group] - batch_id.index * size)
             examples = sampler.sample(batch_id, self._settings.labels[batch_id.group], count, self._key)
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())

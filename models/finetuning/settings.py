@@ -36,7 +36,7 @@ class TuningSettings:
         temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
-        examples_per_label: Texts to sample of each label.
+        texts_of_labels: Texts to sample of each label, each at least 1.
     """
 
     run_id: str
@@ -62,7 +62,7 @@ class TuningSettings:
     temperature: float = 1.0
     top_p: float = 0.8
     top_k: int | None = None
-    examples_per_label: int = 1
+    texts_of_labels: tuple[int, ...] = ()
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""

@@ -100,14 +100,43 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
         return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
 
     @property
-    def configured_batches(self) -> int | None:
+    def configured_batches(self) -> tuple[int, ...] | None:
         """Batches of each label where the settings say how many; None where a noisy count does.
 
         Of a method without votes a batch is of texts that are sampled together.
         """
         if self.votes:
-            return self.batches_per_label
-        return math.ceil(self.examples_per_label / self.resolved_micro_batch_size)
+            batches = self.batches_per_label
+            return None if batches is None else (batches,) * len(self.label_values)
+        return tuple(math.ceil(texts / self.resolved_micro_batch_size) for texts in self.texts_of_labels)
+
+    @property
+    def texts_of_labels(self) -> tuple[int, ...]:
+        """Texts to sample of each label, in their declared order: the same number of each, or by the mix.
+
+        Shares are rounded so that the sum stays (largest remainders, the first label first), but a
+        label has one text at the least.
+
+        Raises:
+            ValueError: The mix has other labels than were declared.
+        """
+        labels = self.label_values
+        if not self.label_mix:
+            return (self.examples_per_label,) * len(labels)
+        pairs = [(label, float(share)) for label, _, share in (of.rpartition('=') for of in self.label_mix)]
+        shares = dict(pairs)
+        if len(pairs) != len(labels) or shares.keys() != set(labels):
+            raise ValueError(
+                f'Expected the share of each declared label once, got label_mix={list(self.label_mix)!r}, '
+                f'labels={list(labels)!r}. Give LABEL=SHARE for every one of them.'
+            )
+        total, all_shares = self.examples_per_label * len(labels), math.fsum(shares.values())
+        exact = [total * shares[str(label)] / all_shares for label in labels]
+        texts = [math.floor(number) for number in exact]
+        rest = sorted(range(len(labels)), key=lambda place: texts[place] - exact[place])
+        for place in rest[: total - sum(texts)]:
+            texts[place] += 1
+        return tuple(max(1, number) for number in texts)
 
     @property
     def resolved_public_top_k(self) -> int | None:

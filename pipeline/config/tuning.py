@@ -34,6 +34,12 @@ class Tuning(panel.Panel):
         'Instructions of other labels that a text is pushed away from at a step, drawn for each unit anew.', 1
     )
     examples_per_label: int = _setting('Texts to sample of each label; they are free.', 100)
+    label_mix: tuple[str, ...] = _setting(
+        'Shares of the labels among the texts, as LABEL=SHARE,..., of all declared labels: public numbers, '
+        'never counted in the records. The texts stay as many. Default: equal shares.',
+        (),
+        names_path=False,
+    )
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.8
     )
@@ -64,5 +70,20 @@ class Tuning(panel.Panel):
                 f'Expected 0 <= mismatch_weight < 1, got mismatch_weight={self.mismatch_weight!r}. From 1 on '
                 'a text would be unlearnt faster than it is learnt: give 0.2, say.'
             )
+        for entry in self.label_mix:
+            label, equals, share = entry.rpartition('=')
+            if not (label and equals and _is_positive(share)):
+                raise ValueError(
+                    f'Expected LABEL=SHARE with a finite share > 0, got label_mix={entry!r}. Give '
+                    "--label-mix 'A1=3,B2=1', say, and leave a label without texts undeclared."
+                )
         if not 0 < self.top_p <= 1:
             raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return number > 0 and math.isfinite(number)

@@ -47,7 +47,7 @@ def needed_disk(config: JobConfig) -> int:
     if config.votes:
         tokens = (expected_batches(config) or 0) * config.params().max_batch_tokens
     else:
-        tokens = config.examples_per_label * len(config.label_values) * config.max_example_tokens
+        tokens = sum(config.texts_of_labels) * config.max_example_tokens
     return _LEAST_DISK + tokens * _BYTES_PER_TOKEN
 
 

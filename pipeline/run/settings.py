@@ -86,7 +86,7 @@ def configured_plan(config: JobConfig) -> BatchPlan:
     labels = config.label_values
     return BatchPlan(
         labels=labels,
-        batches_per_group=(config.configured_batches,) * len(labels),
+        batches_per_group=config.configured_batches,
         noisy_counts=None,
         contexts_rho=0.0,
     )

@@ -5,9 +5,11 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import jax
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import strategies as st
 
 from models import batching
 from models.finetuning import adapter as adapters
@@ -92,11 +94,15 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     (folder / 'in.jsonl').unlink()
     given = JobConfig(
         adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(folder / 'more'),
-        examples_per_label=9, micro_batch_size=4,
+        examples_per_label=9, label_mix=('a=2', 'b=1'), micro_batch_size=4,
     )  # fmt: skip
     start.run(fine_tuning.with_adapter(given), [])
-    assert len(rows_of(folder / 'more')) == 18
+    labels = [row['label'] for row in rows_of(folder / 'more')]
+    assert (labels.count('a'), labels.count('b'), len(labels)) == (12, 6, 18)
     more = report_of(folder / 'more')
+    assert more.settings['label_mix'] == 'a=2, b=1'
+    assert any('not counted in the records' in text for text in more.assumptions_of_curator)
+    assert not any('shares of the texts' in text for text in report.assumptions_of_curator)
     assert more.epsilon == report.epsilon and more.ledger is None and more.units == 30
     assert "the run 'out'" in more.data_accesses[0] and "charged to 'fruit' as run 1" in more.data_accesses[0]
     assert not (folder / 'more' / 'adapter').exists()
@@ -133,6 +139,19 @@ def test_a_run_that_was_killed_in_training_ends_with_the_adapter_of_one_that_was
     assert released == adapters.to_bytes(whole)
     restored = adapters.from_bytes(released, 'tiny', 2)
     assert jax.tree.structure(restored) == jax.tree.structure(whole)
+
+
+@hypothesis.given(shares=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6), each=st.integers(1, 50))
+def test_a_mix_has_as_many_texts_each_within_one_of_its_share(shares: list[float], each: int) -> None:
+    labels = tuple(f'{number}=label {number}' for number in range(len(shares)))
+    found = JobConfig(
+        method='fine-tune', adapter='a', labels=labels, label_field='label', examples_per_label=each,
+        label_mix=tuple(f'{number}={share!r}' for number, share in enumerate(shares)),
+    ).texts_of_labels  # fmt: skip
+    exact = [each * len(shares) * share / sum(shares) for share in shares]
+    assert all(number >= 1 and abs(number - of) <= 1 for number, of in zip(found, exact, strict=True))
+    # A label that has its one text though its share is none takes it from nobody.
+    assert 0 <= sum(found) - each * len(shares) <= sum(of < 1 for of in exact)
 
 
 def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
@@ -191,6 +210,12 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
         ({'expected_batch_size': 31}, 'expected_batch_size <= the declared number'),
         ({'mismatch_weight': 1.0}, '0 <= mismatch_weight < 1'),
         ({'top_p': 0.0}, '0 < top_p <= 1'),
+        ({'label_mix': ('a', 'b=1')}, "LABEL=SHARE with a finite share > 0, got label_mix='a'"),
+        ({'label_mix': ('a=1', 'b=0')}, "share > 0, got label_mix='b=0'"),
+        ({'label_mix': ('a=inf', 'b=1')}, "finite share > 0, got label_mix='a=inf'"),
+        ({'label_mix': ('a=1',)}, 'each declared label once'),
+        ({'label_mix': ('a=1', 'a=1')}, 'each declared label once'),
+        ({'label_mix': ('a=1', 'apples=1')}, 'each declared label once'),
         ({'examples_per_context': 2}, 'examples_per_context=1 where each record'),
     ],
 )

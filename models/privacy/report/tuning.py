@@ -68,12 +68,15 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
         ) from None
 
 
-def facts(params: TuningParams, trained_by: TrainedBy | None = None) -> MethodFacts:
+def facts(
+    params: TuningParams, trained_by: TrainedBy | None = None, *, has_label_mix: bool = False
+) -> MethodFacts:
     """What a run with these settings tells, from public values alone.
 
     Args:
         params: The mechanism.
         trained_by: The run that trained the adapter; None where the run itself did.
+        has_label_mix: Whether the settings gave the labels' shares of the texts.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
     return MethodFacts(
@@ -93,7 +96,7 @@ def facts(params: TuningParams, trained_by: TrainedBy | None = None) -> MethodFa
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
         parts=(_steps(params, one, many),),
-        decoding=_sampling(trained_by),
+        decoding=_sampling(trained_by, has_label_mix),
         rho_per_private_token=None,
         reproduction=None,
         event=params.event,
@@ -181,7 +184,7 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
     )
 
 
-def _sampling(trained_by: TrainedBy | None) -> Facts:
+def _sampling(trained_by: TrainedBy | None, has_label_mix: bool) -> Facts:
     enforced = ['Text is sampled from the adapter, the model and public instructions, and from nothing else.']
     if trained_by is not None:
         enforced.append(
@@ -194,6 +197,11 @@ def _sampling(trained_by: TrainedBy | None) -> Facts:
             'The adapter is released, or may be: every text tells of it. Its checkpoints before the last one '
             'stay in the work directory.',
             'The weights that the adapter is added to are public, and were not trained on these records.',
+            *(
+                ("The labels' shares of the texts were given, and were not counted in the records.",)
+                if has_label_mix
+                else ()
+            ),
         ),
     )
 

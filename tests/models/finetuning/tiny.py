@@ -153,6 +153,6 @@ def settings(**changed: Any) -> TuningSettings:
     given = {
         'run_id': 'tiny', 'params': params, 'labels': ('a', 'b', 'c'), 'model': 'tiny', 'checkpoint': '',
         'tokenizer': '', 'dtype': 'float32', 'micro_batch_size': 3, 'max_prompt_tokens': 16,
-        'max_example_tokens': 12, 'template': TEMPLATE, 'lora_rank': 2, 'examples_per_label': 4,
+        'max_example_tokens': 12, 'template': TEMPLATE, 'lora_rank': 2, 'texts_of_labels': (4, 4, 4),
     }  # fmt: skip
     return TuningSettings(**(given | changed))
