@@ -39,7 +39,7 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
             near = difflib.get_close_matches(key, names, 1)
             hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
-    for name in ('labels', 'fixed', 'condition_on'):
+    for name in ('labels', 'fixed', 'condition_on', 'label_mix'):
         if isinstance(entries.get(name), list):
             entries[name] = tuple(entries[name])
     if isinstance(entries.get('labels'), dict):
