@@ -137,6 +137,8 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
             # Of these the adapter's card says what it was trained with.
             for name in fine_tuning.TRAINING_SETTINGS:
                 settings.pop(name, None)
+        if not config.label_mix:
+            del settings['label_mix']
     elif config.strategy.takes_reference:
         settings['reference'] = (
             'given by the curator'

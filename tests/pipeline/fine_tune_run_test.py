@@ -84,7 +84,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert report.rho_total is None and isinstance(report.corpus, TunedTotals)
     assert report.corpus.examples == 12 and report.ledger is not None and report.ledger.run_number == 1
     assert report.settings['learning_rate'] == run.learning_rate
-    assert not {'batch_size', 'aggregate', 'adapter'} & report.settings.keys()
+    assert not {'batch_size', 'aggregate', 'adapter', 'label_mix'} & report.settings.keys()
     # What it released stays the same, whoever asks again, and costs nothing.
     before = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     start.run(run, [])
