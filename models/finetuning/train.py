@@ -96,7 +96,19 @@ class Trainer:
         run_id = self._settings.run_id.encode()
         start = adapters.first(self._shapes, lambda count: normal(key.words('adapter', run_id, count=count)))
         placed = jax.tree.map(jnp.asarray, start)
-        return {'adapter': placed, 'optimizer': self._optimizer.init(placed), 'step': jnp.int32(0)}
+        state = {'adapter': placed, 'optimizer': self._optimizer.init(placed), 'step': jnp.int32(0)}
+        return typing.cast(dict[str, Any], jax.device_put(state, self._everywhere))
+
+    @property
+    def _everywhere(self) -> jax.sharding.Sharding:
+        """Whole on every device that the weights lie on.
+
+        A state that lies elsewhere than those after it would have the gradient compiled twice.
+        """
+        of_weights = jax.tree.leaves(self._model)[0].sharding
+        if isinstance(of_weights, jax.sharding.NamedSharding):
+            return jax.sharding.NamedSharding(of_weights.mesh, jax.sharding.PartitionSpec())
+        return typing.cast(jax.sharding.Sharding, of_weights)
 
     def gradient(
         self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray

@@ -72,6 +72,22 @@ def test_the_adapter_is_a_function_of_the_units_alone(trainer: train.Trainer) ->
     assert [unit.ordinal for unit in twice if unit.unit_hash == ROWS[3][0]] == [0, 1]
 
 
+def test_a_step_is_compiled_once_where_weights_lie_on_a_mesh(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = train.Trainer(tiny.settings())
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ('devices',))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    monkeypatch.setattr(trainer, '_model', jax.device_put(trainer._model, everywhere))
+    members, checkpoints = units.in_order(ROWS), str(tmp_path / 'tuning')
+    whole = trainer.train(members, KEY, checkpoints)
+    # One that is there already is read, and has taken all of its steps.
+    again = trainer.train(members, KEY, checkpoints)
+    assert adapters.to_bytes(again) == adapters.to_bytes(whole)
+    assert trainer._clipped_sum._cache_size() == 1
+    assert trainer._update._cache_size() == 1
+
+
 def test_batches_are_those_of_the_coins(trainer: train.Trainer) -> None:
     members = units.in_order(ROWS)
     settings = tiny.settings()
