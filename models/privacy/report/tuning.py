@@ -68,12 +68,15 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
         ) from None
 
 
-def facts(params: TuningParams, trained_by: TrainedBy | None = None) -> MethodFacts:
+def facts(
+    params: TuningParams, trained_by: TrainedBy | None = None, sampling: tuple[Facts, ...] = ()
+) -> MethodFacts:
     """What a run with these settings tells, from public values alone.
 
     Args:
         params: The mechanism.
         trained_by: The run that trained the adapter; None where the run itself did.
+        sampling: What is to say of how texts are sampled beside (`models.privacy.report.structure`).
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
     return MethodFacts(
@@ -92,7 +95,7 @@ def facts(params: TuningParams, trained_by: TrainedBy | None = None) -> MethodFa
         ),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
-        parts=(_steps(params, one, many),),
+        parts=(_steps(params, one, many), *sampling),
         decoding=_sampling(trained_by),
         rho_per_private_token=None,
         reproduction=None,
