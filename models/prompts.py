@@ -456,7 +456,8 @@ class PromptWriter:
         if automaton.DEAD in states:
             raise ValueError(
                 'Expected a prompt whose response prefix begins a text of the structure, got '
-                f'response_prefix={prefix!r}. Choose another prompt, or a template without it.'
+                f'response_prefix={prefix!r}. Choose another prompt, a template without it, or another '
+                'structure.'
             )
         return states
 

@@ -57,8 +57,9 @@ _OF_PREDICTION = {
         'A reference is what votes are a difference from, and there are none.',
     ),
     **dict.fromkeys(
-        ('json_schema', 'regex', 'grammar', 'close_truncated', 'fixed', 'condition_on', 'condition_rho'),
-        'Texts of a fine-tuned model are not held to a structure.',
+        ('condition_on', 'condition_rho'),
+        'It counts records by the values that examples are then given in turn. Here the adapter learns '
+        'which values texts have: give one of them to every text with --fixed.',
     ),
 }
 PREDICTION_SETTINGS = tuple(_OF_PREDICTION)
@@ -100,6 +101,7 @@ def check(config: 'JobConfig') -> None:
         ValueError: See above.
     """
     refuse(config, _OF_PREDICTION, NAME)
+    _ = config.structure  # a schema checks itself
     if config.adapter is not None:
         return  # `with_adapter`
     if config.records is None:
@@ -163,8 +165,9 @@ def settings(config: 'JobConfig') -> 'TuningSettings':
     from pipeline.run.settings import model_settings, prompt_settings
 
     released = None if config.adapter is None else read_card(config.adapter)
-    prompt = {name: value for name, value in prompt_settings(config).items() if name != 'structure'}
+    prompt = prompt_settings(config)
     if released is not None:
+        # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
         prompt |= {'template': released.prompt_template, 'schema': released.prompt['schema']}
     found = TuningSettings(
         run_id=config.resolved_run_id,

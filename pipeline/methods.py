@@ -227,13 +227,16 @@ class FineTuning(Method):
         return {'fine-tuning': fine_tuning.params(config).event}
 
     def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
-        from models.privacy.report import tuning
+        from models.privacy.report import structure, tuning
 
         card = None if config.adapter is None else fine_tuning.read_card(config.adapter)
         trained_by = None if card is None else tuning.TrainedBy(
             run_id=card.run_id, dataset=card.dataset, run_number=card.run_number
         )  # fmt: skip
-        return tuning.facts(prepared.params, trained_by, has_label_mix=bool(config.label_mix))
+        sampling = () if config.structure is None else (structure.FACTS_OF_SAMPLING,)
+        if config.label_mix:
+            sampling = (*sampling, tuning.LABEL_MIX)
+        return tuning.facts(prepared.params, trained_by, sampling)
 
     def prepare(self, config: 'JobConfig') -> Any:
         return fine_tuning.settings(config)

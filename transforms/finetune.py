@@ -25,6 +25,7 @@ from transforms.assign import KeyByUnit, SmallestRecords
 from transforms.durable import guarded, read_file, read_key, write_file
 from transforms.predict import batch_path
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER, TUNING_FOLDER
+from transforms.structure import CountOutside
 from transforms.write import Columns
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ class FineTuneText(beam.PTransform):
     """DP fine-tuning: records -> sampled texts, and what the curator's report says of the units.
 
     The first collection is releasable: a function of the adapter. The second, the number of units of each
-    label under the name of the label's first batch, is restricted to the curator. The third and the
-    fourth are empty.
+    label under the name of the label's first batch, is restricted to the curator. The third is empty. The
+    fourth is restricted too: the number of records whose text has not the structure, where a run has one and
+    reads records.
 
     Attributes:
         settings: What a worker trains and samples with.
@@ -134,10 +136,15 @@ class FineTuneText(beam.PTransform):
             | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
         )
         nothing = root | 'NoFacts' >> beam.Create([], reshuffle=False).with_output_types(BatchFacts)
-        not_counted = root | 'NoneCounted' >> beam.Create([], reshuffle=False).with_output_types(
-            tuple[str, int]
-        )
-        return examples, sizes, nothing, not_counted
+        return examples, sizes, nothing, self._count(records)
+
+    def _count(self, records: beam.PCollection[Record]) -> beam.PCollection[tuple[str, int]]:
+        """Records -> the number of those that the curator wants to know of; private."""
+        structure = self.settings.structure
+        if structure is None or self.adapter is not None:
+            empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
+            return records.pipeline | 'NoneCounted' >> empty
+        return records | 'Structure' >> CountOutside(structure)
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.

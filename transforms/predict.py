@@ -29,6 +29,7 @@ from models.reference import ReleasedReference, first_round, is_complete, pick, 
 from transforms.assign import AssignBatches
 from transforms.durable import draw_once, guarded, read_file, read_key, write_file
 from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, REFERENCE, SPENDING_FOLDER
+from transforms.structure import CountOutside
 from transforms.write import Columns
 
 
@@ -289,13 +290,7 @@ class PredictText(beam.PTransform):
                 | 'NameShared' >> beam.Map(_named, 'records_in_reference').with_output_types(tuple[str, int])
             )
         if structure is not None:
-            counted.append(
-                records
-                | 'OutsideStructure' >> beam.Filter(_is_outside, structure)
-                | 'CountOutside' >> beam.combiners.Count.Globally()
-                | 'NameOutside'
-                >> beam.Map(_named, 'records_outside_structure').with_output_types(tuple[str, int])
-            )
+            counted.append(records | 'Structure' >> CountOutside(structure))
             if structure.condition_on:
                 counted.append(
                     records
@@ -375,10 +370,6 @@ def keep_reference(
 
 def _is_shared(record: Record, hashes: frozenset[bytes]) -> bool:
     return text_hash(record.text) in hashes
-
-
-def _is_outside(record: Record, structure: Structure) -> bool:
-    return not structure.holds(record.text)
 
 
 def _is_in_no_cell(record: Record, structure: Structure) -> bool:

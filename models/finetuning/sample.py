@@ -2,13 +2,16 @@
 
 All rows of a planned batch show the same instruction and are sampled at once, each for itself. The order of
 the operations is the field's: temperature, then the K most probable tokens, then the nucleus (Holtzman et al.
-2020): the fewest tokens, the most probable first, that have a share of at least p.
+2020): the fewest tokens, the most probable first, that have a share of at least p. All of them see the
+allowed tokens alone, so that shares are those given that one of these comes. Where texts have a structure
+each row is in a state of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epy
@@ -20,6 +23,7 @@ from models.privacy.randomness import RunKey
 from models.records import BatchId, TunedExample
 
 if typing.TYPE_CHECKING:
+    from models.constraints import Constraint
     from models.stop_rule import StopRule
 
 with epy.lazy_imports():
@@ -48,14 +52,9 @@ class TextSampler:
         )
         stop = self._writer.stop_rule(self._decoder.vocab_size)
         self._stop = stop
+        self._constraint = self._writer.constraint(self._decoder.vocab_size)
         self._loop = jax.jit(
-            functools.partial(
-                _sampled,
-                self._decoder,
-                released=jnp.asarray(self._writer.released_tokens(self._decoder.vocab_size)),
-                table=jnp.asarray(stop.table),
-                settings=settings,
-            )
+            functools.partial(_sampled, self._decoder, table=jnp.asarray(stop.table), settings=settings)
         )
 
     def sample(self, batch_id: BatchId, label: str | None, count: int, key: RunKey) -> list[TunedExample]:
@@ -73,10 +72,14 @@ class TextSampler:
         seed = key.hash('text', self._settings.run_id.encode(), str(batch_id).encode(), size=8)
         words = np.frombuffer(seed, np.uint32)
         tokens, lengths, ended = self._loop(
-            self._decoder.weights, states[0], cache, jax.random.wrap_key_data(jnp.asarray(words))
+            self._decoder.weights,
+            states[0],
+            cache,
+            jax.random.wrap_key_data(jnp.asarray(words)),
+            self._constraint,
         )
         ids = [row[:length] for row, length in zip(np.asarray(tokens), np.asarray(lengths), strict=True)]
-        texts = self._writer.texts([_without_stop(row, self._stop) for row in ids[:count]])
+        texts = self._texts(ids[:count], np.asarray(ended)[:count])
         return [
             TunedExample(
                 text=text,
@@ -89,6 +92,17 @@ class TextSampler:
             for index, text in enumerate(texts)
         ]
 
+    def _texts(self, ids: Sequence[np.ndarray], ended: np.ndarray) -> list[str]:
+        rows = [_without_stop(row, self._stop) for row in ids]
+        texts = self._writer.texts(rows)
+        structure = self._settings.structure
+        if structure is not None and structure.closes_truncated:
+            cut = np.flatnonzero(~ended).tolist()
+            closed = self._writer.closed_texts([rows[index] for index in cut])
+            for index, text in zip(cut, closed, strict=True):
+                texts[index] = text
+        return texts
+
 
 def _without_stop(ids: np.ndarray, stop: StopRule) -> list[int]:
     return [int(token) for token in ids if int(token) not in stop.tokens]
@@ -100,8 +114,8 @@ def _sampled(
     states: jax.Array,
     cache: Any,
     key: jax.Array,
+    constraint: Constraint,
     *,
-    released: jax.Array,
     table: jax.Array,
     settings: TuningSettings,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -113,26 +127,31 @@ def _sampled(
         return (place < most) & jnp.any(state != end)
 
     def one(carry: Any) -> Any:
-        place, tokens, lengths, state, states, cache = carry
-        logits = jnp.where(released, model.logits(weights, states), -jnp.inf) / settings.temperature
+        place, tokens, lengths, state, masked_by, states, cache = carry
+        # A state may hold no array, as where all rows may have the same tokens everywhere.
+        allowed = jax.vmap(constraint.allowed, axis_size=rows)(masked_by)
+        logits = jnp.where(allowed, model.logits(weights, states), -jnp.inf) / settings.temperature
         kept = nucleus(logits, top_p=settings.top_p, top_k=settings.top_k)
         drawn = jax.random.categorical(jax.random.fold_in(key, place), jnp.where(kept, logits, -jnp.inf))
         token = drawn.astype(jnp.int32)
         going = state != end
         tokens = tokens.at[:, place].set(jnp.where(going, token, 0))
         after = table[jnp.minimum(state, end - 1), token].astype(jnp.int32)
+        # A row that has ended goes on by allowed tokens, which nobody reads.
+        masked_by = jax.vmap(constraint.advance)(masked_by, token)
         states, cache = model.append(weights, cache, token[:, None], jnp.int32(1), place)
-        return place + 1, tokens, lengths + going, jnp.where(going, after, end), states[0], cache
+        return place + 1, tokens, lengths + going, jnp.where(going, after, end), masked_by, states[0], cache
 
     start = (
         jnp.int32(0),
         jnp.zeros((rows, most), jnp.int32),
         jnp.zeros(rows, jnp.int32),
         jnp.zeros(rows, jnp.int32),
+        jax.vmap(lambda _: constraint.start())(jnp.arange(rows)),
         states,
         cache,
     )
-    _, tokens, lengths, state, _, _ = jax.lax.while_loop(is_going, one, start)
+    _, tokens, lengths, state, *_ = jax.lax.while_loop(is_going, one, start)
     return tokens, lengths, state == end
 
 

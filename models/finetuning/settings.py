@@ -4,6 +4,7 @@ import dataclasses
 
 from models.decoders import family
 from models.finetuning.units import Instructions
+from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
 from models.prompts import PromptTemplate, PromptWriter
 
@@ -29,6 +30,8 @@ class TuningSettings:
         text_name: What they call a text.
         corpus_description: The line that they may begin with.
         schema: Text for `{schema}`.
+        structure: What every sampled text has to be; None for any text. Its form is the one that texts are
+            trained on, and what has not that form is trained on as it is.
         lora_rank: r of the factors.
         learning_rate: Of DP-Adam.
         mismatch_weight: λ of FT's equation 4.
@@ -55,6 +58,7 @@ class TuningSettings:
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
+    structure: Structure | None = None
     lora_rank: int = 8
     learning_rate: float = 1e-3
     mismatch_weight: float = 0.2
@@ -75,15 +79,20 @@ class TuningSettings:
             text_name=self.text_name,
             corpus_description=self.corpus_description,
             schema=self.schema,
+            structure=self.structure,
         )
 
     def check_prompts(self) -> None:
         """Writes the instruction of every label once.
 
         Raises:
-            ValueError: One does not fit, or two labels have the same.
+            ValueError: One does not fit, two labels have the same, or the structure does not go with the
+                prompt or the tokenizer.
         """
-        found = Instructions.of(self.writer(), self.labels)
+        writer = self.writer()
+        if writer.structure is not None:
+            writer.forced_table()
+        found = Instructions.of(writer, self.labels)
         if len({row.tobytes() for row in found.tokens}) < len(self.labels):
             raise ValueError(
                 f'Expected an instruction of its own for each label, got labels={list(self.labels)!r} with '

@@ -154,17 +154,16 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     if config.votes:
         for name in fine_tuning.SETTINGS:
             settings.pop(name, None)
-        for name in ('fixed', 'condition_on'):
-            if not getattr(config, name):
-                del settings[name]
         if config.condition_on:
             settings['condition_rho'] = config.resolved_condition_rho
         else:
-            del settings['condition_rho']
-    if config.votes and config.structure is None:
+            del settings['condition_on'], settings['condition_rho']
+    if not config.fixed:
+        del settings['fixed']
+    if config.structure is None:
         for name in ('regex', 'close_truncated'):
             del settings[name]
-    elif config.structure is not None and config.structure.regex is None:
+    elif config.structure.regex is None:
         del settings['regex']
         for name in ('json_schema', 'grammar'):
             if (text := getattr(config.structure, name)) is not None:

@@ -52,6 +52,7 @@ from tests.oracles.mechanism import (
     steps_of,
     stream,
 )
+from tests.oracles.nucleus import nucleus, sampled_row
 from tests.oracles.reference import first_round, pick_texts, released_texts
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
@@ -104,6 +105,7 @@ __all__ = [
     'median_aggregate',
     'medians_after_one_change',
     'nearest',
+    'nucleus',
     'outputs_of',
     'pick_texts',
     'positions_of',
@@ -115,6 +117,7 @@ __all__ = [
     'released_texts',
     'renyi',
     'rho_per_private_token',
+    'sampled_row',
     'sampling_tree',
     'shortest',
     'softmax',

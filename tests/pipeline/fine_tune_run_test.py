@@ -1,12 +1,15 @@
 """The whole job with --method fine-tune, on a real but tiny Gemma: charge, adapter, texts, resumption."""
 
+import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
 import jax
+import jsonschema
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
@@ -20,8 +23,9 @@ from models.records import Record
 from pipeline import fine_tuning, plan, tuning_plan
 from pipeline.config import JobConfig
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import folders, start
+from pipeline.run import folders, identity, start
 from tests.models.finetuning import tiny
+from tests.samples import needs_model
 from transforms import run_files
 from transforms.durable import read_key
 
@@ -154,6 +158,123 @@ def test_a_mix_has_as_many_texts_each_within_one_of_its_share(shares: list[float
     assert 0 <= sum(found) - each * len(shares) <= sum(of < 1 for of in exact)
 
 
+VISIT = {
+    'type': 'object',
+    'properties': {
+        'ward': {'enum': ['eye', 'ear']},
+        'beds': {'type': 'integer', 'minimum': 0, 'maximum': 40},
+    },
+    'required': ['ward', 'beds'],
+    'additionalProperties': False,
+}
+
+
+def structured(folder: pathlib.Path, **changed: Any) -> JobConfig:
+    """Of 30 records, two are no JSON and three break the schema; white space and keys are anyhow."""
+    visits = [{'beds': number, 'ward': ('eye', 'ear')[number % 2]} for number in range(28)]
+    visits[3]['ward'], visits[4]['beds'], visits[5]['more'] = 'leg', -1, 'of it'
+    texts = [*(json.dumps(visit, indent=1) for visit in visits), 'no JSON', '{"ward": "ear"']
+    rows = [{'text': text, 'id': str(number)} for number, text in enumerate(texts)]
+    (folder / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows), encoding='utf-8')
+    (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
+    given = {
+        'json_schema': str(folder / 'visit.json'), 'prompt': 'pretrained-json', 'label_field': None,
+        'labels': (), 'max_prompt_tokens': 400, 'max_example_tokens': 24, 'temperature': 4.0, 'top_p': 1.0,
+    }  # fmt: skip
+    return config(folder, **(given | changed))
+
+
+def is_visit(text: str) -> bool:
+    try:
+        jsonschema.validate(json.loads(text), VISIT)
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def restricted_of(output: pathlib.Path) -> dict[str, Any]:
+    return json.loads((output.parent / f'{output.name}.curator' / run_files.RESTRICTED_REPORT).read_text())
+
+
+def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(folder: pathlib.Path) -> None:
+    run = structured(folder, examples_per_label=40)
+    start.run(run, [])
+    rows, report = rows_of(folder / 'out'), report_of(folder / 'out')
+    complete = [row['text'] for row in rows if not row['truncated']]
+    assert len(complete) > 8 and len(set(complete)) > 4 and all(map(is_visit, complete))
+    assert all(row['truncated'] for row in rows if not is_visit(row['text']))
+    assert json.loads(str(report.settings['json_schema'])) == VISIT
+    assert report.settings['close_truncated'] is False
+    assert not {'regex', 'grammar', 'fixed', 'condition_on', 'condition_rho'} & report.settings.keys()
+    assert any('masks what is sampled' in text for text in report.assumptions_enforced)
+    assert any('without a look at the records' in text for text in report.assumptions_of_curator)
+    restricted = restricted_of(folder / 'out')
+    assert (restricted['records_read'], restricted['records_outside_structure']) == (30, 5)
+    # The structure belongs to the run that samples, the prompt to the adapter.
+    card = fine_tuning.read_card(str(folder / 'out'))
+    assert json.loads(str(card.prompt['schema'])) == VISIT
+    (folder / 'in.jsonl').unlink()
+    (folder / 'other.json').write_text(json.dumps({'type': 'boolean'}))
+    (folder / 'form.lark').write_text('start: "bed " /[0-9]/ ("," /[0-9]/)? "."')
+    of_visits = {'json_schema': run.json_schema, 'fixed': ('ward=ear',), 'close_truncated': True}
+    for name, asked, is_valid in (
+        ('plain', {}, None),
+        ('fixed', of_visits, lambda text: is_visit(text) and json.loads(text)['ward'] == 'ear'),
+        ('regex', {'regex': '[ab]{1,3}!'}, re.compile(r'[ab]{1,3}!').fullmatch),
+        ('grammar', {'grammar': str(folder / 'form.lark')}, re.compile(r'bed [0-9](,[0-9])?\.').fullmatch),
+        ('schema', {'json_schema': str(folder / 'other.json')}, {'true', 'false'}.__contains__),
+    ):
+        output = folder / name
+        given = fine_tuning.with_adapter(
+            JobConfig(
+                adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(output),
+                examples_per_label=6, micro_batch_size=4, temperature=4.0, **asked,
+            )
+        )  # fmt: skip
+        prepared = fine_tuning.settings(given)
+        assert prepared.schema == card.prompt['schema'] and (prepared.structure is None) == (not asked)
+        start.run(given, [])
+        texts = [row['text'] for row in rows_of(output) if name == 'fixed' or not row['truncated']]
+        assert is_valid is None or (len(texts) > 2 and all(map(is_valid, texts)))
+        assert report_of(output).epsilon == report.epsilon
+        said = any('masks what is sampled' in text for text in report_of(output).assumptions_enforced)
+        assert said == bool(asked)
+        # It read no record, and counted none.
+        assert restricted_of(output)['records_outside_structure'] is None
+    assert report_of(folder / 'fixed').settings['fixed'] == 'ward=ear'
+    assert report_of(folder / 'regex').settings['regex'] == '[ab]{1,3}!'
+
+
+def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
+    run = structured(folder)
+    before = identity.fingerprint(run)
+    for changed in ({'close_truncated': True}, {'fixed': ('ward=eye',)}, {'json_schema': None, 'regex': 'a'}):
+        prompt = {} if 'regex' not in changed else {'prompt': 'pretrained'}
+        assert (
+            identity.fingerprint(dataclasses.replace(run, **changed, **prompt))['config'] != before['config']
+        )
+    (folder / 'visit.json').write_text(json.dumps(VISIT | {'title': 'A visit'}), encoding='utf-8')
+    after = identity.fingerprint(run)
+    assert before['model'] != after['model'] and before['config'] == after['config']
+    start.run(run, [])
+    (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
+    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the prompt'):
+        folders.check_resumption(structured(folder))
+
+
+@needs_model
+def test_a_run_of_the_bundled_model_writes_valid_texts_alone(folder: pathlib.Path) -> None:
+    run = structured(
+        folder, model='bundled', tuning_steps=2, expected_batch_size=4, micro_batch_size=8,
+        close_truncated=True, max_prompt_tokens=200, max_example_tokens=20, examples_per_label=24,
+    )  # fmt: skip
+    start.run(run, [])
+    rows = rows_of(folder / 'out')
+    assert len(rows) == 24 and all(is_visit(row['text']) for row in rows)
+    assert sum(not row['truncated'] for row in rows) > 8
+    assert restricted_of(folder / 'out')['records_outside_structure'] == 5
+
+
 def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
     start.run(run, [])
@@ -205,7 +326,10 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
         ({'clip_bound': 2.0}, 'Give --clip-norm'),
         ({'aggregate': 'mean'}, 'No batch of contexts votes'),
         ({'clusters': 3}, 'no clusters with method'),
-        ({'json_schema': 'a.json'}, 'not held to a structure'),
+        ({'json_schema': 'a.json', 'condition_on': ('k',)}, 'Here the adapter learns .* with --fixed'),
+        ({'regex': '(a'}, 'a group that ends'),
+        ({'close_truncated': True}, 'json_schema, regex or grammar with close_truncated'),
+        ({'fixed': ('k=x',)}, 'json_schema with fixed'),
         ({'clip_norm': 0.0}, 'finite clip_norm > 0'),
         ({'expected_batch_size': 31}, 'expected_batch_size <= the declared number'),
         ({'mismatch_weight': 1.0}, '0 <= mismatch_weight < 1'),

@@ -1,6 +1,8 @@
-"""What a structure of the examples tells a report: why it is free (README step 2c)."""
+"""What a structure of the examples tells a report: why it is free (README step 2c, and section 9)."""
 
 from models.privacy.facts import Facts
+
+_CHOSEN = 'The structure of the examples was chosen without a look at the records.'
 
 FACTS = Facts(
     assumptions_enforced=(
@@ -9,5 +11,14 @@ FACTS = Facts(
         'comes, and has the mass that it had. A token that is allowed alone is emitted without a vote and '
         'without a test: it is the same whatever the records say, and costs nothing.',
     ),
-    assumptions_of_curator=('The structure of the examples was chosen without a look at the records.',),
+    assumptions_of_curator=(_CHOSEN,),
+)
+
+# Of texts that are sampled from an adapter.
+FACTS_OF_SAMPLING = Facts(
+    assumptions_enforced=(
+        'Which tokens the structure allows is a function of the tokens of the text so far and of public '
+        'settings. It masks what is sampled from the adapter: post-processing, like all of sampling.',
+    ),
+    assumptions_of_curator=(_CHOSEN,),
 )

@@ -14,6 +14,12 @@ from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
+# Of a run whose settings say how many texts each label has.
+LABEL_MIX = Facts(
+    assumptions_of_curator=(
+        "The labels' shares of the texts were given, and were not counted in the records.",
+    ),
+)
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
 
 
@@ -69,14 +75,15 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
 
 
 def facts(
-    params: TuningParams, trained_by: TrainedBy | None = None, *, has_label_mix: bool = False
+    params: TuningParams, trained_by: TrainedBy | None = None, sampling: tuple[Facts, ...] = ()
 ) -> MethodFacts:
     """What a run with these settings tells, from public values alone.
 
     Args:
         params: The mechanism.
         trained_by: The run that trained the adapter; None where the run itself did.
-        has_label_mix: Whether the settings gave the labels' shares of the texts.
+        sampling: What is to say of how texts are sampled beside (`models.privacy.report.structure`, and
+            `LABEL_MIX`).
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
     return MethodFacts(
@@ -95,8 +102,8 @@ def facts(
         ),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
-        parts=(_steps(params, one, many),),
-        decoding=_sampling(trained_by, has_label_mix),
+        parts=(_steps(params, one, many), *sampling),
+        decoding=_sampling(trained_by),
         rho_per_private_token=None,
         reproduction=None,
         event=params.event,
@@ -184,7 +191,7 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
     )
 
 
-def _sampling(trained_by: TrainedBy | None, has_label_mix: bool) -> Facts:
+def _sampling(trained_by: TrainedBy | None) -> Facts:
     enforced = ['Text is sampled from the adapter, the model and public instructions, and from nothing else.']
     if trained_by is not None:
         enforced.append(
@@ -197,11 +204,6 @@ def _sampling(trained_by: TrainedBy | None, has_label_mix: bool) -> Facts:
             'The adapter is released, or may be: every text tells of it. Its checkpoints before the last one '
             'stay in the work directory.',
             'The weights that the adapter is added to are public, and were not trained on these records.',
-            *(
-                ("The labels' shares of the texts were given, and were not counted in the records.",)
-                if has_label_mix
-                else ()
-            ),
         ),
     )
 

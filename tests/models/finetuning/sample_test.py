@@ -1,19 +1,34 @@
-"""Sampling: the nucleus against a sort, rows against a loop without a cache, and texts by run and batch."""
+"""Sampling: the nucleus against a sort, rows against a loop without cache or compiled masks, valid texts."""
 
-from collections.abc import Iterator
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import jax
 import jax.numpy as jnp
+import jsonschema
 import numpy as np
 import pytest
 
+from models.decoders import decoder, family
 from models.decoders.gemma import forward
 from models.finetuning.sample import TextSampler, nucleus
+from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
-from models.records import BatchId
+from models.prompts import PRESETS
+from models.records import BatchId, TunedExample
+from pipeline.config import BUNDLED
+from tests import oracles
 from tests.models.finetuning import tiny
-from tests.samples import SECRET
+from tests.samples import SECRET, needs_model
 
 KEY = RunKey(SECRET)
+BATCH = BatchId(group=0, index=0)
+# High, so that rows differ.
+TEMPERATURE = 4.0
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -22,25 +37,13 @@ def _tiny() -> Iterator[None]:
         yield
 
 
-def slow_nucleus(logits: np.ndarray, top_p: float, top_k: int | None) -> np.ndarray:
-    shares = np.exp(logits - logits.max())
-    shares /= shares.sum()
-    order = np.argsort(-shares, kind='stable')
-    kept = order[: top_k or len(order)]
-    before = np.cumsum(shares[kept]) - shares[kept]
-    kept = kept[before < top_p * shares[kept].sum()]
-    mask = np.zeros(len(logits), bool)
-    mask[kept] = True
-    return mask & (shares > 0)
-
-
 @pytest.mark.parametrize('top_p, top_k', [(0.8, None), (0.3, 5), (1.0, 3), (1.0, None), (0.999, 200)])
 def test_the_nucleus_is_that_of_a_sort(top_p: float, top_k: int | None) -> None:
     logits = 3 * np.random.default_rng(0).normal(size=(6, 50)).astype(np.float32)
     logits[0, :30] = -np.inf
     logits[1, 0] = 200.0
     found = np.asarray(nucleus(jnp.asarray(logits), top_p=top_p, top_k=top_k))
-    expected = np.stack([slow_nucleus(row, top_p, top_k) for row in logits.astype(float)])
+    expected = np.stack([oracles.nucleus(row, top_p, top_k) for row in logits.astype(float)])
     assert (found == expected).all()
 
 
@@ -72,3 +75,203 @@ def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
     for text in first:
         assert text.truncated == (text.tokens == 10 and ';' not in text.text) or not text.truncated
         assert ';' not in text.text and text.label == 'a' and text.batch_id == '0000-000000'
+
+
+# --- Structure -----------------------------------------------------------------------
+
+WORDS = [first + rest for first in ('ab', 'ab;', 'q') for rest in ('', 'c', 'cd', 'cde;', 'x' * 12)]
+STRUCTURES = {
+    'none': None,
+    'regex': Structure(regex='(ab;?|q)((cd?|cde;)?|x{12})'),
+    'schema': Structure(json_schema=json.dumps({'enum': WORDS, 'type': 'string'})),
+    'schema, fixed': Structure(
+        json_schema=json.dumps({
+            'type': 'object', 'properties': {'k': {'enum': ['x', 'y']}, 'n': {'enum': [10, 21, 32, 43]}},
+            'required': ['k', 'n'], 'additionalProperties': False,
+        }),
+        fixed=(('k', 'y'),),
+    ),
+    'grammar': Structure(grammar='start: ("ab" ";"? | "q") ("c" "d"? | "cde;" | "x"~12)?'),
+}  # fmt: skip
+TEXTS: dict[str, list[str]] = {
+    'regex': WORDS,
+    'schema': [f'"{word}"' for word in WORDS],
+    'schema, fixed': [f'{{"k":"y","n":{number}}}' for number in (10, 21, 32, 43)],
+    'grammar': WORDS,
+}
+
+
+def _twin_mask(name: str) -> oracles.Allowed:
+    pieces, released = tiny.Bytes().token_bytes(), tiny.Bytes().released_token_mask()
+    if name == 'none':
+        return oracles.vocabulary(released)
+    whole = {text.encode() for text in TEXTS[name]}
+    begun = {text[:length] for text in whole for length in range(len(text) + 1)}
+    sampled = set(np.flatnonzero(released).tolist()) - {tiny.EOS}
+    return oracles.grammar(begun.__contains__, whole.__contains__, pieces, sampled, {tiny.EOS})
+
+
+@pytest.mark.parametrize('name', STRUCTURES)
+@pytest.mark.parametrize('top_p, top_k', [(0.6, None), (1.0, 2), (0.9, 40)])
+def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
+    name: str, top_p: float, top_k: int | None
+) -> None:
+    """In their own states, each of its own length; a mask behind the nucleus would give others."""
+    structure, most = STRUCTURES[name], 16
+    settings = tiny.settings(
+        max_example_tokens=most, temperature=TEMPERATURE, top_p=top_p, top_k=top_k, structure=structure,
+        micro_batch_size=8,
+    )  # fmt: skip
+    sampler = TextSampler(settings, tiny.adapter())
+    rows = sampler._rows
+    whole = _whole_prompts(rows)
+    prompt = settings.writer().public_prompt('a')
+    seed = KEY.hash('text', b'tiny', b'0000-000000', size=8)
+    key = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(seed, np.uint32)))
+    drawn = [
+        np.asarray(jax.random.gumbel(jax.random.fold_in(key, place), (rows, 260), jnp.float32))
+        for place in range(most)
+    ]
+
+    def is_over(row: tuple[int, ...]) -> bool:
+        return row[-1] == tiny.EOS or (structure is None and row[-1] == tiny.FIRST_BYTE + ord(';'))
+
+    def of(row: int, *, masks_last: bool = False) -> tuple[str, int, bool]:
+        tokens = oracles.sampled_row(
+            lambda example: whole(np.array([*prompt, *example], np.int32)),
+            _twin_mask(name),
+            [gumbel[row] for gumbel in drawn],
+            temperature=TEMPERATURE,
+            top_p=top_p,
+            top_k=top_k,
+            is_over=is_over,
+            masks_last=masks_last,
+        )
+        text = tiny.Bytes().decode_batch([[token for token in tokens if token != tiny.EOS]])[0]
+        shown = text.partition(';')[0].strip() if structure is None else text
+        return shown, len(tokens), not is_over(tokens)
+
+    found = [(text.text, text.tokens, text.truncated) for text in sampler.sample(BATCH, 'a', rows, KEY)]
+    assert found == [of(row) for row in range(rows)]
+    if structure is not None:
+        assert {text for text, _, is_cut in found if not is_cut} <= set(TEXTS[name])
+        assert len({text for text, *_ in found}) > 1
+        assert found != [of(row, masks_last=True) for row in range(rows)]
+
+
+def _whole_prompts(rows: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Logits after all tokens, which are read at once."""
+    shapes = decoder.Shapes(max_prompt_tokens=32, max_example_tokens=1, micro_batch_size=rows)
+    model = family.family_of('tiny').load_decoder(
+        'tiny', '', shapes=shapes, dtype='float32', adapter=tiny.adapter()
+    )
+
+    @functools.cache
+    def of(tokens: tuple[int, ...]) -> np.ndarray:
+        states, _ = model.prefill([np.array(tokens, np.int32)] * rows)
+        return np.asarray(model.logits(model.weights, states[0]))[0]
+
+    return lambda tokens: of(tuple(tokens.tolist()))
+
+
+def test_what_the_cap_cut_short_is_closed_with_the_shortest_ending_where_that_is_asked_for() -> None:
+    """And stays marked; what ended by itself is the same."""
+    cut_short = tiny.settings(max_example_tokens=7, structure=STRUCTURES['regex'], micro_batch_size=8)
+    structure = dataclasses.replace(STRUCTURES['regex'], closes_truncated=True)
+    closing = dataclasses.replace(cut_short, structure=structure)
+    cut, closed = (
+        [
+            text
+            for index in range(4)
+            for text in TextSampler(settings, tiny.adapter()).sample(
+                BatchId(group=0, index=index), 'a', 8, KEY
+            )
+        ]
+        for settings in (cut_short, closing)
+    )
+    assert any(text.truncated and text.text not in WORDS for text in cut)
+    assert {text.text for text in closed} <= set(WORDS)
+    for before, after in zip(cut, closed, strict=True):
+        endings = [word for word in WORDS if word.startswith(before.text)]
+        text = min(endings, key=len) if before.truncated else before.text
+        assert dataclasses.replace(before, text=text) == after
+
+
+def test_a_structure_that_does_not_go_with_the_prompt_is_refused_before_a_model_is_loaded() -> None:
+    template = dataclasses.replace(tiny.TEMPLATE, response_prefix='{')
+    settings = tiny.settings(template=template, structure=STRUCTURES['regex'])
+    with pytest.raises(ValueError, match='response prefix begins a text of the structure'):
+        settings.check_prompts()
+
+
+def test_training_reads_records_as_texts_are_sampled() -> None:
+    """JSON in the form that the mask holds, with a stop token for its end, and all else as it is."""
+    settings = tiny.settings(structure=STRUCTURES['schema, fixed'])
+    valid, other = settings.writer().continuations(['{"n": 32, "k": "x"}', 'x; {"n": 7'], 40)
+    assert tiny.Bytes().decode_batch([valid, other]) == ['{"k":"x","n":32}', 'x; {"n": 7']
+    assert valid[-1] == other[-1] == tiny.EOS
+
+
+# --- The bundled model, whose tokens are pieces of words ------------------------------
+
+MESSAGE: dict[str, Any] = {
+    'type': 'object',
+    'properties': {
+        'about': {'enum': ['parcel', 'invoice']}, 'urgent': {'type': 'boolean'},
+        'note': {'type': 'string', 'maxLength': 8},
+        'items': {'type': 'array', 'items': {'type': 'integer', 'minimum': 1, 'maximum': 20}, 'maxItems': 2},
+    },
+    'required': ['about', 'urgent', 'note'],
+    'additionalProperties': False,
+}  # fmt: skip
+PATTERN = r' ?(Parcel|Invoice) [A-Z]{2}[0-9]{3}(, (late|lost)){0,2}\.'
+FORM = r'start: " "? ("Parcel" | "Invoice") " " /[A-Z]/~2 /[0-9]{3}/ (", " ("late" | "lost"))~0..2 "."'
+
+
+def _is_message(text: str) -> bool:
+    try:
+        jsonschema.validate(json.loads(text), MESSAGE)
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def _is_of_pattern(text: str) -> bool:
+    return re.fullmatch(PATTERN, text) is not None
+
+
+def _of_bundled(structure: Structure, most: int = 48) -> list[TunedExample]:
+    """Of a random adapter: nobody taught this model a structure."""
+    settings = tiny.settings(
+        model='bundled', checkpoint=str(BUNDLED / 'checkpoint'), tokenizer=str(BUNDLED / 'tokenizer.model'),
+        template=PRESETS['pretrained'], max_prompt_tokens=32, max_example_tokens=most, micro_batch_size=32,
+        temperature=3.0, top_p=1.0, structure=structure,
+    )  # fmt: skip
+    rng, shapes = np.random.default_rng(0), family.family_of('bundled').adapter_shapes('bundled', 2)
+    adapter = jax.tree.map(lambda leaf: jnp.asarray(0.02 * rng.normal(size=leaf.shape), jnp.float32), shapes)
+    return TextSampler(settings, adapter).sample(BATCH, 'a', 32, KEY)
+
+
+@needs_model
+@pytest.mark.parametrize(
+    'structure, is_valid',
+    [
+        (Structure(json_schema=json.dumps(MESSAGE)), _is_message),
+        (Structure(regex=PATTERN), _is_of_pattern),
+        (Structure(grammar=FORM), _is_of_pattern),
+    ],
+    ids=['schema', 'regex', 'grammar'],
+)
+def test_every_text_that_ended_by_itself_is_valid_at_a_high_temperature(
+    structure: Structure, is_valid: Callable[[str], bool]
+) -> None:
+    texts = _of_bundled(structure)
+    complete = [text.text for text in texts if not text.truncated]
+    assert len(complete) > 16 and len(set(complete)) > 8 and all(map(is_valid, complete))
+
+
+@needs_model
+def test_all_texts_are_valid_where_those_that_were_cut_are_closed() -> None:
+    structure = Structure(json_schema=json.dumps(MESSAGE), closes_truncated=True)
+    texts = _of_bundled(structure, most=18)
+    assert any(text.truncated for text in texts) and all(_is_message(text.text) for text in texts)

@@ -1,0 +1,55 @@
+"""Texts that are sampled each for itself: row by row and token by token, in float64."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tests.oracles.constraints import Allowed
+
+
+def nucleus(logits: np.ndarray, top_p: float, top_k: int | None) -> np.ndarray:
+    """`[V]` bool of `[V]` logits, by a sort (Holtzman et al. 2020)."""
+    shares = np.exp(logits - logits.max())
+    shares /= shares.sum()
+    order = np.argsort(-shares, kind='stable')
+    kept = order[: top_k or len(order)]
+    before = np.cumsum(shares[kept]) - shares[kept]
+    kept = kept[before < top_p * shares[kept].sum()]
+    mask = np.zeros(len(logits), bool)
+    mask[kept] = True
+    return mask & (shares > 0)
+
+
+def sampled_row(
+    next_logits: Callable[[tuple[int, ...]], np.ndarray],
+    allowed: Allowed,
+    gumbels: Sequence[np.ndarray],
+    *,
+    temperature: float,
+    top_p: float,
+    top_k: int | None,
+    is_over: Callable[[tuple[int, ...]], bool],
+    masks_last: bool = False,
+) -> tuple[int, ...]:
+    """The tokens of one row, what ends it among them.
+
+    Args:
+        next_logits: From the tokens so far to `[V]`.
+        allowed: Which may follow them.
+        gumbels: `[V]` of each place: the largest sum with a logit is drawn.
+        temperature: Of the allowed tokens' logits.
+        top_p: The share of the nucleus.
+        top_k: Tokens that the nucleus is taken of; None for all.
+        is_over: Whether the tokens so far are a whole text.
+        masks_last: The wrong way, where the nucleus is that of the unmasked prediction.
+    """
+    row: tuple[int, ...] = ()
+    for gumbel in gumbels:
+        logits, mask = next_logits(row).astype(float), allowed(row)
+        if not masks_last:
+            logits = np.where(mask, logits, -np.inf)
+        kept = nucleus(logits / temperature, top_p, top_k) & mask
+        row = (*row, int(np.argmax(np.where(kept, logits / temperature + gumbel, -np.inf))))
+        if is_over(row):
+            break
+    return row
