@@ -62,6 +62,8 @@ _OF_PREDICTION = {
     ),
 }
 PREDICTION_SETTINGS = tuple(_OF_PREDICTION)
+# What a run that samples no text has no use for.
+SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards')
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
     'input', 'delimiter', 'encoding', 'label_field', 'labels', 'unit', 'unit_field', 'record_id_field',
@@ -74,13 +76,14 @@ TRAINING_SETTINGS = (
 _PROMPT = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
 
 
-def refuse(config: 'JobConfig', names: dict[str, str], method: str) -> None:
+def refuse(config: 'JobConfig', names: dict[str, str], method: str, beside: str | None = None) -> None:
     """Refuses settings that another method has.
 
     Args:
         config: The run.
         names: Why a method has them not, by name of the setting.
         method: The method.
+        beside: The setting that they do not go with, as errors show it; None for that of the method.
 
     Raises:
         ValueError: One of them has another value than its default.
@@ -89,7 +92,8 @@ def refuse(config: 'JobConfig', names: dict[str, str], method: str) -> None:
     for name, why in names.items():
         if (value := getattr(config, name)) != defaults[name]:
             raise ValueError(
-                f'Expected no {name} with method={method!r}, got {name}={value!r}. {why} Leave it out.'
+                f'Expected no {name} with {beside or f"method={method!r}"}, got {name}={value!r}. {why} '
+                'Leave it out.'
             )
 
 
@@ -101,7 +105,15 @@ def check(config: 'JobConfig') -> None:
     """
     refuse(config, _OF_PREDICTION, NAME)
     if config.adapter is not None:
+        if not config.writes_texts:
+            raise ValueError(
+                f'Expected examples_per_label >= 1 with adapter={config.adapter!r}, got '
+                'examples_per_label=0. It is trained already: say how many texts to sample from it.'
+            )
         return  # `with_adapter`
+    if not config.writes_texts:
+        why = 'It is of texts, and none is sampled.'
+        refuse(config, dict.fromkeys(SAMPLING_SETTINGS, why), NAME, beside='examples_per_label=0')
     if config.records is None:
         raise ValueError(
             f'Expected a declared number of units with method={NAME!r}, got records=None. Give --records N '
@@ -310,7 +322,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
 def pages(
     config: 'JobConfig', prepared: 'TuningSettings', privacy_report: 'PrivacyReport', columns: Any
 ) -> 'Files':
-    """The files beside the corpus: what people read, and the adapter where the run trained one."""
+    """The files of a release beside its data: what people read, and the adapter where the run trained one."""
     from apache_beam.io.filesystems import FileSystems
 
     from models.finetuning import adapter as adapters
@@ -319,7 +331,11 @@ def pages(
     from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, CARD, REPORT_PAGE
 
     languages = () if config.model != 'bundled' else ('en',)
-    card_page = dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
+    card_page = (
+        dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
+        if config.writes_texts
+        else dataset_card.render_adapter_card(privacy_report)
+    )
     files = {
         REPORT_PAGE: report_page.render_html(privacy_report).encode(),
         CARD: card_page.encode(),

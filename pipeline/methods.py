@@ -233,7 +233,7 @@ class FineTuning(Method):
         trained_by = None if card is None else tuning.TrainedBy(
             run_id=card.run_id, dataset=card.dataset, run_number=card.run_number
         )  # fmt: skip
-        return tuning.facts(prepared.params, trained_by)
+        return tuning.facts(prepared.params, trained_by, writes_texts=config.writes_texts)
 
     def prepare(self, config: 'JobConfig') -> Any:
         return fine_tuning.settings(config)

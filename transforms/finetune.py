@@ -68,7 +68,8 @@ COLUMNS = Columns(
 class FineTuneText(beam.PTransform):
     """DP fine-tuning: records -> sampled texts, and what the curator's report says of the units.
 
-    The first collection is releasable: a function of the adapter. The second, the number of units of each
+    The first collection is releasable: a function of the adapter. Where no text is asked for it is empty,
+    and complete once the adapter is written. The second, the number of units of each
     label under the name of the label's first batch, is restricted to the curator. The third and the
     fourth are empty.
 
@@ -116,17 +117,6 @@ class FineTuneText(beam.PTransform):
             trained = once | 'Train' >> train.with_output_types(str)
         else:
             trained = once | 'Released' >> beam.Map(_digest_of, self.adapter).with_output_types(str)
-        place = self.work_dir if self.adapter is None else self.adapter
-        sample = beam.ParDo(_Sample(self.settings, self.work_dir, place), beam.pvalue.AsSingleton(trained))
-        if self.accelerator is not None:
-            sample.with_resource_hints(accelerator=self.accelerator)
-        batches = self.plan | 'Batches' >> beam.FlatMap(_ids).with_output_types(tuple[int, int])
-        examples = (
-            batches
-            | 'SpreadBatches' >> beam.Reshuffle()
-            | 'Sample' >> sample.with_output_types(TunedExample)
-            | 'KeepExamples' >> beam.Reshuffle()
-        )
         sizes = (
             units
             | 'LabelOfUnit' >> beam.Map(_group_of, self.settings.labels).with_output_types(int)
@@ -137,7 +127,24 @@ class FineTuneText(beam.PTransform):
         not_counted = root | 'NoneCounted' >> beam.Create([], reshuffle=False).with_output_types(
             tuple[str, int]
         )
-        return examples, sizes, nothing, not_counted
+        return self._sample(trained), sizes, nothing, not_counted
+
+    def _sample(self, trained: beam.PCollection[str]) -> beam.PCollection[TunedExample]:
+        """The adapter, once it is written -> its texts."""
+        if not self.settings.examples_per_label:
+            # From `trained` itself: whoever waits for the texts waits for the adapter.
+            return trained | 'NoTexts' >> beam.FlatMap(_no_texts).with_output_types(TunedExample)
+        place = self.work_dir if self.adapter is None else self.adapter
+        sample = beam.ParDo(_Sample(self.settings, self.work_dir, place), beam.pvalue.AsSingleton(trained))
+        if self.accelerator is not None:
+            sample.with_resource_hints(accelerator=self.accelerator)
+        batches = self.plan | 'Batches' >> beam.FlatMap(_ids).with_output_types(tuple[int, int])
+        return (
+            batches
+            | 'SpreadBatches' >> beam.Reshuffle()
+            | 'Sample' >> sample.with_output_types(TunedExample)
+            | 'KeepExamples' >> beam.Reshuffle()
+        )
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -242,6 +249,10 @@ class _Train(beam.DoFn):
         trainer = Trainer(self._settings)
         checkpoints = FileSystems.join(self._work_dir, TUNING_FOLDER)
         return adapters.to_bytes(trainer.train(units_lib.in_order(rows), key, checkpoints))
+
+
+def _no_texts(_: str) -> Iterator[TunedExample]:
+    return iter(())
 
 
 def _digest_of(_: None, folder: str) -> str:

@@ -103,11 +103,16 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
     def configured_batches(self) -> int | None:
         """Batches of each label where the settings say how many; None where a noisy count does.
 
-        Of a method without votes a batch is of texts that are sampled together.
+        Of a method without votes a batch is of texts that are sampled together; there may be none.
         """
         if self.votes:
             return self.batches_per_label
         return math.ceil(self.examples_per_label / self.resolved_micro_batch_size)
+
+    @property
+    def writes_texts(self) -> bool:
+        """Whether the run leaves a corpus; otherwise it trains an adapter, and leaves that alone."""
+        return self.votes or self.examples_per_label > 0
 
     @property
     def resolved_public_top_k(self) -> int | None:

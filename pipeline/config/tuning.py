@@ -33,7 +33,11 @@ class Tuning(panel.Panel):
     wrong_prompts: int = _setting(
         'Instructions of other labels that a text is pushed away from at a step, drawn for each unit anew.', 1
     )
-    examples_per_label: int = _setting('Texts to sample of each label; they are free.', 100)
+    examples_per_label: int = _setting(
+        'Texts to sample of each label; they are free. 0 leaves the adapter alone, as `dp-corpus fine-tune` '
+        'does.',
+        100,
+    )
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.8
     )
@@ -50,9 +54,13 @@ class Tuning(panel.Panel):
             'expected_batch_size',
             'lora_rank',
             'wrong_prompts',
-            'examples_per_label',
             'top_k',
         )
+        if self.examples_per_label < 0:
+            raise ValueError(
+                f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
+                'whole number, 0 for an adapter without texts.'
+            )
         for name in ('clip_norm', 'noise_multiplier', 'learning_rate'):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):

@@ -133,6 +133,9 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     if not config.votes:
         for name in fine_tuning.PREDICTION_SETTINGS:
             settings.pop(name, None)
+        if not config.writes_texts:
+            for name in (*fine_tuning.SAMPLING_SETTINGS, 'examples_per_label'):
+                settings.pop(name, None)
         if config.adapter is not None:
             # Of these the adapter's card says what it was trained with.
             for name in fine_tuning.TRAINING_SETTINGS:

@@ -149,7 +149,7 @@ def build_privacy_report(
         data_accesses=(
             method.data_accesses
             if ledger is None and method.data_accesses
-            else words.data_accesses(weakest.statement, ledger, one)
+            else words.data_accesses(weakest.statement, ledger, one, *method.data_accesses[:1])
         ),
         mechanism_output=method.mechanism_output
         + (

@@ -55,11 +55,15 @@ def dp_setting(statement: Statement) -> str:
     )
 
 
-def data_accesses(statement: Statement, ledger: LedgerEntry | None, one: str) -> tuple[str, ...]:
+def data_accesses(
+    statement: Statement,
+    ledger: LedgerEntry | None,
+    one: str,
+    covered: str = 'Covered: this run, from reading the records to the corpus and this report.',
+) -> tuple[str, ...]:
     """What the guarantee covers and what it does not."""
     if statement == 'none':
         return ('Covered: nothing, since there is no guarantee.',)
-    covered = 'Covered: this run, from reading the records to the corpus and this report.'
     tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
         'them, to tune a setting is a further access.'
