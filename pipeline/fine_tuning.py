@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard, Prompt, Template
+    from models.finetuning.adapter import AdapterCard, Prompt, ReleasedAdapter, Template
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from transforms.write import Files
 
 NAME = 'fine-tune'
+# Of its one stage, as a ledger names it.
+NAME_OF_STAGE = 'fine-tuning'
 # Its own panel, `pipeline.config.tuning.Tuning`.
 SETTINGS = (
     'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'learning_rate',
@@ -249,24 +251,14 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
 
     Raises:
         ValueError: It gives what the card says, or what only training has; the adapter is of another model,
-            or of other weights.
+            of other weights, or not the one that its card names.
         FileNotFoundError: There is no card.
     """
     if config.adapter is None:
         return config
     why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
     refuse(config, dict.fromkeys(TRAINING_SETTINGS, why), NAME)
-    card = read_card(config.adapter)
-    if config.model != card.model:
-        raise ValueError(
-            f'Expected the model of the adapter, got model={config.model!r} for adapter={config.adapter!r}, '
-            f'which was trained on {card.model!r}. Give --model {card.model}.'
-        )
-    if (found := weights_digest(config)) != card.weights:
-        raise ValueError(
-            f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
-            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
-        )
+    card = _checked_card(config, config.adapter)
     prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in _PROMPT}
     return dataclasses.replace(
         config,
@@ -276,6 +268,53 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
         delta=card.delta,
         **prompt,
     )
+
+
+def released_adapter(config: 'JobConfig') -> 'ReleasedAdapter | None':
+    """The adapter that private prediction decodes with; None where the config names none.
+
+    Raises:
+        ValueError: It is of another model, of other weights, or not the one that its card names.
+        FileNotFoundError: There is no card.
+    """
+    from models.finetuning.adapter import ReleasedAdapter
+
+    if config.adapter is None:
+        return None
+    card = _checked_card(config, config.adapter)
+    return ReleasedAdapter(folder=adapter_folder(config.adapter), card=card, dataset=config.dataset)
+
+
+def _checked_card(config: 'JobConfig', place: str) -> 'AdapterCard':
+    """The card of an adapter that goes with the run's model, after a look at both of its files."""
+    from apache_beam.io.filesystems import FileSystems
+
+    from models.finetuning import adapter as adapters
+    from transforms.durable import read_file
+    from transforms.run_files import ADAPTER_TENSORS
+
+    card = read_card(place)
+    check_model(config, card)
+    if (found := weights_digest(config)) != card.weights:
+        raise ValueError(
+            f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
+            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
+        )
+    adapters.check_factors(card, read_file(FileSystems.join(adapter_folder(place), ADAPTER_TENSORS)))
+    return card
+
+
+def check_model(config: 'JobConfig', card: 'AdapterCard') -> None:
+    """Refuses an adapter of another model.
+
+    Raises:
+        ValueError: See above.
+    """
+    if config.model != card.model:
+        raise ValueError(
+            f'Expected the model of the adapter, got model={config.model!r} for adapter={config.adapter!r}, '
+            f'which was trained on {card.model!r}. Give --model {card.model}.'
+        )
 
 
 def weights_digest(config: 'JobConfig') -> str:

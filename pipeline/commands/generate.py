@@ -38,8 +38,7 @@ def generate(
     run that died, and spends nothing twice.
     """
     job_config = config_of(config, settings)
-    is_trained = job_config.adapter is not None
-    if (job_config.input is None and not is_trained) or job_config.output is None:
+    if (job_config.input is None and job_config.reads_records) or job_config.output is None:
         raise ValueError(
             f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
             'Give --input FILES --output FOLDER.'

@@ -42,7 +42,7 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
     def check(self) -> None:
         for panel in PANELS:
             panel.check(self)
-        if self.delta is None and self.records is None and self.adapter is None:
+        if self.delta is None and self.records is None and self.reads_records:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
                 'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
@@ -108,6 +108,11 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
         if self.votes:
             return self.batches_per_label
         return math.ceil(self.examples_per_label / self.resolved_micro_batch_size)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the run reads records; otherwise it samples from an adapter that was released before."""
+        return self.votes or self.adapter is None
 
     @property
     def writes_texts(self) -> bool:

@@ -44,7 +44,8 @@ class Tuning(panel.Panel):
     top_k: int | None = _setting('Sample from so many of the most probable tokens at most.', None)
     adapter: str | None = _setting(
         'Folder of a finished fine-tuning run, or of its adapter: sample more texts from it, without a '
-        'record and for free. Its prompts and labels are those that it was trained with.',
+        'record and for free. Its prompts and labels are those that it was trained with. With --method '
+        'predict records vote on what the model predicts with it; what it cost comes on top.',
         None,
     )
 
