@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from models.decoders import decoder, family
+from models.finetuning.adapter import ReleasedAdapter
 from models.generate import BatchGenerator
 from models.grammars.structure import Structure
 from models.privacy import mechanism
@@ -40,6 +41,7 @@ class GeneratorSettings:
         schema: Text for `{schema}`.
         structure: What every example has to be; None for any text.
         reference: The curator's reference texts; None without.
+        adapter: The released adapter that the model decodes with; None for the model as it is.
     """
 
     run_id: str
@@ -58,6 +60,7 @@ class GeneratorSettings:
     schema: str | None = None
     structure: Structure | None = None
     reference: Reference | None = None
+    adapter: ReleasedAdapter | None = None
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""
@@ -88,10 +91,23 @@ class GeneratorSettings:
             writer.public_prompt(label)
             writer.private_prompts(label, [stand_in])
 
-    def build(self) -> BatchGenerator:
-        """Loads the weights and places them on the worker's devices."""
+    def build(self, factors: bytes | None = None) -> BatchGenerator:
+        """Loads the weights and places them on the worker's devices.
+
+        Args:
+            factors: Content of the adapter's file, where the run has one.
+
+        Raises:
+            ValueError: They are not those of the adapter, or are missing.
+        """
         import jax
 
+        if (factors is None) != (self.adapter is None):
+            raise ValueError(
+                f'Expected factors exactly where there is an adapter, got factors={factors is not None}, '
+                f'adapter={self.adapter is not None}. Build it with transforms.predict.load_generator.'
+            )
+        adapter = None if self.adapter is None or factors is None else self.adapter.read(factors)
         multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
         shapes = decoder.Shapes(
             max_prompt_tokens=self.max_prompt_tokens,
@@ -107,6 +123,7 @@ class GeneratorSettings:
                 self.checkpoint,
                 shapes=shapes,
                 dtype=self.dtype,
+                adapter=adapter,
             ),
             writer=self.writer(),
             params=self.params,

@@ -101,7 +101,7 @@ class BatchPlan:
             declares no labels. A label is one group or, with clusters, one group for each
             centre that it keeps.
         batches_per_group: The number of batches of each group, at least 1, in the order of
-            `group_names`.
+            `group_names`; 0 of each where the config asks for no text.
         noisy_counts: The released noisy count of contexts of each group; None when
             the numbers of batches come from the config.
         contexts_rho: zCDP cost of `noisy_counts`; 0 without them.
@@ -137,7 +137,9 @@ class BatchPlan:
                 f'Expected at most {MAX_GROUPS} groups, got groups={groups}. '
                 'Keep fewer centres for each label, or declare fewer labels.'
             )
-        if len(self.batches_per_group) != groups or min(self.batches_per_group, default=0) < 1:
+        is_without_text = self.noisy_counts is None and not any(self.batches_per_group)
+        has_every_batch = min(self.batches_per_group, default=0) >= 1
+        if len(self.batches_per_group) != groups or not (has_every_batch or is_without_text):
             raise ValueError(
                 f'Expected at least one batch for each of {groups} groups, got '
                 f'batches_per_group={self.batches_per_group!r}, labels={self.labels!r}. '

@@ -194,6 +194,7 @@ def leave_one_out(
         FileNotFoundError: No input file.
     """
     from pipeline.run.settings import generator_settings
+    from transforms.predict import load_generator
 
     if config.input is None:
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
@@ -205,7 +206,7 @@ def leave_one_out(
     progress('Forming the batches')
     plan, batches = form_batches(config, key)
     progress('Loading the model')
-    generator = settings.build()
+    generator = load_generator(settings)
     results = []
     for batch, reference in _with_references(config, settings, generator, plan, batches, key, progress):
         of_label = [other for other in batches if other.label == batch.label]
@@ -409,6 +410,7 @@ def reconstruction(
         ValueError: `keys` is out of range, or the prompt does not fit.
     """
     from pipeline.run.settings import generator_settings
+    from transforms.predict import load_generator
 
     sets = reconstruction_audit.draw_keys(keys, seed)
     _refuse_structure(config)
@@ -428,7 +430,7 @@ def reconstruction(
     prompts = [prompt for batch in batches for prompt in writer.private_prompts(None, batch.contexts)]
     longest = max(len(prompt) for prompt in (writer.public_prompt(None), *prompts))
     progress('Loading the model')
-    generator = dataclasses.replace(settings, max_prompt_tokens=longest).build()
+    generator = load_generator(dataclasses.replace(settings, max_prompt_tokens=longest))
     texts: list[str] = []
     losses: list[float] = []
     for number, batch in enumerate(batches):

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard, Prompt, Template
+    from models.finetuning.adapter import AdapterCard, Prompt, ReleasedAdapter, Template
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from transforms.write import Files
 
 NAME = 'fine-tune'
+# Of its one stage, as a ledger names it.
+NAME_OF_STAGE = 'fine-tuning'
 # Its own panel, `pipeline.config.tuning.Tuning`.
 SETTINGS = (
     'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'learning_rate',
@@ -63,6 +65,8 @@ _OF_PREDICTION = {
     ),
 }
 PREDICTION_SETTINGS = tuple(_OF_PREDICTION)
+# What a run that samples no text has no use for.
+SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated')
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
     'input', 'delimiter', 'encoding', 'label_field', 'labels', 'unit', 'unit_field', 'record_id_field',
@@ -75,13 +79,14 @@ TRAINING_SETTINGS = (
 _PROMPT = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
 
 
-def refuse(config: 'JobConfig', names: dict[str, str], method: str) -> None:
+def refuse(config: 'JobConfig', names: dict[str, str], method: str, beside: str | None = None) -> None:
     """Refuses settings that another method has.
 
     Args:
         config: The run.
         names: Why a method has them not, by name of the setting.
         method: The method.
+        beside: The setting that they do not go with, as errors show it; None for that of the method.
 
     Raises:
         ValueError: One of them has another value than its default.
@@ -90,7 +95,8 @@ def refuse(config: 'JobConfig', names: dict[str, str], method: str) -> None:
     for name, why in names.items():
         if (value := getattr(config, name)) != defaults[name]:
             raise ValueError(
-                f'Expected no {name} with method={method!r}, got {name}={value!r}. {why} Leave it out.'
+                f'Expected no {name} with {beside or f"method={method!r}"}, got {name}={value!r}. {why} '
+                'Leave it out.'
             )
 
 
@@ -103,7 +109,15 @@ def check(config: 'JobConfig') -> None:
     refuse(config, _OF_PREDICTION, NAME)
     _ = config.structure  # a schema checks itself
     if config.adapter is not None:
+        if not config.writes_texts:
+            raise ValueError(
+                f'Expected examples_per_label >= 1 with adapter={config.adapter!r}, got '
+                'examples_per_label=0. It is trained already: say how many texts to sample from it.'
+            )
         return  # `with_adapter`
+    if not config.writes_texts:
+        why = 'It is of texts, and none is sampled.'
+        refuse(config, dict.fromkeys(SAMPLING_SETTINGS, why), NAME, beside='examples_per_label=0')
     if config.records is None:
         raise ValueError(
             f'Expected a declared number of units with method={NAME!r}, got records=None. Give --records N '
@@ -240,24 +254,14 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
 
     Raises:
         ValueError: It gives what the card says, or what only training has; the adapter is of another model,
-            or of other weights.
+            of other weights, or not the one that its card names.
         FileNotFoundError: There is no card.
     """
     if config.adapter is None:
         return config
     why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
     refuse(config, dict.fromkeys(TRAINING_SETTINGS, why), NAME)
-    card = read_card(config.adapter)
-    if config.model != card.model:
-        raise ValueError(
-            f'Expected the model of the adapter, got model={config.model!r} for adapter={config.adapter!r}, '
-            f'which was trained on {card.model!r}. Give --model {card.model}.'
-        )
-    if (found := weights_digest(config)) != card.weights:
-        raise ValueError(
-            f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
-            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
-        )
+    card = _checked_card(config, config.adapter)
     prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in _PROMPT}
     return dataclasses.replace(
         config,
@@ -267,6 +271,53 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
         delta=card.delta,
         **prompt,
     )
+
+
+def released_adapter(config: 'JobConfig') -> 'ReleasedAdapter | None':
+    """The adapter that private prediction decodes with; None where the config names none.
+
+    Raises:
+        ValueError: It is of another model, of other weights, or not the one that its card names.
+        FileNotFoundError: There is no card.
+    """
+    from models.finetuning.adapter import ReleasedAdapter
+
+    if config.adapter is None:
+        return None
+    card = _checked_card(config, config.adapter)
+    return ReleasedAdapter(folder=adapter_folder(config.adapter), card=card, dataset=config.dataset)
+
+
+def _checked_card(config: 'JobConfig', place: str) -> 'AdapterCard':
+    """The card of an adapter that goes with the run's model, after a look at both of its files."""
+    from apache_beam.io.filesystems import FileSystems
+
+    from models.finetuning import adapter as adapters
+    from transforms.durable import read_file
+    from transforms.run_files import ADAPTER_TENSORS
+
+    card = read_card(place)
+    check_model(config, card)
+    if (found := weights_digest(config)) != card.weights:
+        raise ValueError(
+            f'Expected the weights that the adapter was trained on, got others of model={config.model!r} '
+            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
+        )
+    adapters.check_factors(card, read_file(FileSystems.join(adapter_folder(place), ADAPTER_TENSORS)))
+    return card
+
+
+def check_model(config: 'JobConfig', card: 'AdapterCard') -> None:
+    """Refuses an adapter of another model.
+
+    Raises:
+        ValueError: See above.
+    """
+    if config.model != card.model:
+        raise ValueError(
+            f'Expected the model of the adapter, got model={config.model!r} for adapter={config.adapter!r}, '
+            f'which was trained on {card.model!r}. Give --model {card.model}.'
+        )
 
 
 def weights_digest(config: 'JobConfig') -> str:
@@ -313,7 +364,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
 def pages(
     config: 'JobConfig', prepared: 'TuningSettings', privacy_report: 'PrivacyReport', columns: Any
 ) -> 'Files':
-    """The files beside the corpus: what people read, and the adapter where the run trained one."""
+    """The files of a release beside its data: what people read, and the adapter where the run trained one."""
     from apache_beam.io.filesystems import FileSystems
 
     from models.finetuning import adapter as adapters
@@ -322,7 +373,11 @@ def pages(
     from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, CARD, REPORT_PAGE
 
     languages = () if config.model != 'bundled' else ('en',)
-    card_page = dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
+    card_page = (
+        dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
+        if config.writes_texts
+        else dataset_card.render_adapter_card(privacy_report)
+    )
     files = {
         REPORT_PAGE: report_page.render_html(privacy_report).encode(),
         CARD: card_page.encode(),

@@ -42,7 +42,7 @@ def build(
     config = dataclasses.replace(config, dataset=None, ledger=None, omega=omega)
 
     # records: Record, rejected: Rejection
-    if config.adapter is None:
+    if config.reads_records:
         records, rejected = root | 'Read' >> ReadRecords(str(config.input), record_rules(config), files)
     else:
         records, rejected = _no_records(root)

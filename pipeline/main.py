@@ -20,6 +20,7 @@ from pipeline.commands import (
     clusters,
     evaluate,
     exit_codes,
+    fine_tune,
     generate,
     ledger,
     plan,
@@ -41,7 +42,9 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(check.check)
 # What follows a bare -- is Beam's.
-app.command(context_settings={'allow_extra_args': True, 'ignore_unknown_options': False})(generate.generate)
+_TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
+app.command(context_settings=_TAKES_OPTIONS)(generate.generate)
+app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
 app.command()(report.report)
 app.command()(split.split)
 app.command()(evaluate.evaluate)

@@ -117,9 +117,11 @@ class Method(abc.ABC):
         """
 
 
-_OF_TUNING = dict.fromkeys(
-    fine_tuning.SETTINGS, 'It is a setting of --method fine-tune: private prediction trains nothing.'
-)
+_OF_TUNING = {
+    name: 'It is a setting of --method fine-tune: private prediction trains nothing.'
+    for name in fine_tuning.SETTINGS
+    if name != 'adapter'  # which any model may have
+}
 
 
 class PrivatePrediction(Method):
@@ -143,7 +145,7 @@ class PrivatePrediction(Method):
 
     def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
         from models.privacy.facts import Facts
-        from models.privacy.report import prediction, reference, structure
+        from models.privacy.report import adapter, prediction, reference, structure, tuning
 
         given = prepared.reference
         of_reference: tuple[Facts, ...] = ()
@@ -153,7 +155,19 @@ class PrivatePrediction(Method):
         elif config.resolved_reference_rounds == 2:
             of_reference = (reference.ROUNDS,)
         of_structure = () if config.structure is None else (structure.FACTS,)
-        return prediction.facts(config.params(), (*of_reference, *of_structure))
+        of_adapter, released = None, prepared.adapter
+        if released is not None:
+            card = released.card
+            of_adapter = adapter.given_facts(
+                tuning.TrainedBy(run_id=card.run_id, dataset=card.dataset, run_number=card.run_number),
+                factors=card.factors,
+                epsilon=card.epsilon,
+                delta=card.delta,
+                unit=card.unit,
+                own_unit=config.unit,
+                dataset=released.dataset,
+            )
+        return prediction.facts(config.params(), (*of_reference, *of_structure), of_adapter)
 
     def prepare(self, config: 'JobConfig') -> Any:
         from pipeline.run.settings import generator_settings
@@ -224,7 +238,7 @@ class FineTuning(Method):
         return True
 
     def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
-        return {'fine-tuning': fine_tuning.params(config).event}
+        return {fine_tuning.NAME_OF_STAGE: fine_tuning.params(config).event}
 
     def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
         from models.privacy.report import structure, tuning
@@ -236,7 +250,7 @@ class FineTuning(Method):
         sampling = () if config.structure is None else (structure.FACTS_OF_SAMPLING,)
         if config.label_mix:
             sampling = (*sampling, tuning.LABEL_MIX)
-        return tuning.facts(prepared.params, trained_by, sampling)
+        return tuning.facts(prepared.params, trained_by, sampling, writes_texts=config.writes_texts)
 
     def prepare(self, config: 'JobConfig') -> Any:
         return fine_tuning.settings(config)

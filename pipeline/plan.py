@@ -331,8 +331,8 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
 
     Raises:
         ValueError: The config names no ledger; the ledger does not hold the dataset, holds
-            it for another unit, or holds another run of this name; or the reference is an earlier release
-            that claims a charge which the ledger does not hold.
+            it for another unit, or holds another run of this name; or the reference, or the adapter, is an
+            earlier release that claims a charge which the ledger does not hold.
         ConnectionError: The ledger is not there.
     """
     if config.dataset is None or config.ledger is None:
@@ -345,10 +345,10 @@ def ask_ledger(config: JobConfig) -> BudgetAnswer:
     from pipeline.ledger.ledger import Ledger
 
     ledger = Ledger.open(config.ledger)
-    if config.reference is not None:
+    if config.reference is not None or config.adapter is not None:
         from pipeline.run import charge
 
-        charge.check_reference(ledger, config)
+        charge.check_earlier(ledger, config)
     run_id = None if config.run_id is None and config.output is None else config.resolved_run_id
     account = ledger.account(config.dataset)
     cost, fits = cost_to_charge(config, account), True
@@ -535,7 +535,26 @@ def _length(found: tuple[bytes, int]) -> int:
 
 def _warnings(config: JobConfig) -> tuple[str, ...]:
     """What whoever plans should hear before a run: of public numbers alone."""
-    return (*_delta_warnings(config), *_size_warnings(config))
+    return (*_delta_warnings(config), *_size_warnings(config), *_adapter_warnings(config))
+
+
+def _adapter_warnings(config: JobConfig) -> tuple[str, ...]:
+    """What the adapter cost, where no ledger adds it to what this run costs."""
+    if config.adapter is None:
+        return ()
+    from models.privacy.report import format_exact, format_up
+    from pipeline import fine_tuning
+
+    card = fine_tuning.read_card(config.adapter)
+    fine_tuning.check_model(config, card)
+    if card.dataset is not None and card.dataset == config.dataset:
+        return ()
+    charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
+    return (
+        f'The adapter was trained by the run {card.run_id!r}, charged {charged}, at ε = '
+        f'{format_up(card.epsilon)} and δ = {format_exact(card.delta)}. Unless its records are others than '
+        'these, that comes on top of what this run costs, and nothing here adds it up.',
+    )
 
 
 # Contexts of a batch over s, outside of which a plan warns.

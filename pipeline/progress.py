@@ -92,12 +92,16 @@ def _look(
         completed = len(tokens) + part
         (above,), (below,) = doing.task_ids, figures.task_ids
         doing.update(
-            above, description=_doing(len(tokens), planned, under_way), completed=completed, total=planned
+            above,
+            description=_doing(len(tokens), planned, under_way),
+            completed=completed,
+            total=planned or None,  # none is of no text: how far training is, the description says
         )
         seconds = figures.tasks[0].time_remaining
         left = '' if seconds is None else f'about {datetime.timedelta(seconds=round(seconds))} left'
         figures.update(
-            below, completed=completed, total=planned, planned=planned or '?', finished=len(tokens),
+            below, completed=completed, total=planned or None, finished=len(tokens),
+            planned='?' if planned is None else planned,
             tokens=so_far, rate=f'{rate:,.0f}' if rate >= 10 or not rate else f'{rate:.1f}', left=left,
         )  # fmt: skip
         if finished:
@@ -106,7 +110,7 @@ def _look(
 
 def _doing(finished: int, planned: int | None, under_way: activity.Activity | None) -> str:
     """What a run does, in words."""
-    if planned is not None and finished >= planned:
+    if planned and finished >= planned:
         return WRITING
     if under_way is not None:
         return str(under_way)

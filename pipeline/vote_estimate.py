@@ -207,6 +207,7 @@ def _generator(
 ) -> 'BatchGenerator':
     """The run's generator for the first tokens of these batches, which no context is too poor to vote on."""
     from models.records import Context
+    from transforms.predict import load_generator
 
     params = settings.params
     writer = settings.writer()
@@ -215,7 +216,7 @@ def _generator(
     prompts = writer.private_prompts(label, [*contexts, *others])
     # Public texts, so that their longest prompt tells nothing, and a short one is fast.
     longest = max(len(prompt) for prompt in (writer.public_prompt(label), *prompts))
-    return dataclasses.replace(
+    of_run = dataclasses.replace(
         settings,
         run_id='calibration',
         max_prompt_tokens=longest,
@@ -224,7 +225,8 @@ def _generator(
             max_batch_tokens=min(params.max_batch_tokens, MOST_TOKENS),
             context_budget=_UNLIMITED,
         ),
-    ).build()
+    )
+    return load_generator(of_run)
 
 
 def _votes_against(

@@ -69,10 +69,10 @@ COLUMNS = Columns(
 class FineTuneText(beam.PTransform):
     """DP fine-tuning: records -> sampled texts, and what the curator's report says of the units.
 
-    The first collection is releasable: a function of the adapter. The second, the number of units of each
-    label under the name of the label's first batch, is restricted to the curator. The third is empty. The
-    fourth is restricted too: the number of records whose text has not the structure, where a run has one and
-    reads records.
+    The first collection is releasable: a function of the adapter. Where no text is asked for it is empty,
+    and complete once the adapter is written. The second, the number of units of each label under the name of
+    the label's first batch, is restricted to the curator. The third is empty. The fourth is restricted
+    too: the number of records whose text has not the structure, where a run has one and reads records.
 
     Attributes:
         settings: What a worker trains and samples with.
@@ -118,17 +118,6 @@ class FineTuneText(beam.PTransform):
             trained = once | 'Train' >> train.with_output_types(str)
         else:
             trained = once | 'Released' >> beam.Map(_digest_of, self.adapter).with_output_types(str)
-        place = self.work_dir if self.adapter is None else self.adapter
-        sample = beam.ParDo(_Sample(self.settings, self.work_dir, place), beam.pvalue.AsSingleton(trained))
-        if self.accelerator is not None:
-            sample.with_resource_hints(accelerator=self.accelerator)
-        batches = self.plan | 'Batches' >> beam.FlatMap(_ids).with_output_types(tuple[int, int])
-        examples = (
-            batches
-            | 'SpreadBatches' >> beam.Reshuffle()
-            | 'Sample' >> sample.with_output_types(TunedExample)
-            | 'KeepExamples' >> beam.Reshuffle()
-        )
         sizes = (
             units
             | 'LabelOfUnit' >> beam.Map(_group_of, self.settings.labels).with_output_types(int)
@@ -136,7 +125,7 @@ class FineTuneText(beam.PTransform):
             | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
         )
         nothing = root | 'NoFacts' >> beam.Create([], reshuffle=False).with_output_types(BatchFacts)
-        return examples, sizes, nothing, self._count(records)
+        return self._sample(trained), sizes, nothing, self._count(records)
 
     def _count(self, records: beam.PCollection[Record]) -> beam.PCollection[tuple[str, int]]:
         """Records -> the number of those that the curator wants to know of; private."""
@@ -145,6 +134,23 @@ class FineTuneText(beam.PTransform):
             empty = beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
             return records.pipeline | 'NoneCounted' >> empty
         return records | 'Structure' >> CountOutside(structure)
+
+    def _sample(self, trained: beam.PCollection[str]) -> beam.PCollection[TunedExample]:
+        """The adapter, once it is written -> its texts."""
+        if not any(self.settings.texts_of_labels):
+            # From `trained` itself: whoever waits for the texts waits for the adapter.
+            return trained | 'NoTexts' >> beam.FlatMap(_no_texts).with_output_types(TunedExample)
+        place = self.work_dir if self.adapter is None else self.adapter
+        sample = beam.ParDo(_Sample(self.settings, self.work_dir, place), beam.pvalue.AsSingleton(trained))
+        if self.accelerator is not None:
+            sample.with_resource_hints(accelerator=self.accelerator)
+        batches = self.plan | 'Batches' >> beam.FlatMap(_ids).with_output_types(tuple[int, int])
+        return (
+            batches
+            | 'SpreadBatches' >> beam.Reshuffle()
+            | 'Sample' >> sample.with_output_types(TunedExample)
+            | 'KeepExamples' >> beam.Reshuffle()
+        )
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -249,6 +255,10 @@ class _Train(beam.DoFn):
         trainer = Trainer(self._settings)
         checkpoints = FileSystems.join(self._work_dir, TUNING_FOLDER)
         return adapters.to_bytes(trainer.train(units_lib.in_order(rows), key, checkpoints))
+
+
+def _no_texts(_: str) -> Iterator[TunedExample]:
+    return iter(())
 
 
 def _digest_of(_: None, folder: str) -> str:

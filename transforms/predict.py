@@ -28,7 +28,13 @@ from models.records import Batch, BatchId, Record, StructuredExample, SyntheticE
 from models.reference import ReleasedReference, first_round, is_complete, pick, text_hash
 from transforms.assign import AssignBatches
 from transforms.durable import draw_once, guarded, read_file, read_key, write_file
-from transforms.run_files import BATCHES_FOLDER, LOSSES_FOLDER, REFERENCE, SPENDING_FOLDER
+from transforms.run_files import (
+    ADAPTER_TENSORS,
+    BATCHES_FOLDER,
+    LOSSES_FOLDER,
+    REFERENCE,
+    SPENDING_FOLDER,
+)
 from transforms.structure import CountOutside
 from transforms.write import Columns
 
@@ -433,6 +439,18 @@ class GenerateText(beam.PTransform):
         return examples | 'KeepExamples' >> beam.Reshuffle(), facts | 'KeepFacts' >> beam.Reshuffle()
 
 
+def load_generator(settings: GeneratorSettings) -> BatchGenerator:
+    """The generator of a run, with its adapter where it has one.
+
+    Raises:
+        ValueError: The adapter is not the one that its card names.
+        FileNotFoundError: The weights or the adapter are not there.
+    """
+    if settings.adapter is None:
+        return settings.build()
+    return settings.build(read_file(FileSystems.join(settings.adapter.folder, ADAPTER_TENSORS)))
+
+
 _EXAMPLES, _FACTS = 'examples', 'facts'
 
 
@@ -458,7 +476,7 @@ class _Decode(beam.DoFn):
 
     def _build(self) -> BatchGenerator:
         activity.report(activity.Activity('Loading the model'))
-        return self._settings.build()
+        return load_generator(self._settings)
 
     @beam.typehints.no_annotations
     def process(

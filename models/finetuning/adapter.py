@@ -168,6 +168,47 @@ class AdapterCard:
         return cls(**found | {'labels': tuple(found['labels'])})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedAdapter:
+    """An adapter that an earlier run released, for a run that decodes with it. All of it is public.
+
+    Attributes:
+        folder: Where its two files are.
+        card: What it is.
+        dataset: Name under which a ledger charges the run that decodes with it; None without one.
+    """
+
+    folder: str
+    card: AdapterCard
+    dataset: str | None = None
+
+    def read(self, data: bytes) -> Any:
+        """The factors, as `Family.adapter_shapes` of the model has them.
+
+        Args:
+            data: Content of `adapter.safetensors`.
+
+        Raises:
+            ValueError: They are not those of the card.
+        """
+        check_factors(self.card, data)
+        return from_bytes(data, self.card.model, self.card.lora_rank)
+
+
+def check_factors(card: AdapterCard, data: bytes) -> None:
+    """Refuses factors that are not those of a card.
+
+    Raises:
+        ValueError: See above.
+    """
+    if (found := digest(data)) != card.factors:
+        raise ValueError(
+            f'Expected the factors that the card of the adapter names, got {TENSORS} with SHA-256 '
+            f'{found[:12]}…, not {card.factors[:12]}…. Its guarantee is of no other: restore both files as '
+            'they were released.'
+        )
+
+
 def first(shapes: Any, normals: Callable[[int], np.ndarray]) -> Any:
     """The adapter that training begins with, which adds nothing (Hu et al. 2021, section 4.1).
 

@@ -114,6 +114,7 @@ class Facts:
         assumptions_enforced: What the proof needs and the code sees to.
         assumptions_of_curator: What the proof needs and people have to see to.
         limits: What (epsilon, delta) does not say because of it.
+        not_covered: Accesses to records that no figure of the run speaks of, because of it.
         symbols: What its formulas' symbols mean, beyond those of METHOD 1 that any run has.
         sources: Where its mathematics was published, as sentences.
         reproduction: Its cost in Python: of one private token for a part of decoding, of
@@ -129,6 +130,7 @@ class Facts:
     assumptions_enforced: tuple[str, ...] = ()
     assumptions_of_curator: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     reproduction: Reproduction | None = None
@@ -168,6 +170,8 @@ class MethodFacts:
             (ε, δ) follows from their privacy loss distribution; None where costs are in zCDP.
         data_accesses: What the guarantee covers and what it does not, where no ledger says more; empty
             where that is what holds of any run.
+        has_adapter: Whether the model that reads records has a released adapter, of whose records a part
+            says what has to be said.
     """
 
     unit_nouns: tuple[str, str]
@@ -182,6 +186,7 @@ class MethodFacts:
     reproduction: Reproduction | None
     event: Any = None  # a `DpEvent`, which accounting of these facts imports
     data_accesses: tuple[str, ...] = ()
+    has_adapter: bool = False
 
 
 def weakest(parts: Iterable[Facts]) -> Facts:

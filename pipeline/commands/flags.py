@@ -5,7 +5,7 @@ Flags are made from the fields, so that a field, a key of the TOML file and a fl
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 import typer
@@ -43,12 +43,21 @@ DtypeFlag = Annotated[
 SeedFlag = Annotated[int, typer.Option('--seed', help='Public seed of the clustering.')]
 
 
-def with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command one flag for each field of `JobConfig`, grouped by meaning."""
+def with_config_flags(
+    command: Callable[..., None], names: Collection[str] | None = None
+) -> Callable[..., None]:
+    """Gives a command one flag for each field of `JobConfig`, grouped by meaning.
+
+    Args:
+        command: The command.
+        names: The fields that it has flags for; None for all.
+    """
     hints = setting_types(JobConfig)
     signature = inspect.signature(command)
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     for field in dataclasses.fields(JobConfig):
+        if names is not None and field.name not in names:
+            continue
         default = field.default
         text = field.metadata['help']
         if default not in (None, (), dataclasses.MISSING, False):
@@ -75,9 +84,9 @@ def with_config_flags(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def config_of(path: str | None, flags: dict[str, Any]) -> JobConfig:
+def config_of(path: str | None, flags: dict[str, Any], names: Collection[str] | None = None) -> JobConfig:
     """The config of a file and of flags: see `read_config`."""
     for name, hint in setting_types(JobConfig).items():
         if hint == tuple[str, ...] and isinstance(flags.get(name), str):
             flags[name] = tuple(part.strip() for part in flags[name].split(',') if part.strip())
-    return read_config(path, flags)
+    return read_config(path, flags, names)

@@ -38,14 +38,13 @@ def generate(
     run that died, and spends nothing twice.
     """
     job_config = config_of(config, settings)
-    is_trained = job_config.adapter is not None
-    if (job_config.input is None and not is_trained) or job_config.output is None:
+    if (job_config.input is None and job_config.reads_records) or job_config.output is None:
         raise ValueError(
             f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
             'Give --input FILES --output FOLDER.'
         )
     if job_config.input is not None:
-        _check_local_files(job_config.input)
+        check_local_files(job_config.input)
     if job_config.votes:
         run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan = plan_lib.plan_run(job_config)
     else:
@@ -53,10 +52,10 @@ def generate(
         run_plan = tuning_plan.plan_run(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
-        _generate(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+        run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
 
 
-def _generate(
+def run(
     job_config: JobConfig,
     run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan,
     beam_arguments: list[str],
@@ -65,6 +64,16 @@ def _generate(
     as_json: bool,
     quiet: bool,
 ) -> None:
+    """Runs a job to its end, and shows its report.
+
+    Args:
+        job_config: The run.
+        run_plan: Its plan.
+        beam_arguments: Options of Beam.
+        console: Where what goes on is said.
+        as_json: Whether the report is printed as JSON.
+        quiet: Whether it is not printed.
+    """
     if isinstance(run_plan, plan_lib.RunPlan):
         said = f'{statement(run_plan)}, {tokens_of_a_batch(run_plan)}'
     else:
@@ -109,7 +118,7 @@ def _generate(
             ledger_commands.print_spent(account, console)
 
 
-def _check_local_files(pattern: str) -> None:
+def check_local_files(pattern: str) -> None:
     """Refuses a plain path of this machine that is not there, before libraries load.
 
     Whatever else the input may be, `transforms.read` says.

@@ -60,7 +60,7 @@ def _read(output: str) -> bytes:
 
 
 def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
-    """Shows the report of a corpus folder in the terminal, or prints its JSON.
+    """Shows the report of a run's output in the terminal, or prints its JSON.
 
     Raises:
         FileNotFoundError: No finished run has written there.
@@ -73,4 +73,5 @@ def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
         from pipeline.pages import report_page
 
         report_page.render_terminal(privacy_report, rich.console.Console())
-        rich.console.Console().print(f'Corpus and report: {output}', soft_wrap=True)
+        what = 'Corpus' if privacy_report.has_texts else 'Adapter'
+        rich.console.Console().print(f'{what} and report: {output}', soft_wrap=True)

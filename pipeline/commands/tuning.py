@@ -21,9 +21,8 @@ def size(run_plan: TuningPlan) -> str:
     texts = f'{run_plan.examples:,} texts'
     if run_plan.trained_by is not None:
         return texts
-    return (
-        f'{run_plan.tuning_steps:,} steps with noise multiplier {run_plan.noise_multiplier:g}, then {texts}'
-    )
+    steps = f'{run_plan.tuning_steps:,} steps with noise multiplier {run_plan.noise_multiplier:g}'
+    return f'{steps}, then {texts}' if run_plan.examples else f'{steps}, and no text yet'
 
 
 def print_plan(run_plan: TuningPlan) -> None:
@@ -39,7 +38,7 @@ def print_plan(run_plan: TuningPlan) -> None:
         ),
         ('Noise', f'z = {run_plan.noise_multiplier:g} clip norms, C = {run_plan.clip_norm:g}'),
         ('Adapter', f'rank {run_plan.lora_rank}, {run_plan.adapter_parameters:,} numbers'),
-        ('Texts', f'{run_plan.examples:,}, free'),
+        ('Texts', f'{run_plan.examples:,}, free' if run_plan.examples else 'none; they are free later'),
     ]
     if run_plan.estimate is not None:
         rows += _estimate_rows(run_plan, run_plan.estimate)
@@ -73,9 +72,10 @@ def _estimate_rows(run_plan: TuningPlan, estimate: TuningEstimate) -> list[tuple
                 f'{estimate.seconds_per_step:.3g} s a step in {estimate.dtype}',
             )
         )
+    if run_plan.examples:
+        rows.append(('Sampling', f'up to {plan_command.duration(estimate.sampling_hours)}'))
     return [
         *rows,
-        ('Sampling', f'up to {plan_command.duration(estimate.sampling_hours)}'),
         ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB at the least'),
         ('Estimated', source),
     ]

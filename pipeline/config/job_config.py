@@ -42,7 +42,7 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
     def check(self) -> None:
         for panel in PANELS:
             panel.check(self)
-        if self.delta is None and self.records is None and self.adapter is None:
+        if self.delta is None and self.records is None and self.reads_records:
             raise ValueError(
                 'Expected delta or a declared number of records, got delta=None, records=None. '
                 'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
@@ -103,7 +103,7 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
     def configured_batches(self) -> tuple[int, ...] | None:
         """Batches of each label where the settings say how many; None where a noisy count does.
 
-        Of a method without votes a batch is of texts that are sampled together.
+        Of a method without votes a batch is of texts that are sampled together; there may be none.
         """
         if self.votes:
             batches = self.batches_per_label
@@ -137,6 +137,16 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
         for place in rest[: total - sum(texts)]:
             texts[place] += 1
         return tuple(max(1, number) for number in texts)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the run reads records; otherwise it samples from an adapter that was released before."""
+        return self.votes or self.adapter is None
+
+    @property
+    def writes_texts(self) -> bool:
+        """Whether the run leaves a corpus; otherwise it trains an adapter, and leaves that alone."""
+        return self.votes or self.examples_per_label > 0
 
     @property
     def resolved_public_top_k(self) -> int | None:

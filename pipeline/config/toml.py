@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import pathlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipeline.config.job_config import JobConfig
@@ -13,15 +13,17 @@ from pipeline.config.job_config import JobConfig
 _BUDGETS = ('epsilon', 'max_private_tokens', 'context_budget')
 
 
-def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
+def read_config(path: str | None, flags: Mapping[str, Any], keys: Collection[str] | None = None) -> JobConfig:
     """Builds the config from a TOML file and flags; flags win.
 
     Args:
         path: The TOML file, or None.
         flags: Values by field name; None means that the flag was not given.
+        keys: What the file may hold; None for every setting.
 
     Raises:
-        ValueError: An unknown key, a value of another type, or settings that do not fit.
+        ValueError: An unknown key, one that is not among `keys`, a value of another type, or settings that
+            do not fit.
         FileNotFoundError: There is no such file.
     """
     entries: dict[str, Any] = {}
@@ -39,6 +41,11 @@ def read_config(path: str | None, flags: Mapping[str, Any]) -> JobConfig:
             near = difflib.get_close_matches(key, names, 1)
             hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
             raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
+        if keys is not None and key not in keys:
+            raise ValueError(
+                f'Expected only settings of this command in config={path!r}, got key={key!r}. Its flags are '
+                'all that it has: leave the key out.'
+            )
     for name in ('labels', 'fixed', 'condition_on', 'label_mix'):
         if isinstance(entries.get(name), list):
             entries[name] = tuple(entries[name])

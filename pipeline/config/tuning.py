@@ -33,7 +33,11 @@ class Tuning(panel.Panel):
     wrong_prompts: int = _setting(
         'Instructions of other labels that a text is pushed away from at a step, drawn for each unit anew.', 1
     )
-    examples_per_label: int = _setting('Texts to sample of each label; they are free.', 100)
+    examples_per_label: int = _setting(
+        'Texts to sample of each label; they are free. 0 leaves the adapter alone, as `dp-corpus fine-tune` '
+        'does.',
+        100,
+    )
     label_mix: tuple[str, ...] = _setting(
         'Shares of the labels among the texts, as LABEL=SHARE,..., of all declared labels: public numbers, '
         'never counted in the records. The texts stay as many. Default: equal shares.',
@@ -46,7 +50,8 @@ class Tuning(panel.Panel):
     top_k: int | None = _setting('Sample from so many of the most probable tokens at most.', None)
     adapter: str | None = _setting(
         'Folder of a finished fine-tuning run, or of its adapter: sample more texts from it, without a '
-        'record and for free. Its prompts and labels are those that it was trained with.',
+        'record and for free. Its prompts and labels are those that it was trained with. With --method '
+        'predict records vote on what the model predicts with it; what it cost comes on top.',
         None,
     )
 
@@ -56,9 +61,13 @@ class Tuning(panel.Panel):
             'expected_batch_size',
             'lora_rank',
             'wrong_prompts',
-            'examples_per_label',
             'top_k',
         )
+        if self.examples_per_label < 0:
+            raise ValueError(
+                f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
+                'whole number, 0 for an adapter without texts.'
+            )
         for name in ('clip_norm', 'noise_multiplier', 'learning_rate'):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):

@@ -1,9 +1,10 @@
-"""The corpus folder's README.md: what is in it, the guarantee, and how to load it.
+"""A release's README.md: what is in it, the guarantee, and how to load it.
 
 The folder is laid out so that the usual readers find the rows and nothing else::
 
     README.md                                this card; its header tells `datasets` what to read
     privacy_report.json, privacy_report.html
+    adapter/                                 of fine-tuning; alone where no text was asked for
     data/train-00000-of-00008.parquet …      alone in their folder
 
 The shards have a folder to themselves because pandas and pyarrow take every file below
@@ -16,7 +17,7 @@ from typing import Any
 
 from models.privacy import report
 from models.privacy.report import tuning
-from transforms.run_files import DATA_FOLDER
+from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, DATA_FOLDER
 
 CARD_NAME = 'README.md'
 DATA_FILES = f'{DATA_FOLDER}/train-*.parquet'
@@ -56,6 +57,56 @@ _ADAPTER = (
 )
 
 
+def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
+    """The card of a run that left an adapter and no text, as Markdown with the model hub's YAML header.
+
+    Args:
+        privacy_report: The run's releasable report; the card shows nothing beyond it.
+    """
+    import yaml
+
+    title, settings = f'Adapter {privacy_report.run_id}', privacy_report.settings
+    header = {
+        'model_name': title,
+        'tags': ['lora', 'differential-privacy'],
+        'pipeline_tag': 'text-generation',
+    }
+    origin = settings.get('model_origin')
+    parts = [
+        '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
+        f'# {_escape(title)}',
+        f'A low-rank adapter, of rank {settings["lora_rank"]}, of the model '
+        f'{_escape(str(settings["model"]))}. It was trained on sensitive records with differential privacy, '
+        'to write texts like theirs. The records stay with the curator; what the adapter, and any text of '
+        f'it, can tell about any one {privacy_report.unit_noun} is bounded.',
+        f'> {_escape(privacy_report.guarantee)}',
+        *([f'**Model.** {_escape(str(origin))}.'] if origin else []),
+        *_account(privacy_report),
+        '## Sample texts',
+        '```\n'
+        f'dp-corpus generate --adapter path/to/this/folder --model {settings["model"]} '
+        '--examples-per-label 1000 --output texts\n'
+        '```',
+        'Texts cost nothing, however many there are: they tell of the records what the adapter tells. '
+        'Prompts and labels are those that it was trained with.',
+        '## Files',
+        _table(
+            ('File', 'Content'),
+            [
+                (f'`{ADAPTER_FOLDER}/{ADAPTER_TENSORS}`', 'The factors, float32.'),
+                (
+                    f'`{ADAPTER_FOLDER}/{ADAPTER_CARD}`',
+                    'Which weights they are added to, with their SHA-256, the guarantee, and the prompts and '
+                    'labels.',
+                ),
+                ('`privacy_report.json`, `privacy_report.html`', 'The whole account of the guarantee.'),
+            ],
+        ),
+        *_limits(privacy_report),
+    ]
+    return '\n\n'.join(parts) + '\n'
+
+
 def render_card(
     privacy_report: report.PrivacyReport,
     *,
@@ -89,7 +140,7 @@ def render_card(
             {'config_name': 'default', 'data_files': [{'split': 'train', 'path': DATA_FILES}]},
         ],
     }
-    corpus, together = privacy_report.corpus, privacy_report.covered_together
+    corpus = privacy_report.corpus
     is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
     unit, origin = privacy_report.unit_noun, privacy_report.settings.get('model_origin')
     parts = [
@@ -101,13 +152,7 @@ def render_card(
         f'> {_escape(privacy_report.guarantee)}',
         *([f'**Model.** {_escape(str(origin))}.'] if origin else []),
         *([_ADAPTER] if is_tuned else []),
-        f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
-        _escape(privacy_report.delta_relation),
-        *([f'**Accounting.** {_escape(privacy_report.orders)}'] if privacy_report.orders else []),
-        *([f'**All runs on these records.** {_escape(together)}'] if together else []),
-        'The whole account, with every setting and a way to check the arithmetic, is in '
-        '[privacy_report.html](privacy_report.html) and, for programs, '
-        '[privacy_report.json](privacy_report.json).',
+        *_account(privacy_report),
         '## Load it',
         '```python\n'
         'import datasets\n'
@@ -126,10 +171,30 @@ def render_card(
         'selection that looks at the corpus alone.',
         '## Labels',
         _labels(privacy_report.plan, unit, is_tuned=is_tuned),
+        *_limits(privacy_report),
+    ]
+    return '\n\n'.join(parts) + '\n'
+
+
+def _account(privacy_report: report.PrivacyReport) -> list[str]:
+    """Whose privacy, at which cost, and where to read more."""
+    together = privacy_report.covered_together
+    return [
+        f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
+        _escape(privacy_report.delta_relation),
+        *([f'**Accounting.** {_escape(privacy_report.orders)}'] if privacy_report.orders else []),
+        *([f'**All runs on these records.** {_escape(together)}'] if together else []),
+        'The whole account, with every setting and a way to check the arithmetic, is in '
+        '[privacy_report.html](privacy_report.html) and, for programs, '
+        '[privacy_report.json](privacy_report.json).',
+    ]
+
+
+def _limits(privacy_report: report.PrivacyReport) -> list[str]:
+    return [
         '## What the guarantee does not say',
         '\n'.join(f'- {_escape(line)}' for line in (*privacy_report.limits, *privacy_report.not_covered)),
     ]
-    return '\n\n'.join(parts) + '\n'
 
 
 def size_category(examples: int) -> str:

@@ -109,17 +109,11 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
         )
     console.print(stages)
 
-    corpus, plan = privacy_report.corpus, privacy_report.plan
     facts = table.Table.grid(padding=(0, 2))
     facts.add_column(style='bold')
     facts.add_column(overflow='fold')
-    batches = sum(group.batches for group in plan)
     for name, value in (
-        (
-            'Corpus',
-            f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {_tokens_in_words(corpus)}',
-        ),
-        ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
+        *_released_in_words(privacy_report),
         ('Delta', privacy_report.delta_relation),
         *([('Accounting', privacy_report.orders)] if privacy_report.orders else []),
         ('Covered', _covered(privacy_report)),
@@ -127,6 +121,22 @@ def render_terminal(privacy_report: report.PrivacyReport, console: 'rich.console
     ):
         facts.add_row(text.Text(name), text.Text(value))
     console.print(facts)
+
+
+def _released_in_words(privacy_report: report.PrivacyReport) -> list[tuple[str, str]]:
+    """What there is of texts and batches, or of an adapter alone."""
+    corpus, plan = privacy_report.corpus, privacy_report.plan
+    if not privacy_report.has_texts:
+        rank = privacy_report.settings['lora_rank']
+        return [('Adapter', f'rank {rank}; no text is sampled yet, and all that ever are cost nothing')]
+    batches = sum(group.batches for group in plan)
+    return [
+        (
+            'Corpus',
+            f'{corpus.examples:,} examples ({corpus.truncated:,} truncated), {_tokens_in_words(corpus)}',
+        ),
+        ('Batches', f'{batches:,} planned{_plan_in_words(plan)}'),
+    ]
 
 
 def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals) -> str:

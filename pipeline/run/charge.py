@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from models.privacy import report
+from pipeline import fine_tuning
 from pipeline.config import JobConfig
 from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
 from pipeline.plan import cost_to_charge, fitting, fitting_words, paid_centers, with_order
@@ -30,9 +31,10 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
 
     Raises:
         BudgetExceeded: It does not fit into what the dataset has left; it names what would.
-        ValueError: Its reference is an earlier release that claims a charge which the ledger does not hold.
+        ValueError: Its reference, or its adapter, is an earlier release that claims a charge which the ledger
+            does not hold.
     """
-    check_reference(ledger, config)
+    check_earlier(ledger, config)
     account = ledger.account(str(config.dataset))
     cost = cost_to_charge(config, account)
     try:
@@ -41,6 +43,49 @@ def check(ledger: 'Ledger', config: JobConfig) -> None:
         raise error.with_remedy(fitting_words(fitting(config, account), config.resolved_delta)) from None
     except OrderTooLow as error:
         raise with_order(error, config, account) from None
+
+
+def check_earlier(ledger: 'Ledger', config: JobConfig) -> None:
+    """Refuses earlier releases that say they were charged and were not: see both that it calls.
+
+    Raises:
+        ValueError: The ledger does not hold a charge that one of them claims.
+    """
+    check_reference(ledger, config)
+    check_adapter(ledger, config)
+
+
+def check_adapter(ledger: 'Ledger', config: JobConfig) -> None:
+    """Refuses an adapter whose card says that it was charged where it was not: nothing would count its cost.
+
+    As of a reference, one of a dataset that this ledger does not keep is of another ledger, and one that was
+    charged to none says so: the report of either says that the curator vouches for other records.
+
+    Raises:
+        ValueError: The ledger does not hold the charge that the card claims.
+    """
+    if config.adapter is None or not config.votes:
+        return
+    card = fine_tuning.read_card(config.adapter)
+    if card.dataset is None:
+        return
+    accounts = (known for known in ledger.accounts() if known.dataset.name == card.dataset)
+    account = next(accounts, None)
+    if account is None and card.dataset != config.dataset:
+        return
+    charged = None if account is None else account.run(card.run_id)
+    if (
+        charged is not None
+        and charged.number == card.run_number
+        and charged.cost.stages.get(fine_tuning.NAME_OF_STAGE) == card.params.event
+    ):
+        return
+    raise ValueError(
+        f'Expected an adapter whose charge the ledger holds, got adapter={config.adapter!r}, whose card says '
+        f'run_id={card.run_id!r}, dataset={card.dataset!r}, run_number={card.run_number}, epsilon='
+        f'{card.epsilon!r}. What it tells of the records would be in no sum: give the --ledger that charged '
+        f'it, or another adapter. `dp-corpus ledger show {card.dataset}` lists the runs.'
+    )
 
 
 def check_reference(ledger: 'Ledger', config: JobConfig) -> None:

@@ -58,8 +58,10 @@ def prepare(config: JobConfig) -> list[str]:
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
     _refuse_change(config, digests)
-    for folder in (*(FileSystems.join(work_dir, name) for name in WORK_FOLDERS), f'{output}/{DATA_FOLDER}'):
+    for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
         make_folder(folder)
+    if config.writes_texts:
+        make_folder(f'{output}/{DATA_FOLDER}')
     if not config.votes and config.adapter is None:
         make_folder(FileSystems.join(work_dir, TUNING_FOLDER))
         make_folder(f'{output}/{ADAPTER_FOLDER}')

@@ -30,8 +30,8 @@ CHANGES = {
     'run_id': 'It has another run id.',
     'config': 'Its settings were others: config.toml there holds them.',
     'input': 'The input files are not those that it began with.',
-    'model': 'The weights, the tokenizer, the prompt, the centres or the reference are not those that it '
-    'began with.',
+    'model': 'The weights, the tokenizer, the adapter, the prompt, the centres or the reference are not '
+    'those that it began with.',
     'code': 'Another version of dp-corpus or of a library began it.',
 }
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
     return {
         'run_id': config.resolved_run_id,
         'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
-        'input': _adapter_digest(config) if config.adapter else input_digest(str(config.input), files),
+        'input': input_digest(str(config.input), files) if config.reads_records else _adapter_digest(config),
         'model': _model_digest(config),
         'code': _code_digest(),
     }
@@ -70,8 +70,8 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
 
 def input_files(config: JobConfig) -> list[str]:
     """The files of a run's input, after a look at each."""
-    if config.adapter is not None:
-        return []  # it reads no record
+    if not config.reads_records:
+        return []
     files = check_input(str(with_absolute_paths(config).input), record_rules(config).fields)
     return [file.path for file in files]
 
@@ -140,7 +140,7 @@ def _code_digest() -> str:
 
 
 def _adapter_digest(config: JobConfig) -> str:
-    """Digest of the released adapter that a run samples from in place of reading records."""
+    """Digest of a released adapter, by its card, which holds that of its factors."""
     from pipeline import fine_tuning
 
     return hashlib.sha256(fine_tuning.read_card(str(config.adapter)).to_json().encode()).hexdigest()
@@ -160,7 +160,7 @@ def checkpoint_digest(checkpoint: pathlib.Path) -> str:
 
 
 def _model_digest(config: JobConfig) -> str:
-    """Digest of the weights, the tokenizer, the texts of the prompt and the reference, and the centres."""
+    """Digest of weights, tokenizer, adapter, the texts of the prompt and the reference, and the centres."""
     named = (config.prompt, config.schema, config.json_schema, config.grammar)
     texts = [pathlib.Path(name) for name in named if name and name not in PRESETS]
     files, folders = {config.tokenizer_path, *texts}, [config.checkpoint_path]
@@ -172,10 +172,12 @@ def _model_digest(config: JobConfig) -> str:
         if pathlib.Path(config.resolved_embedder).is_dir():
             folders.append(pathlib.Path(config.resolved_embedder))
     contents = {path for folder in folders for path in folder.rglob('*') if path.is_file()}
-    of_files, reference = _digest_of_files(files | contents, whole=files), read_reference(config)
-    if reference is None:
-        return of_files
-    return hashlib.sha256(f'{of_files} {reference.digest}'.encode()).hexdigest()
+    digests, reference = [_digest_of_files(files | contents, whole=files)], read_reference(config)
+    if reference is not None:
+        digests.append(reference.digest)
+    if config.votes and config.adapter is not None:
+        digests.append(_adapter_digest(config))
+    return digests[0] if len(digests) == 1 else hashlib.sha256(' '.join(digests).encode()).hexdigest()
 
 
 def installed_versions() -> Mapping[str, str]:

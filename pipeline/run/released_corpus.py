@@ -36,7 +36,13 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
             f'Expected files of texts, or the folder of a finished release, got {name}={folder!r}, a folder '
             f'without {REPORT}. Name the files, or the --output of a finished run.'
         )
-    return list_input(FileSystems.join(folder, DATA_FOLDER, '*.parquet'))
+    try:
+        return list_input(FileSystems.join(folder, DATA_FOLDER, '*.parquet'))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f'Expected a release with texts, got {name}={folder!r}, which has none. Restore its data; of a '
+            'release of `dp-corpus fine-tune` sample some first, with `dp-corpus generate --adapter`.'
+        ) from None
 
 
 def read_examples(path: str, name: str) -> list[SyntheticExample]:

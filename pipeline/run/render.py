@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from models.batching import BatchPlan
 from models.clustering.centers import Centers
@@ -17,6 +17,9 @@ from pipeline.pages import restricted_page
 from pipeline.run.identity import MAY_CHANGE
 from transforms.run_files import REPORT, RESTRICTED_PAGE, RESTRICTED_REPORT
 from transforms.write import Files
+
+if TYPE_CHECKING:
+    from models.finetuning.adapter import AdapterCard
 
 
 def render_released(
@@ -51,7 +54,7 @@ def render_released(
         noisy_counts_rho=plan.contexts_rho,
         clusters=None if centers is None else released_clusters(centers, plan, centers_run),
         cells=released_cells(plan),
-        declared_units=config.records if config.adapter is None else round(prepared.params.units),
+        declared_units=config.records if config.reads_records else round(prepared.params.units),
         sample_rate=config.sample_rate,
         ledger=charge,
     )
@@ -133,12 +136,15 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
     if not config.votes:
         for name in fine_tuning.PREDICTION_SETTINGS:
             settings.pop(name, None)
+        if not config.writes_texts:
+            for name in (*fine_tuning.SAMPLING_SETTINGS, 'examples_per_label'):
+                settings.pop(name, None)
         if config.adapter is not None:
             # Of these the adapter's card says what it was trained with.
             for name in fine_tuning.TRAINING_SETTINGS:
                 settings.pop(name, None)
         if not config.label_mix:
-            del settings['label_mix']
+            settings.pop('label_mix', None)
     elif config.strategy.takes_reference:
         settings['reference'] = (
             'given by the curator'
@@ -159,10 +165,10 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
         else:
             del settings['condition_on'], settings['condition_rho']
     if not config.fixed:
-        del settings['fixed']
+        settings.pop('fixed', None)
     if config.structure is None:
         for name in ('regex', 'close_truncated'):
-            del settings[name]
+            settings.pop(name, None)
     elif config.structure.regex is None:
         del settings['regex']
         for name in ('json_schema', 'grammar'):
@@ -170,18 +176,35 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
                 settings[name] = text
     known_prompt = config.resolved_prompt in PRESETS
     settings['prompt'] = config.resolved_prompt if known_prompt else 'own template'
-    if config.adapter is not None:
+    if not config.reads_records:
         settings['prompt'] = "the adapter's"
     origin = family.family_of(config.model).origin(config.model)
     # A file that the curator brings may be of other weights in the same dimensions.
     made_from = '' if config.checkpoint is None else ', or weights made from it'
     settings['model_origin'] = f'{origin.name} by {origin.maker}{made_from}, under the {origin.terms}'
+    if config.votes and config.adapter is not None:
+        card = fine_tuning.read_card(config.adapter)
+        settings |= _adapter_settings(card)
+        settings['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
     if config.clusters is not None:
         known = config.resolved_embedder in EMBEDDERS
         settings['embedder'] = config.resolved_embedder if known else 'own MiniLM weights'
         settings['clustering_rho'] = config.resolved_clustering_rho
         del settings['count_rho']
     return settings
+
+
+def _adapter_settings(card: 'AdapterCard') -> dict[str, Any]:
+    """Which adapter a run of private prediction decodes with, for programs; sentences say what it takes."""
+    return {
+        'adapter_run_id': card.run_id,
+        'adapter_dataset': card.dataset,
+        'adapter_run_number': card.run_number,
+        'adapter_sha256': card.factors,
+        'adapter_epsilon': card.epsilon,
+        'adapter_delta': card.delta,
+        'adapter_unit': card.unit,
+    }
 
 
 def released_cells(plan: BatchPlan) -> report.Cells | None:

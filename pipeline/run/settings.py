@@ -93,7 +93,9 @@ def configured_plan(config: JobConfig) -> BatchPlan:
 
 
 def generator_settings(config: JobConfig) -> GeneratorSettings:
-    """What workers build their generator from; checks the files of the model, and reads the reference."""
+    """What workers build their generator from; checks model and adapter, and reads the reference."""
+    from pipeline import fine_tuning
+
     settings = GeneratorSettings(
         run_id=config.resolved_run_id,
         params=config.params(),
@@ -101,6 +103,7 @@ def generator_settings(config: JobConfig) -> GeneratorSettings:
         micro_batch_size=config.resolved_micro_batch_size,
         label_words=tuple(config.label_words.items()),
         reference=read_reference(config, text_limit(config)),
+        adapter=fine_tuning.released_adapter(config),
         **prompt_settings(config),
     )
     return settings

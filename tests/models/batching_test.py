@@ -234,10 +234,19 @@ def test_batch_ids_are_in_order() -> None:
     ]  # fmt: skip
 
 
+def test_a_plan_of_no_text_has_no_batch() -> None:
+    plan = BatchPlan(labels=('a', 'b'), batches_per_group=(0, 0), noisy_counts=None, contexts_rho=0.0)
+    assert list(plan.batch_ids()) == [] and BatchPlan.from_json(plan.to_json()) == plan
+
+
 @pytest.mark.parametrize(
     ('changed', 'message'),
     [
         ({'labels': ('a', 'a')}, 'distinct labels'),
+        (
+            {'batches_per_group': (0, 0), 'noisy_counts': (1, 2), 'contexts_rho': 0.1},
+            'at least one batch for each of 2 groups',
+        ),
         ({'labels': ()}, 'distinct labels'),
         ({'labels': ('a', None)}, 'distinct labels'),
         ({'batches_per_group': (1,)}, 'at least one batch'),

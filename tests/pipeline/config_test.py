@@ -16,7 +16,7 @@ import typer.main
 from models.clustering import centers
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
-from pipeline import main, plan
+from pipeline import fine_tuning, main, plan
 from pipeline.config import JobConfig, read_config
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
@@ -330,6 +330,27 @@ SWITCHES = {
 def test_every_field_is_a_flag_and_every_flag_a_field(command: str) -> None:
     own = {'--config'} | SWITCHES[command]
     assert set(flags_of(command)) - own == {f'--{name.replace("_", "-")}' for name in FIELDS}
+
+
+def test_training_has_the_flags_of_a_run_without_those_of_votes_and_sampling() -> None:
+    own, every = set(flags_of('fine-tune')), set(flags_of('generate'))
+    assert own < every
+    assert every - own == {
+        f'--{name.replace("_", "-")}'
+        for name in (
+            *fine_tuning.PREDICTION_SETTINGS, 'temperature', 'top_p', 'top_k', 'shards', 'label_mix',
+            'fixed', 'close_truncated', 'examples_per_label', 'adapter', 'method',
+        )
+    }  # fmt: skip
+    assert own >= {
+        '--input',
+        '--labels',
+        '--epsilon',
+        '--tuning-steps',
+        '--lora-rank',
+        '--output',
+        '--ledger',
+    }
 
 
 def test_the_flags_of_the_product_exist() -> None:

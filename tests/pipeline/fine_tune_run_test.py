@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import jax
 import jsonschema
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
@@ -18,14 +19,15 @@ from models import batching
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.privacy.accounting import subsampled
+from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
 from pipeline import fine_tuning, plan, tuning_plan
 from pipeline.config import JobConfig
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import folders, identity, start
+from pipeline.run import folders, identity, released_corpus, start
 from tests.models.finetuning import tiny
-from tests.samples import needs_model
+from tests.samples import SECRET, needs_model
 from transforms import run_files
 from transforms.durable import read_key
 
@@ -275,6 +277,89 @@ def test_a_run_of_the_bundled_model_writes_valid_texts_alone(folder: pathlib.Pat
     assert restricted_of(folder / 'out')['records_outside_structure'] == 5
 
 
+def test_an_adapter_alone_is_that_of_a_run_with_texts(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders.RunKey, 'new', staticmethod(lambda: RunKey(SECRET)))
+    ledger = Ledger.create(str(folder / 'ledger.db'))
+    ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
+    alone = config(
+        folder, output=str(folder / 'alone'), run_id='same', examples_per_label=0, shards=None,
+        dataset='fruit', ledger=str(folder / 'ledger.db'),
+    )  # fmt: skip
+    step, taken = train.Trainer.step, []
+
+    def dies_once(self: train.Trainer, state: Any, *rest: Any) -> Any:
+        taken.append(int(state['step']))
+        if len(taken) == 3:
+            raise MemoryError('a record of 30')
+        return step(self, state, *rest)
+
+    monkeypatch.setattr(train.Trainer, 'step', dies_once)
+    with pytest.raises(RuntimeError):
+        start.run(alone, [])
+    assert not folders.is_finished(alone)
+    start.run(alone, [])
+    monkeypatch.setattr(train.Trainer, 'step', step)
+    (charged,) = ledger.account('fruit').runs
+    assert charged.cost.stages['fine-tuning'] == fine_tuning.params(alone).event
+    start.run(config(folder, run_id='same'), [])
+    tensors = pathlib.PurePath('adapter', 'adapter.safetensors')
+    trained = (folder / 'alone' / tensors).read_bytes()
+    assert trained == (folder / 'out' / tensors).read_bytes()
+    factors = jax.tree.leaves(adapters.from_bytes(trained, 'tiny', 2))
+    assert all(np.any(np.asarray(leaf) != 0) for leaf in factors), 'a trained one is not the first one'
+    cards = [json.loads((folder / of / 'adapter' / 'adapter.json').read_text()) for of in ('alone', 'out')]
+    assert [card.pop('dataset') for card in cards] == ['fruit', None]
+    assert [card.pop('run_number') for card in cards] == [1, None]
+    assert cards[0] == cards[1]
+    # What is left, and what is said of it
+    files = {str(path.relative_to(folder / 'alone')) for path in (folder / 'alone').rglob('*')}
+    assert files == {
+        'README.md', 'privacy_report.json', 'privacy_report.html', 'adapter', 'adapter/adapter.json',
+        'adapter/adapter.safetensors',
+    }  # fmt: skip
+    report, other = report_of(folder / 'alone'), report_of(folder / 'out')
+    assert not report.has_texts and other.has_texts and report.epsilon == other.epsilon
+    assert report.corpus == TunedTotals(examples=0, sampled_tokens=0, truncated=0)
+    assert 'This run sampled no text' in report.mechanism_output
+    assert report.data_accesses[0].startswith('Covered: this run, from reading the records to the adapter')
+    assert report.data_accesses[1].startswith('Covered together') and report.ledger is not None
+    assert not {'top_p', 'temperature', 'examples_per_label', 'shards'} & report.settings.keys()
+    page = (folder / 'alone' / 'privacy_report.html').read_text()
+    card = (folder / 'alone' / 'README.md').read_text()
+    assert 'The adapter was trained on records' in page and 'An adapter of rank 2' in page
+    assert 'apples' in page and 'data_files' not in card and 'Adapter same' in card
+    for text in (page, card):
+        assert 'The corpus was made' not in text and 'synthetic texts' not in text
+        assert '0 of the examples' not in text and 'truncated' not in text
+    with pytest.raises(FileNotFoundError, match='Expected a release with texts, got reference='):
+        released_corpus.list_shards(str(folder / 'alone'), 'reference')
+    # Texts of it
+    given = JobConfig(
+        adapter=str(folder / 'alone'), method='fine-tune', model='tiny', output=str(folder / 'more'),
+        examples_per_label=3, micro_batch_size=4,
+    )  # fmt: skip
+    start.run(fine_tuning.with_adapter(given), [])
+    assert len(rows_of(folder / 'more')) == 6
+    with pytest.raises(ValueError, match='examples_per_label >= 1 with adapter='):
+        JobConfig(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
+
+
+def test_a_run_without_a_step_that_finished_has_no_report(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(folder, examples_per_label=0, shards=None)
+    monkeypatch.setattr(train.Trainer, 'train', _fails)
+    with pytest.raises(RuntimeError):
+        start.run(run, [])
+    assert not folders.is_finished(run)
+
+
+def _fails(*_: Any) -> None:
+    raise MemoryError('no adapter')
+
+
 def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
     start.run(run, [])
@@ -340,6 +425,13 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
         ({'label_mix': ('a=1',)}, 'each declared label once'),
         ({'label_mix': ('a=1', 'a=1')}, 'each declared label once'),
         ({'label_mix': ('a=1', 'apples=1')}, 'each declared label once'),
+        ({'examples_per_label': -1}, 'examples_per_label >= 0'),
+        ({'examples_per_label': 0}, 'no shards with examples_per_label=0, got shards=1. It is of texts'),
+        ({'examples_per_label': 0, 'shards': None, 'top_p': 0.5}, 'no top_p with examples_per_label=0'),
+        (
+            {'examples_per_label': 0, 'shards': None, 'label_mix': ('a=1', 'b=2')},
+            'no label_mix with examples_per',
+        ),
         ({'examples_per_context': 2}, 'examples_per_context=1 where each record'),
     ],
 )

@@ -99,6 +99,18 @@ def test_shows_what_is_being_done(work_dir: str, monkeypatch: pytest.MonkeyPatch
         assert seen('Writing') and '2 of 2 batches' in last_lines(screen)
 
 
+def test_a_run_without_texts_shows_its_training(work_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LOOKS', 0.01)
+    plan = BatchPlan(labels=('a',), batches_per_group=(0,), noisy_counts=None, contexts_rho=0.0)
+    pathlib.Path(work_dir, 'plan.json').write_text(plan.to_json())
+    console, screen = terminal()
+    with progress.watch(work_dir, console):
+        activity.report(activity.Activity('Fine-tuning, step 3 of 9'))
+        time.sleep(0.3)
+    assert 'Fine-tuning, step 3 of 9' in last_lines(screen) and '0 of 0 batches' in last_lines(screen)
+    assert progress.WRITING not in screen.getvalue()
+
+
 def test_what_an_earlier_run_of_this_process_did_is_not_shown(work_dir: str) -> None:
     activity.report(activity.Activity('Decoding', '0009-000001', 12, 96))
     console, screen = terminal()

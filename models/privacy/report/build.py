@@ -117,6 +117,7 @@ def build_privacy_report(
         units, source = round(sum(group.noisy_count or 0 for group in plan) / sample_rate), 'noisy'
     sampled = () if sample_rate == 1 else (words.sampled(sample_rate, *method.unit_nouns),)
     declared = () if declared_units is None else (words.declared_units(method.unit_nouns[1]),)
+    during = words.during_the_run(has_adapter=method.has_adapter)
     one, many = method.unit_nouns
     words_of_statement = weakest.statement_words
     return PrivacyReport(
@@ -129,7 +130,8 @@ def build_privacy_report(
             math.fsum(costs),
             one,
             **({} if method.event is None else {'released': tuning.RELEASED}),
-        ),
+        )
+        + (words.GIVEN_ADAPTER if method.has_adapter else ''),
         unit_of_privacy=method.unit_of_privacy,
         epsilon=epsilon,
         delta=delta,
@@ -147,9 +149,12 @@ def build_privacy_report(
         units_source=source,
         dp_setting=words.dp_setting(weakest.statement),
         data_accesses=(
-            method.data_accesses
-            if ledger is None and method.data_accesses
-            else words.data_accesses(weakest.statement, ledger, one)
+            *(
+                method.data_accesses
+                if ledger is None and method.data_accesses
+                else words.data_accesses(weakest.statement, ledger, one, *method.data_accesses[:1])
+            ),
+            *(f'Not covered: {row[0].lower()}{row[1:]}' for part in together for row in part.not_covered),
         ),
         mechanism_output=method.mechanism_output
         + (
@@ -168,7 +173,7 @@ def build_privacy_report(
         sensitivities=tuple(row for part in (*together, *of_groups) for row in part.sensitivities),
         assumptions_enforced=tuple(
             row
-            for part in (*sampled, method.contexts, *of_groups, *together, words.DURING_THE_RUN)
+            for part in (*sampled, method.contexts, *of_groups, *together, during)
             for row in part.assumptions_enforced
         ),
         assumptions_of_curator=tuple(
@@ -179,7 +184,7 @@ def build_privacy_report(
                 *declared,
                 method.contexts,
                 *together,
-                words.DURING_THE_RUN,
+                during,
                 ledger_facts(ledger),
             )
             for row in part.assumptions_of_curator

@@ -14,13 +14,17 @@ from models.privacy.numbers import format_exact
 from models.privacy.params import Change, MechanismParams
 
 
-def facts(params: MechanismParams, reference: tuple[Facts, ...] = ()) -> MethodFacts:
+def facts(
+    params: MechanismParams, reference: tuple[Facts, ...] = (), adapter: Facts | None = None
+) -> MethodFacts:
     """What a run with these settings tells, from public values alone.
 
     Args:
         params: The mechanism.
         reference: What is to say of the reference (`models.privacy.report.reference`); nothing where
             the public prompt is the one public row.
+        adapter: What is to say of the adapter that the model decodes with
+            (`models.privacy.report.adapter`); None where it has none.
     """
     aggregate = params.strategy.facts(params)
     parts = (aggregate, sparse_vector.facts(params)) if params.uses_sparse_vector else (aggregate,)
@@ -35,7 +39,7 @@ def facts(params: MechanismParams, reference: tuple[Facts, ...] = ()) -> MethodF
         accounting=_accounting(params),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params),
-        parts=(*parts, *reference),
+        parts=(*parts, *reference, *(() if adapter is None else (adapter,))),
         decoding=Facts(
             assumptions_enforced=(
                 "A context's logits do not depend on the other contexts of its batch.",
@@ -47,6 +51,7 @@ def facts(params: MechanismParams, reference: tuple[Facts, ...] = ()) -> MethodF
             None if params.is_ex_post or params.is_individual else accounting.rho_per_private_token(params)
         ),
         reproduction=_reproduction(params, parts),
+        has_adapter=adapter is not None,
     )
 
 

@@ -417,6 +417,11 @@ class PrivacyReport:
         return prediction.unit_nouns(self.mechanism.get('unit'))[0]
 
     @property
+    def has_texts(self) -> bool:
+        """Whether the run wrote a corpus: one that trains an adapter alone plans no batch of texts."""
+        return any(group.batches for group in self.plan)
+
+    @property
     def orders(self) -> str | None:
         """At which Rényi orders the cost is a bound, and at which one it was used; None at every one."""
         if self.omega is None or self.order is None or self.rho_total is None:

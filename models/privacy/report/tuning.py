@@ -75,7 +75,11 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
 
 
 def facts(
-    params: TuningParams, trained_by: TrainedBy | None = None, sampling: tuple[Facts, ...] = ()
+    params: TuningParams,
+    trained_by: TrainedBy | None = None,
+    sampling: tuple[Facts, ...] = (),
+    *,
+    writes_texts: bool = True,
 ) -> MethodFacts:
     """What a run with these settings tells, from public values alone.
 
@@ -84,14 +88,16 @@ def facts(
         trained_by: The run that trained the adapter; None where the run itself did.
         sampling: What is to say of how texts are sampled beside (`models.privacy.report.structure`, and
             `LABEL_MIX`).
+        writes_texts: Whether the run samples texts too.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
     return MethodFacts(
         unit_nouns=(one, many),
         unit_of_privacy=_unit_of_privacy(params),
         mechanism_output=(
-            'The adapter after the last step, and with it every step before it. The texts, however many, are '
-            'sampled from the adapter alone: post-processing, which costs nothing'
+            'The adapter after the last step, and with it every step before it. '
+            + ('The texts' if writes_texts else 'This run sampled no text; those of later runs')
+            + ', however many, are sampled from the adapter alone: post-processing, which costs nothing'
         ),
         accounting=(
             f'Each of the {params.tuning_steps:,} steps is a Gaussian mechanism on a Poisson sample of the '
@@ -103,7 +109,7 @@ def facts(
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
         parts=(_steps(params, one, many), *sampling),
-        decoding=_sampling(trained_by),
+        decoding=_sampling(trained_by, writes_texts=writes_texts),
         rho_per_private_token=None,
         reproduction=None,
         event=params.event,
@@ -191,8 +197,9 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
     )
 
 
-def _sampling(trained_by: TrainedBy | None) -> Facts:
-    enforced = ['Text is sampled from the adapter, the model and public instructions, and from nothing else.']
+def _sampling(trained_by: TrainedBy | None, *, writes_texts: bool) -> Facts:
+    text = 'Text is sampled from the adapter, the model and public instructions, and from nothing else.'
+    enforced = [text] if writes_texts else []
     if trained_by is not None:
         enforced.append(
             f'The adapter is the one that the run {trained_by.run_id!r} released, unchanged: its file has '

@@ -1,5 +1,6 @@
 """The sentences of a privacy report that belong to no part of a mechanism, from public values alone."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
@@ -55,11 +56,15 @@ def dp_setting(statement: Statement) -> str:
     )
 
 
-def data_accesses(statement: Statement, ledger: LedgerEntry | None, one: str) -> tuple[str, ...]:
+def data_accesses(
+    statement: Statement,
+    ledger: LedgerEntry | None,
+    one: str,
+    covered: str = 'Covered: this run, from reading the records to the corpus and this report.',
+) -> tuple[str, ...]:
     """What the guarantee covers and what it does not."""
     if statement == 'none':
         return ('Covered: nothing, since there is no guarantee.',)
-    covered = 'Covered: this run, from reading the records to the corpus and this report.'
     tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
         'them, to tune a setting is a further access.'
@@ -114,7 +119,7 @@ BEFORE_THE_RUN = Facts(
         'public prompt holds no private text.',
     )
 )
-DURING_THE_RUN = Facts(
+_DURING_THE_RUN = Facts(
     assumptions_enforced=(
         'All randomness of decoding derives from a secret 256-bit run key by name, so that a step that is '
         'repeated draws the same noise and is not a second release.',
@@ -126,6 +131,27 @@ DURING_THE_RUN = Facts(
         'The run key stays secret; the work directory, its logs and the restricted report are not published.',
     ),
 )
+
+
+# The end of a guarantee.
+GIVEN_ADAPTER = (
+    ' It is a statement of this run alone, which is given an adapter that was released before: see what is '
+    'not covered.'
+)
+
+
+def during_the_run(*, has_adapter: bool) -> Facts:
+    """What holds of any run while it lasts.
+
+    Args:
+        has_adapter: Whether the model that reads records has an adapter, which may know of them.
+    """
+    if not has_adapter:
+        return _DURING_THE_RUN
+    below = 'The weights below the adapter were not trained on these records.'
+    return dataclasses.replace(
+        _DURING_THE_RUN, assumptions_of_curator=(below, *_DURING_THE_RUN.assumptions_of_curator[1:])
+    )
 
 
 def sampled(rate: float, one: str, many: str) -> Facts:

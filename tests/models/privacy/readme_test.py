@@ -71,6 +71,7 @@ TOPICS = {
     'one gradient': r'One unit moves the sum of a step',
     'Poisson batches': r'in each step with probability q',
     'public adapter': r'adapter may be released',
+    'votes with an adapter': r"An adapter's charge is held by the ledger",
 }
 
 

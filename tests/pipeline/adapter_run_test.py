@@ -1,0 +1,315 @@
+"""Private prediction with a released adapter: what decodes, what is charged, and what the report says."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from models.finetuning import adapter as adapters
+from models.privacy.randomness import RunKey
+from models.privacy.report import PrivacyReport
+from pipeline import audit, fine_tuning, plan
+from pipeline.config import JobConfig, read_config
+from pipeline.ledger.ledger import Ledger
+from pipeline.run import charge, folders, settings, start
+from tests.models.finetuning import tiny
+from tests.samples import SECRET
+from transforms import predict, run_files
+
+pytestmark = pytest.mark.run
+ROWS = [
+    {'text': f'{"ab"[number % 2] * 3} {number % 20}', 'label': 'ab'[number % 2], 'id': str(number)}
+    for number in range(30)
+]
+TENSORS, CARD = run_files.ADAPTER_TENSORS, run_files.ADAPTER_CARD
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One key for all runs, so that what differs between two of them is not the key."""
+    monkeypatch.setattr(folders.RunKey, 'new', staticmethod(lambda: RunKey(SECRET)))
+    with tiny.known():
+        yield
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records, a ledger that charged an adapter, and the adapter."""
+    folder = tmp_path_factory.mktemp('trained')
+    (folder / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in ROWS), encoding='utf-8')
+    ledger = Ledger.create(str(folder / 'ledger.db'))
+    for name in ('fruit', 'parcels'):
+        ledger.add_dataset(name, unit='example', delta=1e-2, epsilon=20.0)
+    with tiny.known():
+        start.run(tuning(folder, dataset='fruit', ledger=str(folder / 'ledger.db')), [])
+        # The first factors add nothing: enough of something to change which token is drawn.
+        shutil.copytree(folder / 'adapter' / 'adapter', folder / 'strong')
+        rewrite(folder / 'strong', lambda leaf, rng: rng.normal(size=leaf.shape))
+        shutil.copytree(folder / 'adapter' / 'adapter', folder / 'zero')
+        rewrite(folder / 'zero', lambda leaf, _: np.zeros(leaf.shape))
+    return folder
+
+
+def rewrite(folder: pathlib.Path, values: Any, **card: Any) -> None:
+    """An adapter of other factors, with a card that names them."""
+    rng = np.random.default_rng(3)
+    tree = adapters.from_bytes((folder / TENSORS).read_bytes(), 'tiny', 2)
+    data = adapters.to_bytes(jax.tree.map(lambda leaf: np.float32(values(leaf, rng)), tree))
+    (folder / TENSORS).write_bytes(data)
+    text = json.loads((folder / CARD).read_text())
+    (folder / CARD).write_text(json.dumps(text | {'factors': adapters.digest(data)} | card))
+
+
+def tuning(folder: pathlib.Path, **changed: Any) -> JobConfig:
+    given = {
+        'method': 'fine-tune', 'input': str(folder / 'in.jsonl'), 'output': str(folder / 'adapter'),
+        'label_field': 'label', 'labels': ('a', 'b'), 'record_id_field': 'id', 'records': 30,
+        'delta': 1e-2, 'noise_multiplier': 2.0, 'tuning_steps': 2, 'expected_batch_size': 6, 'lora_rank': 2,
+        'micro_batch_size': 4, 'max_prompt_tokens': 24, 'max_example_tokens': 10, 'examples_per_label': 0,
+        'model': 'tiny', 'prompt': 'pretrained',
+    }  # fmt: skip
+    return JobConfig(**(given | changed))
+
+
+def config(trained: pathlib.Path, output: pathlib.Path, **changed: Any) -> JobConfig:
+    given = {
+        'input': str(trained / 'in.jsonl'), 'output': str(output), 'run_id': 'votes',
+        'label_field': 'label', 'labels': ('a', 'b'), 'record_id_field': 'id', 'delta': 1e-2,
+        'accounting': 'worst-case', 'max_private_tokens': 12, 'batches_per_label': 1, 'batch_size': 8,
+        'reference_rounds': 1, 'max_prompt_tokens': 48, 'max_example_tokens': 6, 'model': 'tiny',
+        'prompt': 'pretrained', 'shards': 1, 'micro_batch_size': 16,
+    }  # fmt: skip
+    return JobConfig(**(given | changed))
+
+
+def report_of(output: pathlib.Path) -> PrivacyReport:
+    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
+
+
+def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
+    return [row for path in sorted((output / 'data').iterdir()) for row in pq.read_table(path).to_pylist()]
+
+
+def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    texts = {}
+    for name in (None, 'zero', 'strong'):
+        run = config(trained, tmp_path / str(name), adapter=name and str(trained / name))
+        start.run(run, [])
+        texts[name] = rows_of(tmp_path / str(name))
+    assert texts[None] and texts['zero'] == texts[None] != texts['strong']
+    without, with_one = report_of(tmp_path / 'None'), report_of(tmp_path / 'strong')
+    # The run's own mechanism is what it is without.
+    assert with_one.mechanism == without.mechanism and with_one.stages == without.stages
+    assert with_one.epsilon == without.epsilon and with_one.guarantee.startswith(without.guarantee)
+    assert with_one.guarantee.endswith('given an adapter that was released before: see what is not covered.')
+    assert not any('adapter' in row.lower() for row in without.assumptions_of_curator)
+
+
+def test_the_public_prompt_is_read_by_the_adapted_model(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Without a record only public rows decide: they differ with the adapter."""
+    (tmp_path / 'in.jsonl').write_text('{"text": "none", "label": "c", "id": "1"}\n')
+    texts = {}
+    for name in ('zero', 'strong'):
+        given = {'input': str(tmp_path / 'in.jsonl'), 'adapter': str(trained / name)}
+        start.run(config(trained, tmp_path / name, **given), [])
+        texts[name] = rows_of(tmp_path / name)
+    assert texts['zero'] != texts['strong']
+    # And in numbers: the decoder of a run's generator is the model with the factors.
+    run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
+    with_factors, without = (
+        predict.load_generator(settings.generator_settings(of)).decoder
+        for of in (run, config(trained, tmp_path / 'out'))
+    )
+    factors = adapters.from_bytes((trained / 'strong' / TENSORS).read_bytes(), 'tiny', 2)
+    prompt = settings.prompt_writer(run).public_prompt('a')
+    logits = [
+        np.asarray(model.logits(model.weights, model.prefill([prompt] * 8)[0][0]))
+        for model in (with_factors, without, tiny_decoder(with_factors, factors))
+    ]
+    np.testing.assert_array_equal(logits[0], logits[2])
+    assert np.abs(logits[0] - logits[1]).max() > 0.1
+
+
+def tiny_decoder(like: Any, factors: Any) -> Any:
+    """The same model, put together here."""
+    return tiny.Tiny().load_decoder(
+        'tiny', '', shapes=like.shapes, dtype='float32', adapter=jax.tree.map(np.asarray, factors)
+    )
+
+
+def test_both_costs_are_in_one_sum_and_the_report_says_so(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    shutil.copy(trained / 'ledger.db', tmp_path / 'ledger.db')
+    ledger = Ledger.open(str(tmp_path / 'ledger.db'))
+    charged = {'dataset': 'fruit', 'ledger': str(tmp_path / 'ledger.db')}
+    run = config(trained, tmp_path / 'out', adapter=str(trained / 'adapter'), **charged)
+    assert plan.plan_run(run).warnings == () and plan.ask_ledger(run).fits
+    start.run(run, [])
+    first, second = ledger.account('fruit').runs
+    report = report_of(tmp_path / 'out')
+    assert report.ledger is not None and report.ledger.run_number == 2
+    assert report.ledger.rho_before == pytest.approx(first.cost.curve.rho_at(second.renyi_order))
+    enforced = ' '.join(report.assumptions_enforced)
+    assert "trained by the run 'adapter'" in enforced and "as run 1 on dataset 'fruit'" in enforced
+    assert 'the sum of all runs has both costs' in enforced
+    card = fine_tuning.read_card(str(trained / 'adapter'))
+    assert report.settings['adapter_epsilon'] == card.epsilon
+    assert report.settings['adapter_sha256'] == card.factors
+    (alone,) = [row for row in report.not_covered if 'adapter' in row]
+    assert alone.startswith('Not covered: what the adapter tells of the records')
+    assert 'adapter' not in report.settings and str(trained) not in report.to_json()
+    assert not any('others than these' in row for row in report.assumptions_of_curator)
+    below = 'The weights below the adapter were not trained on these records.'
+    assert below in report.assumptions_of_curator
+    assert 'The model was not trained on these records.' not in report.assumptions_of_curator
+    page = (tmp_path / 'out' / 'privacy_report.html').read_text()
+    assert card.factors in page
+    readme = (tmp_path / 'out' / 'README.md').read_text()
+    assert 'with the released adapter of the run' in readme
+
+
+@pytest.mark.parametrize('of', ['no ledger', 'this ledger', 'another ledger', 'other records'])
+def test_where_nothing_adds_up_the_report_says_whose_figures_these_are(
+    trained: pathlib.Path, tmp_path: pathlib.Path, of: str
+) -> None:
+    place, given = tmp_path / 'adapter', {}
+    shutil.copytree(trained / 'strong', place)
+    if of in ('this ledger', 'other records'):
+        shutil.copy(trained / 'ledger.db', tmp_path / 'ledger.db')
+        given = {'dataset': 'parcels', 'ledger': str(tmp_path / 'ledger.db')}
+    if of in ('no ledger', 'this ledger'):
+        rewrite(place, lambda leaf, _: leaf, dataset=None, run_number=None)
+    if of == 'another ledger':
+        rewrite(place, lambda leaf, _: leaf, dataset='letters')
+    run = config(trained, tmp_path / 'out', adapter=str(place), **given)
+    (warned,) = plan.plan_run(run).warnings
+    assert "trained by the run 'adapter'" in warned and 'comes on top of what this run costs' in warned
+    start.run(run, [])
+    report = report_of(tmp_path / 'out')
+    (vouched,) = [row for row in report.assumptions_of_curator if 'others than these' in row]
+    there = {'another ledger': "'letters'", 'other records': "'fruit'"}.get(of)
+    assert f'charged {"to no ledger" if there is None else f"to dataset {there} of a ledger"}' in vouched
+    here = "to dataset 'parcels' of a ledger" if given else 'to no ledger'
+    assert f'this one {here}, and no sum of a ledger has both' in vouched
+    said = report.data_accesses[-1]
+    assert said.startswith("Not covered: the training of the adapter by the run 'adapter' (ε = ")
+    assert 'Every figure of this report is of this run alone' in said and 'its ε is added' in said
+    assert said in report.not_covered
+    # Markdown escapes some of it.
+    assert 'Every figure of this report is of this run alone' in (tmp_path / 'out' / 'README.md').read_text()
+
+
+@pytest.mark.parametrize(
+    'changed', [{'run_id': 'nobody'}, {'run_number': 2}, {'dataset': 'parcels'}, {'steps': 3}], ids=str
+)
+def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refused(
+    trained: pathlib.Path, tmp_path: pathlib.Path, changed: dict[str, Any]
+) -> None:
+    place = tmp_path / 'adapter'
+    shutil.copytree(trained / 'adapter' / 'adapter', place)
+    text = json.loads((place / CARD).read_text())
+    if 'steps' in changed:
+        # Another training than what was charged: fewer steps cost less.
+        params = fine_tuning.read_card(str(place)).params
+        fewer = {'tuning_steps': params.tuning_steps - 1}
+        given = tuning(trained, **fewer)
+        from models.privacy.accounting import subsampled
+
+        epsilon = subsampled.epsilon_of_event(fine_tuning.params(given).event, 1e-2)
+        changed = {'mechanism': text['mechanism'] | fewer, 'epsilon': epsilon}
+    (place / CARD).write_text(json.dumps(text | changed))
+    charged = {'dataset': 'fruit', 'ledger': str(trained / 'ledger.db')}
+    run = config(trained, tmp_path / 'out', adapter=str(place), **charged)
+    ledger = Ledger.open(str(trained / 'ledger.db'))
+    before = ledger.events()
+    for asked in (
+        lambda: plan.ask_ledger(run),
+        lambda: charge.check(ledger, run),
+        lambda: start.run(run, []),
+    ):
+        with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
+            asked()
+    assert ledger.events() == before and not (tmp_path / 'out').exists()
+
+
+def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_made(
+    trained: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    place = tmp_path / 'adapter'
+    shutil.copytree(trained / 'strong', place)
+    damaged = bytearray((place / TENSORS).read_bytes())
+    damaged[-1] ^= 1
+    (place / TENSORS).write_bytes(damaged)
+    refused = [
+        ({'adapter': str(place)}, ValueError, 'Expected the factors that the card of the adapter names'),
+        ({'adapter': str(tmp_path / 'none')}, FileNotFoundError, 'an adapter has no guarantee'),
+        (
+            {'adapter': str(trained / 'strong'), 'checkpoint': str(trained / 'in.jsonl')},
+            ValueError,
+            'weights that the adapter was trained on',
+        ),
+        (
+            {'adapter': str(trained / 'strong'), 'model': 'bundled'},
+            ValueError,
+            'Expected the model of the adapter',
+        ),
+    ]
+    for changed, error, said in refused:
+        with pytest.raises(error, match=said):
+            start.run(config(trained, tmp_path / 'out', **changed), [])
+    assert not (tmp_path / 'out').exists() and not (tmp_path / 'out.curator').exists()
+    # Sampling from it looks at the factors too.
+    given = JobConfig(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
+    with pytest.raises(ValueError, match='factors that the card'):
+        fine_tuning.with_adapter(given)
+    # A file that changes after the launch is noticed where it is loaded.
+    run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
+    made = settings.generator_settings(run)
+    assert made.adapter is not None
+    with pytest.raises(ValueError, match='factors that the card'):
+        made.build(bytes(damaged))
+    with pytest.raises(ValueError, match='exactly where there is an adapter'):
+        made.build()
+
+
+def test_a_run_is_resumed_with_its_own_adapter_alone(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    place = tmp_path / 'adapter'
+    shutil.copytree(trained / 'strong', place)
+    run = config(trained, tmp_path / 'out', adapter=str(place))
+    start.run(run, [])
+    before = rows_of(tmp_path / 'out')
+    start.run(run, [])
+    assert rows_of(tmp_path / 'out') == before
+    rewrite(place, lambda leaf, _: np.zeros(leaf.shape))
+    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter'):
+        start.run(run, [])
+
+
+def test_an_audit_replays_the_adapted_model(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
+    found = audit.leave_one_out(run, outsiders=1)
+    assert found.ok and len(found.batches) == 2
+    # In a folder that is gone it has nothing to replay.
+    lost = config(trained, tmp_path / 'out', adapter=str(tmp_path / 'lost'))
+    with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
+        audit.leave_one_out(lost)
+
+
+def test_a_method_has_to_be_named_for_votes_with_an_adapter(trained: pathlib.Path) -> None:
+    place = str(trained / 'strong')
+    assert read_config(None, {'adapter': place}).method == 'fine-tune'
+    given = {'adapter': place, 'method': 'predict', 'epsilon': 1.0, 'delta': 1e-2}
+    assert read_config(None, given).votes
+    with pytest.raises(ValueError, match='Expected delta or a declared number'):
+        read_config(None, {'adapter': place, 'method': 'predict', 'epsilon': 1.0})
