@@ -260,7 +260,7 @@ def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
     assert before['model'] != after['model'] and before['config'] == after['config']
     start.run(run, [])
     (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
-    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the prompt'):
+    with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter, the prompt'):
         folders.check_resumption(structured(folder))
 
 
