@@ -84,8 +84,8 @@ def test_it_leaves_an_adapter_that_generate_samples_from(demo: pathlib.Path) -> 
 
 @pytest.mark.parametrize(
     'flag', ['--top-p=0.5', '--top-k=4', '--temperature=1', '--examples-per-label=3', '--adapter=here',
-             '--shards=2', '--label-mix=a=1', '--fixed=a=1', '--close-truncated', '--batch-size=8', '--clusters=2',
-             '--method=fine-tune'],
+             '--shards=2', '--label-mix=a=1', '--fixed=a=1', '--close-truncated',
+             '--batch-size=8', '--clusters=2', '--method=fine-tune'],
 )  # fmt: skip
 def test_flags_of_sampling_and_of_votes_are_not_its_own(flag: str) -> None:
     done = in_this_process('fine-tune', '--input', 'a.jsonl', '--output', 'out', *TRAINING, flag)
