@@ -99,7 +99,8 @@ class RenyiCurve:
 def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order: float) -> float:
     """D_α of one Poisson-sampled Gaussian, in the worse direction (MTZ 3.3, by dp_accounting); rounded up.
 
-    Infinite where the library's sum does not converge: such an order bounds nothing, and may be left out.
+    Where the library's sum does not converge, as for little noise at fractional orders just above 1, it is
+    that of the next whole order, whose sum is finite: D_α never falls as α grows.
     """
     import dp_accounting
     from dp_accounting import rdp
@@ -107,7 +108,10 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
     gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant = rdp.RdpAccountant(orders=[order])
     accountant.compose(dp_accounting.PoissonSampledDpEvent(sampling_probability, gaussian))
-    return max(0.0, float(accountant.rdp[0])) * (1 + _ROUNDING)
+    found = max(0.0, float(accountant.rdp[0])) * (1 + _ROUNDING)
+    if math.isinf(found) and order % 1:
+        return sampled_gaussian(sampling_probability, noise_multiplier, float(math.ceil(order)))
+    return found
 
 
 def epsilon_at_order(order: float, divergence: float, delta: float) -> float:

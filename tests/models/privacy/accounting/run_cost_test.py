@@ -107,6 +107,18 @@ def test_one_step_is_the_divergence_of_its_definition(q: float, z: float, order:
     assert not expected * 0.8 < order * curve_of(sampled(q, z, 2)).rho_at(order) < expected * 1.2
 
 
+@pytest.mark.parametrize(('q', 'z', 'order'), [(0.2, 0.3, 1.01), (0.5, 0.3, 1.2), (0.02, 0.3, 1.2)])
+def test_where_the_librarys_sum_does_not_converge_the_next_whole_order_bounds_it(
+    q: float, z: float, order: float
+) -> None:
+    step = PoissonSampledDpEvent(sampling_probability=q, event=GaussianDpEvent(noise_multiplier=z))
+    alone = dp_accounting.rdp.RdpAccountant(orders=[order]).compose(library.to_library(step))
+    assert math.isinf(alone.rdp[0])
+    found, next_order = order * curve_of(step).rho_at(order), math.ceil(order)
+    assert found == pytest.approx(next_order * curve_of(step).rho_at(next_order), rel=1e-12)
+    assert float(costs.sampled_gaussian(q, z, order)) <= found < math.inf
+
+
 # ------------------------------------------------------------------ truncated zCDP
 
 
