@@ -374,7 +374,7 @@ def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path:
     for path in (where, other):
         Ledger.create(path).add_dataset('messages', unit='example', delta=1e-3, rho=50.0)
     charged = {'dataset': 'messages', 'ledger': where}
-    earlier = config(tmp_path / 'earlier', run_id='earlier', **charged)
+    earlier = prepared(config(tmp_path / 'earlier', run_id='earlier', **charged))
     start.run(earlier, [])
     run = config(tmp_path / 'later', run_id='later', reference=str(earlier.output), **charged)
     elsewhere = dataclasses.replace(run, ledger=other)
