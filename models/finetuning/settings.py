@@ -39,7 +39,8 @@ class TuningSettings:
         temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
-        texts_of_labels: Texts to sample of each label, each at least 1.
+        texts_of_labels: Texts to sample of each label: at least 1 of each, or none of any, which leaves the
+            adapter alone.
     """
 
     run_id: str
