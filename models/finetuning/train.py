@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -87,7 +88,8 @@ class Trainer:
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
-        self._clipped_sum = jax.jit(gradients.clipped_sum(of_unit, settings.params.clip_norm))
+        clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
+        self._batch_sum = jax.jit(batch_sum(clipped_sum, settings.micro_batch_size))
         self._optimizer = make_optimizer(settings)
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
 
@@ -129,9 +131,9 @@ class Trainer:
                 'lengths': encoded.lengths[rows],
             }
 
-        of_adapter = functools.partial(self._clipped_sum, state['adapter'], self._model)
-        size = self._settings.micro_batch_size
-        return summed(of_adapter, state['adapter'], members, collate, size)
+        of_adapter = functools.partial(self._batch_sum, state['adapter'], self._model)
+        capacity = _capacity(self._settings.params.expected_batch_size, self._settings.micro_batch_size)
+        return summed(of_adapter, state['adapter'], members, collate, capacity)
 
     def _chosen(self, label: int, word: int) -> np.ndarray:
         """The right instruction of a unit, and the wrong ones."""
@@ -194,30 +196,65 @@ class Trainer:
         return words
 
 
+def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
+    """The sum of clipped gradients over a batch, micro-batch after micro-batch, as one program.
+
+    The program is for all batches up to its capacity, and stops behind the last unit: how many there are is
+    an argument, which nothing is compiled for. In one program what the micro-batches share, such as weights
+    in the order that products want them in, is computed once.
+
+    Args:
+        clipped_sum: Parameters, what is not differentiated, units `[size ...]`, and by keyword
+            `is_padding_example` `[size]` bool -> the sum of the clipped gradients, as
+            `gradients.clipped_sum` gives it.
+        size: Units of a micro-batch, whose gradients are computed together.
+
+    Returns:
+        A function of the parameters, the same, units with an axis of a multiple of `size` in front, and the
+        number of those that are units, from the first: what fills them up counts as exactly nothing.
+    """
+
+    def of_batch(parameters: Any, fixed: Any, units: Any, count: Any) -> Any:
+        def add(index: Any, total: Any) -> Any:
+            first = index * size
+            part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), units)
+            is_padding = first + jnp.arange(size) >= count
+            of_part = clipped_sum(parameters, fixed, part, is_padding_example=is_padding)
+            return jax.tree.map(jnp.add, total, of_part)
+
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), parameters)
+        return jax.lax.fori_loop(0, (count + size - 1) // size, add, nothing)
+
+    return of_batch
+
+
 def summed(
-    clipped_sum: Callable[..., Any],
+    batch_sum: Callable[..., Any],
     like: Any,
     members: np.ndarray,
     collate: Callable[[np.ndarray], Any],
-    size: int,
+    capacity: int,
 ) -> Any:
-    """The sum of the clipped gradients of a batch, micro-batch after micro-batch; of no unit, zeros.
+    """The sum of the clipped gradients of a batch of any size; of no unit, zeros.
 
     Args:
-        clipped_sum: Units `[size ...]` and `is_padding_example` -> the sum of their clipped gradients.
+        batch_sum: Units `[capacity ...]` and the number of those that are -> the sum of their gradients.
         like: A tree of the shapes of a gradient.
         members: Indices of the batch's units, in order.
-        collate: `[size]` indices -> these units.
-        size: Units that are computed together.
+        collate: `[capacity]` indices -> these units.
+        capacity: Units of one call; batches that are larger take several.
     """
     total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), like)
-    for start in range(0, len(members), size):
-        part = members[start : start + size]
-        # What fills up a micro-batch is no unit: it counts as exactly nothing.
-        rows = np.concatenate([part, np.zeros(size - len(part), part.dtype)])
-        of_part = clipped_sum(collate(rows), is_padding_example=np.arange(size) >= len(part))
-        total = jax.tree.map(jnp.add, total, of_part)
+    for start in range(0, len(members), capacity):
+        part = members[start : start + capacity]
+        rows = np.concatenate([part, np.zeros(capacity - len(part), part.dtype)])
+        total = jax.tree.map(jnp.add, total, batch_sum(collate(rows), jnp.int32(len(part))))
     return total
+
+
+def _capacity(expected: int, size: int) -> int:
+    """Units that one call holds: more than nearly every Poisson batch has, in whole micro-batches."""
+    return -(-(expected + math.ceil(4 * math.sqrt(expected))) // size) * size
 
 
 def noise_of_step(key: RunKey, run_id: str, step: int, like: Any, params: gradients.TuningParams) -> Any:

@@ -6,7 +6,7 @@ Prints one JSON line. Run from the repository root:
     python -m tests.benchmarks.tuning_benchmark --model gemma3-270m --expected-batch-size 8 --steps 2
 
 Both train the same factors on the same loss (FT's equation 4, one wrong instruction) of the demo's messages,
-with DP-Adam. Ours is `models.finetuning.train.Trainer`: a micro-batch at a time, noise of the run key. The
+with DP-Adam. Ours is `models.finetuning.train.Trainer`: batches of any size, noise of the run key. The
 other is written as the library shows it: one compiled step of `clipped_grad` with a micro-batch,
 `gaussian_privatizer` and optax, on a batch padded to a multiple of the micro-batch. Steps alternate; medians
 of seconds. What each compiled program holds beside its arguments is as XLA counts it. Sampling is the time
@@ -139,11 +139,7 @@ def main() -> None:
             own_seconds, library_seconds = [], []
 
     assert compiled is not None
-    part = {name: values[: settings.micro_batch_size] for name, values in batch.items()}
-    padding = np.zeros(settings.micro_batch_size, bool)
-    own_program = trainer._clipped_sum.lower(
-        state['adapter'], model, part, is_padding_example=padding
-    ).compile()
+    own_program = trainer._batch_sum.lower(state['adapter'], model, batch, jnp.int32(size)).compile()
     ours, theirs = statistics.median(own_seconds), statistics.median(library_seconds)
     print(json.dumps({
         'benchmark': 'tuning', 'model': args.model, 'expected_batch_size': size,

@@ -84,7 +84,7 @@ def test_a_step_is_compiled_once_where_weights_lie_on_a_mesh(
     # One that is there already is read, and has taken all of its steps.
     again = trainer.train(members, KEY, checkpoints)
     assert adapters.to_bytes(again) == adapters.to_bytes(whole)
-    assert trainer._clipped_sum._cache_size() == 1
+    assert trainer._batch_sum._cache_size() == 1
     assert trainer._update._cache_size() == 1
 
 

@@ -46,7 +46,7 @@ def _units(with_canary: bool) -> np.ndarray:
 
 @functools.cache
 def _compiled(clip_norm: float) -> Callable[..., jax.Array]:
-    return jax.jit(gradients.clipped_sum(loss, clip_norm))
+    return jax.jit(train.batch_sum(gradients.clipped_sum(loss, clip_norm), SIZE))
 
 
 @functools.cache  # a function of the batch
@@ -57,11 +57,11 @@ def _sum(
     if by_record:
         units = units.reshape(-1, 1, DIMENSIONS)
     found = train.summed(
-        lambda rows, **padding: _compiled(clip_norm)(jnp.zeros(DIMENSIONS), None, rows, **padding),
+        functools.partial(_compiled(clip_norm), jnp.zeros(DIMENSIONS), None),
         jnp.zeros(DIMENSIONS),
         np.arange(len(units)),
         lambda rows: units[rows],
-        SIZE,
+        2 * SIZE,
     )
     return np.asarray(found)
 

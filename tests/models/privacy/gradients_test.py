@@ -1,7 +1,9 @@
 """DP-SGD's parts: how far one unit moves the clipped sum, who is in a batch, and how large the noise is."""
 
+import functools
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,15 +35,18 @@ def loss(parameters: dict[str, jax.Array], scale: jax.Array, unit: jax.Array) ->
 
 @pytest.fixture(scope='module')
 def clipped_sum():  # type: ignore[no-untyped-def]
-    compiled = jax.jit(gradients.clipped_sum(loss, CLIP_NORM))
+    compiled: dict[int, Any] = {}
 
-    def of_batch(units: np.ndarray, size: int = 4) -> np.ndarray:
+    def of_batch(units: np.ndarray, size: int = 4, calls: int = 1) -> np.ndarray:
+        if size not in compiled:
+            compiled[size] = jax.jit(train.batch_sum(gradients.clipped_sum(loss, CLIP_NORM), size))
+        capacity = (len(UNITS) // calls // size + 1) * size
         found = train.summed(
-            lambda rows, **padding: compiled(PARAMETERS, jnp.float32(1.0), rows, **padding),
+            functools.partial(compiled[size], PARAMETERS, jnp.float32(1.0)),
             PARAMETERS,
             np.arange(len(units)),
             lambda rows: units[rows],
-            size,
+            capacity,
         )
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
 
@@ -77,9 +82,29 @@ def test_clipping_each_record_by_itself_moves_it_further() -> None:
 
 
 @pytest.mark.parametrize('size', [1, 2, 4, 16])
-def test_micro_batches_and_padding_change_nothing(clipped_sum, size: int) -> None:  # type: ignore[no-untyped-def]
-    np.testing.assert_allclose(clipped_sum(UNITS, size), clipped_sum(UNITS, 9), rtol=2e-6, atol=2e-6)
-    assert not clipped_sum(UNITS[:0], size).any()
+@pytest.mark.parametrize('calls', [1, 3])
+def test_micro_batches_and_padding_change_nothing(clipped_sum, size: int, calls: int) -> None:  # type: ignore[no-untyped-def]
+    whole = clipped_sum(UNITS, 9)
+    np.testing.assert_allclose(clipped_sum(UNITS, size, calls), whole, rtol=2e-6, atol=2e-6)
+    assert not clipped_sum(UNITS[:0], size, calls).any()
+
+
+@pytest.mark.parametrize('count', range(10))
+def test_what_fills_up_a_batch_counts_as_nothing_and_takes_no_time(count: int) -> None:
+    """Rows behind the last unit are not numbers, and their micro-batches are not computed."""
+    seen = []
+
+    def clipped_sum(
+        parameters: jax.Array, _: None, units: jax.Array, *, is_padding_example: jax.Array
+    ) -> Any:
+        jax.debug.callback(lambda rows: seen.append(rows), is_padding_example)
+        return jnp.where(is_padding_example[:, None], 0.0, units).sum(axis=0)
+
+    rows = np.where(np.arange(10)[:, None] < count, np.arange(20.0).reshape(10, 2), np.nan).astype(np.float32)
+    found = jax.jit(train.batch_sum(clipped_sum, 2))(jnp.zeros(2), None, rows, jnp.int32(count))
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found, np.arange(20.0).reshape(10, 2)[:count].sum(axis=0))
+    assert len(seen) == -(-count // 2)
 
 
 def test_the_sum_is_that_of_the_twin(clipped_sum) -> None:  # type: ignore[no-untyped-def]
