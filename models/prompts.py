@@ -288,11 +288,12 @@ class PromptWriter:
             for context in contexts
         ]
 
-    def continuations(self, texts: Sequence[str], max_tokens: int) -> list[np.ndarray]:
+    def continuations(self, texts: Sequence[str], max_tokens: int | None) -> list[np.ndarray]:
         """Token ids of texts as an answer to the public prompt, each with what ends it, int32.
 
         What ends a text is its example form up to the first stop text, or the first stop token where the
         template has no stop text. A text that is longer is cut to `max_tokens`, and has no end.
+        With None no text is cut.
         """
         shown = [cut_at_stop_text(self._as_shown(text), self._stop) for text in texts]
         prefix = self.template.response_prefix

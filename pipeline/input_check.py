@@ -46,8 +46,9 @@ class LabelRecords:
         declared: Whether the run declares it.
         records: Records of it.
         contexts: Contexts that they make, in the mean of a sample: records, or units, or slots of k records;
-            None if undeclared.
-        batches: Planned batches; with a noisy count, those of the true one. None if undeclared.
+            None if undeclared. Of fine-tuning units, each with its one gradient.
+        batches: Planned batches; with a noisy count, those of the true one. None if undeclared, and of
+            fine-tuning, whose steps draw from all units.
     """
 
     label: str | None
@@ -66,7 +67,7 @@ class Lengths:
         median: Half of them are as long or shorter.
         upper_decile: Nine in ten are.
         longest: The longest one's.
-        room: Tokens that a prompt has for each text; the rest is cut.
+        room: Tokens that a prompt has for each text, or that fine-tuning reads of it; the rest is cut.
         share_cut: Share of the texts that are longer.
     """
 
@@ -88,7 +89,7 @@ class InputCheck:
         rejected: Other rows, by reason.
         labels: Declared labels in their order, then others, the most frequent first.
         undeclared: Number of labels that the run does not declare, beyond those listed too.
-        batch_size: s, what a batch should hold.
+        batch_size: s, what a batch should hold, or a step of fine-tuning in the mean.
         declared_records: --records; None without.
         units: Units of privacy among the records.
         largest_unit: Records of the unit that has most.
@@ -203,7 +204,7 @@ class _Found:
             rejected=dict(self._rejected.most_common()),
             labels=labels,
             undeclared=len(self._by_label.keys() - set(self._declared)),
-            batch_size=self._config.batch_size,
+            batch_size=self._config.batch_size if self._config.votes else self._config.expected_batch_size,
             declared_records=self._config.records,
             units=len(self._units) if of_user else self._records,
             largest_unit=max(self._units.values(), default=0) if of_user else min(1, self._records),
@@ -221,6 +222,11 @@ class _Found:
         for label in self._declared:
             records = self._by_label[label]
             counted = round(config.sample_rate * (units[label] if of_user else records))
+            if not config.votes:
+                yield LabelRecords(
+                    label=label, declared=True, records=records, contexts=counted, batches=None
+                )
+                continue
             if config.batches_per_label is not None:
                 batches = config.batches_per_label
             else:
@@ -236,8 +242,13 @@ class _Found:
             )
 
     def _lengths(self, writer: 'PromptWriter') -> Lengths:
-        room = min(writer.room(label, self._config.examples_per_context) for label in self._declared)
-        tokens = sorted(writer.lengths([record.text for record in self._drawn]))
+        texts = [record.text for record in self._drawn]
+        if self._config.votes:
+            room = min(writer.room(label, self._config.examples_per_context) for label in self._declared)
+            tokens = sorted(writer.lengths(texts))
+        else:
+            room = self._config.max_example_tokens
+            tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
 
         def quantile(share: float) -> int:
             return tokens[min(len(tokens) - 1, int(share * len(tokens)))]
@@ -262,6 +273,12 @@ def _cut(label: str | None) -> str | None:
 def _filled_slots(records: int, slots: int) -> int:
     """Expected number of slots that hold a record, each record in a slot by its hash."""
     return round(slots * (1 - (1 - 1 / slots) ** records))
+
+
+def _mean_step(found: InputCheck) -> float:
+    """Units of a step of fine-tuning in the mean, given how many there are."""
+    assert found.declared_records is not None  # `fine_tuning.check`
+    return found.batch_size * found.units / found.declared_records
 
 
 def _findings(found: InputCheck, config: JobConfig) -> Iterator[str]:
@@ -307,17 +324,21 @@ def _findings(found: InputCheck, config: JobConfig) -> Iterator[str]:
                 f'{found.batch_size}: it stays near the public prompt. Fewer batches, a smaller --batch-size '
                 'at its price, or fewer labels.'
             )
-    if found.declared_records and not (
-        FEWEST_CONTEXTS <= found.records / found.declared_records <= MOST_CONTEXTS
-    ):
+    # Of fine-tuning --records are units: what each step's batch is drawn from.
+    taken = found.records if config.votes else found.units
+    if found.declared_records and not FEWEST_CONTEXTS <= taken / found.declared_records <= MOST_CONTEXTS:
+        what = (
+            'texts and hours' if config.votes else f'a step, which would hold {_mean_step(found):,.1f} units,'
+        )
         yield (
-            f'--records says {found.declared_records:,}, and a run would take {found.records:,}. What `plan` '
-            'says of texts and hours is off by as much. Declare a number that is public.'
+            f'--records says {found.declared_records:,}, and a run would take {taken:,}. What `plan` '
+            f'says of {what} is off by as much. Declare a number that is public.'
         )
     if found.lengths is not None and found.lengths.share_cut >= ALARMING_CUT:
+        flag = '--max-prompt-tokens' if config.votes else '--max-example-tokens'
         yield (
             f'{found.lengths.share_cut:.0%} of the texts are cut at {found.lengths.room} tokens. Raise '
-            '--max-prompt-tokens, which costs time and memory and no privacy.'
+            f'{flag}, which costs time and memory and no privacy.'
         )
     if found.records and found.duplicates / found.records >= ALARMING_DUPLICATES:
         yield (

@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 # What makes a config one where nothing says what is spent; no figure here follows from it.
 _SPENT = {'epsilon': 1.0, 'delta': 1e-9}
 _SPENDING = {
-    'epsilon': ('epsilon', 'context_budget', 'max_private_tokens'),
+    'epsilon': ('epsilon', 'context_budget', 'max_private_tokens', 'noise_multiplier'),
     'delta': ('delta', 'records'),
 }
 NOTICE = (
@@ -45,11 +45,6 @@ def check(
     job_config = config_of(config, settings)
     if job_config.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
-    if not job_config.votes:
-        raise ValueError(
-            f"Expected method='predict' for a check, got method={job_config.method!r}. It says how records "
-            'fill batches of votes: give the same flags of the input with --method predict.'
-        )
     screen.silence_libraries()
     console = rich.console.Console(stderr=True, quiet=as_json)
     with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
@@ -59,7 +54,7 @@ def check(
     if as_json:
         print(found.to_json(), end='')
     else:
-        print_check(found, rich.console.Console(), job_config.declared_words)
+        print_check(found, rich.console.Console(), job_config.declared_words, votes=job_config.votes)
 
 
 @contextlib.contextmanager
@@ -73,8 +68,10 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
         yield lambda rows: status.update(f'Reading: {rows:,} rows')
 
 
-def print_check(found: 'InputCheck', console: rich.console.Console, words: Mapping[str | None, str]) -> None:
-    """The check as tables and sentences, with the declared words of labels."""
+def print_check(
+    found: 'InputCheck', console: rich.console.Console, words: Mapping[str | None, str], *, votes: bool = True
+) -> None:
+    """The check as tables and sentences, with the declared words of labels; without votes of fine-tuning."""
     from rich import table
 
     def plain(text: str, style: str = '') -> None:
@@ -82,6 +79,7 @@ def print_check(found: 'InputCheck', console: rich.console.Console, words: Mappi
 
     plain(NOTICE, 'bold red')
     console.print()
+    room = 'fit into a prompt' if votes else 'are read of it'
     facts = table.Table(show_header=False, box=None, pad_edge=False)
     files = found.files[0] if len(found.files) == 1 else f'{len(found.files):,} files'
     rows = [
@@ -100,7 +98,7 @@ def print_check(found: 'InputCheck', console: rich.console.Console, words: Mappi
                 f'{lengths.median:,} in the middle, {lengths.upper_decile:,} or fewer in nine of ten, '
                 f'{lengths.longest:,} at most, of {lengths.texts:,} texts',
             ),
-            ('', f'{lengths.room:,} fit into a prompt; {lengths.share_cut:.1%} of the texts are cut'),
+            ('', f'{lengths.room:,} {room}; {lengths.share_cut:.1%} of the texts are cut'),
         ]
     for row in rows:
         facts.add_row(*(rich.text.Text(cell) for cell in row))
@@ -108,16 +106,21 @@ def print_check(found: 'InputCheck', console: rich.console.Console, words: Mappi
     console.print()
     labels = table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     labels.add_column('Label')
-    for name in ('records', 'contexts', 'batches', f'contexts a batch (s = {found.batch_size})'):
+    columns = ['records', 'contexts', 'batches', f'contexts a batch (s = {found.batch_size})']
+    if not votes:
+        columns = ['records', 'units']
+    for name in columns:
         labels.add_column(name, justify='right')
     for label in found.labels:
         name = 'all' if label.label is None else f'{label.label} {words.get(label.label, "")}'.strip()
         if not label.declared:
             name += ' (not declared)'
         cells = ['', '', '']
+        if label.contexts is not None and not votes:
+            cells = [f'{label.contexts:,}']
         if label.contexts is not None and label.batches:
             cells = [f'{label.contexts:,}', f'{label.batches:,}', f'{label.contexts / label.batches:,.1f}']
-        labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells)
+        labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells[: len(columns) - 1])
     console.print(labels)
     if not found.findings:
         plain('Nothing stands out.')

@@ -87,6 +87,39 @@ def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
     assert found.median <= found.upper_decile < found.room < found.longest
 
 
+TUNING: dict[str, Any] = {
+    'method': 'fine-tune', 'context_budget': None, 'epsilon': 1.0, 'records': 62, 'expected_batch_size': 31,
+    'batch_size': JobConfig.batch_size, 'max_prompt_tokens': 96, 'max_example_tokens': 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('changes', [{}, {'unit': 'user', 'unit_field': 'who', 'records': 10,
+                                         'expected_batch_size': 5}])  # fmt: skip
+def test_of_fine_tuning_it_says_what_is_trained_on(path: pathlib.Path, changes: dict[str, Any]) -> None:
+    config = config_of(path, **TUNING | changes)
+    found = input_check.check_records(config)
+    assert found.batch_size == config.expected_batch_size and found.units == config.records
+    assert sum(each.contexts or 0 for each in found.labels) == found.units
+    assert {each.batches for each in found.labels} == {None}
+    assert found.lengths is not None
+    writer = settings.prompt_writer(config)
+    # Of the text and what ends it, as training reads both: nothing is cut where all of them have an end.
+    [longest] = writer.continuations(['word ' * 400], found.lengths.longest)
+    assert (found.lengths.room, found.lengths.longest) == (100, len(longest))
+    assert len(writer.continuations(['word ' * 400], None)[0]) == found.lengths.longest
+    assert not any('A batch' in finding or '--records says' in finding for finding in found.findings)
+
+
+def test_of_fine_tuning_it_says_what_to_change(path: pathlib.Path) -> None:
+    found = checked(path, **TUNING | {'records': 620, 'max_example_tokens': 8})
+    assert any(
+        '--records says 620, and a run would take 62. What `plan` says of a step, which would hold 3.1 units,'
+        in finding
+        for finding in found.findings
+    )
+    assert any('are cut at 8 tokens. Raise --max-example-tokens' in finding for finding in found.findings)
+
+
 @pytest.mark.parametrize(
     ('changes', 'said'),
     [
@@ -141,6 +174,10 @@ def test_the_command_says_first_whom_it_is_for_and_ends_well_whatever_it_finds(p
     document = json.loads(shown.stdout)
     assert document['audience'].startswith('Restricted to the curator')
     assert document['records'] == 62
+    tuning = ('--method', 'fine-tune', '--records', '62', '--expected-batch-size', '31')
+    of_tuning = command_line.in_this_process(*arguments, '--labels', 'a,b', *tuning)
+    assert of_tuning.returncode == 0, of_tuning.stderr
+    assert 'are read of it' in of_tuning.stdout and 'contexts' not in of_tuning.stdout
     refused = command_line.in_this_process('check', '--text-field', 'text')
     assert refused.returncode == 2 and 'Give --input FILES' in refused.stderr
 
