@@ -24,8 +24,8 @@ from launch.dataflow import commands, profiles
 from pipeline import job, main
 from pipeline.commands import flags as command_flags
 from pipeline.config import BUNDLED, JobConfig
+from pipeline.methods import METHODS
 from pipeline.run import folders
-from pipeline.run import settings as run_settings
 from pipeline.run.beam_options import beam_options
 from tests.samples import unpacked, write_rows
 from transforms import run_files
@@ -126,7 +126,7 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
         ],
     )
     root = beam.Pipeline(options=options)
-    job.build(root, config, run_settings.generator_settings(config))
+    job.build(root, config, METHODS[config.method].prepare(config))
     root.run()
     data, graph = (local / 'job.json').read_bytes(), b''
     for path in local.rglob('pipeline.pb'):
@@ -163,6 +163,30 @@ def test_the_accelerator_hint_is_on_the_decoding_step_and_nowhere_else(right_fit
     assert set(found.values()) == {b'type:nvidia-l4;count:1;install-nvidia-driver:5xx'}
     others = {step.unique_name for step in right_fitted.graph.components.transforms.values()} - set(found)
     assert {name.split('/')[0] for name in others} >= {'Read', 'Generate', 'Corpus', 'Report'}
+
+
+TUNING = {
+    'method': 'fine-tune', 'epsilon': '3', 'tuning-steps': '4', 'expected-batch-size': '8',
+    'examples-per-label': '4',
+}  # fmt: skip
+
+
+@pytest.mark.run
+@pytest.mark.parametrize('texts', ['4', '0'])
+def test_of_fine_tuning_the_hint_is_on_training_and_on_sampling_and_nowhere_else(
+    texts: str, tmp_path: pathlib.Path
+) -> None:
+    given = [
+        flag
+        for flag in flags(tmp_path, **TUNING | {'examples-per-label': texts})
+        if not flag.startswith(('--batch-size', '--aggregate', '--max-private-tokens'))
+    ]
+    found = hinted(
+        build(tmp_path, commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, given)).graph
+    )
+    steps = {name.split('/ParDo')[0] for name in found}
+    assert steps == {'Generate/Train'} | ({'Generate/Sample'} if texts != '0' else set())
+    assert set(found.values()) == {b'type:nvidia-l4;count:1;install-nvidia-driver:5xx'}
 
 
 @pytest.mark.run

@@ -46,6 +46,22 @@ SETTINGS = {
     'shards': '2',
 }
 
+# A few steps of fine-tuning, and texts of both labels in two batches each.
+TUNING_SETTINGS = {
+    **{name: SETTINGS[name] for name in (
+        'text-field', 'label-field', 'labels', 'unit', 'unit-field', 'record-id-field', 'records', 'delta',
+        'max-example-tokens', 'shards',
+    )},
+    'method': 'fine-tune',
+    'epsilon': '8',
+    'tuning-steps': '4',
+    'expected-batch-size': '8',
+    'examples-per-label': '12',
+    'micro-batch-size': '8',
+    'max-prompt-tokens': '48',
+    'run-id': 'tuned',
+}  # fmt: skip
+
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
     until = time.monotonic() + seconds
@@ -99,6 +115,14 @@ class Run:
 
 def generate(flags: Sequence[str]) -> list[str]:
     return [sys.executable, '-m', 'pipeline.main', 'generate', '--quiet', *flags]
+
+
+def tuning_flags(folder: pathlib.Path) -> list[str]:
+    """Flags of a run that fine-tunes on records in a folder, into its folder `tuned`."""
+    records = folder / 'records.jsonl'
+    records.write_text(''.join(json.dumps(row) + '\n' for row in demo_records(600)))
+    pairs = {**TUNING_SETTINGS, 'input': str(records), 'output': str(folder / 'tuned')}
+    return [part for name, value in pairs.items() for part in (f'--{name}', value)]
 
 
 def run_locally(folder: pathlib.Path) -> Run:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ import pytest
 from launch.flink import cluster as flink
 from launch.flink import distribution, main, supervisor
 from launch.flink.job_server import fetch_job_server
+from tests.launch.flink import local_cluster
 from tests.launch.flink.local_cluster import (
     SCRIPT,
     Run,
@@ -26,6 +28,7 @@ from tests.launch.flink.local_cluster import (
     starts,
     wait_for,
 )
+from transforms import run_files
 
 pytestmark = pytest.mark.run
 
@@ -176,3 +179,45 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
     assert 'BeamApp' in told and 'SdkHarness' in told  # what was searched tells of jobs and of workers
     assert [text for text in local_run.texts if text in told] == []
     assert (local_run.work_dir / 'run.key').read_bytes().hex() not in told
+
+
+@needs_model
+def test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts(
+    cluster: pathlib.Path, job_server: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Training is one element with all units before it, which workers hand to each other."""
+    flags = local_cluster.tuning_flags(tmp_path)
+    output, work_dir = tmp_path / 'tuned', tmp_path / 'tuned.curator'
+    subprocess.run(local_cluster.generate(flags), cwd=local_cluster.ROOT, check=True, timeout=400)
+
+    def released() -> dict[str, bytes]:
+        found = [*output.glob('adapter/*'), *output.glob('data/*.parquet')]
+        return {str(path.relative_to(output)): path.read_bytes() for path in found}
+
+    local = released()
+    assert {
+        'adapter/adapter.json',
+        'adapter/adapter.safetensors',
+        'data/train-00001-of-00002.parquet',
+    } <= set(local)
+    # Back to where the run knew its key, and had not trained anything.
+    for folder in (output, work_dir / 'tuning'):
+        shutil.rmtree(folder)
+    for path in [work_dir / run_files.ADAPTER_TENSORS, *(work_dir / run_files.BATCHES_FOLDER).iterdir()]:
+        path.unlink()
+    command = [
+        *SCRIPT,
+        'run',
+        f'--folder={cluster}',
+        f'--job-server-jar={job_server}',
+        '--',
+        '--quiet',
+        *flags,
+    ]
+    done = subprocess.run(command, env=script_environment(), capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert released() == local
+    told = told_by_flink(cluster) + done.stdout + done.stderr
+    texts = [json.loads(line)['text'] for line in (tmp_path / 'records.jsonl').read_text().splitlines()]
+    assert [text for text in texts if text in told] == []
+    assert (work_dir / run_files.RUN_KEY).read_bytes().hex() not in told
