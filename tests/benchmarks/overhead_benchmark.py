@@ -1,6 +1,7 @@
 """Overhead of the whole job over decoding the same batches and nothing else, each in a fresh process.
 
     python -m tests.benchmarks.overhead_benchmark --batches 64 --rounds 3
+    python -m tests.benchmarks.overhead_benchmark --method fine-tune --steps 20
 
 One side is the command as a user runs it: reading, planning, shuffles, files, reports. The other
 imports, loads the same model and decodes the same batches, with the same key and so to the same
@@ -9,6 +10,9 @@ and model. `over_loop` is the command's wall time, imports and all, over the bar
 falls with the work, since starting takes the same seconds. `decoding_ratio` is of decoding alone:
 from the first finished batch to the last, over the loop's time for as many. Sides are interleaved,
 and the figures are medians over rounds. Prints one JSON line.
+
+With `--method fine-tune` the other side trains on the same units and samples the same texts, in plain
+loops, to the same adapter. There it is `ratio` alone that says what the job adds.
 """
 
 import argparse
@@ -26,6 +30,7 @@ from typing import Any
 
 from launch.demo.records import demo_records
 from pipeline.config import JobConfig, read_config
+from transforms import run_files
 
 KEY = 'run.key'
 TIMES = 'times.json'
@@ -45,6 +50,99 @@ def write_config(folder: pathlib.Path, *, batches: int, contexts: int, tokens: i
     lines = (f'{name} = {json.dumps(value)}' for name, value in settings.items())
     (folder / 'config.toml').write_text('\n'.join(lines) + '\n', encoding='utf-8')
     return read_config(str(folder / 'config.toml'), {})
+
+
+def write_tuning_config(folder: pathlib.Path, *, steps: int, texts: int) -> JobConfig:
+    """Writes records, and the settings of a run that fine-tunes on them and samples `texts` of each label."""
+    from launch.demo.records import LABELS
+
+    rows = list(demo_records(5_000))
+    with (folder / 'records.jsonl').open('w', encoding='utf-8') as file:
+        file.writelines(json.dumps(row) + '\n' for row in rows)
+    settings = {
+        'method': 'fine-tune', 'input': str(folder / 'records.jsonl'), 'output': str(folder / 'corpus'),
+        'run_id': 'overhead', 'label_field': 'label', 'labels': list(LABELS), 'records': len(rows),
+        'epsilon': 8.0, 'delta': 1e-5, 'tuning_steps': steps, 'expected_batch_size': 64,
+        'examples_per_label': texts, 'max_prompt_tokens': 48, 'max_example_tokens': 64,
+    }  # fmt: skip
+    lines = (f'{name} = {json.dumps(value)}' for name, value in settings.items())
+    (folder / 'config.toml').write_text('\n'.join(lines) + '\n', encoding='utf-8')
+    return read_config(str(folder / 'config.toml'), {})
+
+
+def fine_tune(folder: pathlib.Path) -> None:
+    """The bare side of fine-tuning: trains, samples every batch, and writes down what came out."""
+    from models.finetuning import adapter, sample, train, units
+    from models.privacy.randomness import RunKey
+    from models.records import BatchId
+    from pipeline import fine_tuning
+
+    config = read_config(str(folder / 'config.toml'), {})
+    settings = fine_tuning.settings(config)
+    key = RunKey.read(folder / KEY)
+    rows = pickle.loads((folder / 'units.pickle').read_bytes())
+    factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
+    sampler = sample.TextSampler(settings, factors)
+    size, tokens = settings.micro_batch_size, 0
+    for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True)):
+        for first in range(0, texts, size):
+            batch_id = BatchId(group=group, index=first // size)
+            found = sampler.sample(batch_id, label, min(size, texts - first), key)
+            tokens += sum(example.tokens for example in found)
+    written = {'adapter': adapter.digest(adapter.to_bytes(factors)), 'tokens': tokens}
+    (folder / TIMES).write_text(json.dumps(written))
+    shutil.rmtree(folder / 'bare')
+
+
+def form_units(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> None:
+    """Forms the run's units for the bare side."""
+    from models import batching
+    from models.privacy.randomness import RunKey
+    from pipeline.run.settings import record_rules
+    from transforms.read import read_piece, split_file
+
+    shutil.copy2(key, folder / KEY)
+    run_key = RunKey.read(folder / KEY)
+    rows = []
+    for piece in split_file(str(config.input)):
+        for record in read_piece(piece, record_rules(config)):
+            rows.append((batching.record_hash(run_key, record), record.label, [record.text]))
+    (folder / 'units.pickle').write_bytes(pickle.dumps(rows))
+
+
+def measure_tuning(folder: pathlib.Path, *, steps: int, texts: int, rounds: int) -> dict[str, Any]:
+    """Medians of both sides, of fine-tuning."""
+    config = write_tuning_config(folder, steps=steps, texts=texts)
+    work_dir, output = pathlib.Path(config.resolved_work_dir), pathlib.Path(str(config.output))
+    whole, bare = [], []
+    for number in range(rounds):
+        if number:
+            shutil.rmtree(output)
+            shutil.rmtree(work_dir / run_files.TUNING_FOLDER)
+            for path in (*work_dir.glob('batches/*'), *work_dir.glob('restricted*')):
+                path.unlink()
+            (work_dir / run_files.ADAPTER_TENSORS).unlink()
+        command = ['generate', '--config', str(folder / 'config.toml'), '--quiet']
+        whole.append(_seconds(['-m', 'pipeline.main', *command]))
+        if not number:
+            form_units(folder, config, work_dir / KEY)
+        bare.append(_seconds(['-m', 'tests.benchmarks.overhead_benchmark', '--bare-tuning', str(folder)]))
+        found = json.loads((folder / TIMES).read_text())
+        released = json.loads((output / 'privacy_report.json').read_text())['corpus']
+        card = json.loads((output / run_files.ADAPTER_FOLDER / run_files.ADAPTER_CARD).read_text())
+        if (found['adapter'], found['tokens']) != (card['factors'], released['sampled_tokens']):
+            raise RuntimeError(f'Expected equal work, got {found} and {released}.')
+    return {
+        'method': 'fine-tune',
+        'ratio': round(statistics.median(map(float.__truediv__, whole, bare)), 3),
+        'whole_seconds': round(statistics.median(whole), 2),
+        'bare_seconds': round(statistics.median(bare), 2),
+        'steps': steps,
+        'texts': released['examples'],
+        'tokens': released['sampled_tokens'],
+        'cores': os.cpu_count(),
+        'rounds': rounds,
+    }
 
 
 def decode(folder: pathlib.Path) -> None:
@@ -133,12 +231,23 @@ def main() -> None:
     parser.add_argument('--contexts', type=int, default=64)
     parser.add_argument('--tokens', type=int, default=64)
     parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--method', choices=('predict', 'fine-tune'), default='predict')
+    parser.add_argument('--steps', type=int, default=20, help='of fine-tuning')
+    parser.add_argument('--texts', type=int, default=64, help='of each label, of fine-tuning')
     parser.add_argument('--bare', metavar='FOLDER', help='Decode the batches of a folder and nothing else.')
+    parser.add_argument('--bare-tuning', metavar='FOLDER', help='Train on the units of a folder, and sample.')
     args = parser.parse_args()
     if args.bare:
         decode(pathlib.Path(args.bare))
         return
+    if args.bare_tuning:
+        fine_tune(pathlib.Path(args.bare_tuning))
+        return
     with tempfile.TemporaryDirectory() as folder:
+        if args.method == 'fine-tune':
+            place = pathlib.Path(folder)
+            print(json.dumps(measure_tuning(place, steps=args.steps, texts=args.texts, rounds=args.rounds)))
+            return
         found = measure(
             pathlib.Path(folder),
             batches=args.batches,

@@ -15,7 +15,7 @@ top K. `median-clusters` is CL's, whose loss is ex post: as many tokens as the o
 the difference, `difference` charges every context the worst case and `difference-clusters` groups
 alike records besides; in `individual` each context pays for what it gives, `individual-rounds` has what a
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
-public texts.
+public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50 texts of each label, which are free.
 
 Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic
 regression and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the
@@ -76,7 +76,14 @@ ROWS = {
     'individual-rounds': [*INDIVIDUAL, '--reference-rounds', '2'],
     'individual-clusters': [*INDIVIDUAL, '--reference-rounds', '2', *CLUSTERS],
     'individual-reference': INDIVIDUAL,
+    'fine-tune': [],
 }
+# DP-SGD in place of votes: 30 steps are what two cores do in an hour or less.
+FINE_TUNE = [
+    '--method', 'fine-tune', '--model', 'gemma3-270m', '--tuning-steps', '30', '--expected-batch-size', '64',
+    '--learning-rate', '0.003', '--max-example-tokens', '64', '--examples-per-label', '50',
+    '--micro-batch-size', '8',
+]  # fmt: skip
 WITHOUT_RECORDS = ('public', 'reference')
 # Which reference of a walk stands for the row's; clusters and the median have none.
 KIND_OF = {
@@ -125,6 +132,16 @@ def flags(
     """Writes the records, and gives the flags of the row; a row without records has an empty file."""
     empty = row in WITHOUT_RECORDS
     size = ['--records', str(len(records))]
+    given = [
+        '--input', _write(folder / 'records.csv', [] if empty else records), '--text-field', 'text',
+        '--label-field', 'label',
+        '--labels', ','.join(f'{value}={words}' for value, words in data.labels.items()),
+        '--corpus-description', data.description, '--label-name', data.label_name,
+        '--text-name', data.text_name, '--max-prompt-tokens', str(data.max_prompt_tokens),
+        '--delta', f'{delta or len(records) ** -1.1:.2e}',
+    ]  # fmt: skip
+    if row == 'fine-tune':
+        return [*given, *size, '--epsilon', str(epsilon), *FINE_TUNE]
     if empty:  # as many batches as the others have, of nothing
         batches = max(1, len(records) // (BATCH_SIZE * len(data.labels)))
         size = ['--batches-per-label', str(batches), '--micro-batch-size', '8']
@@ -135,13 +152,8 @@ def flags(
     if row == 'median-clusters':
         spent = ['--max-private-tokens', str(max_batch_tokens)]
     return [
-        '--input', _write(folder / 'records.csv', [] if empty else records), '--text-field', 'text',
-        '--label-field', 'label',
-        '--labels', ','.join(f'{value}={words}' for value, words in data.labels.items()),
-        '--corpus-description', data.description, '--label-name', data.label_name,
-        '--text-name', data.text_name, *size, '--max-prompt-tokens', str(data.max_prompt_tokens),
-        *spent, '--delta', f'{delta or len(records) ** -1.1:.2e}',
-        '--max-batch-tokens', str(max_batch_tokens), *COMMON, *reference, *ROWS[row], *bounds(row, epsilon),
+        *given, *size, *spent, '--max-batch-tokens', str(max_batch_tokens), *COMMON, *reference, *ROWS[row],
+        *bounds(row, epsilon),
     ]  # fmt: skip
 
 
@@ -252,7 +264,8 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         if not text['truncated'] and text['text'].strip():
             complete[text['label']].append(text['text'])
     totals = report['corpus']
-    tokens = totals['private_tokens'] + totals['public_tokens']
+    tunes = row == 'fine-tune'
+    tokens = totals['sampled_tokens'] if tunes else totals['private_tokens'] + totals['public_tokens']
     batches = sum(group['batches'] for group in report['plan'])
     empty = row in WITHOUT_RECORDS
     walk = args.walks / f'{name}.npz' if args.walks and row in KIND_OF else None
@@ -269,8 +282,9 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         'batches': batches,
         **totals,
         'complete': sum(map(len, complete.values())),
-        'tokens_per_batch': round(tokens / batches, 1),
-        'price_per_token': 0.0 if empty else price_per_token(mechanism, spending),
+        'tokens': tokens,
+        'tokens_per_batch': None if tunes else round(tokens / batches, 1),
+        'price_per_token': None if tunes else 0.0 if empty else price_per_token(mechanism, spending),
         'share_silent': None
         if empty or spending is None
         else share_silent(spending, restricted['contexts_per_batch']),
@@ -323,7 +337,7 @@ def table(work: pathlib.Path) -> list[str]:
             row,
             str(len(results)),
             f'{statistics.mean(result["examples"] for result in results):.0f}',
-            f'{statistics.mean(each["private_tokens"] + each["public_tokens"] for each in results):.0f}',
+            f'{statistics.mean(each["tokens"] for each in results):.0f}',
             _cell([result['price_per_token'] for result in results], '.1e'),
             _cell([result['share_silent'] for result in results], '.2f'),
             *(_cell([_score(result, key) for result in results]) for key in COLUMNS.values()),
