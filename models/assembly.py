@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from models.attributes import Attribute
 from models.decoders import decoder, family
 from models.finetuning.adapter import ReleasedAdapter
 from models.generate import BatchGenerator
@@ -36,6 +37,7 @@ class GeneratorSettings:
         template: The prompt.
         label_words: What prompts call each label, as pairs.
         label_name: What prompts call the label.
+        attributes: Those whose values make up every label; empty where a label is one value.
         text_name: What prompts call a text.
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
@@ -55,6 +57,7 @@ class GeneratorSettings:
     template: PromptTemplate
     label_words: tuple[tuple[str, str], ...] = ()
     label_name: str = 'Label'
+    attributes: tuple[Attribute, ...] = ()
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
@@ -70,6 +73,7 @@ class GeneratorSettings:
             max_prompt_tokens=self.max_prompt_tokens,
             label_words=dict(self.label_words),
             label_name=self.label_name,
+            attributes=self.attributes,
             text_name=self.text_name,
             corpus_description=self.corpus_description,
             schema=self.schema,

@@ -5,8 +5,10 @@ form, which shows none: its placeholders are checked, so that no field of a reco
 reach it. Placeholders are `{examples}` (the example form, once for each text),
 `{text}`, `{label}`, `{label_name}`, `{text_name}`, `{corpus_description}` and `{schema}`;
 every other brace is ordinary text. A line of a template that holds `{label}` is left out in
-runs without labels. `<start_of_turn>` and `<end_of_turn>` are control tokens where a template
-writes them, and ordinary text in a label, a description, a schema, the response prefix or a record.
+runs without labels. Where labels combine attributes, `{label_name}: {label}` stands for each of them, on a
+line of its own where it is a whole line, and `{label.COLUMN}` and `{label_name.COLUMN}` for those of one
+attribute, as FT's templates have them. `<start_of_turn>` and `<end_of_turn>` are control tokens where a
+template writes them, and ordinary text in a label, a description, a schema, the response prefix or a record.
 """
 
 import dataclasses
@@ -14,10 +16,12 @@ import functools
 import pathlib
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from models import attributes
+from models.attributes import Attribute
 from models.constraints import Constraint, Grammar, Vocabulary
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.grammars import automaton, forced
@@ -25,7 +29,12 @@ from models.grammars.structure import Structure
 from models.records import Context
 from models.stop_rule import StopRule, check_stop_texts, cut_at_stop_text
 
-_PLACEHOLDER = re.compile(r'\{(examples|text|label|label_name|text_name|corpus_description|schema)\}')
+# `label.COLUMN` and `label_name.COLUMN` are of one attribute.
+_PLACEHOLDER = re.compile(
+    r'\{(examples|text|label(?:_name)?(?:\.[^{}\n]+)?|text_name|corpus_description|schema)\}'
+)
+_LABEL = re.compile(r'\{label(\.[^{}\n]+)?\}')
+_NAMED_LABEL = '{label_name}: {label}'
 # A line ends after its newline and, so that no marker is left out with it, at a turn marker.
 _LINE_BREAK = re.compile(
     '|'.join(['(?<=\n)', *(f'(?={turn})|(?<={turn})' for turn in (START_OF_TURN, END_OF_TURN))])
@@ -39,7 +48,7 @@ class PromptTemplate:
 
     Attributes:
         private: The private prompt; holds `{examples}` once.
-        public: The public prompt; may hold `{label}`, `{label_name}`, `{text_name}`,
+        public: The public prompt; may hold `{label}`, `{label_name}`, those of an attribute, `{text_name}`,
             `{corpus_description}` and `{schema}` only.
         example: The form of one text of the context within `{examples}`; holds `{text}` once.
         separator: What stands between two examples; may hold what the public prompt may.
@@ -70,7 +79,7 @@ class PromptTemplate:
             ('separator', self.separator, None, _PUBLIC),
         ):
             found = _PLACEHOLDER.findall(form)
-            if surplus := sorted(set(found) - permitted):
+            if surplus := sorted(set(found) - permitted - _of_attributes(found)):
                 raise ValueError(
                     f'Expected the {name} form of a prompt to hold only {sorted(permitted)}, '
                     f'got placeholders={surplus}. Texts go into the example form, examples into the '
@@ -81,6 +90,10 @@ class PromptTemplate:
                     f'Expected {{{needed}}} once in the {name} form of a prompt, '
                     f'got count={found.count(needed)}. Write it exactly once.'
                 )
+
+
+def _of_attributes(placeholders: Iterable[str]) -> set[str]:
+    return {name for name in placeholders if '.' in name}
 
 
 # `document` is ours, for weights that were only pretrained: they continue a document, and
@@ -204,6 +217,8 @@ class PromptWriter:
         max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
         label_words: What stands in a prompt for each declared label.
         label_name: What the label is called in a prompt, such as `News Type`.
+        attributes: Those whose values make up every label, with their names and words; empty where a label
+            is one value.
         text_name: What a text is called in a prompt, such as `Question`.
         corpus_description: The text that stands for `{corpus_description}`.
         schema: The text that stands for `{schema}`.
@@ -215,6 +230,7 @@ class PromptWriter:
     max_prompt_tokens: int
     label_words: dict[str, str] = dataclasses.field(default_factory=dict)
     label_name: str = 'Label'
+    attributes: tuple[Attribute, ...] = ()
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
@@ -228,18 +244,33 @@ class PromptWriter:
                 'Expected a schema for a prompt that holds {schema}, got schema=None. Give --schema FILE, '
                 'or --json-schema FILE.'
             )
+        declared = {f'{of}.{one.column}' for one in self.attributes for of in ('label', 'label_name')}
+        if unknown := sorted(_of_attributes(_PLACEHOLDER.findall(forms)) - declared):
+            raise ValueError(
+                f'Expected placeholders of declared attributes in a prompt, got placeholders={unknown}, '
+                f'attributes={[one.column for one in self.attributes]}. Declare them with --attributes, or '
+                'correct the template.'
+            )
 
     def _shown(self, form: str, label: str | None) -> str:
-        """The form without its label lines in a run without labels."""
-        if label is not None:
-            return form
+        """The form with a label's attributes named, and without its label lines in a run without labels."""
         lines = _LINE_BREAK.split(form)
-        if any('{label}' in line and ('{text}' in line or '{examples}' in line) for line in lines):
+        if label is not None:
+            return ''.join(map(self._with_attributes, lines))
+        if any(_LABEL.search(line) and ('{text}' in line or '{examples}' in line) for line in lines):
             raise ValueError(
                 'Expected {label} on a line without {text} and {examples} in a run without labels, '
                 f'got form={form!r}. Lines with {{label}} are left out there: give it a line of its own.'
             )
-        return ''.join(line for line in lines if '{label}' not in line)
+        return ''.join(line for line in lines if not _LABEL.search(line))
+
+    def _with_attributes(self, line: str) -> str:
+        """A line of a form with each attribute in the place of a label that is named."""
+        if not self.attributes:
+            return line
+        named = [f'{{label_name.{of.column}}}: {{label.{of.column}}}' for of in self.attributes]
+        is_whole = line.removesuffix('\n') == _NAMED_LABEL
+        return line.replace(_NAMED_LABEL, ('\n' if is_whole else ', ').join(named))
 
     def _fill(self, form: str, label: str | None) -> list[str]:
         """Cuts a form at its turn markers and puts the public values in: text, marker, ..., text.
@@ -249,11 +280,15 @@ class PromptWriter:
         """
         known = {
             'label': self.label_words.get(label or '', label or ''),
-            'label_name': self.label_name,
+            'label_name': ', '.join(of.name for of in self.attributes) or self.label_name,
             'text_name': self.text_name,
             'corpus_description': self.corpus_description,
             'schema': self.schema or '',
         }
+        known |= {f'label_name.{of.column}': of.name for of in self.attributes}
+        if label is not None and self.attributes:
+            of_each = zip(self.attributes, attributes.values_of(label), strict=True)
+            known |= {f'label.{of.column}': of.words_of(value) for of, value in of_each}
         parts = self._turn_marker.split(form)
         parts[::2] = [_PLACEHOLDER.sub(lambda match: known[match[1]], text) for text in parts[::2]]
         return parts

@@ -70,6 +70,7 @@ SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fi
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
     'input', 'delimiter', 'encoding', 'label_field', 'labels', 'unit', 'unit_field', 'record_id_field',
+    'attributes',
     'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon', 'delta', 'dataset',
     'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema', 'max_prompt_tokens',
     'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier',
@@ -267,7 +268,8 @@ def with_adapter(config: 'JobConfig') -> 'JobConfig':
         config,
         adapter=os.path.abspath(config.adapter) if '://' not in config.adapter else config.adapter,
         labels=card.labels,
-        label_field='label' if card.labels else None,
+        attributes=card.attributes,
+        label_field='label' if card.labels and not card.attributes else None,
         delta=card.delta,
         **prompt,
     )
@@ -355,6 +357,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
             'Prompt', {name: getattr(config, name) for name in _PROMPT} | {'schema': prepared.schema}
         ),
         labels=config.labels,
+        attributes=config.attributes,
     )
 
 

@@ -55,7 +55,7 @@ def build(
     # sizes: (BatchId, int), facts: BatchFacts, counted: (field of the report, int); all restricted
     method = METHODS[config.method]
     rows, sizes, facts, counted = grouped | 'Generate' >> method.transform(config, prepared, plan)
-    columns = method.columns(config).with_label_words(config.declared_words)
+    columns = method.columns_with_labels(config)
     totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.resolved_shards, columns)
     versions = software_versions()
     render = functools.partial(render_released, config, prepared, versions, centers, charge, centers_run)

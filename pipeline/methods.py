@@ -82,7 +82,12 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def columns(self, config: 'JobConfig') -> 'Columns':
-        """The corpus's columns and totals."""
+        """The corpus's columns and totals, but for what a run's labels add."""
+
+    def columns_with_labels(self, config: 'JobConfig') -> 'Columns':
+        """The corpus's columns and totals, with the values of attributes and declared words."""
+        columns = self.columns(config).with_attributes(config.attributes)
+        return columns.with_label_words(config.declared_words)
 
     @abc.abstractmethod
     def transform(
@@ -217,7 +222,7 @@ class PrivatePrediction(Method):
 
         # What language other models write in nobody declared.
         languages = () if config.model != 'bundled' else ('en',)
-        columns = self.columns(config).with_label_words(config.declared_words)
+        columns = self.columns_with_labels(config)
         card = dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
         return {REPORT_PAGE: report_page.render_html(privacy_report).encode(), CARD: card.encode()}
 
@@ -278,7 +283,7 @@ class FineTuning(Method):
         return None
 
     def pages(self, config: 'JobConfig', prepared: Any, privacy_report: 'PrivacyReport') -> 'Files':
-        columns = self.columns(config).with_label_words(config.declared_words)
+        columns = self.columns_with_labels(config)
         return fine_tuning.pages(config, prepared, privacy_report, columns)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 from pyarrow import parquet
 
+from models import attributes
 from models.batching import BatchPlan
 from models.privacy.report import BatchFacts
 from models.records import BatchId
@@ -26,7 +27,7 @@ LABEL_WORDS = 'label_words'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What a method's corpus consists of. All but the words of labels is the same for every run.
+    """What a method's corpus consists of. All but what labels add to it is the same for every run.
 
     Attributes:
         row: Type of a row, a frozen dataclass whose fields are the schema's columns, all of them
@@ -38,6 +39,8 @@ class Columns:
         meanings: Type and meaning of each column, for people.
         label_words: Declared words of labels, which fill a column beside that of the label; empty for
             none.
+        attributes: Columns of attributes, behind these, of which every label has a value each; none where
+            it is one value.
     """
 
     row: Callable[..., Any]
@@ -47,26 +50,41 @@ class Columns:
     count: Callable[[Sequence[Any]], Any]
     meanings: Mapping[str, tuple[str, str]]
     label_words: Mapping[str | None, str] = dataclasses.field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
 
     def with_label_words(self, words: Mapping[str | None, str]) -> 'Columns':
         """With a column of declared words after that of the label; the same without any words."""
         if not words or 'label' not in self.schema.names:
             return self
+        meaning = 'What the run declares to call the label; null where it declares no words for it.'
+        return dataclasses.replace(self._with_text(LABEL_WORDS, meaning), label_words=words)
+
+    def with_attributes(self, names: Sequence[str]) -> 'Columns':
+        """With a column for the value of each attribute of a label after that of the label."""
+        if not names or 'label' not in self.schema.names:
+            return self
+        found = self
+        for name in reversed(names):  # each comes before those that were put in
+            found = found._with_text(name, 'The value of this attribute in the label.')
+        return dataclasses.replace(found, attributes=tuple(names))
+
+    def _with_text(self, name: str, meaning: str) -> 'Columns':
+        """With one more column of texts after that of the label."""
         place = self.schema.names.index('label') + 1
-        meaning = 'string', 'What the run declares to call the label; null where it declares no words for it.'
         meanings = list(self.meanings.items())
         return dataclasses.replace(
             self,
-            schema=self.schema.insert(place, pa.field(LABEL_WORDS, pa.string())),
-            meanings=dict([*meanings[:place], (LABEL_WORDS, meaning), *meanings[place:]]),
-            label_words=words,
+            schema=self.schema.insert(place, pa.field(name, pa.string())),
+            meanings=dict([*meanings[:place], (name, ('string', meaning)), *meanings[place:]]),
         )
 
     def values(self, row: Any) -> dict[str, Any]:
         """A row's value in each column on disk."""
-        words = {LABEL_WORDS: self.label_words.get(row.label)} if self.label_words else {}
-        own = (name for name in self.schema.names if name not in words)
-        return {name: getattr(row, name) for name in own} | words
+        added = {LABEL_WORDS: self.label_words.get(row.label)} if self.label_words else {}
+        if self.attributes:
+            added |= zip(self.attributes, attributes.values_of(row.label), strict=True)
+        own = (name for name in self.schema.names if name not in added)
+        return {name: getattr(row, name) for name in own} | added
 
 
 # File name -> content, for one folder.

@@ -89,7 +89,9 @@ class AdapterCard:
         template: Every field of the prompt template (`models.prompts.PromptTemplate`), by name.
         prompt: What it is filled with, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
-            without labels.
+            without labels. Of attributes their values, COLUMN:VALUE=WORDS.
+        attributes: Columns of the attributes whose values are combined to labels; none where a label is one
+            value.
     """
 
     run_id: str
@@ -105,6 +107,7 @@ class AdapterCard:
     template: Template
     prompt: Prompt
     labels: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
@@ -159,13 +162,14 @@ class AdapterCard:
                 f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
+        found = {'attributes': []} | found  # earlier cards have none
         names = {field.name for field in dataclasses.fields(cls)}
         if found.keys() != names:
             raise ValueError(
                 f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
                 'it was released.'
             )
-        return cls(**found | {'labels': tuple(found['labels'])})
+        return cls(**found | {name: tuple(found[name]) for name in ('labels', 'attributes')})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

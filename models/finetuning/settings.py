@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from models.attributes import Attribute
 from models.decoders import family
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
@@ -27,6 +28,7 @@ class TuningSettings:
         template: The prompt, of which the public form is shown.
         label_words: What instructions call each label, as pairs.
         label_name: What they call the label.
+        attributes: Those whose values make up every label; empty where a label is one value.
         text_name: What they call a text.
         corpus_description: The line that they may begin with.
         schema: Text for `{schema}`.
@@ -56,6 +58,7 @@ class TuningSettings:
     template: PromptTemplate
     label_words: tuple[tuple[str, str], ...] = ()
     label_name: str = 'Label'
+    attributes: tuple[Attribute, ...] = ()
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
@@ -77,6 +80,7 @@ class TuningSettings:
             max_prompt_tokens=self.max_prompt_tokens,
             label_words=dict(self.label_words),
             label_name=self.label_name,
+            attributes=self.attributes,
             text_name=self.text_name,
             corpus_description=self.corpus_description,
             schema=self.schema,

@@ -1,8 +1,8 @@
 """Units as rows of tokens: instructions of public words, and the texts that follow them (FT 3.1).
 
 An instruction is the public form of a prompt template with a label's words put in: it shows no text of a
-record. So the template of a fine-tuned run is that of `models.prompts`, and its labels' words are
-FT's verbalisations.
+record. So the template of a fine-tuned run is that of `models.prompts`, and the words of its labels, or
+of their attributes, are FT's verbalisations.
 """
 
 import dataclasses

@@ -60,7 +60,12 @@ def evaluate(
     encoding: flags.EncodingFlag = None,
     text_field: flags.TextFieldFlag = 'text',
     label_field: Annotated[
-        str | None, typer.Option('--label-field', help='Column of the label in files, where they have one.')
+        str | None,
+        typer.Option(
+            '--label-field',
+            help='Column of the label in files, where they have one; where it is one of the attributes of a '
+            "run, that attribute's values in the corpus are its labels.",
+        ),
     ] = None,
     unit_field: Annotated[
         str | None,

@@ -7,7 +7,7 @@ same name. All of them are public; the run key is not among them.
 
 from models import bundled
 from pipeline.config.generation import PROMPT_PRESETS
-from pipeline.config.input import DELIMITER_HELP, ENCODING_HELP, Encoding, delimiter_of
+from pipeline.config.input import CORPUS_COLUMNS, DELIMITER_HELP, ENCODING_HELP, Encoding, delimiter_of
 from pipeline.config.job_config import JobConfig, path_settings
 from pipeline.config.panel import setting_types
 from pipeline.config.privacy import EMBEDDERS
@@ -17,6 +17,7 @@ BUNDLED = bundled.FOLDER
 
 __all__ = [
     'BUNDLED',
+    'CORPUS_COLUMNS',
     'DELIMITER_HELP',
     'EMBEDDERS',
     'ENCODING_HELP',

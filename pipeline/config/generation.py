@@ -36,7 +36,12 @@ class Generation(panel.Panel):
         'The instruction presets are for instruction-tuned weights.',
         None,
     )
-    label_name: str = _setting("What prompts call the label, such as 'News Type'.", 'Label', names_path=False)
+    label_name: str = _setting(
+        "What prompts call the label, such as 'News Type'; of --attributes COLUMN=NAME,..., each by default "
+        'as its column is called.',
+        'Label',
+        names_path=False,
+    )
     text_name: str = _setting("What prompts call a text, such as 'Question'.", 'Text', names_path=False)
     corpus_description: str = _setting(
         "What the corpus is: the first line of prompts of the preset 'document', such as 'Abstracts of "

@@ -2,8 +2,11 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 import typing
 
+from models import attributes as attributes_lib
 from pipeline.config import panel
 
 _setting = functools.partial(panel.setting, 'Input')
@@ -27,6 +30,14 @@ Encoding = typing.Literal[
     'big5',
     'gb18030',
 ]
+# Of the corpora of all methods: an attribute has a column beside these.
+CORPUS_COLUMNS = (
+    'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'private_tokens', 'public_tokens',
+    'forced_tokens', 'tokens', 'truncated',
+)  # fmt: skip
+# Each stands for something else around a column's name: in --labels, --label-name, --label-mix, a label, a
+# prompt, the dataset card.
+_NOT_IN_ATTRIBUTES = ',:=|{}`'
 DELIMITER_HELP = (
     'What separates the columns of CSV files: one character, or tab. Default: the first of , ; tab and | '
     'with which the header line has the columns that are asked for, else a comma.'
@@ -66,8 +77,15 @@ class Input(panel.Panel):
     )
     label_field: str | None = _setting('Column of the label.', None, names_path=False)
     labels: tuple[str, ...] = _setting(
-        'Declared labels, comma-separated; VALUE=WORDS says what prompts, corpus and reports call one; in a '
-        'TOML file a list of these, or a table of words by value. Others are rejected.',
+        'Declared labels, comma-separated; VALUE=WORDS says what prompts, corpus and reports call one, and '
+        'COLUMN:VALUE=WORDS declares a value of an attribute; in a TOML file a list of these, or a table of '
+        'words by value, of attributes one for each. Others are rejected.',
+        (),
+        names_path=False,
+    )
+    attributes: tuple[str, ...] = _setting(
+        'Columns of several attributes in place of --label-field, comma-separated. Every combination of '
+        'their declared values is a label, VALUE|VALUE, and the corpus has their columns too.',
         (),
         names_path=False,
     )
@@ -93,12 +111,14 @@ class Input(panel.Panel):
             raise ValueError(
                 f'Expected records >= 2, got records={self.records}. Declare the public size of the input.'
             )
-        if bool(self.labels) != (self.label_field is not None):
+        if self.attributes:
+            self._check_attributes()
+        elif bool(self.labels) != (self.label_field is not None):
             raise ValueError(
                 f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
-                f'label_field={self.label_field!r}. Give both --label-field and --labels: labels are '
-                'declared, never read from the records. With one of them given, `dp-corpus check` lists '
-                'the others that the file holds, for the curator.'
+                f'label_field={self.label_field!r}. Give both --label-field and --labels, or --attributes: '
+                'labels are declared, never read from the records. With one of them given, `dp-corpus check` '
+                'lists the others that the file holds, for the curator.'
             )
         if len(set(self.label_values)) < len(self.label_values):
             raise ValueError(
@@ -112,6 +132,71 @@ class Input(panel.Panel):
         delimiter_of(self.delimiter)
         self._check_positive('max_record_bytes')
 
+    def _check_attributes(self) -> None:
+        given = f'attributes={list(self.attributes)!r}'
+        if self.label_field is not None:
+            raise ValueError(
+                f'Expected label_field or attributes, got label_field={self.label_field!r}, {given}. A label '
+                'is what one column says, or what several say together: leave out one of them.'
+            )
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError(f'Expected distinct attributes, got {given}. Name each column once.')
+        for name in self.attributes:
+            if not name.isprintable() or not name.strip() or set(name) & set(_NOT_IN_ATTRIBUTES):
+                raise ValueError(
+                    f'Expected attributes named without {" ".join(_NOT_IN_ATTRIBUTES)} and line breaks, got '
+                    f'attribute={name!r}. Rename the column.'
+                )
+            if name in CORPUS_COLUMNS:
+                raise ValueError(
+                    f'Expected attributes that are no columns of every corpus, got attribute={name!r}. Each '
+                    'has a column of its own name there: rename it in the records.'
+                )
+        of_each: dict[str, list[str]] = {name: [] for name in self.attributes}
+        for entry in self.labels:
+            name, colon, declared = entry.partition(':')
+            if not colon or name not in of_each:
+                raise ValueError(
+                    f'Expected COLUMN:VALUE=WORDS with an attribute as column in labels, got {entry!r}, '
+                    f"{given}. Give --labels 'category:books=Books,sentiment:pos=positive', say, with those "
+                    'of --attributes.'
+                )
+            of_each[name].append(declared.partition('=')[0])
+        for name, values in of_each.items():
+            if not values:
+                raise ValueError(
+                    f'Expected declared values of each attribute, got none of attribute={name!r} in '
+                    f"labels={list(self.labels)!r}. Give --labels '{name}:VALUE=WORDS,...': values are "
+                    'declared, never read from the records.'
+                )
+            if len(set(values)) < len(values):
+                raise ValueError(
+                    f'Expected distinct values of each attribute, got {values!r} of attribute={name!r}. '
+                    'Declare each value once.'
+                )
+            if split := [value for value in values if attributes_lib.SEPARATOR in value]:
+                raise ValueError(
+                    f'Expected values without {attributes_lib.SEPARATOR}, which stands between them in a '
+                    f'label, got {split!r} of attribute={name!r}. Spell them otherwise in the records.'
+                )
+        numbers = [len(values) for values in of_each.values()]
+        if math.prod(numbers) > attributes_lib.MOST_COMBINATIONS:
+            raise ValueError(
+                f'Expected at most {attributes_lib.MOST_COMBINATIONS:,} combinations of declared values, got '
+                f'{" x ".join(map(str, numbers))} = {math.prod(numbers):,} of {given}. Each has an '
+                'instruction and texts of its own: declare fewer attributes or values.'
+            )
+
+    @property
+    def attribute_words(self) -> dict[str, dict[str, str]]:
+        """Words of each declared value of each attribute, '' for none, all in their declared order."""
+        found: dict[str, dict[str, str]] = {name: {} for name in self.attributes}
+        for entry in self.labels if self.attributes else ():
+            name, _, declared = entry.partition(':')
+            value, _, words = declared.partition('=')
+            found[name][value] = words
+        return found
+
     @property
     def sampled_records(self) -> float | None:
         """Records, or users, that the run takes of the declared ones in the mean; None where none are."""
@@ -123,18 +208,35 @@ class Input(panel.Panel):
         return delimiter_of(self.delimiter)
 
     @property
+    def _declared(self) -> list[tuple[tuple[str, str], ...]]:
+        """Of each declared label (value, words) of every column that it has, with '' for no words."""
+        if self.attributes:
+            return list(itertools.product(*(words.items() for words in self.attribute_words.values())))
+        pairs = (label.partition('=') for label in self.labels)
+        return [((value, words),) for value, _, words in pairs]
+
+    @property
     def label_values(self) -> tuple[str | None, ...]:
-        """Declared labels as they stand in the records; a single None without labels."""
-        return tuple(label.partition('=')[0] for label in self.labels) or (None,)
+        """Declared labels as they stand in the records; a single None without labels.
+
+        Of attributes all combinations of their values, in which those of the last one change fastest.
+        """
+        return tuple(attributes_lib.label_of(value for value, _ in pairs) for pairs in self._declared) or (
+            None,
+        )
 
     @property
     def declared_words(self) -> dict[str | None, str]:
         """The words of those labels that were declared with any."""
-        pairs = (label.partition('=') for label in self.labels)
-        return {value: words for value, _, words in pairs if words}
+        known = zip(self.label_words.items(), self._declared, strict=True)
+        return {label: words for (label, words), pairs in known if any(of for _, of in pairs)}
 
     @property
     def label_words(self) -> dict[str, str]:
         """What prompts call each declared label."""
-        pairs = (label.partition('=') for label in self.labels)
-        return {value: words or value for value, _, words in pairs}
+        return {
+            attributes_lib.label_of(value for value, _ in pairs): ', '.join(
+                of or value for value, of in pairs
+            )
+            for pairs in self._declared
+        }

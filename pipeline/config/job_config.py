@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from models import bundled
+from models.attributes import Attribute
 from models.privacy import accounting
 from models.privacy.params import MechanismParams
 from pipeline.config.generation import Generation
@@ -68,7 +69,38 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
                 f'Expected condition_rho > 0, got condition_rho={self.condition_rho}. Counts without noise '
                 'cannot be released.'
             )
+        _ = self.label_attributes
         METHODS[self.method].check(self)
+
+    @property
+    def label_attributes(self) -> tuple[Attribute, ...]:
+        """The attributes of every label, with what prompts call them; empty where it is one value.
+
+        Raises:
+            ValueError: `label_name` names something else than attributes.
+        """
+        if not self.attributes:
+            return ()
+        names = {name: name for name in self.attributes}
+        if self.label_name != type(self).label_name:
+            for entry in self.label_name.split(','):
+                column, _, name = map(str.strip, entry.partition('='))
+                if column not in names or not name:
+                    raise ValueError(
+                        'Expected COLUMN=NAME of attributes in label_name, got '
+                        f'label_name={self.label_name!r}, attributes={list(self.attributes)!r}. Give '
+                        f"--label-name '{self.attributes[0]}=About', say, or leave it out: an attribute is "
+                        'called as its column is.'
+                    )
+                names[column] = name
+        return tuple(
+            Attribute(
+                column=column,
+                name=names[column],
+                words=tuple((value, of or value) for value, of in words.items()),
+            )
+            for column, words in self.attribute_words.items()
+        )
 
     @property
     def resolved_delta(self) -> float:

@@ -46,7 +46,7 @@ def read_config(path: str | None, flags: Mapping[str, Any], keys: Collection[str
                 f'Expected only settings of this command in config={path!r}, got key={key!r}. Its flags are '
                 'all that it has: leave the key out.'
             )
-    for name in ('labels', 'fixed', 'condition_on', 'label_mix'):
+    for name in ('labels', 'attributes', 'fixed', 'condition_on', 'label_mix'):
         if isinstance(entries.get(name), list):
             entries[name] = tuple(entries[name])
     if isinstance(entries.get('labels'), dict):
@@ -61,11 +61,16 @@ def read_config(path: str | None, flags: Mapping[str, Any], keys: Collection[str
 
 
 def _labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Labels as flags give them, VALUE=WORDS, from a table of words by value."""
+    """Labels as flags give them, VALUE=WORDS, from a table of words by value; of attributes one for each."""
+    found: list[str] = []
     for value, words in table.items():
-        if not isinstance(words, str) or '=' in value:
+        if isinstance(words, dict) and not any(isinstance(of, dict) for of in words.values()):
+            found += (f'{value}:{declared}' for declared in _labels_of(words))
+        elif isinstance(words, str) and '=' not in value:
+            found.append(f'{value}={words}' if words else value)
+        else:
             raise ValueError(
                 f'Expected a table of words by label, got labels.{value}={words!r}. Write '
                 '2 = "digestive system diseases", and no = in a label.'
             )
-    return tuple(f'{value}={words}' if words else value for value, words in table.items())
+    return tuple(found)

@@ -52,7 +52,7 @@ def read_source(
         flag: Of the command line, for errors.
         text_field: Column of the texts in files.
         label_field: Column of their labels; None where they are not read. A run's corpus has its labels
-            in a column of its own.
+            in a column of its own, unless this is one of its attributes.
         unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
             none.
         delimiter: Character between columns of CSV files; None where their header lines show it.
@@ -63,7 +63,7 @@ def read_source(
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
     if released_corpus.is_release(place):
-        return _of_release(place, name, flag.removeprefix('--'))
+        return _of_release(place, name, flag.removeprefix('--'), label_field)
     try:
         dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
         rules = read.RecordRules(
@@ -103,10 +103,12 @@ def read_source(
     )
 
 
-def _of_release(folder: str, name: str, flag: str) -> ReadTexts:
+def _of_release(folder: str, name: str, flag: str, label_field: str | None) -> ReadTexts:
     """The corpus of a run, which has labels where its run had."""
     shards = released_corpus.list_shards(folder, flag)
-    examples = [one for shard in shards for one in released_corpus.read_examples(shard.path, flag)]
+    examples = [
+        one for shard in shards for one in released_corpus.read_examples(shard.path, flag, label_field)
+    ]
     rows = [one for one in examples if one.text.strip()]
     if not rows:
         raise ValueError(f'Expected a corpus with texts, got {flag}={folder!r} without any. Name another.')

@@ -5,6 +5,7 @@ import os
 from apache_beam.io.filesystems import FileSystems
 
 from models.records import SyntheticExample
+from pipeline.config import CORPUS_COLUMNS
 from transforms.read import InputFile, list_input, split_patterns
 from transforms.run_files import DATA_FOLDER, REPORT
 
@@ -45,12 +46,13 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
         ) from None
 
 
-def read_examples(path: str, name: str) -> list[SyntheticExample]:
+def read_examples(path: str, name: str, attribute: str | None = None) -> list[SyntheticExample]:
     """The examples of one shard, without their batch.
 
     Args:
         path: The shard.
         name: What errors call it.
+        attribute: Column whose value is taken for the label, where it is an attribute of the corpus.
 
     Raises:
         ValueError: It is no shard of a corpus, or damaged.
@@ -61,14 +63,16 @@ def read_examples(path: str, name: str) -> list[SyntheticExample]:
     with FileSystems.open(path) as file:
         try:
             source = parquet.ParquetFile(pa.PythonFile(file, mode='r'))
-            if 'tokens' in source.schema_arrow.names:
-                rows = source.read(columns=_TUNED_COLUMNS).to_pylist()
+            found = source.schema_arrow.names
+            label = attribute if attribute in set(found) - set(CORPUS_COLUMNS) else 'label'
+            columns = _TUNED_COLUMNS if 'tokens' in found else _COLUMNS
+            rows = source.read(columns=[label if name == 'label' else name for name in columns]).to_pylist()
+            rows = [{'label': row.pop(label), **row} for row in rows]
+            if 'tokens' in found:
                 # Free, as public tokens are.
                 rows = [{'private_tokens': 0, 'public_tokens': row.pop('tokens'), **row} for row in rows]
-            else:
-                rows = source.read(columns=_COLUMNS).to_pylist()
             return [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, KeyError, TypeError) as error:
             raise ValueError(
                 f'Expected a shard of a corpus with the columns {_COLUMNS}, got {name} file={path!r}, which '
                 'is none. Restore the release, or name files of texts.'

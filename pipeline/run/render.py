@@ -164,8 +164,9 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
             settings['condition_rho'] = config.resolved_condition_rho
         else:
             del settings['condition_on'], settings['condition_rho']
-    if not config.fixed:
-        settings.pop('fixed', None)
+    for name in ('attributes', 'fixed'):
+        if not getattr(config, name):
+            settings.pop(name, None)
     if config.structure is None:
         for name in ('regex', 'close_truncated'):
             settings.pop(name, None)

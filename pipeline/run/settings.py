@@ -65,6 +65,7 @@ def record_rules(config: JobConfig) -> RecordRules:
     fields = RecordFields(
         text=config.text_field,
         label=config.label_field,
+        attributes=config.attributes,
         unit=config.unit_field,
         record_id=config.record_id_field,
         dialect=Dialect(delimiter=config.resolved_delimiter, encoding=config.encoding),
@@ -143,6 +144,7 @@ def prompt_settings(config: JobConfig) -> dict[str, Any]:
         'max_prompt_tokens': config.max_prompt_tokens,
         'template': read_template(config.resolved_prompt),
         'label_name': config.label_name,
+        'attributes': config.label_attributes,
         'text_name': config.text_name,
         'corpus_description': config.corpus_description,
         'schema': _schema_text(config),

@@ -17,7 +17,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import prompts
+from models import attributes, prompts
 from models.decoders.gemma import tokenizer
 from models.records import Context
 
@@ -472,6 +472,103 @@ def test_the_texts_stand_exactly_once(form: str, text: str, count: int) -> None:
     forms = {'private': '{examples}', 'public': 'Write.', 'example': '{text}'} | {form: text}
     with pytest.raises(ValueError, match=rf'once in the {form} form of a prompt, got count={count}\. Write'):
         prompts.PromptTemplate(**forms)
+
+
+# ---------------------------------------------------------- labels of several attributes
+
+REVIEWS = (
+    attributes.Attribute(column='category', name='About', words=(('b', 'Books'), ('m', 'Music & {label}'))),
+    attributes.Attribute(column='mood', name='Mood', words=(('+', 'positive'), ('-', '<end_of_turn>'))),
+)
+COMBINATIONS = {
+    'b|+': ('Books', 'positive'), 'b|-': ('Books', '<end_of_turn>'),
+    'm|+': ('Music & {label}', 'positive'), 'm|-': ('Music & {label}', '<end_of_turn>'),
+}  # fmt: skip
+# Public prompts, {0} and {1} for the words.
+OF_ATTRIBUTES = {
+    'document': f'{DESCRIPTION}\n\nAbout: {{0}}\nMood: {{1}}\nTitle:\n',
+    'pretrained': '{0}, {1}\n```\n',
+    'instruction': '<start_of_turn>user\nHere are texts with About: {0}, Mood: {1}.\n\n'
+    'Title: <one such text>\n\nPlease give me another one.<end_of_turn>\n<start_of_turn>model\nTitle:',
+    'instruction-pairs': '<start_of_turn>user\nPlease write one Title:\nAbout: {0}\nMood: {1}'
+    '<end_of_turn>\n<start_of_turn>model\n',
+    'instruction-phrase': '<start_of_turn>user\nGive me a text and the phrase in it that names its About, '
+    'Mood.\n\nPhrase: "{0}, {1}"\nTitle: "<text with the phrase "{0}, {1}">"\n\nPlease give me another '
+    'phrase and text.\nIMPORTANT: the exact About, Mood phrase "{0}, {1}" must be in the text.\n'
+    '<end_of_turn>\n<start_of_turn>model\nPhrase: "{0}, {1}"\nTitle: "',
+}
+
+
+def _of_attributes(preset: str = '', template: prompts.PromptTemplate | None = None) -> prompts.PromptWriter:
+    return dataclasses.replace(
+        _writer('document'),
+        template=template or prompts.PRESETS[preset],
+        attributes=REVIEWS,
+        label_words={label: ', '.join(words) for label, words in COMBINATIONS.items()},
+    )
+
+
+def _shown_ids(text: str, words: tuple[str, ...]) -> str:
+    """A prompt as text, with the words of a label where they stand."""
+    for place, of in enumerate(words):
+        text = text.replace(f'{{{place}}}', of)
+    return text
+
+
+@pytest.mark.parametrize('preset', OF_ATTRIBUTES)
+def test_each_combination_has_an_instruction_of_its_own(preset: str) -> None:
+    writer = _of_attributes(preset)
+    found = {label: writer.public_prompt(label) for label in COMBINATIONS}
+    for label, words in COMBINATIONS.items():
+        assert _decode(found[label][1:]) == _shown_ids(OF_ATTRIBUTES[preset], words)
+        # Words open no turn, whatever they are.
+        assert [int(i) for i in found[label] if i <= END] == [int(i) for i in found['b|+'] if i <= END]
+    assert len({ids.tobytes() for ids in found.values()}) == len(COMBINATIONS)
+
+
+def test_the_presets_without_a_label_are_the_others() -> None:
+    assert set(PRESETS) - set(OF_ATTRIBUTES) == {'pretrained-json', 'instruction-json'}
+
+
+def test_private_prompts_name_every_attribute_of_every_text() -> None:
+    (ids,) = _of_attributes('document').private_prompts('b|+', [_context('one', 'two')])
+    head = 'About: Books\nMood: positive\nTitle:\n'
+    assert _decode(ids[1:]) == f'{DESCRIPTION}\n\n{head}one\n\n{head}two\n\n{head}'
+    (ids,) = _of_attributes('instruction-pairs').private_prompts('m|+', [_context('one')])
+    head = 'About: Music & {label}\nMood: positive'
+    assert _decode(ids[1:]) == (
+        f'<start_of_turn>user\n{head}\nTitle: one\n\nPlease write one more Title of the same kind:\n{head}'
+        '<end_of_turn>\n<start_of_turn>model\n'
+    )
+
+
+def test_a_template_puts_each_attribute_where_it_likes() -> None:
+    """FT's figure 2: an instruction is a template with the words of each attribute in it."""
+    template = prompts.PromptTemplate(
+        private='{examples}\n',
+        example='{label.mood} of {label_name.category} {label.category}\n{text}',
+        public='Write a {label.mood} review of {label.category}, {label} {label.x {label.}.\n',
+    )
+    writer = _of_attributes(template=template)
+    assert _decode(writer.public_prompt('b|+')[1:]) == (
+        'Write a positive review of Books, Books, positive {label.x {label.}.\n'
+    )
+    (ids,) = writer.private_prompts('m|+', [_context('one {label.mood}')])
+    assert _decode(ids[1:]) == 'positive of About Music & {label}\none {label.mood}\n'
+    # Lines of labels are left out without them.
+    (ids,) = writer.private_prompts(None, [_context('one')])
+    assert _decode(ids[1:]) == 'one\n' and len(writer.public_prompt(None)) == 1
+
+
+@pytest.mark.parametrize('placeholder', ['label.topic', 'label_name.topic'])
+def test_an_attribute_that_is_not_declared_is_refused(placeholder: str) -> None:
+    template = prompts.PromptTemplate(
+        private='{examples}', example='{text}', public=f'A {{{placeholder}}} {{label.mood}}.'
+    )
+    with pytest.raises(ValueError, match=rf"got placeholders=\['{placeholder}'\], .*'mood'\]\. Declare them"):
+        _of_attributes(template=template)
+    with pytest.raises(ValueError, match=r'attributes=\[\]\. Declare them with --attributes'):
+        _writer('', template=template)
 
 
 # ------------------------------------------------------------------ template files

@@ -5,6 +5,7 @@ import enum
 import math
 from collections.abc import Mapping
 
+from models import attributes
 from models.privacy.params import Unit
 from models.records import Record
 from transforms.read.dialect import Dialect
@@ -52,7 +53,8 @@ class RecordFields:
 
     Attributes:
         text: The sensitive text.
-        label: The label; None when the run declares no labels.
+        label: The label; None when the run declares no labels, or attributes.
+        attributes: Those whose values together are the label; empty where it has one column, or none.
         unit: The unit id; None under the `example` unit.
         record_id: The row's own id, unique in the input; None when it has none.
         dialect: How CSV files are written that have them.
@@ -60,6 +62,7 @@ class RecordFields:
 
     text: str
     label: str | None = None
+    attributes: tuple[str, ...] = ()
     unit: str | None = None
     record_id: str | None = None
     dialect: Dialect = Dialect()
@@ -69,11 +72,21 @@ class RecordFields:
             raise ValueError(
                 f'Expected column names, got fields={self!r} with an empty one. Leave the field out.'
             )
+        if self.label is not None and self.attributes:
+            raise ValueError(
+                f'Expected a label column or attributes, got label={self.label!r}, '
+                f'attributes={self.attributes!r}. Leave one of them out.'
+            )
+
+    @property
+    def of_label(self) -> tuple[str, ...]:
+        """The columns that make up the label; none when the run declares no labels."""
+        return self.attributes if self.label is None else (self.label,)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The named columns, each once, in a fixed order."""
-        named = (self.text, self.label, self.unit, self.record_id)
+        named = (self.text, *self.of_label, self.unit, self.record_id)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @property
@@ -88,7 +101,8 @@ class RecordRules:
 
     Attributes:
         fields: The columns.
-        labels: The declared labels; None when the run declares none.
+        labels: The declared labels, of attributes their combinations (`models.attributes`); None when the
+            run declares none.
         any_label: Whether a label is read as it comes, with none declared. No run does: which labels
             there are would tell of the records.
         unit: The unit of privacy.
@@ -102,15 +116,16 @@ class RecordRules:
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def __post_init__(self) -> None:
-        if self.any_label and (self.labels is not None or self.fields.label is None):
+        columns = self.fields.of_label
+        if self.any_label and (self.labels is not None or not columns):
             raise ValueError(
                 'Expected a label column and no declared labels with any_label, got '
-                f'labels={self.labels!r}, fields.label={self.fields.label!r}. Leave any_label out.'
+                f'labels={self.labels!r}, fields.of_label={columns!r}. Leave any_label out.'
             )
-        if not self.any_label and (self.labels is None) != (self.fields.label is None):
+        if not self.any_label and (self.labels is None) == bool(columns):
             raise ValueError(
                 'Expected declared labels and a label column together or not at all, got '
-                f'labels={self.labels!r}, fields.label={self.fields.label!r}. Give both, or neither.'
+                f'labels={self.labels!r}, fields.of_label={columns!r}. Give both, or neither.'
             )
         if (self.unit == 'user') != (self.fields.unit is not None):
             raise ValueError(
@@ -149,7 +164,7 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
         return Reason.TOO_LONG
     names: list[str | None] = []
     for field, missing in (
-        (fields.label, Reason.MISSING_FIELD),
+        *((column, Reason.MISSING_FIELD) for column in fields.of_label),
         (fields.unit, Reason.MISSING_UNIT),
         (fields.record_id, Reason.MISSING_RECORD_ID),
     ):
@@ -161,7 +176,8 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
         if value is not None and name is None:
             return Reason.WRONG_TYPE
         names.append(name)
-    label, unit, record_id = names
+    *of_label, unit, record_id = names
+    label = attributes.label_of(map(str, of_label)) if of_label else None
     if rules.labels is not None and label not in rules.labels:
         return Reason.UNDECLARED_LABEL
     return Record(text=text, label=label, unit=unit, record_id=record_id)
