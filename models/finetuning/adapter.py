@@ -90,6 +90,8 @@ class AdapterCard:
         prompt: What it is filled with, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
             without labels.
+        label_counts: Released noisy number of units of each label, whose price is in `epsilon`: texts have
+            the labels in these shares unless another mix is asked for. None where the run counted none.
     """
 
     run_id: str
@@ -105,6 +107,7 @@ class AdapterCard:
     template: Template
     prompt: Prompt
     labels: tuple[str, ...]
+    label_counts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
@@ -112,6 +115,14 @@ class AdapterCard:
             raise ValueError(
                 f'Expected the guarantee that the settings give, got epsilon={self.epsilon!r} at '
                 f'delta={self.delta!r}, where they give {found!r}. Restore adapter.json as it was released.'
+            )
+
+        counted = None if self.params.label_mix_rho is None else len(self.labels)
+        if (None if self.label_counts is None else len(self.label_counts)) != counted:
+            raise ValueError(
+                f'Expected a noisy count of each label where they were paid for, and only there, got '
+                f'label_counts={self.label_counts!r}, label_mix_rho={self.params.label_mix_rho!r}, '
+                f'labels={list(self.labels)!r}. Restore adapter.json as it was released.'
             )
 
     @property
@@ -160,12 +171,21 @@ class AdapterCard:
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
         names = {field.name for field in dataclasses.fields(cls)}
+        # A card from before labels were counted has no counts of them.
+        found.setdefault('label_counts', None)
         if found.keys() != names:
             raise ValueError(
                 f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
                 'it was released.'
             )
-        return cls(**found | {'labels': tuple(found['labels'])})
+        counted = found['label_counts']
+        return cls(
+            **found
+            | {
+                'labels': tuple(found['labels']),
+                'label_counts': None if counted is None else tuple(counted),
+            }
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
