@@ -137,7 +137,7 @@ class BatchPlan:
                 f'Expected at most {MAX_GROUPS} groups, got groups={groups}. '
                 'Keep fewer centres for each label, or declare fewer labels.'
             )
-        is_without_text = self.noisy_counts is None and not any(self.batches_per_group)
+        is_without_text = not any(self.batches_per_group)
         has_every_batch = min(self.batches_per_group, default=0) >= 1
         if len(self.batches_per_group) != groups or not (has_every_batch or is_without_text):
             raise ValueError(

@@ -14,6 +14,8 @@ import json
 import math
 from typing import Any, Final
 
+from models.privacy import counts
+
 # A share is off by one in so many at most, far less than the noise of the counts of so many contexts.
 MOST_TURNS: Final = 10_000
 _HASH_BYTES = 8
@@ -54,8 +56,7 @@ class Conditions:
 
         Post-processing of what was released. Where no count is above 0, every cell has 1.
         """
-        clamped = tuple(max(0, count) for count in self.noisy_counts[label])
-        return clamped if any(clamped) else (1,) * len(clamped)
+        return counts.shares(self.noisy_counts[label])
 
     def to_json(self) -> str:
         """The conditions as JSON: the same text for the same ones."""

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from models.finetuning.adapter import AdapterCard, Prompt, ReleasedAdapter, Template
     from models.finetuning.settings import TuningSettings
+    from models.privacy.accounting import DpEvent
     from models.privacy.gradients import TuningParams
     from models.privacy.report import PrivacyReport
     from pipeline.config import JobConfig
     from transforms.write import Files
 
 NAME = 'fine-tune'
-# Of its one stage, as a ledger names it.
+# Of its stage, as a ledger names it; counts of labels are noisy counts as those of any run are.
 NAME_OF_STAGE = 'fine-tuning'
 # Its own panel, `pipeline.config.tuning.Tuning`.
 SETTINGS = (
     'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'learning_rate',
-    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'top_p', 'top_k', 'adapter',
+    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k',
+    'adapter',
 )  # fmt: skip
 _VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
 # Settings of the Privacy and Generation panels that are private prediction's, each with why.
@@ -74,7 +76,7 @@ TRAINING_SETTINGS = (
     'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon', 'delta', 'dataset',
     'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema', 'max_prompt_tokens',
     'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier',
-    'lora_rank', 'learning_rate', 'mismatch_weight', 'wrong_prompts',
+    'lora_rank', 'learning_rate', 'mismatch_weight', 'wrong_prompts', 'label_mix_rho',
 )  # fmt: skip
 # Of these an adapter's card says what it was trained with.
 _PROMPT = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
@@ -132,9 +134,26 @@ def check(config: 'JobConfig') -> None:
     temperature = config.temperature
     if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
         raise ValueError(f'Expected temperature > 0, got temperature={temperature!r}. Give 1, say.')
+    if config.label_mix_rho is not None:
+        _check_label_mix_rho(config)
     # The mechanism's settings and a mix of labels check themselves.
     _params(config, noise_multiplier=config.noise_multiplier or 1.0)
     _ = config.texts_of_labels
+
+
+def _check_label_mix_rho(config: 'JobConfig') -> None:
+    """Refuses to pay for a mix of labels that nothing would follow from."""
+    if config.label_mix:
+        raise ValueError(
+            f'Expected either label_mix or label_mix_rho, got label_mix={list(config.label_mix)!r}, '
+            f'label_mix_rho={config.label_mix_rho!r}. Give shares that are public, which are free, or have '
+            'them counted with noise.'
+        )
+    if len(config.label_values) < 2:
+        raise ValueError(
+            f'Expected two labels or more with label_mix_rho={config.label_mix_rho!r}, got '
+            f'labels={list(config.labels)!r}. Of one label there is nothing to count: leave it out.'
+        )
 
 
 def params(config: 'JobConfig') -> 'TuningParams':
@@ -147,14 +166,17 @@ def params(config: 'JobConfig') -> 'TuningParams':
         return read_card(config.adapter).params
     noise_multiplier = config.noise_multiplier
     if noise_multiplier is None:
+        from models.privacy import counts
         from models.privacy.accounting import subsampled
 
         assert config.epsilon is not None  # `check`
+        rho = config.label_mix_rho
         noise_multiplier = subsampled.solve_noise_multiplier(
             sampling_probability=_params(config, noise_multiplier=1.0).sampling_probability,
             steps=config.tuning_steps,
             epsilon=config.epsilon,
             delta=config.resolved_delta,
+            sigma=None if rho is None else counts.gaussian_scale(rho),
         )
     return _params(config, noise_multiplier=noise_multiplier)
 
@@ -171,7 +193,18 @@ def _params(config: 'JobConfig', *, noise_multiplier: float) -> 'TuningParams':
         noise_multiplier=noise_multiplier,
         unit=config.unit,
         examples_per_context=config.examples_per_context,
+        label_mix_rho=config.label_mix_rho,
     )
+
+
+def cost(params: 'TuningParams') -> 'dict[str, DpEvent]':
+    """Event of each stage, by the name that a ledger has for it; together they are `TuningParams.event`."""
+    from models.privacy import accounting
+
+    of_steps = {NAME_OF_STAGE: params.event_of_steps}
+    if params.label_mix_rho is None:
+        return of_steps
+    return {'noisy_counts': accounting.ZCDpEvent(rho=params.label_mix_rho), **of_steps}
 
 
 def settings(config: 'JobConfig') -> 'TuningSettings':
@@ -200,6 +233,7 @@ def settings(config: 'JobConfig') -> 'TuningSettings':
         temperature=1.0 if config.temperature is None else config.temperature,
         top_p=config.top_p,
         top_k=config.top_k,
+        examples_per_label=config.examples_per_label,
         texts_of_labels=config.texts_of_labels,
     )
     found.check_prompts()
@@ -248,6 +282,16 @@ def read_card(place: str) -> 'AdapterCard':
 
     path = FileSystems.join(adapter_folder(place), ADAPTER_CARD)
     return AdapterCard.from_json(read_file(path).decode())
+
+
+def released_counts(config: 'JobConfig') -> tuple[int, ...] | None:
+    """Noisy counts of labels that an adapter was released with and that the run takes its mix from.
+
+    None where it takes its mix from elsewhere, or samples from no released adapter.
+    """
+    if config.votes or config.adapter is None or config.label_mix:
+        return None
+    return read_card(config.adapter).label_counts
 
 
 def with_adapter(config: 'JobConfig') -> 'JobConfig':
@@ -329,7 +373,13 @@ def weights_digest(config: 'JobConfig') -> str:
     return checkpoint_digest(config.checkpoint_path)
 
 
-def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: Any) -> 'AdapterCard':
+def card(
+    config: 'JobConfig',
+    prepared: 'TuningSettings',
+    factors: str,
+    entry: Any,
+    label_counts: tuple[int, ...] | None = None,
+) -> 'AdapterCard':
     """The card of the adapter that a run trained.
 
     Args:
@@ -337,6 +387,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
         prepared: Its settings.
         factors: SHA-256 of the file of the factors.
         entry: What the ledger says of the run (`LedgerEntry`); None where it was charged to none.
+        label_counts: Released noisy counts of the labels, where the run counted them.
     """
     from models.finetuning.adapter import AdapterCard
     from models.privacy.accounting import subsampled
@@ -358,6 +409,7 @@ def card(config: 'JobConfig', prepared: 'TuningSettings', factors: str, entry: A
         ),
         labels=config.labels,
         attributes=config.attributes,
+        label_counts=label_counts,
     )
 
 
@@ -387,7 +439,10 @@ def pages(
     }
     if config.adapter is None:
         data = read_file(FileSystems.join(config.resolved_work_dir, ADAPTER_TENSORS))
-        text = card(config, prepared, adapters.digest(data), privacy_report.ledger).to_json()
+        noisy = [group.noisy_count for group in privacy_report.plan if group.noisy_count is not None]
+        text = card(
+            config, prepared, adapters.digest(data), privacy_report.ledger, tuple(noisy) or None
+        ).to_json()
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
     return files

@@ -20,6 +20,7 @@ from pipeline.run.settings import cluster_settings, configured_plan, record_rule
 from transforms.assign import CountContexts, DrawPlan
 from transforms.cluster import ClusterRecords
 from transforms.condition import DrawConditions, with_conditions
+from transforms.finetune import DrawLabelMix
 from transforms.read import ReadRecords, Rejection
 from transforms.run_files import CLUSTERING, CONDITIONS, PLAN
 from transforms.sample import SampleUnits
@@ -92,6 +93,16 @@ def _plan_batches(
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
     work_dir, labels = config.resolved_work_dir, config.label_values
+    if config.label_mix_rho is not None:
+        return records, records | 'Plan' >> DrawLabelMix(
+            FileSystems.join(work_dir, PLAN),
+            labels,
+            config.label_mix_rho,
+            work_dir,
+            texts=config.examples_per_label * len(labels),
+            together=config.resolved_micro_batch_size,
+            unit=config.unit,
+        )
     conditions = None
     if config.condition_on:
         assert config.structure is not None  # `JobConfig.check`

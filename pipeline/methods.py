@@ -56,7 +56,7 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
-        """Event of each of its own stages, by name; noisy counts and centres are not among them.
+        """Event of each of its own stages, by name; noisy counts of groups and centres are not among them.
 
         Raises:
             ValueError: It has no price in advance.
@@ -243,7 +243,7 @@ class FineTuning(Method):
         return True
 
     def cost(self, config: 'JobConfig') -> Mapping[str, accounting.DpEvent]:
-        return {fine_tuning.NAME_OF_STAGE: fine_tuning.params(config).event}
+        return fine_tuning.cost(fine_tuning.params(config))
 
     def facts(self, config: 'JobConfig', prepared: Any) -> 'MethodFacts':
         from models.privacy.report import structure, tuning
@@ -255,6 +255,8 @@ class FineTuning(Method):
         sampling = () if config.structure is None else (structure.FACTS_OF_SAMPLING,)
         if config.label_mix:
             sampling = (*sampling, tuning.LABEL_MIX)
+        elif prepared.params.label_mix_rho is not None and config.writes_texts:
+            sampling = (*sampling, tuning.COUNTED_MIX)
         return tuning.facts(prepared.params, trained_by, sampling, writes_texts=config.writes_texts)
 
     def prepare(self, config: 'JobConfig') -> Any:

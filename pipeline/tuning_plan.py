@@ -58,10 +58,13 @@ class TuningPlan:
         noise_multiplier: z, as given or the least for the epsilon that was.
         lora_rank: r.
         adapter_parameters: Numbers that are trained and released.
-        epsilon: At `delta`, from the privacy loss distribution of all steps.
+        epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
+            labels where there are any.
         delta: As given, or from the declared number of units.
         rho_at_order: What a ledger charges, where one was asked: a Rényi divergence at the dataset's
             order, over it.
+        label_mix_rho: rho of the noisy counts that the texts' mix of labels follows from, as of the run
+            that trained the adapter; None where units are not counted.
         examples: Texts of all labels.
         trained_by: The run that trained the adapter, where one is only sampled from: nothing is charged.
         estimate: How long it would take; None where no rates were asked for.
@@ -79,6 +82,7 @@ class TuningPlan:
     epsilon: float
     delta: float
     rho_at_order: float | None
+    label_mix_rho: float | None
     examples: int
     trained_by: str | None
     estimate: TuningEstimate | None = None
@@ -108,6 +112,7 @@ def plan_run(config: JobConfig) -> TuningPlan:
         epsilon=subsampled.epsilon_of_event(params.event, config.resolved_delta),
         delta=config.resolved_delta,
         rho_at_order=None,
+        label_mix_rho=params.label_mix_rho,
         examples=sum(config.texts_of_labels),
         trained_by=None if card is None else card.run_id,
         warnings=() if card is not None else _warnings(config, params),
@@ -142,7 +147,7 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
     token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     token += 2 * embedding * size / rates.output_flops
-    batches = sum(config.configured_batches or ())
+    batches = sum(config.batches_of_texts)
     prompts = size * sizes.prompt_flops(config.max_prompt_tokens) / rates.prompt_flops
     return TuningEstimate(
         device=calibration.device,

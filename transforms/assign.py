@@ -168,6 +168,41 @@ def draw_plan(
     clustering: Clustering | None = None,
     conditions: Conditions | None = None,
 ) -> BatchPlan:
+    """The batch plan with as many batches of a group as its noisy count fills: see `draw_plan_of`.
+
+    Args:
+        true_counts: As `draw_plan_of` has it, like the others.
+        path: The batch plan's file.
+        labels: The declared labels, or a single None.
+        rho: zCDP cost of the noisy counts.
+        contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
+        clustering: The centres that each label keeps; None without clusters.
+        conditions: The noisy counts of cells; None where examples are given no values.
+
+    Raises:
+        ValueError: As `draw_plan_of`.
+    """
+    return draw_plan_of(
+        true_counts,
+        path,
+        labels=labels,
+        rho=rho,
+        batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
+        clustering=clustering,
+        conditions=conditions,
+    )
+
+
+def draw_plan_of(
+    true_counts: Sequence[int],
+    path: str,
+    *,
+    labels: tuple[str | None, ...],
+    rho: float,
+    batches_of: Callable[[Sequence[int]], tuple[int, ...]],
+    clustering: Clustering | None = None,
+    conditions: Conditions | None = None,
+) -> BatchPlan:
     """Reads the batch plan at `path`, or draws the noise and writes it there first: see `draw_once`.
 
     Args:
@@ -176,7 +211,7 @@ def draw_plan(
         path: The batch plan's file.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
-        contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
+        batches_of: Noisy counts of the groups -> the number of batches of each.
         clustering: The centres that each label keeps; None without clusters.
         conditions: The noisy counts of cells; None where examples are given no values.
 
@@ -189,7 +224,7 @@ def draw_plan(
         noisy = counts.noisy_counts(_counts_of_groups(true_counts, labels, clustering), rho)
         plan = BatchPlan(
             labels=labels,
-            batches_per_group=tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
+            batches_per_group=batches_of(noisy),
             noisy_counts=tuple(noisy),
             contexts_rho=rho,
             clustering=clustering,

@@ -5,6 +5,7 @@ it releases is the adapter. Sampling reads that alone, on as many workers as the
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -17,11 +18,14 @@ from apache_beam.utils import shared
 from models import activity, batching
 from models.batching import BatchPlan, UnitContext
 from models.finetuning import adapter as adapters
+from models.finetuning import label_mix
 from models.finetuning import units as units_lib
 from models.finetuning.settings import TuningSettings
+from models.privacy import counts
+from models.privacy.params import Unit
 from models.privacy.report import BatchFacts, TunedTotals
 from models.records import BatchId, Record, TunedExample
-from transforms.assign import KeyByUnit, SmallestRecords
+from transforms.assign import CountContexts, KeyByUnit, SmallestRecords, draw_plan_of
 from transforms.durable import guarded, read_file, read_key, write_file
 from transforms.predict import batch_path
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER, TUNING_FOLDER
@@ -111,6 +115,9 @@ class FineTuneText(beam.PTransform):
         )
         once = root | 'Once' >> beam.Create([None], reshuffle=False)
         if self.adapter is None:
+            if self.settings.params.label_mix_rho is not None:
+                # The noisy counts are written before the first step: a run that has a step has them.
+                once |= 'AfterCounts' >> beam.Map(_after, beam.pvalue.AsSingleton(self.plan))
             train = beam.ParDo(_Train(self.settings, self.work_dir), beam.pvalue.AsIter(units))
             if self.accelerator is not None:
                 train.with_resource_hints(accelerator=self.accelerator)
@@ -144,12 +151,60 @@ class FineTuneText(beam.PTransform):
         sample = beam.ParDo(_Sample(self.settings, self.work_dir, place), beam.pvalue.AsSingleton(trained))
         if self.accelerator is not None:
             sample.with_resource_hints(accelerator=self.accelerator)
-        batches = self.plan | 'Batches' >> beam.FlatMap(_ids).with_output_types(tuple[int, int])
+        batches = self.plan | 'Batches' >> beam.FlatMap(_texts, self.settings).with_output_types(
+            tuple[int, int, int]
+        )
         return (
             batches
             | 'SpreadBatches' >> beam.Reshuffle()
             | 'Sample' >> sample.with_output_types(TunedExample)
             | 'KeepExamples' >> beam.Reshuffle()
+        )
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class DrawLabelMix(beam.PTransform):
+    """Records -> the single `BatchPlan` of a run whose mix of labels is counted with noise.
+
+    A unit counts once, under the label that it is trained on (`SelectUnits`). The noise is drawn once in the
+    life of a work directory: see `transforms.assign.draw_plan_of`.
+
+    Attributes:
+        plan_path: Where the batch plan is kept, `plan.json` in the work directory.
+        labels: The declared labels.
+        rho: zCDP cost of the noisy counts.
+        work_dir: The curator's folder, where workers read the run key.
+        texts: Texts of all labels.
+        together: How many of a label are sampled together at the most.
+        unit: The unit of privacy.
+    """
+
+    plan_path: str
+    labels: tuple[str | None, ...]
+    rho: float
+    work_dir: str
+    texts: int
+    together: int
+    unit: Unit = 'example'
+
+    def __post_init__(self) -> None:
+        counts.gaussian_scale(self.rho)
+
+    def expand(self, records: beam.PCollection[Record]) -> beam.PCollection[BatchPlan]:
+        return (
+            records
+            # one list of int, private
+            | 'CountUnits' >> CountContexts(self.labels, self.work_dir, unit=self.unit)
+            | 'Draw'
+            >> beam.Map(
+                draw_plan_of,
+                self.plan_path,
+                labels=self.labels,
+                rho=self.rho,
+                batches_of=functools.partial(
+                    label_mix.batches_of_counts, texts=self.texts, together=self.together
+                ),
+            ).with_output_types(BatchPlan)
         )
 
 
@@ -221,10 +276,16 @@ def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
     return BatchId(group=group, index=0), count
 
 
-def _ids(plan: BatchPlan) -> Iterator[tuple[int, int]]:
-    """Group and index of every batch: plain integers have a deterministic coder."""
+def _after(once: None, _: BatchPlan) -> None:
+    """The element itself, which is there once the plan is."""
+    return once
+
+
+def _texts(plan: BatchPlan, settings: TuningSettings) -> Iterator[tuple[int, int, int]]:
+    """Group, index and texts of every batch: plain integers have a deterministic coder."""
+    texts, size = settings.texts_by(plan), settings.micro_batch_size
     for batch_id in plan.batch_ids():
-        yield batch_id.group, batch_id.index
+        yield batch_id.group, batch_id.index, min(size, texts[batch_id.group] - batch_id.index * size)
 
 
 class _Train(beam.DoFn):
@@ -279,7 +340,7 @@ def _read_texts(path: str, batch_id: str) -> list[TunedExample]:
 
 
 class _Sample(beam.DoFn):
-    """batch id -> its texts; loads the model once per process."""
+    """batch id and number of texts -> the texts; loads the model once per process."""
 
     def __init__(self, settings: TuningSettings, work_dir: str, folder: str) -> None:
         self._settings, self._work_dir, self._folder = settings, work_dir, folder
@@ -288,14 +349,13 @@ class _Sample(beam.DoFn):
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
 
-    def process(self, element: tuple[int, int], trained: str) -> Iterator[TunedExample]:
+    def process(self, element: tuple[int, int, int], trained: str) -> Iterator[TunedExample]:
         batch_id = BatchId(group=element[0], index=element[1])
         path = batch_path(self._work_dir, str(batch_id))
         if not FileSystems.exists(path):
             sampler = self._shared.acquire(lambda: self._build(trained), tag=trained)
-            size = self._settings.micro_batch_size
-            count = min(size, self._settings.texts_of_labels[batch_id.group] - batch_id.index * size)
-            examples = sampler.sample(batch_id, self._settings.labels[batch_id.group], count, self._key)
+            label = self._settings.labels[batch_id.group]
+            examples = sampler.sample(batch_id, label, element[2], self._key)
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())
         yield from _read_texts(path, str(batch_id))

@@ -8,6 +8,7 @@ post-processing.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -92,6 +93,8 @@ class AdapterCard:
             without labels. Of attributes their values, COLUMN:VALUE=WORDS.
         attributes: Columns of the attributes whose values are combined to labels; none where a label is one
             value.
+        label_counts: Released noisy number of units of each label, whose price is in `epsilon`: texts have
+            the labels in these shares unless another mix is asked for. None where the run counted none.
     """
 
     run_id: str
@@ -108,6 +111,7 @@ class AdapterCard:
     prompt: Prompt
     labels: tuple[str, ...]
     attributes: tuple[str, ...] = ()
+    label_counts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
@@ -115,6 +119,13 @@ class AdapterCard:
             raise ValueError(
                 f'Expected the guarantee that the settings give, got epsilon={self.epsilon!r} at '
                 f'delta={self.delta!r}, where they give {found!r}. Restore adapter.json as it was released.'
+            )
+        counted = None if self.params.label_mix_rho is None else self._label_number
+        if (None if self.label_counts is None else len(self.label_counts)) != counted:
+            raise ValueError(
+                f'Expected a noisy count of each label where they were paid for, and only there, got '
+                f'label_counts={self.label_counts!r}, label_mix_rho={self.params.label_mix_rho!r}, '
+                f'labels={list(self.labels)!r}. Restore adapter.json as it was released.'
             )
 
     @property
@@ -128,6 +139,14 @@ class AdapterCard:
                 f'Expected the settings of fine-tuning, got mechanism={sorted(values)}. An adapter without '
                 'them has no guarantee that could be stated.'
             ) from None
+
+    @property
+    def _label_number(self) -> int:
+        """How many labels were declared: of attributes the combinations of their values."""
+        of_column = collections.Counter(entry.partition(':')[0] for entry in self.labels)
+        if not self.attributes:
+            return len(self.labels)
+        return math.prod(of_column[name] for name in self.attributes)
 
     @property
     def unit(self) -> Unit:
@@ -162,14 +181,19 @@ class AdapterCard:
                 f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
-        found = {'attributes': []} | found  # earlier cards have none
+        found = {'attributes': [], 'label_counts': None} | found  # earlier cards have none
         names = {field.name for field in dataclasses.fields(cls)}
         if found.keys() != names:
             raise ValueError(
                 f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
                 'it was released.'
             )
-        return cls(**found | {name: tuple(found[name]) for name in ('labels', 'attributes')})
+        counted = found['label_counts']
+        return cls(
+            **found
+            | {name: tuple(found[name]) for name in ('labels', 'attributes')}
+            | {'label_counts': None if counted is None else tuple(counted)}
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

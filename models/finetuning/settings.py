@@ -3,7 +3,9 @@
 import dataclasses
 
 from models.attributes import Attribute
+from models.batching import BatchPlan
 from models.decoders import family
+from models.finetuning import label_mix
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
@@ -41,8 +43,9 @@ class TuningSettings:
         temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
+        examples_per_label: Texts to sample of each label in the mean, which released noisy counts share out.
         texts_of_labels: Texts to sample of each label: at least 1 of each, or none of any, which leaves the
-            adapter alone.
+            adapter alone. Where the run counts labels the same number of each: see `texts_by`.
     """
 
     run_id: str
@@ -70,6 +73,7 @@ class TuningSettings:
     temperature: float = 1.0
     top_p: float = 0.8
     top_k: int | None = None
+    examples_per_label: int = 0
     texts_of_labels: tuple[int, ...] = ()
 
     def writer(self) -> PromptWriter:
@@ -103,6 +107,12 @@ class TuningSettings:
                 f'Expected an instruction of its own for each label, got labels={list(self.labels)!r} with '
                 'the same. Choose a prompt whose public form holds {label}, and words that differ.'
             )
+
+    def texts_by(self, plan: BatchPlan) -> tuple[int, ...]:
+        """Texts to sample of each label: by the plan's noisy counts where it has any."""
+        if plan.noisy_counts is None:
+            return self.texts_of_labels
+        return label_mix.texts_of_counts(self.examples_per_label * len(self.labels), plan.noisy_counts)
 
     @property
     def resolved_wrong_prompts(self) -> int:

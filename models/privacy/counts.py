@@ -87,6 +87,15 @@ def batches_for(noisy_count: int, batch_size: int, examples_per_context: int = 1
     return max(1, round(noisy_count / (batch_size * examples_per_context)))
 
 
+def shares(noisy_counts: Sequence[int]) -> tuple[int, ...]:
+    """Released counts as shares of a whole: none below 0, and not all 0.
+
+    Post-processing of what was released. Where no count is above 0, every cell has 1.
+    """
+    clamped = tuple(max(0, count) for count in noisy_counts)
+    return clamped if any(clamped) else (1,) * len(clamped)
+
+
 def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
     """Indices of the highest released counts, ascending; ties go to the smaller index (METHOD 3, step 3).
 

@@ -21,10 +21,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from models.privacy import counts
 from models.privacy.accounting import events
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey, normal
 
+# A label mix that is counted at less costs no ε that anyone would see, and one at more has hardly any noise.
+LEAST_MIX_RHO, MOST_MIX_RHO = 1e-9, 10.0
 # What float32 may round a clipped gradient's norm up by: its noise is scaled for it.
 NORM_SLACK: Final = 2.0**-12
 
@@ -42,6 +45,8 @@ class TuningParams:
         noise_multiplier: z > 0: the noise's standard deviation over C.
         unit: The unit of privacy.
         examples_per_context: k: at most so many of a user's records make the user's gradient.
+        label_mix_rho: ρ of the noisy numbers of units of each label, which are drawn before the first
+            step; None where units are not counted.
     """
 
     units: float
@@ -51,6 +56,7 @@ class TuningParams:
     noise_multiplier: float
     unit: Unit = 'example'
     examples_per_context: int = 1
+    label_mix_rho: float | None = None
 
     def __post_init__(self) -> None:
         for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context'):
@@ -62,6 +68,12 @@ class TuningParams:
                     f'Expected a finite {name} > 0, got {name}={value!r}. A gradient that is not clipped, or '
                     'has no noise, has no guarantee.'
                 )
+        rho = self.label_mix_rho
+        if rho is not None and not LEAST_MIX_RHO <= rho <= MOST_MIX_RHO:
+            raise ValueError(
+                f'Expected {LEAST_MIX_RHO:g} <= label_mix_rho <= {MOST_MIX_RHO:g}, got label_mix_rho='
+                f'{rho!r}. Give 0.005, say: noise of standard deviation 10 on the count of each label.'
+            )
         if not self.expected_batch_size <= self.units:
             raise ValueError(
                 f'Expected expected_batch_size <= the declared number of units, got expected_batch_size='
@@ -87,6 +99,14 @@ class TuningParams:
 
     @property
     def event(self) -> events.DpEvent:
+        """All that is released: the noisy counts of labels where there are any, and then all steps."""
+        if self.label_mix_rho is None:
+            return self.event_of_steps
+        counted = events.DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(self.label_mix_rho))
+        return events.ComposedDpEvent(events=(counted, self.event_of_steps))
+
+    @property
+    def event_of_steps(self) -> events.DpEvent:
         """All steps: T Poisson-sampled Gaussians, each chosen after the outputs before it."""
         gaussian = events.GaussianDpEvent(noise_multiplier=self.noise_multiplier)
         return events.SelfComposedDpEvent(

@@ -3,6 +3,7 @@
 import rich.console
 import rich.table
 
+from models.privacy import counts
 from pipeline import calibration
 from pipeline.commands import plan as plan_command
 from pipeline.tuning_plan import TuningEstimate, TuningPlan
@@ -37,6 +38,7 @@ def print_plan(run_plan: TuningPlan) -> None:
             f'{run_plan.tuning_steps:,}, each of about {run_plan.expected_batch_size:,} units, q = {q:.4g}',
         ),
         ('Noise', f'z = {run_plan.noise_multiplier:g} clip norms, C = {run_plan.clip_norm:g}'),
+        *_mix_rows(run_plan),
         ('Adapter', f'rank {run_plan.lora_rank}, {run_plan.adapter_parameters:,} numbers'),
         ('Texts', f'{run_plan.examples:,}, free' if run_plan.examples else 'none; they are free later'),
     ]
@@ -55,6 +57,21 @@ def print_plan(run_plan: TuningPlan) -> None:
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
+
+
+def _mix_rows(run_plan: TuningPlan) -> list[tuple[str, str]]:
+    """What a noisy mix of labels costs, and what it is; nothing without one."""
+    rho = run_plan.label_mix_rho
+    if rho is None:
+        return []
+    scale = counts.gaussian_scale(rho)
+    return [
+        (
+            'Label mix',
+            f'from noisy counts, ρ = {rho:g}: discrete Gaussian noise of scale {scale:.4g} on the number of '
+            'units of each label; ε has it in it',
+        )
+    ]
 
 
 def _estimate_rows(run_plan: TuningPlan, estimate: TuningEstimate) -> list[tuple[str, str]]:

@@ -9,8 +9,10 @@ import tomli_w
 
 from models import bundled
 from models.attributes import Attribute
+from models.finetuning import label_mix
 from models.privacy import accounting
 from models.privacy.params import MechanismParams
+from pipeline import fine_tuning
 from pipeline.config.generation import Generation
 from pipeline.config.input import Input
 from pipeline.config.model import Model
@@ -140,20 +142,29 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
         if self.votes:
             batches = self.batches_per_label
             return None if batches is None else (batches,) * len(self.label_values)
-        return tuple(math.ceil(texts / self.resolved_micro_batch_size) for texts in self.texts_of_labels)
+        return None if self.label_mix_rho is not None else self.batches_of_texts
+
+    @property
+    def batches_of_texts(self) -> tuple[int, ...]:
+        """Batches of `texts_of_labels`; with a noisy mix what is expected before it is known."""
+        return label_mix.batches_of_texts(self.texts_of_labels, self.resolved_micro_batch_size)
 
     @property
     def texts_of_labels(self) -> tuple[int, ...]:
         """Texts to sample of each label, in their declared order: the same number of each, or by the mix.
 
-        Shares are rounded so that the sum stays (largest remainders, the first label first), but a
-        label has one text at the least.
+        That is the mix that was given, or else the one that was released with the adapter. Where the run
+        itself counts labels it is not known yet, and the number of each is the same: see
+        `models.finetuning.settings.TuningSettings.texts_by`.
 
         Raises:
             ValueError: The mix has other labels than were declared.
         """
         labels = self.label_values
         if not self.label_mix:
+            released = fine_tuning.released_counts(self)
+            if released is not None:
+                return label_mix.texts_of_counts(self.examples_per_label * len(labels), released)
             return (self.examples_per_label,) * len(labels)
         pairs = [(label, float(share)) for label, _, share in (of.rpartition('=') for of in self.label_mix)]
         shares = dict(pairs)
@@ -162,13 +173,8 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
                 f'Expected the share of each declared label once, got label_mix={list(self.label_mix)!r}, '
                 f'labels={list(labels)!r}. Give LABEL=SHARE for every one of them.'
             )
-        total, all_shares = self.examples_per_label * len(labels), math.fsum(shares.values())
-        exact = [total * shares[str(label)] / all_shares for label in labels]
-        texts = [math.floor(number) for number in exact]
-        rest = sorted(range(len(labels)), key=lambda place: texts[place] - exact[place])
-        for place in rest[: total - sum(texts)]:
-            texts[place] += 1
-        return tuple(max(1, number) for number in texts)
+        in_order = [shares[str(label)] for label in labels]
+        return label_mix.texts_of_shares(self.examples_per_label * len(labels), in_order)
 
     @property
     def reads_records(self) -> bool:

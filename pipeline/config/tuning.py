@@ -44,6 +44,12 @@ class Tuning(panel.Panel):
         (),
         names_path=False,
     )
+    label_mix_rho: float | None = _setting(
+        'rho of noisy counts of the units of each label, drawn once before training: the texts have the '
+        'labels in these shares, and so have those that are sampled from the adapter later. epsilon pays '
+        'for them too.',
+        None,
+    )
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.8
     )
@@ -68,7 +74,7 @@ class Tuning(panel.Panel):
                 f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
                 'whole number, 0 for an adapter without texts.'
             )
-        for name in ('clip_norm', 'noise_multiplier', 'learning_rate'):
+        for name in ('clip_norm', 'noise_multiplier', 'learning_rate', 'label_mix_rho'):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(

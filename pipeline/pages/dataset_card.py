@@ -102,6 +102,7 @@ def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
                 ('`privacy_report.json`, `privacy_report.html`', 'The whole account of the guarantee.'),
             ],
         ),
+        *_mix(privacy_report),
         *_limits(privacy_report),
     ]
     return '\n\n'.join(parts) + '\n'
@@ -190,6 +191,17 @@ def _account(privacy_report: report.PrivacyReport) -> list[str]:
     ]
 
 
+def _mix(privacy_report: report.PrivacyReport) -> list[str]:
+    """The released mix of labels; nothing where none was."""
+    if privacy_report.plan[0].noisy_count is None:
+        return []
+    return [
+        '## Labels',
+        'Texts have the labels in the shares of these noisy counts, unless `--label-mix` asks for others.',
+        _labels(privacy_report.plan, privacy_report.unit_noun, is_tuned=True),
+    ]
+
+
 def _limits(privacy_report: report.PrivacyReport) -> list[str]:
     return [
         '## What the guarantee does not say',
@@ -214,7 +226,7 @@ def _labels(plan: Sequence[report.GroupPlan], unit: str, *, is_tuned: bool) -> s
     rows = report.totals_by_label(plan)
     columns = [
         ('Label', [_escape(row.name) for row in rows]),
-        ('Batches', [f'{row.batches:,}' for row in rows]),
+        *([('Batches', [f'{row.batches:,}' for row in rows])] if any(row.batches for row in rows) else []),
     ]
     if plan[0].cluster is not None:
         columns.insert(1, ('Clusters', [f'{row.groups:,}' for row in rows]))

@@ -3,6 +3,7 @@
 Both show a `PrivacyReport` and nothing else, so whatever they show may be released.
 """
 
+import dataclasses
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
     centers = [] if clusters is None else [centers_plot(clusters, names)]
     # A tall picture comes second of three, where two columns have room for it.
     if is_tuned:
-        plots = [tuning_plot(privacy_report)]
+        plots = [tuning_plot(privacy_report), *sizes]
     elif epsilon is None:
         plots = [batches_plot(privacy_report), *centers, *sizes]
     else:
@@ -261,8 +262,8 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
     assert epsilon is not None  # every report of fine-tuning has one
     others = sorted({max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps})
     epsilons = [
-        subsampled.epsilon_of_steps(
-            params.sampling_probability, params.noise_multiplier, count, privacy_report.delta
+        subsampled.epsilon_of_event(
+            dataclasses.replace(params, tuning_steps=count).event, privacy_report.delta
         )
         for count in others
     ]
@@ -351,13 +352,15 @@ def sizes_plot(privacy_report: report.PrivacyReport) -> Plot:
         sizes = sorted(((group.noisy_count or 0, group.name) for group in plan), reverse=True)
         rows = [(page.shorten(label, _MAX_BAR_NAME), max(0, size), f'{size:,}') for size, label in sizes]
         return Plot(title=title, caption=f'{caption}.', svg=page.bars('sizes', rows))
+    expected = privacy_report.mechanism.get('batch_size')  # of votes alone
+    line = '' if expected is None else ' The dashed line is the expected size of a batch.'
     return Plot(
         title=title,
-        caption=f'{caption}, largest first. The dashed line is the expected size of a batch.',
+        caption=f'{caption}, largest first.{line}',
         svg=page.sorted_sizes(
             'sizes',
             [group.noisy_count or 0 for group in plan],
-            expected=typing.cast(int, privacy_report.mechanism['batch_size']),
+            expected=typing.cast(int | None, expected),
             x_name='Clusters' if clustered else 'Labels',
         ),
     )

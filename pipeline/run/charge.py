@@ -77,7 +77,7 @@ def check_adapter(ledger: 'Ledger', config: JobConfig) -> None:
     if (
         charged is not None
         and charged.number == card.run_number
-        and charged.cost.stages.get(fine_tuning.NAME_OF_STAGE) == card.params.event
+        and all(charged.cost.stages.get(name) == of for name, of in fine_tuning.cost(card.params).items())
     ):
         return
     raise ValueError(

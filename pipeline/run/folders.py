@@ -65,12 +65,15 @@ def prepare(config: JobConfig) -> list[str]:
     if not config.votes and config.adapter is None:
         make_folder(FileSystems.join(work_dir, TUNING_FOLDER))
         make_folder(f'{output}/{ADAPTER_FOLDER}')
-    if not is_empty(FileSystems.join(work_dir, BATCHES_FOLDER), besides=(f'*{TEMPORARY_SUFFIX}',)):
+    begun = (BATCHES_FOLDER, TUNING_FOLDER)
+    if any(
+        not is_empty(FileSystems.join(work_dir, name), besides=(f'*{TEMPORARY_SUFFIX}',)) for name in begun
+    ):
         for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
             if not FileSystems.exists(FileSystems.join(work_dir, name)):
                 # Another key or plan would deal the records out anew: some would vote twice.
                 raise FileNotFoundError(
-                    f'Expected the key and the plan beside finished batches, got no {name} in {work_dir!r}. '
+                    f'Expected the key and the plan beside what is finished, got no {name} in {work_dir!r}. '
                     'Restore it, or start a new run, which spends its budget anew.'
                 )
     write_key(work_dir, RunKey.new())

@@ -82,14 +82,17 @@ def text_limit(config: JobConfig) -> int:
 
 
 def configured_plan(config: JobConfig) -> BatchPlan:
-    """The plan where the config gives the batches: public, and free."""
+    """The plan where the config gives the batches: public, and free, or paid for by an adapter before."""
+    from pipeline import fine_tuning
+
     assert config.configured_batches is not None
-    labels = config.label_values
+    labels, released = config.label_values, fine_tuning.released_counts(config)
+    rho = None if released is None else fine_tuning.params(config).label_mix_rho
     return BatchPlan(
         labels=labels,
         batches_per_group=config.configured_batches,
-        noisy_counts=None,
-        contexts_rho=0.0,
+        noisy_counts=released,
+        contexts_rho=rho or 0.0,
     )
 
 

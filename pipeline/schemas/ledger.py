@@ -48,6 +48,17 @@ class Gaussian(TypedDict):
     noise_multiplier: float
 
 
+class DiscreteGaussian(TypedDict):
+    """Discrete Gaussian noise on counts, of which a record moves one by 1.
+
+    Attributes:
+        sigma: Its scale.
+    """
+
+    kind: Literal['DiscreteGaussianDpEvent']
+    sigma: float
+
+
 class PoissonSampled(TypedDict):
     """A release from a random part of the records.
 
@@ -85,7 +96,7 @@ class Composed(TypedDict):
     events: tuple['Cost', ...]
 
 
-type Cost = ZCDp | TruncatedZCDp | Gaussian | PoissonSampled | SelfComposed | Composed
+type Cost = ZCDp | TruncatedZCDp | Gaussian | DiscreteGaussian | PoissonSampled | SelfComposed | Composed
 """What one release costs, in the vocabulary of dp_accounting where that has a word."""
 
 

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from launch.demo import records as demo_records
+from models.finetuning import label_mix
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import subsampled
 from models.privacy.report import PrivacyReport
@@ -80,6 +81,28 @@ def test_it_leaves_an_adapter_that_generate_samples_from(demo: pathlib.Path) -> 
     assert sorted(row['label'] for row in rows) == ['Billing'] * 3 + ['Delivery'] * 3
     sampled = PrivacyReport.from_json((more / 'privacy_report.json').read_text())
     assert "the run 'tuned'" in sampled.data_accesses[0] and sampled.epsilon == report.epsilon
+
+
+@pytest.mark.run
+@needs_model
+def test_a_mix_that_is_counted_goes_with_the_adapter(demo: pathlib.Path) -> None:
+    output, more = demo.parent / 'counted', demo.parent / 'counted-more'
+    training = (*TRAINING, '--label-mix-rho', '0.5')
+    done = in_this_process('fine-tune', '--input', str(demo), '--output', str(output), *training, '--quiet')
+    assert done.returncode == 0, done.stderr
+    card = AdapterCard.from_json((output / 'adapter' / 'adapter.json').read_text())
+    assert card.label_counts is not None and card.params.label_mix_rho == 0.5
+    assert card.epsilon == subsampled.epsilon_of_event(card.params.event, 1e-3)
+    assert card.epsilon > subsampled.epsilon_of_event(card.params.event_of_steps, 1e-3)
+    sampling = ('generate', '--adapter', str(output), '--examples-per-label', '4', '--quiet')
+    done = in_this_process(*sampling, '--output', str(more))
+    assert done.returncode == 0, done.stderr
+    rows = [row for path in (more / 'data').iterdir() for row in pq.read_table(path).to_pylist()]
+    labels = [row['label'] for row in rows]
+    found = labels.count('Billing'), labels.count('Delivery')
+    assert found == label_mix.texts_of_counts(8, card.label_counts)
+    done = in_this_process(*sampling, '--output', str(demo.parent / 'none'), '--label-mix-rho', '0.5')
+    assert done.returncode == 2 and 'Expected no label_mix_rho' in done.stderr
 
 
 @pytest.mark.parametrize(

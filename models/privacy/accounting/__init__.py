@@ -35,6 +35,7 @@ from models.privacy.accounting.conversion import (
 )
 from models.privacy.accounting.events import (
     ComposedDpEvent,
+    DiscreteGaussianDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -55,6 +56,7 @@ from models.privacy.accounting.zcdp import (
 
 __all__ = [
     'ComposedDpEvent',
+    'DiscreteGaussianDpEvent',
     'DpEvent',
     'GaussianDpEvent',
     'NeighboringRelation',

@@ -2,7 +2,8 @@
 
 Names and fields are those of the dp-accounting library (`dp_event.py`) where it has the event;
 `accounting.library` turns one into the other. They are classes of our own because that library takes
-a second to import, and a plan answers at once. `TruncatedZCDpEvent` is what it lacks.
+a second to import, and a plan answers at once. `TruncatedZCDpEvent` and `DiscreteGaussianDpEvent` are
+what it lacks.
 
 Every bound is on the Rényi divergence D_α of a mechanism's output under two neighbouring datasets, in
 both directions. Which datasets are neighbours is said once for a whole cost (`RunCost`).
@@ -60,6 +61,22 @@ class GaussianDpEvent:
 
     def __post_init__(self) -> None:
         _check('noise_multiplier', self.noise_multiplier, self.noise_multiplier > 0, '> 0')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscreteGaussianDpEvent:
+    """Counts, of which one unit moves one by 1, plus N_Z(0, σ²) in each: zCDP with ρ = 1/(2σ²).
+
+    By CKS Theorem 4. Exactly, it is one count: the others have one distribution with and without the unit.
+
+    Attributes:
+        sigma: σ of P(x) ∝ exp(-x²/(2σ²)) on the integers, > 0.
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check('sigma', self.sigma, self.sigma > 0, '> 0')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +140,7 @@ DpEvent = (
     ZCDpEvent
     | TruncatedZCDpEvent
     | GaussianDpEvent
+    | DiscreteGaussianDpEvent
     | PoissonSampledDpEvent
     | SelfComposedDpEvent
     | ComposedDpEvent

@@ -27,6 +27,20 @@ class TruncatedZCDpEvent(dp_accounting.DpEvent):
     omega: float
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class DiscreteGaussianDpEvent(dp_accounting.DpEvent):
+    """Represents counts plus discrete Gaussian noise, where one unit moves one count by 1.
+
+    The library's own accountants do not know it, and refuse it; its `pld` has the mechanism
+    (`from_discrete_gaussian_mechanism`).
+
+    Attributes:
+        sigma: The scale of the noise, whose mass at x is proportional to exp(-x^2 / (2 sigma^2)).
+    """
+
+    sigma: float
+
+
 def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
     """An event as the library's own, by the same name and with the same fields."""
     match event:
@@ -36,6 +50,8 @@ def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
             return TruncatedZCDpEvent(rho=rho, omega=omega)
         case events.GaussianDpEvent(noise_multiplier=z):
             return dp_accounting.GaussianDpEvent(z)
+        case events.DiscreteGaussianDpEvent(sigma=sigma):
+            return DiscreteGaussianDpEvent(sigma=sigma)
         case events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             return dp_accounting.PoissonSampledDpEvent(q, to_library(gaussian))
         case events.SelfComposedDpEvent(event=one, count=count):
@@ -60,6 +76,8 @@ def from_library(event: dp_accounting.DpEvent) -> events.DpEvent:
             return events.TruncatedZCDpEvent(rho=rho, omega=omega)
         case dp_accounting.GaussianDpEvent(noise_multiplier=z):
             return events.GaussianDpEvent(noise_multiplier=z)
+        case DiscreteGaussianDpEvent(sigma=sigma):
+            return events.DiscreteGaussianDpEvent(sigma=sigma)
         case dp_accounting.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             inner = typing.cast(events.GaussianDpEvent, from_library(gaussian))
             return events.PoissonSampledDpEvent(sampling_probability=q, event=inner)

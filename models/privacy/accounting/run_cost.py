@@ -11,6 +11,7 @@ from typing import Any
 from models.privacy.accounting.conversion import RenyiCurve
 from models.privacy.accounting.events import (
     ComposedDpEvent,
+    DiscreteGaussianDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -153,6 +154,8 @@ def curve_of(event: DpEvent) -> RenyiCurve:
             return RenyiCurve(rho=rho, largest_order=omega)
         case GaussianDpEvent(noise_multiplier=z):
             return RenyiCurve(rho=1 / (2 * z**2))
+        case DiscreteGaussianDpEvent(sigma=sigma):
+            return RenyiCurve(rho=1 / (2 * sigma**2))
         case PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             if q == 1:
                 return curve_of(gaussian)

@@ -1,4 +1,4 @@
-"""The price of DP-SGD: Poisson-sampled Gaussians, under adding or removing one unit.
+"""The price of DP-SGD: Poisson-sampled Gaussians, under adding or removing one unit, and counts before them.
 
 By the privacy loss distributions of the dp-accounting library (PLD: Koskela et al. 2020; Gopi et al. 2021;
 Doroshenko et al. 2022, "Connect the dots"), whose discretisation is pessimistic: what it gives is an upper
@@ -16,10 +16,18 @@ from models.privacy.accounting import events
 # Of the solver: z is no more than this above the least that would do.
 _PRECISION = 1e-3
 _LEAST, _MOST = 2.0**-6, 2.0**20
+# Between two losses of a distribution: that of the library's accountant.
+_INTERVAL = 1e-4
 
 
 @functools.lru_cache(maxsize=256)
-def epsilon_of_steps(sampling_probability: float, noise_multiplier: float, steps: int, delta: float) -> float:
+def epsilon_of_steps(
+    sampling_probability: float,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
+    sigma: float | None = None,
+) -> float:
     """Smallest epsilon at delta of `steps` Poisson-sampled Gaussians, composed adaptively.
 
     Args:
@@ -27,19 +35,41 @@ def epsilon_of_steps(sampling_probability: float, noise_multiplier: float, steps
         noise_multiplier: z > 0.
         steps: T >= 1.
         delta: In (0, 1).
+        sigma: Of the discrete Gaussian noise on counts that are released too, of which one unit moves one
+            by 1; None without counts.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f'Expected 0 < delta < 1, got delta={delta}. A usual choice is records ** -1.1.')
+    _check_delta(delta)
     # Not at the top: the library takes a second to import.
     import dp_accounting
     from dp_accounting import pld
 
     from models.privacy.accounting import library
 
+    if sigma is not None:
+        # The library has this mechanism, and no event of it that an accountant would compose.
+        of_steps = pld.privacy_loss_distribution.from_gaussian_mechanism(
+            noise_multiplier, value_discretization_interval=_INTERVAL, sampling_prob=sampling_probability
+        )
+        composed = of_steps.self_compose(steps).compose(_losses_of_counts(sigma))
+        return float(composed.get_epsilon_for_delta(delta))
     event: Any = library.to_library(_event(sampling_probability, noise_multiplier, steps))
     relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = pld.PLDAccountant(relation)
     return float(accountant.compose(event).get_epsilon(delta))
+
+
+@functools.lru_cache(maxsize=64)
+def _losses_of_counts(sigma: float) -> Any:
+    """The privacy loss distribution of one discrete Gaussian, the same in both directions.
+
+    The library leaves out noise beyond 11.6 σ, of less than 1e-30 of the mass: far below what a float64
+    rounds.
+    """
+    from dp_accounting import pld
+
+    return pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
+        sigma, value_discretization_interval=_INTERVAL, use_connect_dots=True
+    )
 
 
 def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
@@ -56,14 +86,28 @@ def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
             count=steps,
         ):
             return epsilon_of_steps(q, z, steps, delta)
+        case events.ComposedDpEvent(
+            events=(
+                events.DiscreteGaussianDpEvent(sigma=sigma),
+                events.SelfComposedDpEvent(
+                    event=events.PoissonSampledDpEvent(
+                        sampling_probability=q, event=events.GaussianDpEvent(noise_multiplier=z)
+                    ),
+                    count=steps,
+                ),
+            )
+        ):
+            return epsilon_of_steps(q, z, steps, delta, sigma)
     raise ValueError(
-        f'Expected Poisson-sampled Gaussians, composed with themselves, got event={event!r}. Take its Rényi '
-        'curve (`accounting.curve_of`).'
+        'Expected Poisson-sampled Gaussians, composed with themselves, and counts before them at most, got '
+        f'event={event!r}. Take its Rényi curve (`accounting.curve_of`).'
     )
 
 
 @functools.lru_cache(maxsize=256)
-def solve_noise_multiplier(*, sampling_probability: float, steps: int, epsilon: float, delta: float) -> float:
+def solve_noise_multiplier(
+    *, sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None = None
+) -> float:
     """The least noise multiplier that keeps `steps` within (epsilon, delta), but for a thousandth.
 
     Args:
@@ -71,18 +115,30 @@ def solve_noise_multiplier(*, sampling_probability: float, steps: int, epsilon: 
         steps: T >= 1.
         epsilon: Target, > 0.
         delta: Target, in (0, 1).
+        sigma: As `epsilon_of_steps` has it: counts that the target has to pay for too.
 
     Returns:
-        z, a number of few digits with `epsilon_of_steps(q, z, steps, delta) <= epsilon`.
+        z, a number of few digits with `epsilon_of_steps(q, z, steps, delta, sigma) <= epsilon`.
 
     Raises:
         ValueError: A target out of range, or one that no noise gives.
     """
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f'Expected a finite epsilon > 0, got epsilon={epsilon}. Give --epsilon 3, say.')
+    _check_delta(delta)
+    counted = 0.0 if sigma is None else float(_losses_of_counts(sigma).get_epsilon_for_delta(delta))
+    if not counted < epsilon:
+        raise ValueError(
+            f'Expected an epsilon that is left for the steps, got epsilon={epsilon}, of which the '
+            f'noisy counts of labels take {counted:.6g} at delta={delta}. Lower --label-mix-rho, or raise '
+            '--epsilon.'
+        )
+
+    def epsilon_at(z: float) -> float:
+        return epsilon_of_steps(sampling_probability, z, steps, delta, sigma)
 
     def fits(z: float) -> bool:
-        return epsilon_of_steps(sampling_probability, z, steps, delta) <= epsilon
+        return epsilon_at(z) <= epsilon
 
     # A bracket around a first guess: many sampled steps are nearly one Gaussian of q √T / z.
     guess = max(0.5, sampling_probability * math.sqrt(steps * 2 * math.log(1.25 / delta)) / epsilon)
@@ -101,14 +157,18 @@ def solve_noise_multiplier(*, sampling_probability: float, steps: int, epsilon: 
     from scipy import optimize
 
     def excess(log_z: float) -> float:
-        found = epsilon_of_steps(sampling_probability, math.exp(log_z), steps, delta)
-        return math.log(max(found, 1e-12)) - math.log(epsilon)
+        return math.log(max(epsilon_at(math.exp(log_z)), 1e-12)) - math.log(epsilon)
 
     root = optimize.brentq(excess, math.log(low), math.log(high), xtol=_PRECISION / 2)
     z = _rounded_up(math.exp(root))
     while not fits(z):
         z = _rounded_up(z * (1 + _PRECISION / 2))
     return z
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ValueError(f'Expected 0 < delta < 1, got delta={delta}. A usual choice is records ** -1.1.')
 
 
 def _rounded_up(z: float) -> float:

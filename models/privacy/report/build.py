@@ -159,7 +159,7 @@ def build_privacy_report(
         mechanism_output=method.mechanism_output
         + (
             '; and the noisy counts, from which the plan of batches follows.'
-            if noisy_counts_rho or clusters
+            if (noisy_counts_rho or clusters) and method.event is None
             else '.'
         )
         + (

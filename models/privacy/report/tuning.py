@@ -8,6 +8,7 @@ import math
 import typing
 from collections.abc import Mapping, Sequence
 
+from models.privacy import counts
 from models.privacy.accounting import conversion, run_cost, subsampled
 from models.privacy.facts import Facts, MethodFacts, SampledGaussianStage, Sensitivity, Setting
 from models.privacy.gradients import TuningParams
@@ -18,6 +19,13 @@ from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 LABEL_MIX = Facts(
     assumptions_of_curator=(
         "The labels' shares of the texts were given, and were not counted in the records.",
+    ),
+)
+# Of a run whose texts have the labels in the shares of noisy counts: its own, or those of its adapter.
+COUNTED_MIX = Facts(
+    assumptions_enforced=(
+        'How many texts each label has follows from the released noisy counts: one below zero is taken for '
+        'zero, where none is above zero all labels have equally many, and each has one text at the least.',
     ),
 )
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
@@ -87,7 +95,7 @@ def facts(
         params: The mechanism.
         trained_by: The run that trained the adapter; None where the run itself did.
         sampling: What is to say of how texts are sampled beside (`models.privacy.report.structure`, and
-            `LABEL_MIX`).
+            `LABEL_MIX` or `COUNTED_MIX`).
         writes_texts: Whether the run samples texts too.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
@@ -95,20 +103,33 @@ def facts(
         unit_nouns=(one, many),
         unit_of_privacy=_unit_of_privacy(params),
         mechanism_output=(
-            'The adapter after the last step, and with it every step before it. '
+            ('The adapter' if params.label_mix_rho is None else 'The noisy counts of labels, the adapter')
+            + ' after the last step, and with it every step before it. '
             + ('The texts' if writes_texts else 'This run sampled no text; those of later runs')
-            + ', however many, are sampled from the adapter alone: post-processing, which costs nothing'
+            + ', however many, '
+            + (
+                'are sampled from the adapter alone'
+                if params.label_mix_rho is None
+                else 'follow from the two alone'
+            )
+            + ': post-processing, which costs nothing'
         ),
         accounting=(
             f'Each of the {params.tuning_steps:,} steps is a Gaussian mechanism on a Poisson sample of the '
-            f'{many}, under adding or removing one {one}. Their privacy loss distributions are composed '
-            'numerically, rounded so that the result is an upper bound (dp_accounting, PLDAccountant). Such '
-            'a cost has no ρ: a ledger charges the same event at its Rényi order, which is an upper bound '
+            f'{many}, under adding or removing one {one}. Their privacy loss distributions'
+            + (
+                ', and before them that of the discrete Gaussian noise on the counts of labels,'
+                if params.label_mix_rho is not None
+                else ''
+            )
+            + ' are composed numerically, rounded so that the result is an upper bound (dp_accounting, '
+            f'{"PLDAccountant" if params.label_mix_rho is None else "PrivacyLossDistribution"}). Such a '
+            'cost has no ρ: a ledger charges the same event at its Rényi order, which is an upper bound '
             'that adds up with runs of all kinds, and a larger one.'
         ),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
-        parts=(_steps(params, one, many), *sampling),
+        parts=(*_counts_of_labels(params, one), _steps(params, one, many), *sampling),
         decoding=_sampling(trained_by, writes_texts=writes_texts),
         rho_per_private_token=None,
         reproduction=None,
@@ -148,6 +169,30 @@ def _contexts(params: TuningParams, one: str, many: str) -> Facts:
         limits=(
             f'It hides one {one}, not a group: the bound for several of them together is weaker, and is not '
             'stated here.',
+        ),
+    )
+
+
+def _counts_of_labels(params: TuningParams, one: str) -> tuple[Facts, ...]:
+    """What the noisy counts of labels tell, where there are any."""
+    if params.label_mix_rho is None:
+        return ()
+    counted = counts.facts(
+        params.label_mix_rho,
+        stage='Noisy counts',
+        cells='label',
+        use='from which the mix of labels follows',
+        variable='noisy_counts',
+        meaning='the noisy counts',
+    )
+    return (
+        dataclasses.replace(
+            counted,
+            assumptions_enforced=(
+                f'A {one} counts once, under the label that it is trained on. The noise is drawn once, and '
+                'written down before the first step: a run that is resumed has the same counts.',
+            ),
+            sources=('Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy.',),
         ),
     )
 
@@ -243,6 +288,25 @@ def _data_accesses(one: str, trained_by: TrainedBy | None) -> tuple[str, ...]:
 
 def reproduction(params: TuningParams, delta: float) -> str:
     """Lines of Python that print epsilon again; they need dp-accounting."""
+    if params.label_mix_rho is not None:
+        return f"""\
+from math import sqrt
+
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+s = {params.expected_batch_size}  # expected batch size
+n = {params.units!r}  # declared number of units
+q = s / n  # probability of a unit at a step
+z = {params.noise_multiplier!r}  # noise multiplier
+steps = {params.tuning_steps}
+noisy_counts = {params.label_mix_rho!r}  # rho of the noisy counts
+delta = {delta!r}
+
+step = pld.from_gaussian_mechanism(z, sampling_prob=q)
+counts = pld.from_discrete_gaussian_mechanism(1 / sqrt(2 * noisy_counts), use_connect_dots=True)
+run = step.self_compose(steps).compose(counts)
+print(f'epsilon = {{run.get_epsilon_for_delta(delta):.10g}}')
+"""
     return f"""\
 import dp_accounting
 from dp_accounting import pld
@@ -297,10 +361,13 @@ def check(
         if isinstance(stage, SampledGaussianStage)
     ]
     expected = [(params.sampling_probability, params.noise_multiplier, params.tuning_steps)]
-    if found != expected or len(stages) != 1 or any(figure is not None for figure in without):
+    others = [stage.rho for stage in stages if not isinstance(stage, SampledGaussianStage)]
+    counted = [] if params.label_mix_rho is None else [params.label_mix_rho]
+    if found != expected or others != counted or any(figure is not None for figure in without):
         raise ValueError(
-            f'Expected one stage of sampled Gaussians and no figure in zCDP, got stages={found!r}. Build the '
-            'report with build_privacy_report and do not edit it.'
+            'Expected one stage of sampled Gaussians, one of noisy counts where labels are counted, and no '
+            f'figure in zCDP of the run, got stages={found!r}, rho of others={others!r}. Build the report '
+            'with build_privacy_report and do not edit it.'
         )
     if ledger is None:
         return

@@ -48,6 +48,34 @@ def test_noise_is_the_discrete_gaussian_of_its_rho(rho: float) -> None:
         assert fit(draws, wrong) < FALSE_ALARM
 
 
+def test_a_unit_in_one_cell_costs_one_discrete_gaussian_exactly() -> None:
+    """All outputs of two and of three cells, all neighbours; a unit in two cells would cost more."""
+    scale, reach = counts.gaussian_scale(0.7), 12
+    pmf = np.array(exact_pmf(scale, reach))
+    room = np.pad(pmf, 1)  # outputs from one below the noise's reach to one above it
+
+    def outputs(true_counts: tuple[int, ...]) -> np.ndarray:
+        """Probability of every output, of counts 0 or 1."""
+        found = np.ones(())
+        for count in true_counts:
+            found = np.multiply.outer(found, np.roll(room, count))
+        return found
+
+    def divergence(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
+        return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+    for epsilon in (0.0, 0.5, 1.5, 3.0):
+        single = divergence(outputs((1,)), outputs((0,)), epsilon)
+        for cells in (2, 3):
+            before = outputs((0,) * cells)
+            for place in range(cells):
+                after = outputs(tuple(int(cell == place) for cell in range(cells)))
+                for pair in ((before, after), (after, before)):
+                    assert divergence(*pair, epsilon) == pytest.approx(single, rel=1e-9, abs=1e-15)
+            twice = outputs((1, 1) + (0,) * (cells - 2))
+            assert divergence(twice, before, epsilon) > 1.2 * single
+
+
 def test_noise_is_added_to_each_count_in_its_place() -> None:
     # Scale 0.05: a value other than 0 has probability below e^-199.
     assert counts.noisy_counts([3, 0, 10**12], rho=200.0) == [3, 0, 10**12]

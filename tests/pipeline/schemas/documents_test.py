@@ -151,7 +151,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'adapter': [adapter_card(dataset).to_json() for dataset in (None, 'visits')],
+        'adapter': [
+            adapter_card(dataset, mix).to_json() for dataset, mix in ((None, None), ('visits', (70, -2)))
+        ],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
         'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
@@ -170,14 +172,16 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     )  # fmt: skip
     made = tuning_plan.plan_run(given)
     yield made
+    yield tuning_plan.plan_run(dataclasses.replace(given, label_mix_rho=0.005))
     rates = calibration.known('bundled', dtype='float32')
     yield dataclasses.replace(made, estimate=tuning_plan.estimate(given, rates), rho_at_order=0.5)
 
 
-def adapter_card(dataset: str | None) -> adapter.AdapterCard:
+def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:
     params = gradients.TuningParams(
-        units=100.0, expected_batch_size=10, tuning_steps=2, clip_norm=1.0, noise_multiplier=1.0
-    )
+        units=100.0, expected_batch_size=10, tuning_steps=2, clip_norm=1.0, noise_multiplier=1.0,
+        label_mix_rho=None if mix is None else 0.005,
+    )  # fmt: skip
     return adapter.AdapterCard(
         run_id='visits', dataset=dataset, run_number=None if dataset is None else 1, model='bundled',
         weights='ab' * 32, lora_rank=4, factors='cd' * 32,
@@ -187,7 +191,7 @@ def adapter_card(dataset: str | None) -> adapter.AdapterCard:
             'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.',
             'max_prompt_tokens': 32, 'max_example_tokens': 64, 'schema': None,
         },
-        labels=('a=apples', 'b'),
+        labels=('a=apples', 'b'), label_counts=mix,
     )  # fmt: skip
 
 
@@ -220,6 +224,7 @@ COSTS: list[accounting.DpEvent] = [
     accounting.ZCDpEvent(rho=0.01),
     accounting.TruncatedZCDpEvent(rho=0.01, omega=40.0),
     accounting.GaussianDpEvent(noise_multiplier=20.0),
+    accounting.DiscreteGaussianDpEvent(sigma=20.0),
     accounting.PoissonSampledDpEvent(
         sampling_probability=0.01, event=accounting.GaussianDpEvent(noise_multiplier=2.0)
     ),

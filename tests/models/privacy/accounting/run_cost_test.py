@@ -14,6 +14,7 @@ from dp_accounting import rdp
 from models.privacy import accounting
 from models.privacy.accounting import (
     ComposedDpEvent,
+    DiscreteGaussianDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -240,6 +241,7 @@ EVERY_EVENT = RunCost(
         'b': TruncatedZCDpEvent(rho=0.1, omega=17.5),
         'c': GaussianDpEvent(noise_multiplier=0.7),
         'd': sampled(0.01, 1.1, 1000),
+        'counts': DiscreteGaussianDpEvent(sigma=2.5),
         'e': ComposedDpEvent(events=(ZCDpEvent(rho=0.2), TruncatedZCDpEvent(rho=1.0, omega=2.0))),
     }
 )
@@ -316,6 +318,24 @@ def test_an_unknown_event_is_refused_everywhere() -> None:
             library.from_library(theirs)
     with pytest.raises(dp_accounting.UnsupportedEventError):
         rdp.RdpAccountant().compose(library.to_library(TruncatedZCDpEvent(rho=0.1, omega=3.0)))
+    with pytest.raises(dp_accounting.UnsupportedEventError):
+        rdp.RdpAccountant().compose(library.to_library(DiscreteGaussianDpEvent(sigma=2.0)))
+
+
+@pytest.mark.parametrize('sigma', [0.4, 1.0, 7.0])
+def test_a_discrete_gaussian_is_bounded_by_its_rho_and_by_no_less(sigma: float) -> None:
+    """From the definition of the divergence, at fractional orders and whole ones, where it is tight."""
+    curve = curve_of(DiscreteGaussianDpEvent(sigma=sigma))
+    assert curve.is_zcdp and curve.rho == pytest.approx(1 / (2 * sigma**2))
+    reach = math.ceil(40 * sigma) + 40
+    mass = {x: mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * sigma**2)) for x in range(-reach, reach + 1)}
+    whole = mpmath.fsum(mass.values())
+    for order in (1.5, 2.0, 5.0):
+        powers = (mass[x] ** order * mass[x - 1] ** (1 - order) / whole for x in range(-reach + 1, reach + 1))
+        divergence = float(mpmath.log(mpmath.fsum(powers)) / (order - 1))
+        assert divergence <= order * curve.rho * (1 + 1e-9)
+        if order.is_integer():
+            assert divergence == pytest.approx(order * curve.rho, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +343,8 @@ def test_an_unknown_event_is_refused_everywhere() -> None:
     [
         lambda: ZCDpEvent(rho=-1e-9),
         lambda: ZCDpEvent(rho=math.nan),
+        lambda: DiscreteGaussianDpEvent(sigma=0.0),
+        lambda: DiscreteGaussianDpEvent(sigma=math.inf),
         lambda: ZCDpEvent(rho=math.inf),
         lambda: TruncatedZCDpEvent(rho=0.1, omega=1.0),
         lambda: TruncatedZCDpEvent(rho=0.1, omega=math.inf),

@@ -1,9 +1,13 @@
 """The price of DP-SGD: against the library, a slow twin, and what a ledger charges for the same event."""
 
+import math
+
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting import pld
 
+from models.privacy import counts
 from models.privacy.accounting import curve_of, events, subsampled
 from models.privacy.gradients import TuningParams
 from tests.oracles import subsampled as twin
@@ -38,9 +42,71 @@ def test_epsilon_is_an_upper_bound_and_hardly_above_the_twin(
     assert twin.delta_of_steps(q, 0.95 * z, steps, epsilon) > delta * (1 + 1e-2)
 
 
-def test_the_twin_is_the_closed_form_of_a_gaussian() -> None:
-    import math
+WITH_COUNTS = [(0.064, 1.0, 40, 1e-4, 0.05), (0.5, 1.5, 8, 1e-3, 0.5), (1.0, 4.0, 2, 1e-3, 0.02)]
 
+
+@pytest.mark.parametrize('q, z, steps, delta, rho', WITH_COUNTS)
+def test_epsilon_with_counts_is_an_upper_bound_and_hardly_above_the_twin(
+    q: float, z: float, steps: int, delta: float, rho: float
+) -> None:
+    sigma = counts.gaussian_scale(rho)
+    epsilon = subsampled.epsilon_of_steps(q, z, steps, delta, sigma)
+    assert twin.delta_with_counts(q, z, steps, sigma, epsilon) <= delta * (1 + 1e-2)
+    assert twin.delta_with_counts(q, z, steps, sigma, 0.99 * epsilon) > delta
+    # Without the counts it is too low, and so it is with less of their price than there is.
+    alone = subsampled.epsilon_of_steps(q, z, steps, delta)
+    assert alone < 0.99 * epsilon and twin.delta_with_counts(q, z, steps, sigma, alone) > 1.1 * delta
+    cheap = subsampled.epsilon_of_steps(q, z, steps, delta, counts.gaussian_scale(rho / 2))
+    assert twin.delta_with_counts(q, z, steps, sigma, cheap) > 1.03 * delta
+    # And a sum of two epsilons, each at half of the delta, is more than that of both together.
+    halves = subsampled.epsilon_of_steps(q, z, steps, delta / 2)
+    of_counts = float(subsampled._losses_of_counts(sigma).get_epsilon_for_delta(delta / 2))
+    assert epsilon < halves + of_counts
+
+
+def test_the_twin_with_counts_is_the_divergence_of_its_definition() -> None:
+    """Of steps that tell nothing the counts alone are left, and of counts that tell nothing the steps."""
+    sigma, epsilon = 1.3, 0.7
+    masses = {x: math.exp(-(x**2) / (2 * sigma**2)) for x in range(-40, 41)}
+    whole = math.fsum(masses.values())
+    exact = math.fsum(max(0.0, masses[x] - math.exp(epsilon) * masses[x + 1]) / whole for x in range(-40, 40))
+    assert twin.delta_with_counts(1e-9, 1.0, 1, sigma, epsilon) == pytest.approx(exact, rel=1e-3)
+    steps = twin.delta_of_steps(0.3, 1.0, 4, epsilon)
+    assert twin.delta_with_counts(0.3, 1.0, 4, 1e3, epsilon) == pytest.approx(steps, rel=1e-2)
+
+
+@pytest.mark.parametrize('rho', [1e-9, 1e-4, 0.05, 0.5, 10.0])
+def test_counts_alone_cost_what_their_distribution_says(rho: float) -> None:
+    """At every price that settings allow, in both directions, from the definition."""
+    sigma = counts.gaussian_scale(rho)
+    reach = math.ceil(13 * sigma) + 2
+    x = np.arange(-reach, reach + 1)
+    mass = np.exp(-(x**2) / (2 * sigma**2))
+    mass /= mass.sum()
+    losses = subsampled._losses_of_counts(sigma)
+    for epsilon in (rho / 2, 2 * math.sqrt(rho), rho + 3 * math.sqrt(rho)):
+        for one, other in ((mass[:-1], mass[1:]), (mass[1:], mass[:-1])):
+            exact = np.maximum(one - math.exp(epsilon) * other, 0).sum()
+            found = losses.get_delta_for_epsilon(epsilon)
+            # A tenth of what losses are rounded to, which tells where they are as small.
+            assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-2) + 1e-5
+
+
+def test_the_solved_noise_makes_room_for_counts() -> None:
+    given = {'sampling_probability': 0.05, 'steps': 30, 'epsilon': 2.0, 'delta': 1e-4}
+    sigma = counts.gaussian_scale(0.02)
+    z = subsampled.solve_noise_multiplier(**given, sigma=sigma)
+    assert subsampled.epsilon_of_steps(0.05, z, 30, 1e-4, sigma) <= 2.0
+    assert subsampled.epsilon_of_steps(0.05, 0.99 * z, 30, 1e-4, sigma) > 2.0
+    assert twin.delta_with_counts(0.05, z, 30, sigma, 2.0) <= 1e-4 * (1 + 1e-2)
+    # The noise that the steps alone would have is too little.
+    without = subsampled.solve_noise_multiplier(**given)
+    assert without < z and twin.delta_with_counts(0.05, without, 30, sigma, 2.0) > 1.1e-4
+    with pytest.raises(ValueError, match='left for the steps, got epsilon=2.0, .* Lower --label-mix-rho'):
+        subsampled.solve_noise_multiplier(**given, sigma=counts.gaussian_scale(1.0))
+
+
+def test_the_twin_is_the_closed_form_of_a_gaussian() -> None:
     from scipy import stats
 
     z, epsilon = 2.0, 1.3
@@ -56,8 +122,27 @@ def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, ste
 
 
 def test_what_a_ledger_charges_is_no_less() -> None:
-    event = params().event
-    assert curve_of(event).epsilon(1e-4) >= subsampled.epsilon_of_event(event, 1e-4)
+    for event in (params().event, params(label_mix_rho=0.05).event):
+        assert curve_of(event).epsilon(1e-4) >= subsampled.epsilon_of_event(event, 1e-4)
+    # With the counts in it, at any order
+    steps, both = curve_of(params().event), curve_of(event)
+    for order in (1.5, 4.0, 20.0):
+        assert both.rho_at(order) == pytest.approx(steps.rho_at(order) + 0.05, rel=1e-12)
+
+
+def test_the_event_of_a_run_that_counts_labels_is_that_of_counts_and_steps() -> None:
+    event = params(label_mix_rho=0.05).event
+    assert event == events.ComposedDpEvent(
+        events=(events.DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(0.05)), params().event)
+    )
+    assert params(label_mix_rho=0.05).event_of_steps == params().event
+    found = subsampled.epsilon_of_event(event, 1e-4)
+    assert found == subsampled.epsilon_of_steps(0.064, 1.0, 40, 1e-4, counts.gaussian_scale(0.05))
+    assert found > subsampled.epsilon_of_event(params().event, 1e-4)
+    # A mechanism of which no more than ρ is known has no such distribution.
+    other = events.ComposedDpEvent(events=(events.ZCDpEvent(rho=0.05), params().event))
+    with pytest.raises(ValueError, match='counts before them at most'):
+        subsampled.epsilon_of_event(other, 1e-4)
 
 
 def test_other_events_and_targets_are_refused() -> None:

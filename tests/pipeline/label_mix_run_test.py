@@ -1,0 +1,259 @@
+"""Runs whose mix of labels is counted with noise: one draw, one price, the same mix for whoever samples."""
+
+import collections
+import contextlib
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from models.finetuning import label_mix, train
+from models.finetuning.adapter import AdapterCard
+from models.privacy import counts
+from models.privacy.accounting import ZCDpEvent, curve_of, subsampled
+from models.privacy.report import MixedLedgerEntry
+from pipeline import fine_tuning, plan, tuning_plan
+from pipeline.commands import tuning
+from pipeline.config import JobConfig
+from pipeline.ledger.ledger import Ledger
+from pipeline.run import charge, folders, start
+from tests.models.finetuning import tiny
+from tests.pipeline import fine_tune_run_test as runs
+from transforms import run_files
+
+pytestmark = pytest.mark.run
+ROWS = [
+    {'text': f'{"ab"[number % 5 == 0] * 3} {number}', 'label': 'ab'[number % 5 == 0], 'id': str(number)}
+    for number in range(30)
+]
+RHO = 0.5
+
+
+@pytest.fixture(autouse=True)
+def _tiny() -> Iterator[None]:
+    with tiny.known():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in ROWS), encoding='utf-8')
+    ledger = Ledger.create(str(tmp_path / 'ledger.db'))
+    ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=30.0)
+    return tmp_path
+
+
+def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
+    return runs.config(folder, **({'label_mix_rho': RHO, 'tuning_steps': 2} | changed))
+
+
+def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
+    return config(folder, dataset='fruit', ledger=str(folder / 'ledger.db'), **changed)
+
+
+def texts_of(output: pathlib.Path) -> tuple[int, ...]:
+    found = collections.Counter(row['label'] for row in runs.rows_of(output))
+    return found['a'], found['b']
+
+
+def released_counts(output: pathlib.Path) -> tuple[int, ...]:
+    return tuple(group.noisy_count or 0 for group in runs.report_of(output).plan)
+
+
+def of_adapter(folder: pathlib.Path, name: str, output: str, **changed: Any) -> JobConfig:
+    given = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 10, 'micro_batch_size': 4}
+    given |= {'adapter': str(folder / name), 'output': str(folder / output)} | changed
+    return fine_tuning.with_adapter(JobConfig(**given))
+
+
+def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_on(
+    folder: pathlib.Path,
+) -> None:
+    run = charged(folder)
+    params = fine_tuning.params(run)
+    start.run(run, [])
+    # One charge, of both stages, before anything
+    ledger = Ledger.open(str(folder / 'ledger.db'))
+    (of_run,) = ledger.account('fruit').runs
+    stages = of_run.cost.stages
+    assert stages['noisy_counts'] == ZCDpEvent(rho=RHO)
+    assert stages['fine-tuning'] == params.event_of_steps
+    assert of_run.cost == plan.run_cost(run)
+    assert of_run.rho == pytest.approx(curve_of(params.event).rho_at(of_run.renyi_order), rel=1e-12)
+    steps_alone = curve_of(params.event_of_steps).rho_at(of_run.renyi_order)
+    assert of_run.rho == pytest.approx(steps_alone + RHO, rel=1e-12)
+    # The report: ε of both
+    report, output = runs.report_of(folder / 'out'), folder / 'out'
+    assert report.epsilon == subsampled.epsilon_of_event(params.event, 1e-2)
+    assert subsampled.epsilon_of_event(params.event_of_steps, 1e-2) < 0.9 * report.epsilon <= 0.9 * 6.0
+    assert [stage.name for stage in report.stages] == ['Noisy counts', 'Fine-tuning']
+    assert [stage.rho for stage in report.stages] == [RHO, None] and report.rho_total is None
+    assert report.mechanism['label_mix_rho'] == RHO and 'label_mix' not in report.settings
+    assert isinstance(report.ledger, MixedLedgerEntry)
+    assert 'discrete Gaussian noise on the counts of labels' in report.accounting
+    assert any('follows from the released noisy counts' in row for row in report.assumptions_enforced)
+    assert not any("labels' shares of the texts were given" in row for row in report.assumptions_of_curator)
+    # It prints its ε again.
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(report.reproduction, {})
+    assert printed.getvalue() == f'epsilon = {report.epsilon:.10g}\n'
+    # The texts
+    noisy = released_counts(output)
+    assert texts_of(output) == label_mix.texts_of_counts(12, noisy)
+    # The true counts, 24 and 6, are the curator's alone.
+    restricted = runs.restricted_of(output)
+    assert [group['true_count'] for group in restricted['true_counts_by_group']] == [24, 6]
+    for name in (run_files.REPORT_PAGE, run_files.CARD):
+        assert f'{noisy[0]:,}' in (output / name).read_text()
+    # A report with another price of the counts, or without their stage, contradicts itself.
+    for changed in (
+        {'mechanism': {**report.mechanism, 'label_mix_rho': RHO / 2}},
+        {'mechanism': {**report.mechanism, 'label_mix_rho': None}},
+        {'stages': report.stages[1:]},
+    ):
+        with pytest.raises(ValueError, match='Expected'):
+            dataclasses.replace(report, **changed)
+    # Whoever samples later has the mix for free, or asks for another.
+    card = fine_tuning.read_card(str(output))
+    assert card.label_counts == noisy and card.epsilon == report.epsilon
+    (folder / 'in.jsonl').unlink()
+    start.run(of_adapter(folder, 'out', 'more'), [])
+    assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, noisy)
+    more = runs.report_of(folder / 'more')
+    assert more.epsilon == report.epsilon and released_counts(folder / 'more') == noisy
+    assert any('follows from the released noisy counts' in row for row in more.assumptions_enforced)
+    start.run(of_adapter(folder, 'out', 'other', label_mix=('a=1', 'b=4')), [])
+    assert texts_of(folder / 'other') == (4, 16)
+    other = runs.report_of(folder / 'other')
+    assert other.epsilon == report.epsilon and other.settings['label_mix'] == 'a=1, b=4'
+    assert all(group.noisy_count is None for group in other.plan)
+    assert not any('follows from the released noisy counts' in row for row in other.assumptions_enforced)
+    assert len(ledger.account('fruit').runs) == 1
+    with pytest.raises(ValueError, match='Expected no label_mix_rho .* no record is read'):
+        of_adapter(folder, 'out', 'third', label_mix_rho=0.1)
+
+
+def test_a_run_that_was_killed_has_the_mix_that_it_drew(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, work_dir = config(folder, tuning_steps=3), folder / 'out.curator'
+    step, draw, drawn, planned = train.Trainer.step, counts.noisy_counts, [], []
+
+    def counting(true_counts: Any, rho: float) -> list[int]:
+        drawn.append(draw(true_counts, rho))
+        return drawn[-1]
+
+    def dies_twice(self: train.Trainer, state: Any, *rest: Any) -> Any:
+        planned.append((work_dir / run_files.PLAN).exists())
+        if len(planned) in (1, 3):
+            raise MemoryError('a record of 30')
+        return step(self, state, *rest)
+
+    monkeypatch.setattr(counts, 'noisy_counts', counting)
+    monkeypatch.setattr(train.Trainer, 'step', dies_twice)
+    monkeypatch.setattr(train, 'CHECKPOINT_STEPS', 1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            start.run(run, [])
+    # A plan that is lost once there is a step would be drawn anew: a second release.
+    kept = (work_dir / run_files.PLAN).rename(work_dir / 'kept')
+    with pytest.raises(FileNotFoundError, match='got no plan.json'):
+        start.run(run, [])
+    kept.rename(work_dir / run_files.PLAN)
+    start.run(run, [])
+    # Drawn once, and before the first step.
+    assert all(planned) and len(drawn) == 1
+    assert released_counts(folder / 'out') == tuple(drawn[0])
+    assert texts_of(folder / 'out') == label_mix.texts_of_counts(12, drawn[0])
+    # Another price is another run.
+    with pytest.raises(FileExistsError, match='--label-mix-rho was 0.5 and is 0.25'):
+        folders.check_resumption(config(folder, tuning_steps=3, label_mix_rho=0.25))
+
+
+def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> None:
+    start.run(config(folder, examples_per_label=0, shards=None), [])
+    card, report = fine_tuning.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
+    assert card.label_counts == released_counts(folder / 'out') and card.epsilon == report.epsilon
+    assert not report.has_texts and len(report.stages) == 2
+    assert 'Noisy count of records' in (folder / 'out' / 'README.md').read_text()
+    assert 'Released sizes' in (folder / 'out' / 'privacy_report.html').read_text()
+    start.run(of_adapter(folder, 'out', 'more'), [])
+    assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, card.label_counts or ())
+
+
+def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
+    start.run(config(folder, examples_per_label=0, shards=None), [])
+    text = (folder / 'out' / 'adapter' / 'adapter.json').read_text()
+    found, params = json.loads(text), fine_tuning.read_card(str(folder / 'out')).params
+    assert AdapterCard.from_json(text).to_json() == text
+
+    def refused(said: str, **changed: Any) -> None:
+        with pytest.raises(ValueError, match=said):
+            AdapterCard.from_json(json.dumps(found | changed))
+
+    # An ε of the steps alone, and counts that are said to cost less or nothing.
+    alone = subsampled.epsilon_of_event(params.event_of_steps, found['delta'])
+    refused('Expected the guarantee that the settings give', epsilon=alone)
+    for rho in (None, RHO / 2):
+        mechanism = found['mechanism'] | {'label_mix_rho': rho}
+        refused('Expected the guarantee that the settings give', mechanism=mechanism)
+    # Counts that nobody paid for, and none where they were paid for
+    refused('where they were paid for, and only there', label_counts=None)
+    refused('where they were paid for, and only there', label_counts=[1, 2, 3])
+    unpaid = {'epsilon': alone, 'mechanism': found['mechanism'] | {'label_mix_rho': None}}
+    refused('where they were paid for, and only there', **unpaid)
+    # A card from before labels were counted
+    del found['label_counts'], found['mechanism']['label_mix_rho']
+    old = AdapterCard.from_json(json.dumps(found | {'epsilon': alone}))
+    assert old.label_counts is None and old.params == dataclasses.replace(params, label_mix_rho=None)
+
+
+def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> None:
+    start.run(charged(folder, examples_per_label=0, shards=None), [])
+    given: dict[str, Any] = {
+        'adapter': str(folder / 'out'), 'model': 'tiny', 'label_field': 'label', 'labels': ('a', 'b'),
+        'dataset': 'fruit', 'delta': 1e-2, 'max_private_tokens': 12, 'accounting': 'worst-case',
+        'reference_rounds': 1, 'batches_per_label': 1,
+    }  # fmt: skip
+    votes = JobConfig(ledger=str(folder / 'ledger.db'), **given)
+    charge.check_adapter(Ledger.open(str(folder / 'ledger.db')), votes)
+    # The same run in a ledger that was charged for the steps alone.
+    card = fine_tuning.read_card(str(folder / 'out'))
+    other = Ledger.create(str(folder / 'other.db'))
+    other.add_dataset('fruit', unit='example', delta=1e-2, epsilon=30.0)
+    of_steps = dataclasses.replace(
+        plan.run_cost(config(folder)),
+        stages={'noisy_counts': ZCDpEvent(rho=0.0), 'fine-tuning': card.params.event_of_steps},
+    )
+    other.reserve(
+        'fruit', run_id=card.run_id, unit='example', cost=of_steps, identity='a' * 64,
+        key_commitment='b' * 64,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
+        charge.check_adapter(other, dataclasses.replace(votes, ledger=str(folder / 'other.db')))
+
+
+def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tuning_plan.plan_run(config(folder))
+    without = tuning_plan.plan_run(config(folder, label_mix_rho=None))
+    assert found.label_mix_rho == RHO and without.label_mix_rho is None
+    # The target is that of both: the steps have to make room.
+    assert found.epsilon <= 6.0 and found.noise_multiplier > 1.01 * without.noise_multiplier
+    assert found.examples == without.examples == 12
+    tuning.print_plan(found)
+    shown = ' '.join(capsys.readouterr().out.split())
+    assert 'Label mix from noisy counts, ρ = 0.5: discrete Gaussian noise of scale 1 on' in shown
+    tuning.print_plan(without)
+    assert 'Label mix' not in capsys.readouterr().out
+    with pytest.raises(
+        ValueError, match='left for the steps, got epsilon=1.0, of which .* Lower --label-mix'
+    ):
+        tuning_plan.plan_run(config(folder, label_mix_rho=2.0, epsilon=1.0))
+    of_noise = tuning_plan.plan_run(config(folder, epsilon=None, noise_multiplier=2.0))
+    alone = config(folder, epsilon=None, noise_multiplier=2.0, label_mix_rho=None)
+    assert of_noise.epsilon > tuning_plan.plan_run(alone).epsilon
