@@ -50,7 +50,8 @@ _OF_PREDICTION = {
     'clip_bound': 'It clips votes on tokens. Give --clip-norm for gradients.',
     **dict.fromkeys(
         ('batches_per_label', 'count_rho'),
-        'Text is sampled from the adapter, as much as is asked for: give --examples-per-label.',
+        'Text is sampled from the adapter, as much as is asked for: give --examples-per-label, and '
+        '--label-mix-rho for the mix of labels.',
     ),
     **dict.fromkeys(
         ('clusters', 'clustering_rho', 'centers', 'embedder'),
