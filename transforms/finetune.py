@@ -293,7 +293,7 @@ class _Sample(beam.DoFn):
         path = batch_path(self._work_dir, str(batch_id))
         if not FileSystems.exists(path):
             sampler = self._shared.acquire(lambda: self._build(trained), tag=trained)
-            size = self._settings.micro_batch_size
+            size = self._settings.resolved_texts_together
             count = min(size, self._settings.texts_of_labels[batch_id.group] - batch_id.index * size)
             examples = sampler.sample(batch_id, self._settings.labels[batch_id.group], count, self._key)
             rows = [dataclasses.asdict(example) for example in examples]

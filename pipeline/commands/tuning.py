@@ -37,7 +37,7 @@ def print_plan(run_plan: TuningPlan) -> None:
             f'{run_plan.tuning_steps:,}, each of about {run_plan.expected_batch_size:,} units, q = {q:.4g}',
         ),
         ('Noise', f'z = {run_plan.noise_multiplier:g} clip norms, C = {run_plan.clip_norm:g}'),
-        ('Adapter', f'rank {run_plan.lora_rank}, {run_plan.adapter_parameters:,} numbers'),
+        ('Adapter', f'{_trained(run_plan.lora_rank)}, {run_plan.adapter_parameters:,} numbers'),
         ('Texts', f'{run_plan.examples:,}, free' if run_plan.examples else 'none; they are free later'),
     ]
     if run_plan.estimate is not None:
@@ -55,6 +55,10 @@ def print_plan(run_plan: TuningPlan) -> None:
     for name, value in rows:
         table.add_row(name, value)
     rich.console.Console().print(table)
+
+
+def _trained(rank: int | None) -> str:
+    return 'all weights' if rank is None else f'rank {rank}'
 
 
 def _estimate_rows(run_plan: TuningPlan, estimate: TuningEstimate) -> list[tuple[str, str]]:

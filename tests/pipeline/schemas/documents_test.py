@@ -151,7 +151,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'adapter': [adapter_card(dataset).to_json() for dataset in (None, 'visits')],
+        'adapter': [
+            of.to_json()
+            for of in (
+                adapter_card(None),
+                adapter_card('visits'),
+                dataclasses.replace(adapter_card(None), lora_rank=None),
+            )
+        ],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
         'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
@@ -172,6 +179,7 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     yield made
     rates = calibration.known('bundled', dtype='float32')
     yield dataclasses.replace(made, estimate=tuning_plan.estimate(given, rates), rho_at_order=0.5)
+    yield tuning_plan.plan_run(dataclasses.replace(given, full=True))
 
 
 def adapter_card(dataset: str | None) -> adapter.AdapterCard:
