@@ -22,8 +22,9 @@ NAME = 'fine-tune'
 NAME_OF_STAGE = 'fine-tuning'
 # Its own panel, `pipeline.config.tuning.Tuning`.
 SETTINGS = (
-    'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'learning_rate',
-    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k',
+    'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full',
+    'learning_rate', 'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho',
+    'top_p', 'top_k',
     'adapter',
 )  # fmt: skip
 _VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
@@ -77,7 +78,7 @@ TRAINING_SETTINGS = (
     'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon', 'delta', 'dataset',
     'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema', 'max_prompt_tokens',
     'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier',
-    'lora_rank', 'learning_rate', 'mismatch_weight', 'wrong_prompts', 'label_mix_rho',
+    'lora_rank', 'full', 'learning_rate', 'mismatch_weight', 'wrong_prompts', 'label_mix_rho',
 )  # fmt: skip
 # Of these an adapter's card says what it was trained with.
 _PROMPT = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
@@ -223,12 +224,12 @@ def settings(config: 'JobConfig') -> 'TuningSettings':
         params=params(config) if released is None else released.params,
         labels=config.label_values,
         **model_settings(config),
-        micro_batch_size=config.resolved_micro_batch_size,
+        micro_batch_size=config.resolved_units_together,
         max_example_tokens=config.max_example_tokens,
         label_words=tuple(config.label_words.items()),
         **prompt,
-        lora_rank=config.lora_rank if released is None else released.lora_rank,
-        learning_rate=config.learning_rate,
+        lora_rank=config.resolved_lora_rank if released is None else released.lora_rank,
+        learning_rate=config.resolved_learning_rate,
         mismatch_weight=config.mismatch_weight,
         wrong_prompts=config.wrong_prompts,
         temperature=1.0 if config.temperature is None else config.temperature,
@@ -236,6 +237,7 @@ def settings(config: 'JobConfig') -> 'TuningSettings':
         top_k=config.top_k,
         examples_per_label=config.examples_per_label,
         texts_of_labels=config.texts_of_labels,
+        texts_together=config.resolved_micro_batch_size,
     )
     found.check_prompts()
     return found

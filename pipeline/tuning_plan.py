@@ -11,11 +11,19 @@ from pipeline.config import JobConfig
 from pipeline.plan import BudgetAnswer
 
 if TYPE_CHECKING:
+    from models.decoders.rates import Rates
     from models.privacy.gradients import TuningParams
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 # Forward, and twice as much backward; the frozen weights have no gradient of their own, but pass theirs on.
 _PASSES = 3
+# With that of all weights: their own gradient is a product for each product of the way forward.
+_PASSES_FULL = 4
+# How often the numbers of a gradient of all weights are read or written: made, measured, clipped, added.
+_GRADIENT_PASSES = 4
+# Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
+# Measured on one core of a server; no accelerator helps.
+_NOISE_SECONDS = 6e-8
 # Numbers of a token in a layer that the way back reads again, in widths of the residual stream.
 _KEPT_WIDTHS = 16
 
@@ -34,7 +42,7 @@ class TuningEstimate:
         seconds_per_step: One step of training with a batch of the expected size.
         training_hours: All steps.
         sampling_hours: All texts, up to their length cap.
-        memory_bytes: What weights, factors, their optimizer and a micro-batch take at the least.
+        memory_bytes: What weights, adapter, its optimizer and a micro-batch take at the least.
     """
 
     device: str
@@ -56,7 +64,7 @@ class TuningPlan:
         sampling_probability: q, with which each unit is in a step.
         clip_norm: C, of the gradient of a unit.
         noise_multiplier: z, as given or the least for the epsilon that was.
-        lora_rank: r.
+        lora_rank: r; None where all weights are trained.
         adapter_parameters: Numbers that are trained and released.
         epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
             labels where there are any.
@@ -77,7 +85,7 @@ class TuningPlan:
     sampling_probability: float
     clip_norm: float
     noise_multiplier: float
-    lora_rank: int
+    lora_rank: int | None
     adapter_parameters: int
     epsilon: float
     delta: float
@@ -100,7 +108,7 @@ def plan_run(config: JobConfig) -> TuningPlan:
 
     card = None if config.adapter is None else fine_tuning.read_card(config.adapter)
     params = fine_tuning.params(config)
-    rank = config.lora_rank if card is None else card.lora_rank
+    rank = config.resolved_lora_rank if card is None else card.lora_rank
     return TuningPlan(
         tuning_steps=params.tuning_steps,
         expected_batch_size=params.expected_batch_size,
@@ -140,7 +148,7 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     # The output layer is computed once more on the way back.
     of_row = sizes.prompt_flops(length) / rates.prompt_flops
     of_row += 2 * embedding * config.max_example_tokens / rates.output_flops * (4 / 3)
-    step = 0.0 if config.adapter is not None else _PASSES * rows * of_row
+    step = 0.0 if config.adapter is not None else _seconds_of_step(config, rows, of_row, rates)
     size = config.resolved_micro_batch_size
     item_bytes = _ITEM_BYTES[calibration.dtype]
     weights = sizes.layer_parameters
@@ -160,19 +168,40 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     )
 
 
+def _seconds_of_step(config: JobConfig, rows: float, of_row: float, rates: 'Rates') -> float:
+    """Gradients of a batch of so many rows, each so many seconds on the way forward, and their noise."""
+    numbers = config.model_sizes.adapter_parameters(config.resolved_lora_rank)
+    noise = _NOISE_SECONDS * numbers
+    if not config.full:
+        return _PASSES * rows * of_row + noise
+    # A gradient of all weights is too large to stay where it is made.
+    moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
+    return _PASSES_FULL * rows * of_row + config.expected_batch_size * moved + noise
+
+
 def needed_memory(config: JobConfig, dtype: Dtype) -> int:
-    """Bytes that weights, factors and a micro-batch take at the least: of training, or of sampling."""
+    """Bytes that weights, adapter and a micro-batch take at the least: of training, or of sampling."""
     sizes, item_bytes = config.model_sizes, _ITEM_BYTES[dtype]
-    rows, length = config.resolved_micro_batch_size, config.max_prompt_tokens + config.max_example_tokens
+    length = config.max_prompt_tokens + config.max_example_tokens
     weights = sizes.num_parameters * item_bytes
-    sampling = rows * length * sizes.cache_bytes_per_token(item_bytes)
+    sampling = config.resolved_micro_batch_size * length * sizes.cache_bytes_per_token(item_bytes)
     if config.adapter is not None:
         return weights + sampling
-    # The factors, two moments of Adam, a sum and its noise; and a gradient of each unit of a micro-batch.
-    factors = 4 * sizes.adapter_parameters(config.lora_rank) * (5 + rows)
-    kept = rows * config.examples_per_context * (1 + _wrong_prompts(config)) * length
+    kept = (
+        config.resolved_units_together * config.examples_per_context * (1 + _wrong_prompts(config)) * length
+    )
     kept *= _KEPT_WIDTHS * sizes.embed_dim * 4
-    return weights + factors + max(kept, sampling)
+    return weights + max(_trained_memory(config) + kept, sampling)
+
+
+def _trained_memory(config: JobConfig) -> int:
+    """Bytes that are held for each number that is trained, a gradient of each unit among them."""
+    sizes = config.model_sizes
+    numbers = sizes.adapter_parameters(config.resolved_lora_rank)
+    # The embedding has a gradient as the input and one as the output layer.
+    of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.full else 0)
+    # Itself, two moments of Adam, a sum and its noise.
+    return 4 * (5 * numbers + config.resolved_units_together * of_unit)
 
 
 def _wrong_prompts(config: JobConfig) -> int:
@@ -192,5 +221,15 @@ def _warnings(config: JobConfig, params: 'TuningParams') -> tuple[str, ...]:
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
             f'{params.expected_batch_size} {many}: little will be learnt. Raise --expected-batch-size, '
             'or --epsilon.'
+        )
+    if config.full:
+        numbers, together = config.model_sizes.adapter_parameters(None), config.resolved_units_together
+        of_each = 'of one unit' if together == 1 else f'of each of {together} units'
+        memory = f'{_trained_memory(config) / 2**30:.1f} GiB'
+        found.append(
+            f'All {numbers:,} weights are trained: a difference in float32, two moments of Adam, a noisy sum '
+            f'and a gradient {of_each} take {memory} beside the model. A step draws noise for each weight, '
+            f'about {_NOISE_SECONDS * numbers:.1f} s on one core. --lora-rank 8 trains '
+            f'{config.model_sizes.adapter_parameters(8):,} numbers.'
         )
     return tuple(found)

@@ -61,11 +61,11 @@ class Sizes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def adapter_parameters(self, rank: int) -> int:
-        """Number of weights of an adapter of low rank.
+    def adapter_parameters(self, rank: int | None) -> int:
+        """Numbers of an adapter.
 
         Args:
-            rank: Of each pair of factors.
+            rank: Of each pair of factors; None for a difference of all weights.
         """
 
     @abc.abstractmethod
@@ -204,10 +204,14 @@ class Family(abc.ABC):
         """
 
     @abc.abstractmethod
-    def adapter_shapes(self, model: str, rank: int) -> Any:
-        """A tree of `jax.ShapeDtypeStruct` of float32: the factors of an adapter (LoRA: Hu et al. 2021).
+    def adapter_shapes(self, model: str, rank: int | None) -> Any:
+        """A tree of `jax.ShapeDtypeStruct` of float32: what is trained, and added to frozen weights.
 
-        Leaves come in pairs that are named `down` `[A r]` and `up` `[r B]`, for a matrix `[A B]`.
+        Args:
+            model: One of `models`.
+            rank: r of factors (LoRA: Hu et al. 2021): leaves come in pairs that are named `down` `[A r]`
+                and `up` `[r B]`, for a matrix `[A B]`. None for a difference of all weights, the
+                embedding and norms too: one leaf of each weight's shape.
         """
 
     @abc.abstractmethod

@@ -1,5 +1,6 @@
-"""The adapter: factors by name, from the first ones to the released artefact that holds its guarantee.
+"""The adapter: arrays by name, from the first ones to the released artefact that holds its guarantee.
 
+They are low-rank factors, or a difference of all weights. Either is called factors where it does not matter.
 An artefact is two files: `adapter.safetensors` with the factors, float32, and `adapter.json`, an
 `AdapterCard`, that says which weights they are added to, what was promised, and what text it was trained
 to write. Both are released: the mechanism's output is the adapter, and all text sampled with it is
@@ -26,7 +27,9 @@ from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
 from models.prompts import PromptTemplate
 
-SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 1
+SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 2
+# Of version 1 every adapter was of low rank, and nothing else differs.
+_READ_VERSIONS = (1, SCHEMA_VERSION)
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
@@ -82,7 +85,7 @@ class AdapterCard:
         run_number: Its place among the charged runs on them; None where there is no ledger.
         model: Name of the model.
         weights: SHA-256 of the weights that the factors are added to.
-        lora_rank: r.
+        lora_rank: r of low-rank factors; None for a difference of all weights.
         factors: SHA-256 of `adapter.safetensors`.
         epsilon: At `delta`, under adding or removing one unit.
         delta: As set by whoever ran the job.
@@ -102,7 +105,7 @@ class AdapterCard:
     run_number: int | None
     model: str
     weights: str
-    lora_rank: int
+    lora_rank: int | None
     factors: str
     epsilon: float
     delta: float
@@ -176,7 +179,7 @@ class AdapterCard:
             schema = found.pop('schema'), found.pop('schema_version')
         except (AttributeError, KeyError, ValueError):
             schema = None
-        if schema != (SCHEMA, SCHEMA_VERSION):
+        if schema not in [(SCHEMA, version) for version in _READ_VERSIONS]:
             raise ValueError(
                 f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
@@ -237,15 +240,18 @@ def check_factors(card: AdapterCard, data: bytes) -> None:
         )
 
 
-def first(shapes: Any, normals: Callable[[int], np.ndarray]) -> Any:
+def first(shapes: Any, rank: int | None, normals: Callable[[int], np.ndarray]) -> Any:
     """The adapter that training begins with, which adds nothing (Hu et al. 2021, section 4.1).
 
     Args:
         shapes: `Family.adapter_shapes`.
+        rank: Of which rank; a difference of all weights begins at zero.
         normals: A number of draws -> that many of N(0, 1); public, or of the run key: no record is in them.
     """
     import jax
 
+    if rank is None:
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     named, tree = jax.tree_util.tree_flatten_with_path(shapes)
     sizes = [math.prod(leaf.shape) for _, leaf in named]
     drawn = np.split(normals(sum(sizes)), np.cumsum(sizes)[:-1])
@@ -267,7 +273,7 @@ def to_bytes(adapter: Any) -> bytes:
     return safetensors.save({_name(path): np.asarray(leaf, np.float32) for path, leaf in named})
 
 
-def from_bytes(data: bytes, model: str, rank: int) -> Any:
+def from_bytes(data: bytes, model: str, rank: int | None) -> Any:
     """Reads `to_bytes`, as `Family.adapter_shapes` of a model has it.
 
     Raises:
@@ -285,10 +291,15 @@ def from_bytes(data: bytes, model: str, rank: int) -> Any:
     expected = {_name(path): tuple(leaf.shape) for path, leaf in named}
     if expected != {name: of.shape for name, of in found.items()}:
         raise ValueError(
-            f'Expected factors of rank {rank} for model={model!r}, got other names or shapes. Give the '
+            f'Expected {in_words(rank)} for model={model!r}, got other names or shapes. Give the '
             'model that the adapter was trained on.'
         )
     return jax.tree_util.tree_unflatten(tree, [found[name] for name in expected])
+
+
+def in_words(rank: int | None) -> str:
+    """What an adapter holds."""
+    return 'a difference of all weights' if rank is None else f'factors of rank {rank}'
 
 
 def digest(data: bytes) -> str:

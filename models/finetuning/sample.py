@@ -39,7 +39,7 @@ class TextSampler:
         """Loads the weights and places them, with the adapter, on the worker's devices."""
         multiple = family.ROWS_MULTIPLE * len(jax.local_devices())
         self._settings = settings
-        self._rows = -(-settings.micro_batch_size // multiple) * multiple
+        self._rows = -(-settings.resolved_texts_together // multiple) * multiple
         self._writer = settings.writer()
         shapes = decoder.Shapes(
             max_prompt_tokens=max(len(self._writer.public_prompt(label)) for label in settings.labels),
@@ -63,7 +63,7 @@ class TextSampler:
         Args:
             batch_id: The batch.
             label: Its label.
-            count: Texts of it, at most the micro-batch.
+            count: Texts of it, at most those that are sampled together.
             key: The run's secret.
         """
         activity.report(activity.Activity('Sampling', batch_id=str(batch_id)))

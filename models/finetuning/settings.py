@@ -24,7 +24,7 @@ class TuningSettings:
         checkpoint: Folder or file of the weights.
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16', of the frozen weights; factors, gradients and sums are float32.
-        micro_batch_size: Units whose gradients are computed together, and texts that are sampled together.
+        micro_batch_size: Units whose gradients are computed together.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
         template: The prompt, of which the public form is shown.
@@ -36,7 +36,7 @@ class TuningSettings:
         schema: Text for `{schema}`.
         structure: What every sampled text has to be; None for any text. Its form is the one that texts are
             trained on, and what has not that form is trained on as it is.
-        lora_rank: r of the factors.
+        lora_rank: r of the factors; None trains a difference of all weights.
         learning_rate: Of DP-Adam.
         mismatch_weight: λ of FT's equation 4.
         wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
@@ -46,6 +46,7 @@ class TuningSettings:
         examples_per_label: Texts to sample of each label in the mean, which released noisy counts share out.
         texts_of_labels: Texts to sample of each label: at least 1 of each, or none of any, which leaves the
             adapter alone. Where the run counts labels the same number of each: see `texts_by`.
+        texts_together: Texts that are sampled together; None for as many as units.
     """
 
     run_id: str
@@ -66,7 +67,7 @@ class TuningSettings:
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
     structure: Structure | None = None
-    lora_rank: int = 8
+    lora_rank: int | None = 8
     learning_rate: float = 1e-3
     mismatch_weight: float = 0.2
     wrong_prompts: int = 1
@@ -75,6 +76,7 @@ class TuningSettings:
     top_k: int | None = None
     examples_per_label: int = 0
     texts_of_labels: tuple[int, ...] = ()
+    texts_together: int | None = None
 
     def writer(self) -> PromptWriter:
         """The prompts; needs the tokenizer, not the model."""
@@ -113,6 +115,11 @@ class TuningSettings:
         if plan.noisy_counts is None:
             return self.texts_of_labels
         return label_mix.texts_of_counts(self.examples_per_label * len(self.labels), plan.noisy_counts)
+
+    @property
+    def resolved_texts_together(self) -> int:
+        """Texts of a planned batch."""
+        return self.texts_together or self.micro_batch_size
 
     @property
     def resolved_wrong_prompts(self) -> int:

@@ -96,7 +96,11 @@ class Trainer:
     def first_state(self, key: RunKey) -> dict[str, Any]:
         """The state before the first step."""
         run_id = self._settings.run_id.encode()
-        start = adapters.first(self._shapes, lambda count: normal(key.words('adapter', run_id, count=count)))
+        start = adapters.first(
+            self._shapes,
+            self._settings.lora_rank,
+            lambda count: normal(key.words('adapter', run_id, count=count)),
+        )
         placed = jax.tree.map(jnp.asarray, start)
         state = {'adapter': placed, 'optimizer': self._optimizer.init(placed), 'step': jnp.int32(0)}
         return typing.cast(dict[str, Any], jax.device_put(state, self._everywhere))
@@ -261,8 +265,8 @@ def noise_of_step(key: RunKey, run_id: str, step: int, like: Any, params: gradie
     """N(0, (z C)²) of one step in each component, float32, in a tree of the shapes of `like`."""
     leaves, tree = jax.tree.flatten(like)
     sizes = [leaf.size for leaf in leaves]
-    drawn = params.noise_scale * gradients.noise(key, run_id, step, sum(sizes))
-    parts = np.split(drawn.astype(np.float32), np.cumsum(sizes)[:-1])
+    drawn = gradients.noise(key, run_id, step, sum(sizes), scale=params.noise_scale)
+    parts = np.split(drawn, np.cumsum(sizes)[:-1])
     shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(tree, shaped)
 

@@ -30,6 +30,9 @@ from models.privacy.randomness import RunKey, normal
 LEAST_MIX_RHO, MOST_MIX_RHO = 1e-9, 10.0
 # What float32 may round a clipped gradient's norm up by: its noise is scaled for it.
 NORM_SLACK: Final = 2.0**-12
+# Components whose noise is drawn at a time. A gradient of all weights has hundreds of millions, and a draw
+# goes through several arrays of float64.
+_DRAWN_AT_A_TIME: Final = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,16 +147,25 @@ def steps_of_unit(
     return np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
 
 
-def noise(key: RunKey, run_id: str, step: int, size: int) -> np.ndarray:
-    """`[size]` N(0, 1) of one step, float64: a step that is done again draws the same (METHOD 7).
+def noise(key: RunKey, run_id: str, step: int, size: int, *, scale: float) -> np.ndarray:
+    """`[size]` N(0, scale²) of one step, float32: a step that is done again draws the same (METHOD 7).
+
+    Drawn piece by piece, each from words of its own. Each component is rounded once, from float64.
 
     Args:
         key: The run's secret.
         run_id: The public name of the run.
         step: From 0.
         size: Components of a gradient.
+        scale: σ.
     """
-    return normal(key.words('gradient', run_id.encode(), step.to_bytes(8, 'little'), count=size))
+    found = np.empty(size, np.float32)
+    of_step = run_id.encode(), step.to_bytes(8, 'little')
+    for number, start in enumerate(range(0, size, _DRAWN_AT_A_TIME)):
+        piece = found[start : start + _DRAWN_AT_A_TIME]
+        words = key.words('gradient', *of_step, number.to_bytes(8, 'little'), count=len(piece))
+        piece[:] = scale * normal(words)
+    return found
 
 
 def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:

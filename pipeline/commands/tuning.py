@@ -39,7 +39,7 @@ def print_plan(run_plan: TuningPlan) -> None:
         ),
         ('Noise', f'z = {run_plan.noise_multiplier:g} clip norms, C = {run_plan.clip_norm:g}'),
         *_mix_rows(run_plan),
-        ('Adapter', f'rank {run_plan.lora_rank}, {run_plan.adapter_parameters:,} numbers'),
+        ('Adapter', f'{_trained(run_plan.lora_rank)}, {run_plan.adapter_parameters:,} numbers'),
         ('Texts', f'{run_plan.examples:,}, free' if run_plan.examples else 'none; they are free later'),
     ]
     if run_plan.estimate is not None:
@@ -72,6 +72,10 @@ def _mix_rows(run_plan: TuningPlan) -> list[tuple[str, str]]:
             'units of each label; ε has it in it',
         )
     ]
+
+
+def _trained(rank: int | None) -> str:
+    return 'all weights' if rank is None else f'rank {rank}'
 
 
 def _estimate_rows(run_plan: TuningPlan, estimate: TuningEstimate) -> list[tuple[str, str]]:

@@ -30,6 +30,8 @@ DEFAULT_BATCH_TOKENS_PER_WORST_CASE_TOKEN = 16
 MOST_DEFAULT_BATCH_TOKENS = 1024
 # Units whose gradients are computed together, and texts that are sampled together.
 DEFAULT_TUNING_MICRO_BATCH = 16
+# Of these gradients of all weights are held together, in numbers: 1 GiB.
+MOST_GRADIENT_NUMBERS = 2**28
 # In the order of --help.
 PANELS = (Input, Privacy, Generation, Tuning, Model, Output, Runner)
 
@@ -126,12 +128,20 @@ class JobConfig(Runner, Output, Model, Tuning, Generation, Privacy, Input):
 
         Public, so that the shape of a program never tells a batch's size. Hashed
         batches vary by about √s; a full one has s + 2√s contexts. Public rows are apart. Of fine-tuning,
-        units whose gradients are computed together, and texts that are sampled together.
+        texts that are sampled together.
         """
         if not self.votes:
             return self.micro_batch_size or DEFAULT_TUNING_MICRO_BATCH
         full = self.batch_size + 2 * math.isqrt(self.batch_size)
         return self.micro_batch_size or math.ceil(full / math.ceil(full / 128))
+
+    @property
+    def resolved_units_together(self) -> int:
+        """Units whose gradients are computed together: one has as many numbers as are trained. Public."""
+        if self.micro_batch_size is not None or not self.full:
+            return self.resolved_micro_batch_size
+        held = MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters
+        return max(1, min(DEFAULT_TUNING_MICRO_BATCH, held))
 
     @property
     def configured_batches(self) -> tuple[int, ...] | None:

@@ -32,7 +32,10 @@ class Model(panel.Panel):
         'auto',
     )
     micro_batch_size: int | None = _setting(
-        'Prompts that go through the model together. Default: enough for a typical batch.', None
+        'Prompts that go through the model together. Default: enough for a typical batch. Of fine-tuning, '
+        'units whose gradients are held together, and texts that are sampled together: 16, but with --full '
+        'only as many units as have gradients of 1 GiB.',
+        None,
     )
 
     def check(self) -> None:

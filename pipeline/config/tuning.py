@@ -26,7 +26,12 @@ class Tuning(panel.Panel):
         "z: the noise's standard deviation over C. Default: the least for --epsilon.", None
     )
     lora_rank: int = _setting('r: rank of the low-rank factors that are trained.', 8)
-    learning_rate: float = _setting('Of DP-Adam.', 1e-2)
+    full: bool = _setting(
+        'Train all weights of the model in place of low-rank factors: a difference that is added to them. '
+        'Each has its noise, and the gradient of a unit is as large as the model.',
+        False,
+    )
+    learning_rate: float | None = _setting('Of DP-Adam. Default: 0.01, or 0.0005 with --full.', None)
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
     )
@@ -69,6 +74,11 @@ class Tuning(panel.Panel):
             'wrong_prompts',
             'top_k',
         )
+        if self.full and self.lora_rank != type(self).lora_rank:
+            raise ValueError(
+                f'Expected no lora_rank with full=True, got lora_rank={self.lora_rank}. Training all weights '
+                'has no rank: leave --lora-rank out, or --full.'
+            )
         if self.examples_per_label < 0:
             raise ValueError(
                 f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
@@ -94,6 +104,18 @@ class Tuning(panel.Panel):
                 )
         if not 0 < self.top_p <= 1:
             raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+
+    @property
+    def resolved_lora_rank(self) -> int | None:
+        """The rank of the adapter that is trained; None for a difference of all weights."""
+        return None if self.full else self.lora_rank
+
+    @property
+    def resolved_learning_rate(self) -> float:
+        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 5e-4 if self.full else 1e-2
 
 
 def _is_positive(text: str) -> bool:

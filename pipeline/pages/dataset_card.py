@@ -52,7 +52,7 @@ _PROMISES: dict[report.Statement, str] = {
 
 
 _ADAPTER = (
-    '**Adapter.** The texts were sampled from a low-rank adapter that was trained with differential privacy. '
+    '**Adapter.** The texts were sampled from an adapter that was trained with differential privacy. '
     'The guarantee is of the adapter: as many texts as anyone likes may be sampled from it, for free.'
 )
 
@@ -66,19 +66,22 @@ def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
     import yaml
 
     title, settings = f'Adapter {privacy_report.run_id}', privacy_report.settings
+    is_of_factors = settings['lora_rank'] is not None
+    kind = f'A low-rank adapter, of rank {settings["lora_rank"]}'
+    if not is_of_factors:
+        kind = 'An adapter of all weights'
     header = {
         'model_name': title,
-        'tags': ['lora', 'differential-privacy'],
+        'tags': [*(['lora'] if is_of_factors else []), 'differential-privacy'],
         'pipeline_tag': 'text-generation',
     }
     origin = settings.get('model_origin')
     parts = [
         '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
         f'# {_escape(title)}',
-        f'A low-rank adapter, of rank {settings["lora_rank"]}, of the model '
-        f'{_escape(str(settings["model"]))}. It was trained on sensitive records with differential privacy, '
-        'to write texts like theirs. The records stay with the curator; what the adapter, and any text of '
-        f'it, can tell about any one {privacy_report.unit_noun} is bounded.',
+        f'{kind}, of the model {_escape(str(settings["model"]))}. It was trained on sensitive records with '
+        'differential privacy, to write texts like theirs. The records stay with the curator; what the '
+        f'adapter, and any text of it, can tell about any one {privacy_report.unit_noun} is bounded.',
         f'> {_escape(privacy_report.guarantee)}',
         *([f'**Model.** {_escape(str(origin))}.'] if origin else []),
         *_account(privacy_report),
@@ -93,7 +96,10 @@ def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
         _table(
             ('File', 'Content'),
             [
-                (f'`{ADAPTER_FOLDER}/{ADAPTER_TENSORS}`', 'The factors, float32.'),
+                (
+                    f'`{ADAPTER_FOLDER}/{ADAPTER_TENSORS}`',
+                    'The factors, float32.' if is_of_factors else 'The difference, float32.',
+                ),
                 (
                     f'`{ADAPTER_FOLDER}/{ADAPTER_CARD}`',
                     'Which weights they are added to, with their SHA-256, the guarantee, and the prompts and '

@@ -129,7 +129,8 @@ def _released_in_words(privacy_report: report.PrivacyReport) -> list[tuple[str, 
     corpus, plan = privacy_report.corpus, privacy_report.plan
     if not privacy_report.has_texts:
         rank = privacy_report.settings['lora_rank']
-        return [('Adapter', f'rank {rank}; no text is sampled yet, and all that ever are cost nothing')]
+        trained = 'all weights' if rank is None else f'rank {rank}'
+        return [('Adapter', f'{trained}; no text is sampled yet, and all that ever are cost nothing')]
     batches = sum(group.batches for group in plan)
     return [
         (

@@ -143,6 +143,10 @@ def public_settings(config: JobConfig, of_mechanism: Collection[str]) -> dict[st
             # Of these the adapter's card says what it was trained with.
             for name in fine_tuning.TRAINING_SETTINGS:
                 settings.pop(name, None)
+        else:
+            del settings['full']  # it has no rank
+            settings['lora_rank'] = config.resolved_lora_rank
+            settings['learning_rate'] = config.resolved_learning_rate
         if not config.label_mix:
             settings.pop('label_mix', None)
     elif config.strategy.takes_reference:

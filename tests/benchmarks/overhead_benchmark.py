@@ -83,7 +83,7 @@ def fine_tune(folder: pathlib.Path) -> None:
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
     sampler = sample.TextSampler(settings, factors)
-    size, tokens = settings.micro_batch_size, 0
+    size, tokens = settings.resolved_texts_together, 0
     for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True)):
         for first in range(0, texts, size):
             batch_id = BatchId(group=group, index=first // size)

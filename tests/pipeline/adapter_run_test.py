@@ -59,7 +59,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def rewrite(folder: pathlib.Path, values: Any, **card: Any) -> None:
     """An adapter of other factors, with a card that names them."""
     rng = np.random.default_rng(3)
-    tree = adapters.from_bytes((folder / TENSORS).read_bytes(), 'tiny', 2)
+    shapes = tiny.Tiny().adapter_shapes('tiny', fine_tuning.read_card(str(folder)).lora_rank)
+    tree = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     data = adapters.to_bytes(jax.tree.map(lambda leaf: np.float32(values(leaf, rng)), tree))
     (folder / TENSORS).write_bytes(data)
     text = json.loads((folder / CARD).read_text())
@@ -111,6 +112,23 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
     assert with_one.epsilon == without.epsilon and with_one.guarantee.startswith(without.guarantee)
     assert with_one.guarantee.endswith('given an adapter that was released before: see what is not covered.')
     assert not any('adapter' in row.lower() for row in without.assumptions_of_curator)
+
+
+def test_records_vote_with_a_difference_of_all_weights(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run = tuning(trained, full=True, lora_rank=8, output=str(tmp_path / 'full'))
+    start.run(run, [])
+    texts = {}
+    for name, size in (('zero', 0.0), ('strong', 0.3)):
+        shutil.copytree(tmp_path / 'full' / 'adapter', tmp_path / name)
+        rewrite(tmp_path / name, lambda leaf, rng, size=size: size * rng.normal(size=leaf.shape))
+        voted = config(trained, tmp_path / f'{name}-votes', adapter=str(tmp_path / name))
+        start.run(voted, [])
+        texts[name] = rows_of(tmp_path / f'{name}-votes')
+    plain = config(trained, tmp_path / 'plain')
+    start.run(plain, [])
+    assert texts['zero'] == rows_of(tmp_path / 'plain') != texts['strong']
+    report = report_of(tmp_path / 'strong-votes')
+    assert report.settings['adapter_sha256'] == fine_tuning.read_card(str(tmp_path / 'strong')).factors
 
 
 def test_the_public_prompt_is_read_by_the_adapted_model(

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from launch.demo import records as demo_records
+from models.decoders import family
 from models.finetuning import label_mix
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import subsampled
@@ -23,6 +24,7 @@ TRAINING = (
     '--lora-rank', '2', '--micro-batch-size', '4', '--max-prompt-tokens', '32', '--max-example-tokens', '8',
     '--record-id-field', 'id',
 )  # fmt: skip
+RANK = (TRAINING.index('--lora-rank'), TRAINING.index('--lora-rank') + 1)
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -103,6 +105,34 @@ def test_a_mix_that_is_counted_goes_with_the_adapter(demo: pathlib.Path) -> None
     assert found == label_mix.texts_of_counts(8, card.label_counts)
     done = in_this_process(*sampling, '--output', str(demo.parent / 'none'), '--label-mix-rho', '0.5')
     assert done.returncode == 2 and 'Expected no label_mix_rho' in done.stderr
+
+
+@pytest.mark.run
+@needs_model
+def test_all_weights_are_trained_and_texts_are_sampled_with_them(demo: pathlib.Path) -> None:
+    output, more = demo.parent / 'full', demo.parent / 'more-of-full'
+    without_rank = tuple(part for place, part in enumerate(TRAINING) if place not in RANK)
+    done = in_this_process(
+        'fine-tune', '--full', '--input', str(demo), '--output', str(output), *without_rank
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'all weights; no text is sampled yet' in ' '.join(done.stdout.split())
+    card = AdapterCard.from_json((output / 'adapter' / 'adapter.json').read_text())
+    numbers = family.sizes_of('bundled').num_parameters
+    size = (output / 'adapter' / 'adapter.safetensors').stat().st_size
+    assert card.lora_rank is None and 0 < size - 4 * numbers < 100_000
+    page = ' '.join((output / 'privacy_report.html').read_text().split())
+    assert 'An adapter of all weights' in page and 'a difference that is added to the weights' in page
+    readme = (output / 'README.md').read_text()
+    assert 'An adapter of all weights, of the model bundled' in readme and 'lora' not in readme
+    done = in_this_process(
+        'generate', '--adapter', str(output), '--output', str(more), '--examples-per-label', '2', '--quiet'
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [row for path in (more / 'data').iterdir() for row in pq.read_table(path).to_pylist()]
+    assert sorted(row['label'] for row in rows) == ['Billing'] * 2 + ['Delivery'] * 2
+    done = in_this_process('fine-tune', '--full', '--input', str(demo), '--output', str(output), *TRAINING)
+    assert done.returncode == 2 and 'leave --lora-rank out, or --full' in ' '.join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert report.epsilon == subsampled.epsilon_of_event(params.event, 1e-2) <= 6.0
     assert report.rho_total is None and isinstance(report.corpus, TunedTotals)
     assert report.corpus.examples == 12 and report.ledger is not None and report.ledger.run_number == 1
-    assert report.settings['learning_rate'] == run.learning_rate
-    assert not {'batch_size', 'aggregate', 'adapter', 'label_mix'} & report.settings.keys()
+    assert (report.settings['learning_rate'], report.settings['lora_rank']) == (0.01, 2)
+    assert not {'batch_size', 'aggregate', 'adapter', 'label_mix', 'full'} & report.settings.keys()
     # What it released stays the same, whoever asks again, and costs nothing.
     before = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     start.run(run, [])
@@ -115,6 +115,49 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     restricted = json.loads((folder / 'more.curator' / run_files.RESTRICTED_REPORT).read_text())
     assert restricted['records_read'] == 0
     assert len(ledger.account('fruit').runs) == 1
+
+
+def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
+    run = config(folder, full=True, lora_rank=8, tuning_steps=2)
+    start.run(run, [])
+    report, card = report_of(folder / 'out'), fine_tuning.read_card(str(folder / 'out'))
+    assert card.lora_rank is None and report.settings['lora_rank'] is None
+    assert 'full' not in report.settings and report.settings['learning_rate'] == 5e-4
+    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(fine_tuning.params(run).event, 1e-2)
+    data = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
+    difference = adapters.from_bytes(data, 'tiny', None)
+    sizes = [leaf.size for leaf in jax.tree.leaves(difference)]
+    assert sum(sizes) == tiny.ARCHITECTURE.num_parameters
+    # Two steps of Adam, each of at most about the rate.
+    largest = [float(np.abs(leaf).max()) for leaf in jax.tree.leaves(difference)]
+    assert all(0 < of <= 2.1 * 5e-4 for of in largest)
+    with pytest.raises(ValueError, match='Expected factors of rank 2 for'):
+        adapters.from_bytes(data, 'tiny', 2)
+    with pytest.raises(ValueError, match='Expected a difference of all weights for'):
+        adapters.from_bytes(adapters.to_bytes(tiny.adapter(2)), 'tiny', None)
+    # Texts of it
+    assert len(rows_of(folder / 'out')) == 12
+    (folder / 'in.jsonl').unlink()
+    asked = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 3, 'micro_batch_size': 4}
+    given = JobConfig(adapter=str(folder / 'out'), output=str(folder / 'more'), **asked)
+    start.run(fine_tuning.with_adapter(given), [])
+    assert len(rows_of(folder / 'more')) == 6 and report_of(folder / 'more').epsilon == report.epsilon
+    assert 'low-rank' not in (folder / 'more' / 'README.md').read_text()
+    found = tuning_plan.plan_run(fine_tuning.with_adapter(given))
+    assert found.lora_rank is None and found.adapter_parameters == tiny.ARCHITECTURE.num_parameters
+    with pytest.raises(ValueError, match='Expected no full with .* no record is read'):
+        fine_tuning.with_adapter(JobConfig(adapter=str(folder / 'out'), full=True, **asked))
+
+
+def test_a_card_of_an_older_version_is_that_of_factors(folder: pathlib.Path) -> None:
+    start.run(config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1, examples_per_label=1), [])
+    text = json.loads((folder / 'out' / 'adapter' / 'adapter.json').read_text())
+    card = adapters.AdapterCard.from_json(json.dumps(text))
+    assert text['schema_version'] == 2 and card.lora_rank == 2
+    assert adapters.AdapterCard.from_json(json.dumps(text | {'schema_version': 1})) == card
+    for version in (0, 3, None):
+        with pytest.raises(ValueError, match='of version 2, got'):
+            adapters.AdapterCard.from_json(json.dumps(text | {'schema_version': version}))
 
 
 def test_a_run_that_was_killed_in_training_ends_with_the_adapter_of_one_that_was_not(
@@ -397,8 +440,42 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
     slow, fast = (tuning_plan.estimate(config(folder, tuning_steps=steps), rates) for steps in (400, 4))
     assert slow.training_hours == pytest.approx(100 * fast.training_hours)
     larger = config(folder, micro_batch_size=64)
+    assert 'weights are trained' not in ' '.join(found.warnings)
     assert tuning_plan.needed_memory(larger, 'float32') > tuning_plan.needed_memory(run, 'float32')
     assert folders.is_finished(run) is False
+
+
+def test_a_plan_of_all_weights_says_what_they_take() -> None:
+    from pipeline import calibration
+
+    def planned(**changed: Any) -> JobConfig:
+        given = {
+            'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5, 'tuning_steps': 10,
+            'max_prompt_tokens': 32, 'max_example_tokens': 32,
+        }  # fmt: skip
+        return JobConfig(**(given | changed))
+
+    full, factors = planned(full=True), planned()
+    found, numbers = tuning_plan.plan_run(full), full.model_sizes.num_parameters
+    assert found.lora_rank is None and found.adapter_parameters == numbers
+    (warned,) = found.warnings
+    assert f'All {numbers:,} weights are trained' in warned and 'of each of 16 units take 0.3 GiB' in warned
+    assert f'--lora-rank 8 trains {tuning_plan.plan_run(factors).adapter_parameters:,} numbers' in warned
+    # The difference, two moments, a sum, noise and a gradient of each unit, of the embedding twice.
+    more = tuning_plan.needed_memory(full, 'float32') - tuning_plan.needed_memory(factors, 'float32')
+    embedding = full.model_sizes.num_embed * full.model_sizes.embed_dim
+    assert more == 4 * ((numbers - factors.model_sizes.adapter_parameters(8)) * (5 + 16) + 16 * embedding)
+    rates = calibration.known('bundled', dtype='float32')
+    slow, fast = (tuning_plan.estimate(of, rates).seconds_per_step for of in (full, factors))
+    assert fast < slow
+    # Fewer gradients lie side by side where they are large, and texts are sampled as ever.
+    files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
+    for model, units_together in (('bundled', 16), ('gemma3-270m', 1), ('gemma2-2b', 1)):
+        of_model = planned(full=True, model=model, **files)
+        assert of_model.resolved_units_together == units_together
+        assert of_model.resolved_micro_batch_size == 16
+    assert planned(full=True, micro_batch_size=4).resolved_units_together == 4
+    assert planned(model='gemma3-270m', **files).resolved_units_together == 16
 
 
 @pytest.mark.parametrize(
@@ -416,6 +493,7 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
         ({'close_truncated': True}, 'json_schema, regex or grammar with close_truncated'),
         ({'fixed': ('k=x',)}, 'json_schema with fixed'),
         ({'clip_norm': 0.0}, 'finite clip_norm > 0'),
+        ({'full': True}, 'Expected no lora_rank with full=True, got lora_rank=2. .* leave --lora-rank out'),
         ({'expected_batch_size': 31}, 'expected_batch_size <= the declared number'),
         ({'mismatch_weight': 1.0}, '0 <= mismatch_weight < 1'),
         ({'top_p': 0.0}, '0 < top_p <= 1'),
@@ -452,3 +530,5 @@ def test_private_prediction_refuses_settings_of_fine_tuning() -> None:
         ValueError, match="no tuning_steps with method='predict', got tuning_steps=7. It is a"
     ):
         JobConfig(epsilon=1.0, delta=1e-5, tuning_steps=7)
+    with pytest.raises(ValueError, match="no full with method='predict', got full=True. It is a"):
+        JobConfig(epsilon=1.0, delta=1e-5, full=True)

@@ -137,8 +137,10 @@ class Architecture(family.Sizes):
         per_layer = attention + feed_forward + norms
         return self.num_embed * self.embed_dim + self.num_layers * per_layer + self.embed_dim
 
-    def adapter_parameters(self, rank: int) -> int:
+    def adapter_parameters(self, rank: int | None) -> int:
         """See `Sizes.adapter_parameters`: factors of the four matrices of each layer."""
+        if rank is None:
+            return self.num_parameters
         heads, width = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim, self.embed_dim
         sides = width + heads, self.num_heads * self.head_dim + width
         return self.num_layers * rank * (sum(sides) + 2 * width + 3 * self.hidden_dim)

@@ -256,7 +256,8 @@ class GemmaDecoder(decoder_lib.Decoder):
             shapes: The public shapes; the micro-batch size must be a multiple of the
                 number of local devices.
             dtype: Type of weights, cache and products.
-            adapter: Low-rank factors that are added to the matrices, in float32; None for none.
+            adapter: Low-rank factors that are added to the matrices, or a difference that is added to all
+                weights, in float32; None for none.
         """
         import jax
         import jax.numpy as jnp
@@ -283,7 +284,10 @@ class GemmaDecoder(decoder_lib.Decoder):
             lambda weight: jax.device_put(jnp.asarray(weight, dtype), everywhere),
         )
         if adapter is not None:
-            self.weights = forward.adapt(self.weights, jax.device_put(adapter, everywhere))
+            # A difference is added weight after weight: it need not lie there whole.
+            is_difference = isinstance(adapter, forward.Weights)
+            placed = adapter if is_difference else jax.device_put(adapter, everywhere)
+            self.weights = forward.adapt(self.weights, placed)
         self._prefill = jax.jit(self._prefill_micro_batch)
 
     def prefill(

@@ -88,7 +88,7 @@ class GemmaFamily(family.Family):
         parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
         return decoder.GemmaDecoder(architecture, parameters, shapes=shapes, dtype=dtype, adapter=adapter)
 
-    def adapter_shapes(self, model: str, rank: int) -> Any:
+    def adapter_shapes(self, model: str, rank: int | None) -> Any:
         """See `Family.adapter_shapes`."""
         from models.decoders.gemma import forward
 

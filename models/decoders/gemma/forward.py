@@ -87,10 +87,10 @@ class Weights(NamedTuple):
     final_norm: jax.Array  # [D]
 
 
-# The matrices of a layer that an adapter adds to.
+# The matrices of a layer that factors are added to.
 ADAPTED = ('query_key_value', 'attention_output', 'gate_up', 'down')
-# One entry for each layer: the factors by the name of the matrix.
-Adapter = tuple[dict[str, LowRank], ...]
+# Factors by the name of the matrix, one entry for each layer; or a difference of all weights, float32.
+Adapter = tuple[dict[str, LowRank], ...] | Weights
 
 
 class KeysValues(NamedTuple):
@@ -170,8 +170,8 @@ def _layer(a: Architecture, layer: dict[str, Any]) -> Layer:
     )
 
 
-def adapter_shapes(architecture: Architecture, rank: int) -> Adapter:
-    """The factors of every layer, as `jax.ShapeDtypeStruct` of float32."""
+def adapter_shapes(architecture: Architecture, rank: int | None) -> Adapter:
+    """The factors of every layer, or the difference of all weights, as `jax.ShapeDtypeStruct` of float32."""
     a = architecture
     sizes = {
         'query_key_value': (a.embed_dim, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim),
@@ -179,25 +179,48 @@ def adapter_shapes(architecture: Architecture, rank: int) -> Adapter:
         'gate_up': (a.embed_dim, 2 * a.hidden_dim),
         'down': (a.hidden_dim, a.embed_dim),
     }
+
+    def of(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    if rank is None:
+        of_head = of(a.head_dim) if a.use_qk_norm else None
+        after = of(a.embed_dim) if a.use_post_norms else None
+        layer = Layer(
+            pre_attention_norm=of(a.embed_dim),
+            query_norm=of_head,
+            key_norm=of_head,
+            post_attention_norm=after,
+            pre_ffw_norm=of(a.embed_dim),
+            post_ffw_norm=after,
+            **{name: of(*shape) for name, shape in sizes.items()},
+        )
+        return Weights(
+            embedding=of(a.num_embed, a.embed_dim),
+            layers=(layer,) * a.num_layers,
+            final_norm=of(a.embed_dim),
+        )
     return tuple(
-        {
-            name: LowRank(
-                jax.ShapeDtypeStruct((rows, rank), jnp.float32),  # type: ignore[arg-type]
-                jax.ShapeDtypeStruct((rank, columns), jnp.float32),  # type: ignore[arg-type]
-            )
-            for name, (rows, columns) in sizes.items()
-        }
+        {name: LowRank(of(rows, rank), of(rank, columns)) for name, (rows, columns) in sizes.items()}
         for _ in range(a.num_layers)
     )
 
 
 def adapt(weights: Weights, adapter: Adapter) -> Weights:
-    """Weights whose matrices have an adapter's factors beside them."""
+    """Weights with an adapter: its factors beside their matrices, or its difference added to all of them."""
+    if isinstance(adapter, Weights):
+        added: Weights = jax.tree.map(_added, weights, adapter)
+        return added
     layers = (
         Layer(**layer._asdict() | {name: Adapted(getattr(layer, name), of[name]) for name in ADAPTED})
         for layer, of in zip(weights.layers, adapter, strict=True)
     )
     return weights._replace(layers=tuple(layers))
+
+
+def _added(weight: jax.Array, difference: jax.Array) -> jax.Array:
+    """The sum in the weight's type: rounded there alone, so that small steps of training add up."""
+    return (weight.astype(jnp.float32) + difference).astype(weight.dtype)
 
 
 def read_prompts(

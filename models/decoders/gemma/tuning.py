@@ -1,7 +1,7 @@
-"""Gemma as a `Tunable`: log probabilities of texts, to be differentiated by low-rank factors.
+"""Gemma as a `Tunable`: log probabilities of texts, to be differentiated by low-rank factors or all weights.
 
 The gemma library has adapters of its own (`gm.nn.LoRA`), for its modules. Texts are sampled by this
-project's forward pass, whose matrices are arranged otherwise; so it trains the factors that it samples
+project's forward pass, whose matrices are arranged otherwise; so it trains what it samples
 with, through the very same functions.
 """
 
@@ -36,7 +36,8 @@ def log_probabilities(
     count: int,
 ) -> jax.Array:
     """See `models.decoders.family.Tunable.log_probabilities`."""
-    states = forward.states(architecture, forward.adapt(weights, adapter), tokens)
+    weights = forward.adapt(weights, adapter)
+    states = forward.states(architecture, weights, tokens)
     places = first[:, None] + jnp.arange(count)
     before = jnp.take_along_axis(states, places[..., None] - 1, axis=1).reshape(-1, states.shape[-1])
     targets = jnp.take_along_axis(tokens, places, axis=1).reshape(-1)

@@ -23,7 +23,7 @@ class _Sizes(family.Sizes):
     def prompt_flops(self, tokens: int) -> int:
         return 4 * tokens
 
-    def adapter_parameters(self, rank: int) -> int:
+    def adapter_parameters(self, rank: int | None) -> int:
         return 7 * rank
 
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:

@@ -1,11 +1,14 @@
 """FT's loss: log probabilities against a full softmax, the mismatch term against equation 4, the adapter."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.decoders.gemma import forward, tuning
+from models.decoders import decoder
+from models.decoders.gemma import architectures, forward, tuning
 from models.finetuning import loss
 from tests.models.finetuning import tiny
 
@@ -31,7 +34,10 @@ def slow_log_probabilities(weights: forward.Weights, row: np.ndarray, first: int
 
 
 def merged(weights: forward.Weights, adapter: forward.Adapter) -> forward.Weights:
-    """The factors multiplied out, into the matrices themselves."""
+    """The factors multiplied out, or the difference, in the weights themselves."""
+    if isinstance(adapter, forward.Weights):
+        leaves = zip(jax.tree.leaves(weights), jax.tree.leaves(adapter), strict=True)
+        return jax.tree.unflatten(jax.tree.structure(weights), [of + more for of, more in leaves])
     layers = tuple(
         layer._replace(
             **{name: getattr(layer, name) + of[name].down @ of[name].up for name in forward.ADAPTED}
@@ -41,8 +47,9 @@ def merged(weights: forward.Weights, adapter: forward.Adapter) -> forward.Weight
     return weights._replace(layers=layers)
 
 
-def test_log_probabilities_are_those_of_a_full_softmax_over_merged_weights() -> None:
-    weights, adapter = tiny.weights(), tiny.adapter()
+@pytest.mark.parametrize('rank', [2, None])
+def test_log_probabilities_are_those_of_a_full_softmax_over_merged_weights(rank: int | None) -> None:
+    weights, adapter = tiny.weights(), tiny.adapter(rank)
     first = np.array([3, 7, 1])
     found = tuning.log_probabilities(
         tiny.ARCHITECTURE, weights, adapter, jnp.asarray(TOKENS), jnp.asarray(first), count=9
@@ -87,7 +94,7 @@ def test_the_first_adapter_adds_nothing_and_learns() -> None:
     from models.finetuning import adapter as adapters
 
     shapes = forward.adapter_shapes(tiny.ARCHITECTURE, 2)
-    first = adapters.first(shapes, lambda count: np.random.default_rng(0).normal(size=count))
+    first = adapters.first(shapes, 2, lambda count: np.random.default_rng(0).normal(size=count))
     weights, starts = tiny.weights(), jnp.array([2, 2, 2])
 
     def total(adapter: forward.Adapter) -> jax.Array:
@@ -100,6 +107,68 @@ def test_the_first_adapter_adds_nothing_and_learns() -> None:
     gradient = jax.grad(total)(jax.tree.map(jnp.asarray, first))
     assert all(np.abs(of['down'].up).max() > 0 for of in gradient)
     assert tiny.ARCHITECTURE.adapter_parameters(2) == sum(leaf.size for leaf in jax.tree.leaves(first))
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_a_difference_of_zero_leaves_every_bit_and_every_weight_learns(dtype: str) -> None:
+    from models.finetuning import adapter as adapters
+
+    weights = jax.tree.map(lambda leaf: leaf.astype(dtype), tiny.weights())
+    shapes = forward.adapter_shapes(tiny.ARCHITECTURE, None)
+    zero = adapters.first(shapes, None, lambda _: pytest.fail('it begins at zero'))
+    assert jax.tree.structure(zero) == jax.tree.structure(weights)
+    assert {leaf.dtype for leaf in jax.tree.leaves(zero)} == {np.dtype('float32')}
+
+    def found(adapter: forward.Adapter) -> jax.Array:
+        return tuning.log_probabilities(
+            tiny.ARCHITECTURE, weights, adapter, jnp.asarray(TOKENS), jnp.array([2, 2, 2]), count=5
+        )
+
+    # Factors that are zero leave the weights as they are.
+    factors = jax.tree.map(jnp.zeros_like, tiny.adapter())
+    assert (np.asarray(found(zero)) == np.asarray(found(factors))).all()
+    for adapter in (zero, tiny.adapter(None)):
+        gradient = jax.grad(lambda adapter: found(adapter).sum())(jax.tree.map(jnp.asarray, adapter))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+            assert leaf.dtype == jnp.float32 and np.abs(leaf).max() > 0, path
+    # Steps that bfloat16 would round away one by one add up.
+    step = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 2.0**-12), zero)
+    many = jax.tree.map(lambda leaf: 64 * leaf, step)
+    moved = jax.tree.map(
+        lambda before, after: bool((before != after).any()), weights, forward.adapt(weights, many)
+    )
+    assert all(jax.tree.leaves(moved))
+
+
+def test_a_difference_has_every_weight_of_every_model() -> None:
+    for name, architecture in architectures.ARCHITECTURES.items():
+        shapes = forward.adapter_shapes(architecture, None)
+        sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)]
+        assert sum(sizes) == architecture.num_parameters == architecture.adapter_parameters(None), name
+
+
+@pytest.mark.parametrize('rank', [2, None])
+def test_a_decoder_with_an_adapter_predicts_what_was_trained(rank: int | None) -> None:
+    adapter, first = tiny.adapter(rank), 7
+    shapes = decoder.Shapes(max_prompt_tokens=8, max_example_tokens=8, micro_batch_size=8)
+    of_family = tiny.Tiny()
+    model = of_family.load_decoder(
+        'tiny', '', shapes=shapes, dtype='float32', adapter=jax.tree.map(np.asarray, adapter)
+    )
+    tunable = of_family.load_tunable('tiny', '', dtype='float32')
+    trained = tunable.log_probabilities(
+        tunable.weights, adapter, jnp.asarray(TOKENS), jnp.full(3, first), count=4
+    )
+    rows = [*TOKENS, *[TOKENS[0]] * 5]
+    states, cache = model.prefill([row[:first] for row in rows])
+    for place in range(4):
+        logits = np.asarray(model.logits(model.weights, states[0]))[:3]
+        token = TOKENS[:, first + place]
+        sampled = logits[np.arange(3), token] - np.logaddexp.reduce(logits, axis=1)
+        np.testing.assert_allclose(sampled, trained[:, place], atol=1e-4)
+        states, cache = model.append(
+            model.weights, cache, jnp.asarray(np.array(rows)[:, first + place, None]), jnp.int32(1), place
+        )
 
 
 def test_every_set_of_wrong_instructions_is_equally_likely() -> None:

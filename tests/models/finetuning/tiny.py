@@ -59,10 +59,11 @@ def weights(seed: int = 0) -> forward.Weights:
     return forward.Weights(embedding=embedding, layers=layers, final_norm=norm(a.embed_dim))
 
 
-def adapter(rank: int = 2, seed: int = 1) -> Any:
+def adapter(rank: int | None = 2, seed: int = 1) -> Any:
     rng = np.random.default_rng(seed)
     shapes = forward.adapter_shapes(ARCHITECTURE, rank)
-    return jax.tree.map(lambda leaf: jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), shapes)
+    size = 0.1 if rank is None else 0.3
+    return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), jnp.float32), shapes)
 
 
 class Bytes(Tokenizer):

@@ -1,14 +1,19 @@
 """Training goes on bit by bit after a kill, learns what units say, and stays a function of their multiset."""
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.decoders.gemma import forward
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
+from models.finetuning.settings import TuningSettings
+from models.privacy import gradients
 from models.privacy.randomness import RunKey
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
@@ -30,9 +35,9 @@ def _tiny() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope='module')
-def trainer(_tiny: None) -> train.Trainer:
-    return train.Trainer(tiny.settings())
+@pytest.fixture(scope='module', params=[2, None], ids=['factors', 'all weights'])
+def trainer(_tiny: None, request: pytest.FixtureRequest) -> train.Trainer:
+    return train.Trainer(tiny.settings(lora_rank=request.param))
 
 
 class Killed(Exception):
@@ -72,10 +77,11 @@ def test_the_adapter_is_a_function_of_the_units_alone(trainer: train.Trainer) ->
     assert [unit.ordinal for unit in twice if unit.unit_hash == ROWS[3][0]] == [0, 1]
 
 
+@pytest.mark.parametrize('rank', [2, None])
 def test_a_step_is_compiled_once_where_weights_lie_on_a_mesh(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, rank: int | None
 ) -> None:
-    trainer = train.Trainer(tiny.settings())
+    trainer = train.Trainer(tiny.settings(lora_rank=rank))
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ('devices',))
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     monkeypatch.setattr(trainer, '_model', jax.device_put(trainer._model, everywhere))
@@ -86,6 +92,87 @@ def test_a_step_is_compiled_once_where_weights_lie_on_a_mesh(
     assert adapters.to_bytes(again) == adapters.to_bytes(whole)
     assert trainer._batch_sum._cache_size() == 1
     assert trainer._update._cache_size() == 1
+
+
+# --- All weights -------------------------------------------------------------------
+
+
+def encoded_rows(settings: TuningSettings) -> tuple[list[units.Unit], units.Encoded]:
+    members = units.in_order(ROWS)
+    most = settings.max_example_tokens
+    return members, units.encode(
+        members, settings.writer(), settings.labels, texts_of_unit=2, max_tokens=most
+    )
+
+
+def flat(tree: object) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+
+
+def test_the_gradient_of_all_weights_is_that_of_each_unit_on_the_added_weights_clipped_by_hand() -> None:
+    """Equation 4 in loops over a full softmax, differentiated by the weights themselves."""
+    settings = tiny.settings(lora_rank=None)
+    trainer = train.Trainer(settings)
+    _, encoded = encoded_rows(settings)
+    difference = tiny.adapter(None)
+    words = np.random.default_rng(0).integers(2**63, size=len(ROWS), dtype=np.uint64)
+    members = np.array([0, 3, 4, 8])
+    prompts = [settings.writer().public_prompt(label) for label in settings.labels]
+    added = jax.tree.map(jnp.add, tiny.weights(), difference)
+
+    def nll(weights: forward.Weights, label: int, text: np.ndarray) -> jax.Array:
+        whole, first = np.concatenate([prompts[label], text]), len(prompts[label])
+        states = forward.states(tiny.ARCHITECTURE, weights, jnp.asarray(whole[None]))[0]
+        shares = jax.nn.log_softmax(states @ weights.embedding.T)
+        return -sum(shares[place - 1, whole[place]] for place in range(first, len(whole)))
+
+    def loss(weights: forward.Weights, index: int) -> jax.Array:
+        right, *wrong = trainer._chosen(int(encoded.labels[index]), int(words[index]))
+        total = jnp.float32(0)
+        for text, length in zip(encoded.texts[index], encoded.lengths[index], strict=True):
+            if length:
+                others = [nll(weights, way, text[:length]) for way in wrong]
+                total += nll(weights, right, text[:length]) - 0.2 * sum(others) / len(others)
+        return total / settings.max_example_tokens
+
+    expected, norms = np.zeros(tiny.ARCHITECTURE.num_parameters), []
+    for index in members:
+        of_unit = flat(jax.grad(loss)(added, index))
+        norms.append(np.linalg.norm(of_unit))
+        expected += of_unit * min(1.0, settings.params.clip_norm / norms[-1])
+    assert max(norms) > settings.params.clip_norm
+    state = trainer.first_state(KEY) | {'adapter': difference}
+    found = flat(trainer.gradient(state, encoded, members, words))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_them() -> None:
+    params = dataclasses.replace(tiny.settings().params, clip_norm=0.05)
+    settings = tiny.settings(lora_rank=None, params=params)
+    trainer = train.Trainer(settings)
+    _, encoded = encoded_rows(settings)
+    state = trainer.first_state(KEY) | {'adapter': tiny.adapter(None)}
+    words = np.zeros(len(ROWS), np.uint64)
+    for unit, beside in ((0, []), (3, [1, 2]), (5, [0, 1, 2, 3, 4, 9]), (7, [8, 9, 10])):
+        sums = [
+            trainer.gradient(state, encoded, np.array(sorted(members)), words)
+            for members in (beside, [*beside, unit])
+        ]
+        moved = jax.tree.map(lambda before, after: np.asarray(after, float) - before, *sums)
+        assert np.linalg.norm(flat(moved)) == pytest.approx(0.05, rel=gradients.NORM_SLACK)
+        # Each array clipped by itself would be as long as its own gradient, up to C.
+        whole = trainer_without_clipping(state, encoded, unit, words)
+        by_array = [min(0.05, float(np.linalg.norm(flat(leaf)))) for leaf in jax.tree.leaves(whole)]
+        assert np.linalg.norm(by_array) > 2 * 0.05
+        assert np.linalg.norm(flat(moved.embedding)) < np.linalg.norm(flat(moved)) * 0.999
+
+
+def trainer_without_clipping(
+    state: dict[str, object], encoded: units.Encoded, unit: int, words: np.ndarray
+) -> object:
+    params = dataclasses.replace(tiny.settings().params, clip_norm=1e6)
+    trainer = train.Trainer(tiny.settings(lora_rank=None, params=params))
+    return trainer.gradient(state, encoded, np.array([unit]), words)
 
 
 def test_batches_are_those_of_the_coins(trainer: train.Trainer) -> None:
@@ -105,10 +192,9 @@ def test_a_text_ends_as_the_template_says_and_a_long_one_does_not() -> None:
     assert bytes((long - tiny.FIRST_BYTE).tolist()) == b'x' * 12
 
 
-def test_with_little_noise_it_learns_what_the_units_say() -> None:
+@pytest.mark.parametrize('rank, rate', [(8, 0.02), (None, 0.003)])
+def test_with_little_noise_it_learns_what_the_units_say(rank: int | None, rate: float) -> None:
     """Each label's texts are one letter; after training the right instruction explains them, and no other."""
-    import dataclasses
-
     rows = [(bytes([number]) * 16, 'abc'[number % 3], ['xyz'[number % 3] * 6]) for number in range(30)]
     params = dataclasses.replace(
         tiny.settings().params,
@@ -118,7 +204,7 @@ def test_with_little_noise_it_learns_what_the_units_say() -> None:
         noise_multiplier=0.05,
         examples_per_context=1,
     )
-    settings = tiny.settings(params=params, learning_rate=0.03, lora_rank=8, micro_batch_size=10)
+    settings = tiny.settings(params=params, learning_rate=rate, lora_rank=rank, micro_batch_size=10)
     learner = train.Trainer(settings)
     members = units.in_order(rows)
     learnt = learner.train(members, KEY)

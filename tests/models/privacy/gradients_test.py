@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import tracemalloc
 from typing import Any
 
 import jax
@@ -121,6 +122,23 @@ def test_the_sum_is_that_of_the_twin(clipped_sum) -> None:  # type: ignore[no-un
     np.testing.assert_allclose(clipped_sum(UNITS), total, rtol=1e-4, atol=1e-5)
 
 
+def test_the_norm_of_very_many_components_is_not_rounded_down() -> None:
+    """As a gradient of all weights has them: a sum that takes one after another stops growing at 2^24."""
+    size = 2**25
+    ones = np.ones((2**13, 2**12), np.float32)
+    assert np.add.accumulate(ones.ravel())[-1] == 2**24
+
+    def of_all(parameters: jax.Array, direction: jax.Array, unit: jax.Array) -> jax.Array:
+        return unit * jnp.sum(parameters * direction)
+
+    compiled = jax.jit(gradients.clipped_sum(of_all, CLIP_NORM))
+    unit = np.array([3.0], np.float32)
+    found = np.asarray(compiled(jnp.zeros(ones.shape), ones, unit, is_padding_example=np.zeros(1, bool)))
+    norm = math.sqrt(np.square(found, dtype=np.float64).sum())
+    assert norm == pytest.approx(CLIP_NORM, rel=gradients.NORM_SLACK)
+    assert found.size == size
+
+
 # --- Poisson batches ---------------------------------------------------------------
 
 
@@ -179,10 +197,39 @@ def test_noise_is_normal_with_its_scale_and_a_scale_5_percent_off_is_not() -> No
 
 
 def test_noise_is_a_function_of_run_and_step() -> None:
-    draws = gradients.noise(KEY, 'run', 0, 50)
-    assert (draws == gradients.noise(RunKey(SECRET), 'run', 0, 50)).all()
-    for other in (gradients.noise(KEY, 'run', 1, 50), gradients.noise(KEY, 'other', 0, 50)):
+    draws = gradients.noise(KEY, 'run', 0, 50, scale=1.0)
+    assert (draws == gradients.noise(RunKey(SECRET), 'run', 0, 50, scale=1.0)).all()
+    for other in (
+        gradients.noise(KEY, 'run', 1, 50, scale=1.0),
+        gradients.noise(KEY, 'other', 0, 50, scale=1.0),
+    ):
         assert not np.isin(draws, other).any()
+
+
+def test_noise_is_drawn_in_pieces_of_words_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What spans pieces is normal, no number comes twice, and little more than the result is held."""
+    monkeypatch.setattr(gradients, '_DRAWN_AT_A_TIME', 1_000)
+    found = gradients.noise(KEY, 'run', 5, 250_300, scale=0.3)
+    assert found.dtype == np.float32
+    assert stats.kstest(found, stats.norm(scale=0.3).cdf).pvalue > 1e-6
+    pieces = np.array_split(found[:250_000], 250)
+    # Between neighbours and within a piece: five deviations of a correlation of so many.
+    for left, right in ((pieces[0], pieces[1]), (np.ravel(pieces[:-1]), np.ravel(pieces[1:]))):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 5 / math.sqrt(len(left))
+    for number, piece in enumerate(pieces[:3]):
+        step, place = (5).to_bytes(8, 'little'), number.to_bytes(8, 'little')
+        twin = 0.3 * normal(KEY.words('gradient', b'run', step, place, count=1_000))
+        assert (piece == twin.astype(np.float32)).all()
+    monkeypatch.undo()
+    size = 2**23
+    tracemalloc.start()
+    try:
+        gradients.noise(KEY, 'run', 0, size, scale=1.0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Two float64 arrays of that size would be more.
+    assert 4 * size < peak < 16 * size
 
 
 def test_normal_is_right_in_the_tail() -> None:

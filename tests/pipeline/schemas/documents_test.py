@@ -152,7 +152,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
         'adapter': [
-            adapter_card(dataset, mix).to_json() for dataset, mix in ((None, None), ('visits', (70, -2)))
+            of.to_json()
+            for of in (
+                adapter_card(None, None),
+                adapter_card('visits', (70, -2)),
+                dataclasses.replace(adapter_card(None, None), lora_rank=None),
+            )
         ],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
@@ -175,6 +180,7 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     yield tuning_plan.plan_run(dataclasses.replace(given, label_mix_rho=0.005))
     rates = calibration.known('bundled', dtype='float32')
     yield dataclasses.replace(made, estimate=tuning_plan.estimate(given, rates), rho_at_order=0.5)
+    yield tuning_plan.plan_run(dataclasses.replace(given, full=True))
 
 
 def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:
