@@ -13,7 +13,7 @@ import pytest
 
 from models import attributes
 from models.finetuning import adapter as adapters
-from models.finetuning import train
+from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
@@ -269,6 +269,27 @@ def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None
         ).texts
         pairs = [(row['text'], row[column]) for row in rows if row['text'].strip()]
         assert found.labels is not None and list(zip(found.texts, found.labels, strict=True)) == pairs
+
+
+@pytest.mark.parametrize('full', [False, True], ids=['factors', 'all-weights'])
+def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
+    folder: pathlib.Path, full: bool
+) -> None:
+    of_weights = {'full': True, 'lora_rank': JobConfig.lora_rank} if full else {}
+    start.run(config(folder, 'out', TUNED, DECLARED, of_weights, label_mix_rho=2.0, examples_per_label=4), [])
+    rows = rows_of(folder / 'out')
+    card = fine_tuning.read_card(str(folder / 'out'))
+    assert (card.lora_rank is None) == full and len(card.labels) == 5
+    assert card.label_counts is not None and len(card.label_counts) == len(COMBINATIONS)
+    texts = label_mix.texts_of_counts(4 * len(COMBINATIONS), card.label_counts)
+    assert tuple(sum(row['label'] == label for row in rows) for label in COMBINATIONS) == texts
+    given = JobConfig(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
+                      output=str(folder / 'more'), examples_per_label=4, micro_batch_size=4)  # fmt: skip
+    start.run(fine_tuning.with_adapter(given), [])
+    more = rows_of(folder / 'more')
+    assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
+    with pytest.raises(ValueError, match='a noisy count of each label'):
+        dataclasses.replace(card, label_counts=card.label_counts[:5])
 
 
 def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None:
