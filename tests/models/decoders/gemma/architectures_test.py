@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from gemma import gm
 
-from models.decoders.gemma import architectures
+from models.decoders.gemma import architectures, forward
 from models.decoders.gemma import decoder as gemma
 
 PRESETS = {
@@ -56,6 +56,19 @@ def test_number_of_parameters_is_that_of_the_initialized_model(name: str) -> Non
     architecture = architectures.ARCHITECTURES[name]
     shapes = jax.tree.leaves(gemma.parameter_shapes(architecture))
     assert architecture.num_parameters == sum(leaf.size for leaf in shapes)
+
+
+@pytest.mark.parametrize('name', ['bundled', 'gemma1.1-2b', 'gemma2-2b', 'gemma2-27b', 'gemma3-270m'])
+def test_a_difference_of_all_weights_lies_as_the_weights_are_arranged(name: str) -> None:
+    architecture = architectures.ARCHITECTURES[name]
+    weights = jax.eval_shape(
+        lambda parameters: forward.arrange(architecture, parameters, lambda weight: weight),
+        gemma.parameter_shapes(architecture),
+    )
+    difference = forward.adapter_shapes(architecture, None)
+    assert jax.tree.structure(difference) == jax.tree.structure(weights)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(of)] for of in (difference, weights)]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize('name', ['bundled', 'gemma1.1-2b', 'gemma2-9b', 'gemma3-27b'])
