@@ -237,6 +237,9 @@ def test_batch_ids_are_in_order() -> None:
 def test_a_plan_of_no_text_has_no_batch() -> None:
     plan = BatchPlan(labels=('a', 'b'), batches_per_group=(0, 0), noisy_counts=None, contexts_rho=0.0)
     assert list(plan.batch_ids()) == [] and BatchPlan.from_json(plan.to_json()) == plan
+    # An adapter alone may release counts of labels for those who sample from it.
+    counted = dataclasses.replace(plan, noisy_counts=(7, -1), contexts_rho=0.1)
+    assert list(counted.batch_ids()) == [] and BatchPlan.from_json(counted.to_json()) == counted
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_a_plan_of_no_text_has_no_batch() -> None:
     [
         ({'labels': ('a', 'a')}, 'distinct labels'),
         (
-            {'batches_per_group': (0, 0), 'noisy_counts': (1, 2), 'contexts_rho': 0.1},
+            {'batches_per_group': (2, 0), 'noisy_counts': (1, 2), 'contexts_rho': 0.1},
             'at least one batch for each of 2 groups',
         ),
         ({'labels': ()}, 'distinct labels'),
