@@ -460,6 +460,7 @@ class KnownFacts(Measure):
                         Series(name=line, x=tuple(map(float, numbers)), y=tuple(values))
                         for line, values in lines.items()
                     ),
+                    together=True,
                 ),
             ),
             samples=self._samples(sources.corpus.name, sources.corpus.texts, said),

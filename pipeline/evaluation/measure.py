@@ -49,11 +49,13 @@ class Series:
         name: What the legend, or the row, is called.
         x: Positions, or names of bars and columns.
         y: Values, as many.
+        real: Whether it is of real texts, which all corpora are compared with.
     """
 
     name: str
     x: tuple[float | str, ...]
     y: tuple[float, ...]
+    real: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class Chart:
         x_label: Of the axis, with its unit.
         y_label: Of the axis, with its unit.
         series: What is drawn.
+        together: Whether a page of several corpora shows their lines in one picture too.
     """
 
     kind: ChartKind
@@ -73,6 +76,7 @@ class Chart:
     x_label: str
     y_label: str
     series: tuple[Series, ...]
+    together: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -338,6 +338,7 @@ def _curves(results: _Results) -> Chart:
                         name=f'{TITLES[kind]}, {title}',
                         x=tuple(float(size) for size, _, _ in points),
                         y=tuple(value for _, value, _ in points),
+                        real=of == 'real',
                     )
                 )
     return Chart(
@@ -346,6 +347,7 @@ def _curves(results: _Results) -> Chart:
         x_label='texts trained on',
         y_label='accuracy',
         series=tuple(series),
+        together=True,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pipeline.evaluation.evaluation import Evaluation, MeasureResult
 from pipeline.evaluation.measure import Chart, Figure
@@ -20,11 +20,22 @@ TEMPLATE = 'evaluation.html.jinja'
 _PART = '/'
 _ARROWS = {'higher': '↑', 'lower': '↓', 'neither': ''}
 _COLOURS = (page.ACCENT, page.ACCENT_2, page.INK, page.SOFT)
-_STYLES = ('-', (0, (4, 2)), (0, (1, 1.5)))
+_STYLES: Sequence[str | tuple[float, tuple[float, ...]]] = ('-', (0, (4, 2)), (0, (1, 1.5)))
+_MARKERS = 'os^'
+# Beside real texts, which have the other.
+_OF_CORPORA = _COLOURS[:3]
 _LONGEST_NAME = 26
 _LONGEST_SAMPLE = 600
 # Of a measure in the terminal; the page has all.
 _SHOWN_ROWS = 6
+
+
+class _Look(typing.NamedTuple):
+    """How a line is drawn."""
+
+    colour: str
+    style: str | tuple[float, tuple[float, ...]]
+    marker: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +63,8 @@ class Section:
         results: Its result on each corpus.
         rows: Its figures.
         parts: Its figures of parts: by label, by field.
-        plots: Its charts, each with the corpus in its title where there are several.
+        plots: Its charts, each with the corpus in its title where there are several; first those that show
+            all of them together.
     """
 
     results: tuple[MeasureResult, ...]
@@ -132,10 +144,46 @@ def sections(evaluation: Evaluation) -> list[Section]:
                 results=results,
                 rows=tuple(row for name, row in rows if _PART not in name),
                 parts=tuple(row for name, row in rows if _PART in name),
-                plots=tuple(plots),
+                plots=(*_together(evaluation, results), *plots),
             )
         )
     return found
+
+
+def _together(evaluation: Evaluation, results: Sequence[MeasureResult]) -> list[page.Plot]:
+    """Charts that have all corpora in one picture: a colour for each, and once the real texts."""
+    charts: dict[str, dict[str, Chart]] = {}
+    for corpus, result in zip(evaluation.corpora, results, strict=True):
+        for chart in result.findings.charts if result.findings is not None else ():
+            if chart.together:
+                charts.setdefault(chart.title, {})[corpus.corpus] = chart
+    plots = []
+    for place, (title, of_corpora) in enumerate(charts.items()):
+        if len(of_corpora) > 1:
+            joined, looks = _joined(of_corpora)
+            svg = _lines(joined, f'{results[0].measure}-together-{place}', looks)
+            plots.append(page.Plot(title=title, caption='', svg=svg))
+    return plots
+
+
+def _joined(of_corpora: Mapping[str, Chart]) -> tuple[Chart, list[_Look]]:
+    """One chart of several corpora's, and how each line looks.
+
+    The real texts are those beside the corpus whose lines go furthest: there were as many of them.
+    """
+    charts = list(of_corpora.values())
+    furthest = max(
+        charts, key=lambda chart: max((float(x) for series in chart.series for x in series.x), default=0.0)
+    )
+    lines, looks = [], []
+    for number, (corpus, chart) in enumerate(of_corpora.items()):
+        for place, series in enumerate(each for each in chart.series if not each.real):
+            lines.append(dataclasses.replace(series, name=f'{corpus}: {series.name}'))
+            looks.append(_Look(_OF_CORPORA[number % 3], _STYLES[place % 3], _MARKERS[number // 3 % 3]))
+    for place, series in enumerate(each for each in furthest.series if each.real):
+        lines.append(series)
+        looks.append(_Look(page.SOFT, _STYLES[place % 3], ''))
+    return dataclasses.replace(charts[0], series=tuple(lines)), looks
 
 
 def _rows(results: Sequence[MeasureResult]) -> list[tuple[str, Row]]:
@@ -190,35 +238,45 @@ def _number(value: float, digits: int = 3) -> str:
 
 
 def _plot(chart: Chart, name: str, corpus: str) -> page.Plot:
-    draw = {'lines': _lines, 'points': _points, 'bars': _bars, 'cells': _cells}[chart.kind]
-    return page.Plot(title=corpus + chart.title, caption='', svg=draw(chart, name))
+    drawings: Mapping[str, Callable[[Chart, str], str]] = {
+        'lines': _lines, 'points': _points, 'bars': _bars, 'cells': _cells,
+    }  # fmt: skip
+    return page.Plot(title=corpus + chart.title, caption='', svg=drawings[chart.kind](chart, name))
 
 
-def _legend(figure: matplotlib_figure.Figure, chart: Chart) -> None:
+def _legend(figure: matplotlib_figure.Figure, chart: Chart, columns: int = 2) -> None:
     if len(chart.series) > 1:
         figure.legend(
             fontsize=page.FONT_SIZE - 1, frameon=False, labelcolor=page.INK, loc='outside lower center',
-            ncols=2, markerscale=2,
+            ncols=columns, markerscale=2,
         )  # fmt: skip
 
 
-def _name(text: str) -> str:
+def _name(text: str, longest: int = _LONGEST_NAME) -> str:
     # A label may hold dollar signs, which matplotlib reads as mathematics.
-    return page.shorten(text, _LONGEST_NAME).replace('$', r'\$')
+    return page.shorten(text, longest).replace('$', r'\$')
 
 
-def _lines(chart: Chart, name: str) -> str:
-    figure, axes = page.new_figure(2.9)
+def _lines(chart: Chart, name: str, looks: Sequence[_Look] | None = None) -> str:
+    """Lines as they come, or each with its look, whose names are longer."""
+    figure, axes = page.new_figure(2.9 if looks is None else 2.9 + 0.18 * len(looks))
     for index, series in enumerate(chart.series):
+        look = looks[index] if looks else _look(index)
         axes.plot(
-            series.x, series.y, color=_COLOURS[index % len(_COLOURS)], marker='o', markersize=3,
-            linestyle=_STYLES[index // len(_COLOURS) % len(_STYLES)], linewidth=1.4, label=_name(series.name),
+            series.x, series.y, color=look.colour, marker=look.marker, markersize=3, linestyle=look.style,
+            linewidth=1.4, label=_name(series.name, _LONGEST_NAME if looks is None else 2 * _LONGEST_NAME),
         )  # fmt: skip
     _wide_range(axes, [float(x) for series in chart.series for x in series.x])
     page.name_axes(axes, chart.x_label)
     axes.set_ylabel(chart.y_label, color=page.SOFT, fontsize=page.FONT_SIZE)
-    _legend(figure, chart)
+    _legend(figure, chart, columns=2 if looks is None else 1)
     return page.to_svg(figure, name)
+
+
+def _look(index: int) -> _Look:
+    """A colour after the other, then in another style."""
+    style = _STYLES[index // len(_COLOURS) % len(_STYLES)]
+    return _Look(_COLOURS[index % len(_COLOURS)], style, _MARKERS[0])
 
 
 def _wide_range(axes: Axes, values: Sequence[float]) -> None:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import pathlib
+import re
 import stat
 import typing
 from collections.abc import Callable, Sequence
@@ -246,6 +247,46 @@ def test_the_page_shows_every_kind_of_chart_and_escapes_texts() -> None:
         assert f'As {kind}' in page
     assert '1 ± 0.5' in page and '1,234,567' in page and 'Never there' not in page
     assert 'Not defined. There are too few.' in page
+
+
+@typing.final
+class Growing(Measure):
+    name = 'growing'
+    title = 'Growing'
+    question = 'How far does it go?'
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        if sources.corpus.name == 'short':
+            raise NotDefined('There are too few.')
+        sizes = tuple(float(size) for size in range(1, 1 + len(sources.corpus)))
+        lines = (
+            Series(name='score, corpus', x=sizes, y=sizes),
+            Series(name=f'score, {len(sizes)} records', x=sizes, y=sizes, real=True),
+        )
+        chart = Chart(
+            kind='lines', title='By size', x_label='x', y_label='y', series=lines, together=True
+        )  # fmt: skip
+        return Findings(settings={}, figures=(), charts=(chart,))
+
+
+def test_corpora_are_drawn_together_and_what_they_are_compared_with_once() -> None:
+    def page_of(*names: str) -> str:
+        sources = [
+            dataclasses.replace(plain_sources([]), corpus=Texts(name=name, texts=('a',) * (2 + number)))
+            for number, name in enumerate(names)
+        ]
+        return evaluation_page.render_html(evaluation.evaluate(sources, [Growing()]))
+
+    page = page_of('tuned', 'voted', 'short')
+    titles = re.findall('<figcaption><strong>(.*?)</strong>', page)
+    assert titles == ['By size', 'tuned: By size', 'voted: By size']
+    together = re.findall('<svg.*?</svg>', page, re.DOTALL)[0]
+    for name, drawn in {
+        'tuned: score, corpus': 1, 'voted: score, corpus': 1, 'score, 3 records': 1, 'score, 2 records': 0,
+    }.items():  # fmt: skip
+        assert together.count(f'>{name}<') == drawn, name
+    assert page_of('tuned', 'short').count('<svg') == 1
+    assert page_of('tuned').count('<svg') == 1
 
 
 # --- The command -----------------------------------------------------------------
