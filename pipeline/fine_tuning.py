@@ -24,8 +24,7 @@ NAME_OF_STAGE = 'fine-tuning'
 SETTINGS = (
     'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full',
     'learning_rate', 'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho',
-    'top_p', 'top_k',
-    'adapter',
+    'top_p', 'top_k', 'adapter',
 )  # fmt: skip
 _VOTES = 'No batch of contexts votes on tokens: each unit has one gradient.'
 # Settings of the Privacy and Generation panels that are private prediction's, each with why.
@@ -73,12 +72,12 @@ PREDICTION_SETTINGS = tuple(_OF_PREDICTION)
 SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated')
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
-    'input', 'delimiter', 'encoding', 'label_field', 'labels', 'unit', 'unit_field', 'record_id_field',
-    'attributes',
-    'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon', 'delta', 'dataset',
-    'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema', 'max_prompt_tokens',
-    'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm', 'noise_multiplier',
-    'lora_rank', 'full', 'learning_rate', 'mismatch_weight', 'wrong_prompts', 'label_mix_rho',
+    'input', 'delimiter', 'encoding', 'label_field', 'attributes', 'labels', 'unit', 'unit_field',
+    'record_id_field', 'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon',
+    'delta', 'dataset', 'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema',
+    'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm',
+    'noise_multiplier', 'lora_rank', 'full', 'learning_rate', 'mismatch_weight', 'wrong_prompts',
+    'label_mix_rho',
 )  # fmt: skip
 # Of these an adapter's card says what it was trained with.
 _PROMPT = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
