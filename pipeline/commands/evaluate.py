@@ -67,6 +67,14 @@ def evaluate(
             "run, that attribute's values in the corpus are its labels.",
         ),
     ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            '--attributes',
+            help='In place of --label-field columns whose values together are the label, comma-separated, '
+            'as a run with several attributes has them.',
+        ),
+    ] = None,
     unit_field: Annotated[
         str | None,
         typer.Option(
@@ -193,6 +201,7 @@ def evaluate(
             public=public,
             text_field=text_field,
             label_field=label_field,
+            attributes=tuple(attributes.split(',')) if attributes else (),
             unit_field=unit_field,
             embedder=embedder,
             seed=seed,

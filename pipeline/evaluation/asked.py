@@ -106,6 +106,7 @@ class Request:
         public: Place of a corpus of the public prompt alone, or None.
         text_field: Column of texts in files.
         label_field: Column of labels in files, or None.
+        attributes: Columns whose values together are the label, in place of one.
         unit_field: Column of units of privacy in the files of `records` and `test`, or None.
         delimiter: Character between columns of CSV files; None where their header lines show it.
         encoding: Encoding of CSV files; None where their beginnings show it.
@@ -121,9 +122,23 @@ class Request:
     label_field: str | None
     embedder: str
     seed: int
+    attributes: tuple[str, ...] = ()
     unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.label_field is not None and self.attributes:
+            raise ValueError(
+                f'Expected label_field or attributes, got label_field={self.label_field!r}, '
+                f'attributes={list(self.attributes)!r}. A label is what one column says, or what several say '
+                'together: leave out one of them.'
+            )
+        if not all(self.attributes):
+            raise ValueError(
+                f'Expected names of columns, got attributes={list(self.attributes)!r}. Give '
+                '--attributes category,sentiment, say.'
+            )
 
     def read(self) -> list[tuple[str, ReadTexts]]:
         """(role, texts) of every source.
@@ -145,6 +160,7 @@ class Request:
                 flag=flag,
                 text_field=self.text_field,
                 label_field=self.label_field,
+                attributes=self.attributes,
                 unit_field=self.unit_field if role in ('records', 'test') else None,
                 delimiter=self.delimiter,
                 encoding=self.encoding,

@@ -40,6 +40,7 @@ def read_source(
     flag: str,
     text_field: str,
     label_field: str | None,
+    attributes: tuple[str, ...] = (),
     unit_field: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -53,6 +54,8 @@ def read_source(
         text_field: Column of the texts in files.
         label_field: Column of their labels; None where they are not read. A run's corpus has its labels
             in a column of its own, unless this is one of its attributes.
+        attributes: Columns whose values together are the label, in place of one. A run's corpus has its
+            labels in a column of its own, unless all of these are its attributes.
         unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
             none.
         delimiter: Character between columns of CSV files; None where their header lines show it.
@@ -63,12 +66,16 @@ def read_source(
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
     if released_corpus.is_release(place):
-        return _of_release(place, name, flag.removeprefix('--'), label_field)
+        of_label = attributes if label_field is None else (label_field,)
+        return _of_release(place, name, flag.removeprefix('--'), of_label)
+    has_labels = label_field is not None or bool(attributes)
     try:
         dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
         rules = read.RecordRules(
-            fields=read.RecordFields(text=text_field, label=label_field, unit=unit_field, dialect=dialect),
-            any_label=label_field is not None,
+            fields=read.RecordFields(
+                text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
+            ),
+            any_label=has_labels,
             unit='example' if unit_field is None else 'user',
         )
         files = read.check_input(place, rules.fields)
@@ -92,10 +99,10 @@ def read_source(
         )
     if not rows:
         raise ValueError(
-            f'Expected texts for {flag}, got none in {place!r}. Check --text-field, --label-field and '
-            '--unit-field.'
+            f'Expected texts for {flag}, got none in {place!r}. Check --text-field, --label-field or '
+            '--attributes, and --unit-field.'
         )
-    labels = tuple(str(row.label) for row in rows) if label_field is not None else None
+    labels = tuple(str(row.label) for row in rows) if has_labels else None
     units = tuple(str(row.unit) for row in rows) if unit_field is not None else None
     return ReadTexts(
         texts=Texts(name=name, texts=tuple(row.text for row in rows), labels=labels, units=units),
@@ -103,12 +110,10 @@ def read_source(
     )
 
 
-def _of_release(folder: str, name: str, flag: str, label_field: str | None) -> ReadTexts:
+def _of_release(folder: str, name: str, flag: str, of_label: tuple[str, ...]) -> ReadTexts:
     """The corpus of a run, which has labels where its run had."""
     shards = released_corpus.list_shards(folder, flag)
-    examples = [
-        one for shard in shards for one in released_corpus.read_examples(shard.path, flag, label_field)
-    ]
+    examples = [one for shard in shards for one in released_corpus.read_examples(shard.path, flag, of_label)]
     rows = [one for one in examples if one.text.strip()]
     if not rows:
         raise ValueError(f'Expected a corpus with texts, got {flag}={folder!r} without any. Name another.')

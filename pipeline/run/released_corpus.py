@@ -1,9 +1,11 @@
 """The corpus of a finished run, read back: as the reference of another, or to be evaluated."""
 
 import os
+from collections.abc import Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
+from models.attributes import label_of
 from models.records import SyntheticExample
 from pipeline.config import CORPUS_COLUMNS
 from transforms.read import InputFile, list_input, split_patterns
@@ -46,13 +48,14 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
         ) from None
 
 
-def read_examples(path: str, name: str, attribute: str | None = None) -> list[SyntheticExample]:
+def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[SyntheticExample]:
     """The examples of one shard, without their batch.
 
     Args:
         path: The shard.
         name: What errors call it.
-        attribute: Column whose value is taken for the label, where it is an attribute of the corpus.
+        attributes: Columns whose values together are taken for the label, where all are attributes of the
+            corpus.
 
     Raises:
         ValueError: It is no shard of a corpus, or damaged.
@@ -64,10 +67,11 @@ def read_examples(path: str, name: str, attribute: str | None = None) -> list[Sy
         try:
             source = parquet.ParquetFile(pa.PythonFile(file, mode='r'))
             found = source.schema_arrow.names
-            label = attribute if attribute in set(found) - set(CORPUS_COLUMNS) else 'label'
+            has_attributes = set(attributes) <= set(found) - set(CORPUS_COLUMNS)
             columns = _TUNED_COLUMNS if 'tokens' in found else _COLUMNS
-            rows = source.read(columns=[label if name == 'label' else name for name in columns]).to_pylist()
-            rows = [{'label': row.pop(label), **row} for row in rows]
+            rows = source.read(columns=[*columns, *(attributes if has_attributes else ())]).to_pylist()
+            if attributes and has_attributes:
+                rows = [row | {'label': label_of([row.pop(name) for name in attributes])} for row in rows]
             if 'tokens' in found:
                 # Free, as public tokens are.
                 rows = [{'private_tokens': 0, 'public_tokens': row.pop('tokens'), **row} for row in rows]

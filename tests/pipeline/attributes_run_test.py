@@ -238,7 +238,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     assert 'attributes' not in report.settings and report.settings['label_mix'].startswith('books|pos=2')
     # What the card says is not said again.
     with pytest.raises(
-        ValueError, match=r"no labels with method='fine-tune', got labels=.* no record is read"
+        ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
         fine_tuning.with_adapter(dataclasses.replace(given, label_mix=(), **DECLARED))
     # One attribute's column is compared with that column of the records.
@@ -250,6 +250,18 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     corpus, records = json.loads((folder / 'evaluation' / 'evaluation.json').read_text())['sources']
     # Of the records those with undeclared values too.
     assert (corpus['labels'], records['labels']) == (3, 5)
+    # And all of them together.
+    asked = [
+        'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--only=labels', '--json',
+    ]  # fmt: skip
+    done = command_line.in_this_process(*asked, '--attributes=category,sentiment')
+    assert done.returncode == 0, done.stderr
+    corpus, records = json.loads(done.stdout)['sources']
+    assert corpus['labels'] == 6 < records['labels']
+    done = command_line.in_this_process(*asked, '--attributes=category', '--label-field=sentiment')
+    assert done.returncode == 2 and 'Expected label_field or attributes' in done.stderr
+    done = command_line.in_this_process(*asked, '--attributes=category,')
+    assert done.returncode == 2 and "got attributes=['category', '']" in done.stderr
 
 
 def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None:
@@ -269,6 +281,28 @@ def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None
         ).texts
         pairs = [(row['text'], row[column]) for row in rows if row['text'].strip()]
         assert found.labels is not None and list(zip(found.texts, found.labels, strict=True)) == pairs
+
+    # Several together, in the order that is asked for, of corpus and records alike.
+    def labels_of(place: str, *attributes: str) -> list[str]:
+        found = reading.read_source(
+            place, name='it', flag='--records', text_field='text', label_field=None, attributes=attributes
+        )
+        assert found.texts.labels is not None
+        return list(found.texts.labels)
+
+    kept = [row for row in rows if row['text'].strip()]
+    assert labels_of(str(folder / 'out'), 'category', 'sentiment') == [row['label'] for row in kept]
+    turned = [f'{row["sentiment"]}|{row["category"]}' for row in kept]
+    assert labels_of(str(folder / 'out'), 'sentiment', 'category') == turned
+    assert labels_of(str(folder / 'out'), 'sentiment', 'both') == [row['label'] for row in kept]
+    records = [json.loads(line) for line in (folder / 'in.jsonl').read_text().splitlines()]
+    whole = [
+        f'{row["sentiment"]}|{row["category"]}'
+        for row in records
+        if all(isinstance(row.get(name), str) for name in ('sentiment', 'category'))
+    ]
+    assert len(whole) < len(records)
+    assert labels_of(str(folder / 'in.jsonl'), 'sentiment', 'category') == whole
 
 
 @pytest.mark.parametrize('full', [False, True], ids=['factors', 'all-weights'])
