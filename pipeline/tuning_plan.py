@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from models.privacy.gradients import TuningParams
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-# Forward, and twice as much backward; the frozen weights have no gradient of their own, but pass theirs on.
-_PASSES = 3
-# With that of all weights: their own gradient is a product for each product of the way forward.
-_PASSES_FULL = 4
+# Products of the layers, forward and backward: frozen weights pass the gradient on and have none themselves.
+_PASSES = 2
+# With that of all weights, a product for each product of the way forward.
+_PASSES_FULL = 3
 # How often the numbers of a gradient of all weights are read or written: made, measured, clipped, added.
 _GRADIENT_PASSES = 4
 # Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
@@ -145,10 +145,7 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     ways = 1 + _wrong_prompts(config)
     rows = params.expected_batch_size * params.examples_per_context * ways
     embedding = sizes.num_embed * sizes.embed_dim
-    # The output layer is computed once more on the way back.
-    of_row = sizes.prompt_flops(length) / rates.prompt_flops
-    of_row += 2 * embedding * config.max_example_tokens / rates.output_flops * (4 / 3)
-    step = 0.0 if config.adapter is not None else _seconds_of_step(config, rows, of_row, rates)
+    step = 0.0 if config.adapter is not None else _seconds_of_step(config, rows, rates)
     size = config.resolved_micro_batch_size
     item_bytes = _ITEM_BYTES[calibration.dtype]
     weights = sizes.layer_parameters
@@ -168,15 +165,20 @@ def estimate(config: JobConfig, calibration: Calibration) -> TuningEstimate:
     )
 
 
-def _seconds_of_step(config: JobConfig, rows: float, of_row: float, rates: 'Rates') -> float:
-    """Gradients of a batch of so many rows, each so many seconds on the way forward, and their noise."""
-    numbers = config.model_sizes.adapter_parameters(config.resolved_lora_rank)
-    noise = _NOISE_SECONDS * numbers
+def _seconds_of_step(config: JobConfig, rows: float, rates: 'Rates') -> float:
+    """Gradients of a batch of so many rows, each of the greatest length, and their noise."""
+    sizes = config.model_sizes
+    numbers = sizes.adapter_parameters(config.resolved_lora_rank)
+    layers = sizes.prompt_flops(config.max_prompt_tokens + config.max_example_tokens) / rates.prompt_flops
+    output = 2 * sizes.num_embed * sizes.embed_dim * config.max_example_tokens / rates.output_flops
+    passes = _PASSES_FULL if config.full else _PASSES
+    # The output layer is computed once more on the way back.
+    found = rows * (passes * layers + (passes + 1) * output) + _NOISE_SECONDS * numbers
     if not config.full:
-        return _PASSES * rows * of_row + noise
+        return found
     # A gradient of all weights is too large to stay where it is made.
     moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
-    return _PASSES_FULL * rows * of_row + config.expected_batch_size * moved + noise
+    return found + config.expected_batch_size * moved
 
 
 def needed_memory(config: JobConfig, dtype: Dtype) -> int:

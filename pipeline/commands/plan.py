@@ -228,7 +228,8 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
     rows = [
         (
             'One batch',
-            f'{estimate.prompts_seconds:.2g} s for its prompts, {step:.3g} ms a token in {estimate.dtype}',
+            f'{number(estimate.prompts_seconds)} s for its prompts, {number(step)} ms a token in '
+            f'{estimate.dtype}',
         )
     ]
     if estimate.hours is not None:
@@ -237,6 +238,15 @@ def _decoding_rows(estimate: plan_lib.DecodingEstimate) -> list[tuple[str, str]]
         ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB for weights and one batch, at the least')
     )
     return [*rows, ('Estimated', source)]
+
+
+def number(value: float) -> str:
+    """A number of an estimate, of three digits or without a fraction.
+
+    >>> number(0.03456), number(15.02), number(1041.7)
+    ('0.0346', '15', '1,042')
+    """
+    return f'{value:.3g}' if value < 100 else f'{value:,.0f}'
 
 
 def duration(hours: float) -> str:

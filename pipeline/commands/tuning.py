@@ -90,7 +90,7 @@ def _estimate_rows(run_plan: TuningPlan, estimate: TuningEstimate) -> list[tuple
             (
                 'Training',
                 f'about {plan_command.duration(estimate.training_hours)}, '
-                f'{estimate.seconds_per_step:.3g} s a step in {estimate.dtype}',
+                f'{plan_command.number(estimate.seconds_per_step)} s a step in {estimate.dtype}',
             )
         )
     if run_plan.examples:
