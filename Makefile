@@ -1,6 +1,7 @@
 # make demo    set-up, then the job on Gemma 3 270M and invented records; prints five texts
 # make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
-# make test    set-up, then every check
+# make test    set-up, then every check but those of test-long
+# make test-long   set-up, then what proves the same at greater length
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
@@ -22,7 +23,7 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-fine-tune test check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
+.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
 
 demo: $(READY)
 	@$(BIN)/python -m launch.demo
@@ -30,11 +31,16 @@ demo: $(READY)
 demo-fine-tune: $(READY)
 	@$(BIN)/python -m launch.demo fine-tune
 
-test: style $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
-	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs
+test: style prerequisites
+	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m 'not long'
+
+test-long: prerequisites
+	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m long
+
+prerequisites: $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
 
 check: style
-	$(PYTEST) -m 'not run and not weights'
+	$(PYTEST) -m 'not run and not weights and not long'
 
 style: $(READY)
 	$(BIN)/ruff format --check .

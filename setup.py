@@ -50,6 +50,7 @@ MINILM = ['tokenizers>=0.22,<1']
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 TEST = [
     'datasets>=4,<6',
+    'grimp==3.19',
     'hypothesis>=6,<7',
     'llguidance==1.9.1',
     'mpmath>=1.3,<2',

@@ -1,29 +1,30 @@
-"""Entry point for engines that pass one list of flags, ours and Beam's mixed.
+"""Entry point for engines that pass our flags and Beam's flags in one list.
 
-A Flex Template's launcher and Airflow's Beam operator write `--input=... --run_id=...
---project=... --runner=...`. This sorts them into `dp-corpus generate FLAGS -- OPTIONS`:
+The launcher of a Flex Template and Airflow's Beam operator write `--input=... --run_id=... --project=...
+--runner=...`. This module sorts them into `dp-corpus generate FLAGS -- OPTIONS`:
 
-* A name may be written with `-` or `_`, and its value after `=` or as the next argument.
+* A name may be written with `-` or `_`. Its value may follow after `=` or as the next argument.
 * A switch may have a value: `--keep_rejected=true`, `--no_use_public_ips=true`.
-* What is no flag of ours goes to Beam, and the job refuses what Beam does not know either.
-* `--runner` is ours, which Beam gets from us.
-* `--labels` is ours, but for the labels of a Dataflow job, which the launcher writes as a JSON
-  object and Airflow as `airflow-version=...`. Airflow's operator keeps that name for itself: our
-  labels come from there as `--declared_labels`.
+* A flag that is not ours goes to Beam. The job refuses a flag that Beam does not know either.
+* `--runner` is ours, and we pass it on to Beam.
+* `--labels` is ours. The launcher and Airflow also use it for the labels of a Dataflow job, as a JSON object
+  and as `airflow-version=...`; these go to Beam. Airflow's operator needs the name for itself, so our labels
+  have the name `--declared_labels` there.
 """
 
 import argparse
-import dataclasses
 import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from pipeline.config import JobConfig, setting_types
+from pipeline import main as command_line
+from pipeline.commands import exit_codes
+from pipeline.config import all_settings
 
 # Flags of `dp-corpus generate` that are no field of the config.
 VALUE_FLAGS = frozenset({'config'})
 SWITCHES = frozenset({'json', 'quiet'})
-# Under which names an engine may give our flags besides their own.
+# Other names that an engine may use for our flags.
 ALIASES = {'declared_labels': 'labels'}
 _JOB_LABELS = ('{', 'airflow-version=')
 
@@ -34,12 +35,12 @@ def split_arguments(
     """One list of flags -> the flags of `dp-corpus generate`, and the options of Beam.
 
     Args:
-        arguments: The list, without the program's name.
+        arguments: The list, without the name of the program.
         beam_switches: Names of Beam's options that take no value (`beam_switch_names`).
 
     Raises:
-        ValueError: An argument that belongs to no flag, one of our flags without a value, or a
-            switch whose value is neither true nor false.
+        ValueError: An argument belongs to no flag, one of our flags has no value, or the value of a switch
+            is neither true nor false.
     """
     ours: list[str] = []
     beams: list[str] = []
@@ -50,7 +51,7 @@ def split_arguments(
             beams.append(f'--labels={value}')
         elif known in with_value:
             if not value:
-                # An empty text is a value to the command line, and hardly what is meant.
+                # The command line would take an empty text as a value, which nobody means.
                 raise ValueError(
                     f'Expected a value for {name}, got {name}={value!r}. Leave the flag out, or give one.'
                 )
@@ -68,7 +69,7 @@ def split_arguments(
 
 
 def beam_switch_names() -> frozenset[str]:
-    """Names of Beam's options that take no value, from Beam itself."""
+    """Names of Beam's options that take no value, as Beam defines them."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = argparse.ArgumentParser(conflict_handler='resolve', add_help=False)
@@ -90,16 +91,19 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 def _boolean_fields() -> set[str]:
-    hints = setting_types(JobConfig)
-    return {name for name, hint in hints.items() if hint is bool or hint == bool | types.NoneType}
+    return {
+        name
+        for name, setting in all_settings().items()
+        if setting.type is bool or setting.type == bool | types.NoneType
+    }
 
 
 def _value_flags() -> set[str]:
-    return {field.name for field in dataclasses.fields(JobConfig)} - _boolean_fields() | VALUE_FLAGS
+    return set(all_settings()) - _boolean_fields() | VALUE_FLAGS
 
 
 def _switches() -> dict[str, tuple[str, str | None]]:
-    """Name of a switch of ours -> what the command line calls true and false."""
+    """Name of a switch of ours -> its flags for true and for false."""
     found: dict[str, tuple[str, str | None]] = {name: (f'--{name}', None) for name in SWITCHES}
     for name in _boolean_fields():
         on, off = f'--{name.replace("_", "-")}', f'--no-{name.replace("_", "-")}'
@@ -112,12 +116,12 @@ def _pairs(arguments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     name: str | None = None
     for argument in arguments:
         if argument == '--':
-            continue  # Whoever sorted the flags already may call this entry point too.
+            continue  # an engine may have sorted the flags already
         if not argument.startswith('--'):
             if name is None:
                 raise ValueError(
                     f'Expected flags, --name=value, got argument={argument!r}, which belongs to none. '
-                    'Check how the engine was told its flags.'
+                    'Check how the flags were given to the engine.'
                 )
             yield name, argument
             name = None
@@ -142,10 +146,7 @@ def _truth(name: str, value: str | None) -> bool:
 
 
 def main() -> None:
-    """Runs `dp-corpus generate` with what the engine passed, and ends with its exit code."""
-    from pipeline import main as command_line
-    from pipeline.commands import exit_codes
-
+    """Runs `dp-corpus generate` with the flags that the engine passed, and ends with its exit code."""
     try:
         ours, beams = split_arguments(sys.argv[1:], beam_switch_names())
     except ValueError as error:

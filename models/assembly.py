@@ -3,14 +3,18 @@
 import dataclasses
 from collections.abc import Sequence
 
+import jax
+
 from models.attributes import Attribute
+from models.constraints import AnyText
 from models.decoders import decoder, family
 from models.finetuning.adapter import ReleasedAdapter
-from models.generate import BatchGenerator
+from models.generate.batch import BatchGenerator
 from models.grammars.structure import Structure
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
-from models.prompts import PromptTemplate, PromptWriter
+from models.prompt_templates import PromptTemplate
+from models.prompts import PromptWriter
 from models.records import Context
 from models.reference import Reference
 
@@ -30,18 +34,19 @@ class GeneratorSettings:
         checkpoint: Folder of the weights.
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16': one for all workers, so that a batch that is decoded
-            again elsewhere is decoded in the same.
+            again elsewhere has the same type.
         micro_batch_size: Rows that go through the model together; rounded up to a
             multiple of 8 on each of the worker's devices.
         max_prompt_tokens: Length of a prompt.
         template: The prompt.
         label_words: What prompts call each label, as pairs.
         label_name: What prompts call the label.
-        attributes: Those whose values make up every label; empty where a label is one value.
+        attributes: The attributes whose values every label combines; empty where a label is one value.
         text_name: What prompts call a text.
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
         structure: What every example has to be; None for any text.
+        mask: Name of a mask in `models.constraints.MASKS`; not beside a structure.
         reference: The curator's reference texts; None without.
         adapter: The released adapter that the model decodes with; None for the model as it is.
     """
@@ -62,6 +67,7 @@ class GeneratorSettings:
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
     structure: Structure | None = None
+    mask: str = AnyText.name
     reference: Reference | None = None
     adapter: ReleasedAdapter | None = None
 
@@ -78,6 +84,7 @@ class GeneratorSettings:
             corpus_description=self.corpus_description,
             schema=self.schema,
             structure=self.structure,
+            mask=self.mask,
         )
 
     def check_prompts(self, labels: Sequence[str | None]) -> None:
@@ -104,8 +111,6 @@ class GeneratorSettings:
         Raises:
             ValueError: They are not those of the adapter, or are missing.
         """
-        import jax
-
         if (factors is None) != (self.adapter is None):
             raise ValueError(
                 f'Expected factors exactly where there is an adapter, got factors={factors is not None}, '

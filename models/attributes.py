@@ -1,9 +1,9 @@
 """Attributes of a text, such as its category and its sentiment, and labels that combine their values.
 
-Whoever declares attributes controls each of them (FT 3.1). A label is one combination: its string is the
-values in the attributes' order, joined by `SEPARATOR`, which no declared value holds. So a record has
-a declared label exactly where each of its values is declared, and all that groups, counts or names labels
-takes it as any other.
+A run with declared attributes controls each of them (FT 3.1). A label is one combination: its string is the
+values in the attributes' order, joined by `SEPARATOR`, which no declared value contains. So a record has a
+declared label exactly if each of its values is declared, and code that groups, counts or names labels
+treats these labels like all others.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ MOST_COMBINATIONS = 1_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Attribute:
-    """One attribute, as it is declared. Public.
+    """One declared attribute. Public.
 
     Attributes:
         column: Its column in the records and in the corpus.
         name: What prompts call it.
-        words: (value, what prompts call it) of each declared value, in their order.
+        words: Pairs of each declared value and the words for it in prompts, in the declared order.
     """
 
     column: str

@@ -1,4 +1,4 @@
-"""Where this machine keeps what can be fetched or computed again."""
+"""The folder for files that can be fetched or computed again."""
 
 import os
 import pathlib

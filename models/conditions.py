@@ -1,9 +1,9 @@
-"""Which values of declared fields each example is given: a public function of released counts.
+"""Which values of declared fields each example gets: a public function of released counts.
 
 A cell is one combination of the values that some categorical properties of a JSON Schema declare. The
-contexts of each (label, cell) are counted with noise, once (METHOD 6). Every example of a label is then
-given the values of one of its cells, so that the cells' shares in the corpus are those of the released
-counts. Nothing here knows which records vote on an example.
+contexts of each (label, cell) are counted with noise, once (METHOD 6). Every example of a label then gets
+the values of one cell, so that the cells have the shares of the released counts in the corpus. Which
+records vote on an example plays no part.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ class Conditions:
     """The released noisy counts of contexts by label and cell.
 
     Attributes:
-        fields: The properties that examples are given values of.
-        cells: Their values in JSON, every combination; from the schema, never from a record.
+        fields: The properties whose values examples get.
+        cells: Every combination of their values, in JSON; from the schema, never from a record.
         noisy_counts: For each label, the released noisy count of contexts of every cell.
         rho: zCDP cost of `noisy_counts`.
     """
@@ -52,14 +52,14 @@ class Conditions:
             )
 
     def shares(self, label: int) -> tuple[int, ...]:
-        """The counts of a label by which its examples are shared out: none below 0, and not all 0.
+        """The shares of the cells for a label's examples: its counts, with negative ones set to 0.
 
-        Post-processing of what was released. Where no count is above 0, every cell has 1.
+        Post-processing of released counts. If no count is above 0, every cell has the share 1.
         """
         return counts.shares(self.noisy_counts[label])
 
     def to_json(self) -> str:
-        """The conditions as JSON: the same text for the same ones."""
+        """The conditions as JSON: the same text for the same conditions."""
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
 
     @classmethod
@@ -94,12 +94,12 @@ class Conditions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Turns:
-    """Which cell each example of one batch is given: by its number, the batch's place and released counts.
+    """Which cell each example of one batch gets: by its number, the batch's place and released counts.
 
-    The examples of all batches of a label stand in one line: the first of every batch, then the second of
-    every batch, and so on, each round turned by a public hash of the run so that no batch meets the same
-    cells again and again. The line goes round a cycle of cells (`cycle`) from a place that is such a hash
-    too. So in any part of the line each cell is less than two examples off its share.
+    The examples of all batches of a label form one sequence: the first of every batch, then the second of
+    every batch, and so on. Each round is rotated by a public hash of the run, so that no batch gets the same
+    cells again and again. The sequence follows a cycle of cells (`cycle`) from a start that is also such a
+    hash. So in any part of the sequence the number of examples of a cell is less than two off its share.
 
     Attributes:
         shares: `Conditions.shares` of the batch's label.
@@ -131,15 +131,15 @@ class Turns:
 
 @functools.lru_cache(maxsize=64)
 def cycle(shares: tuple[int, ...]) -> tuple[int, ...]:
-    """Cells in turn, each as often as its share says, and in every beginning less than one off it.
+    """Cells in turn, each as often as its share says; every prefix is less than one off each share.
 
-    The k-th time of a cell whose share is w of n falls into the window from kn/w to (k+1)n/w; of the cells
-    whose window is open the one whose window closes first is next. With windows of one sum this meets all of
-    them (Baruah, Cohen, Plaxton & Varvel 1996). Of more than `MOST_TURNS` the shares are those of the largest
-    remainders.
+    For a cell with share w of n, its k-th turn falls into the window from kn/w to (k+1)n/w. Of the cells
+    with an open window, the one whose window closes first is next. This rule keeps every turn within its
+    window (Baruah, Cohen, Plaxton & Varvel 1996). If the shares sum to more than `MOST_TURNS`, they are
+    scaled down by largest remainders.
 
     Args:
-        shares: None below 0, not all 0.
+        shares: Each at least 0, not all 0.
     """
     shares = _at_most(shares, MOST_TURNS)
     total = sum(shares)
@@ -161,7 +161,7 @@ def cycle(shares: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _at_most(shares: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """The shares themselves, or of a sum above `most` that sum shared out by the largest remainders."""
+    """The shares, scaled down by largest remainders if their sum is above `most`."""
     total = sum(shares)
     if total <= most:
         return shares

@@ -1,4 +1,4 @@
-"""The model that `make gemma` fetches: which file it is, and where it lies then."""
+"""The model that `make gemma` fetches: its file, and the path of that file."""
 
 import pathlib
 

@@ -71,7 +71,7 @@ class Batch:
         batch_id: The batch's name.
         label: The declared label of the batch's group, or None.
         contexts: The contexts; none for a planned batch that no record hashed to.
-        turns: Which values its examples are given, public; None where they are given none.
+        turns: Which values its examples get, public; None where they get none.
     """
 
     batch_id: BatchId
@@ -109,7 +109,7 @@ class StructuredExample(SyntheticExample):
     """One released example of a run whose examples have a structure.
 
     Attributes:
-        forced_tokens: How many of its tokens were no choice: the structure allowed no other.
+        forced_tokens: How many of its tokens were forced: the structure allowed no other.
     """
 
     forced_tokens: int
@@ -124,7 +124,7 @@ class TunedExample:
         label: The declared label whose instruction it answers, or None.
         batch_id: The name of the planned batch that it was sampled in, as text.
         index_in_batch: The example's place in the batch, from 0.
-        tokens: How many tokens were sampled, with what ends the text.
+        tokens: How many tokens were sampled, including those that end the text.
         truncated: Whether the example ended at its length cap.
     """
 

@@ -1,13 +1,14 @@
-"""The reference: public texts that stand for the genre beside the private prompts (METHOD 4c).
+"""The reference: public texts of the same genre as the records (METHOD 4c).
 
-What private prompts add to the prediction of a public one is mostly what any text of the genre would
-add. So the difference is taken from the prediction of public texts in the private template's own form.
-They come from the curator, who vouches for them, or from the run itself: a first round of batches is
-decoded with the public prompt, and texts that it releases are the reference of all others. The rounds
-hold disjoint contexts, so they compose in parallel like batches, and for a unit of either round the
-rest is a function of released text.
+A private prompt changes the public prompt's prediction mostly in the way that any text of the genre would.
+So the difference is taken from the prediction that public texts give in the form of the private template.
+The texts come from the curator, who vouches for them, or from the run itself: a first round of batches is
+decoded with the public prompt, and its released texts are the reference of all later batches. The rounds
+hold disjoint contexts, so they compose in parallel like batches, and for a unit of either round the other
+round is a function of released text.
 
-Everything here is a function of public or released values, and no hash has a key: anyone may pick again.
+Everything here is a function of public or released values, and no hash has a key, so anyone can repeat the
+choice.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.privacy.report.reference import Release
 from models.records import BatchId, SyntheticExample
 
@@ -60,9 +61,9 @@ class Reference:
     Attributes:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
-        shared_hashes: `text_hash` of every text, whole, for the count of records that equal one.
-        release: The run whose corpus they are of; None for texts of a file.
-        dataset: Name under which a ledger charges the run that they are the reference of; None without.
+        shared_hashes: `text_hash` of every whole text, to count the records that equal one.
+        release: The run that released them; None for texts of a file.
+        dataset: Dataset name in the ledger that charges the run that reads them; None without a ledger.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -120,9 +121,9 @@ def pick_by_label(
 
     Args:
         rows: (label, text).
-        labels: The run's declared labels, or a single None. Texts of other labels serve none.
+        labels: The run's declared labels, or a single None. Texts of other labels are not used.
         size: M.
-        serve_all: Whether each text serves every label, whatever its own.
+        serve_all: Whether each text is used for every label, not only for its own.
     """
     kept: dict[str | None, dict[bytes, str]] = {label: {} for label in ((None,) if serve_all else labels)}
     for label, text in rows:
@@ -139,9 +140,9 @@ def pick_by_label(
 def first_round(plan: BatchPlan) -> frozenset[BatchId]:
     """The batches that are decoded first, with the public prompt.
 
-    Of each label a tenth of its batches, rounded down, and at least one, so that a label of one batch
-    has no other round. They are spread over the label's clusters: from each cluster one, then a second
-    one, and so on, in the order of the SHA-256 of the batches' names.
+    A tenth of each label's batches, rounded down, and at least one; a label with one batch has no second
+    round. They are spread over the label's clusters: one from each cluster, then a second one from each,
+    and so on, in the order of the SHA-256 of the batches' names.
     """
     of_label: dict[str | None, list[tuple[int, bytes, BatchId]]] = {label: [] for label in plan.labels}
     for group, (label, batches) in enumerate(zip(plan.group_labels, plan.batches_per_group, strict=True)):
@@ -170,8 +171,8 @@ class ReleasedReference:
     """The reference texts of each group, released by the first round.
 
     Attributes:
-        texts_by_group: The texts of each group of the batch plan, at most M; none where the first
-            round has no complete example, and all other batches have the public prompt alone.
+        texts_by_group: The texts of each group of the batch plan, at most M. Empty where the first
+            round has no complete example; all later batches then use the public prompt.
     """
 
     texts_by_group: tuple[tuple[str, ...], ...]
@@ -184,9 +185,9 @@ class ReleasedReference:
             texts: Texts by the index of their group; groups without any may be missing. The `size`
                 smallest of each group suffice.
             plan: The batch plan.
-            size: M. A group with so many of its own takes those; others take the label's, and where these
-                are fewer, texts of other labels after them: they are of the genre, too, and one or two
-                texts are further from it than the public prompt is.
+            size: M. A group with M texts of its own takes those. Another group takes its label's texts,
+                and, if those are fewer than M, texts of other labels after them: these are of the genre
+                too, and a reference of one or two texts is worse than the public prompt.
         """
         own = [pick(texts.get(group, ()), size) for group in range(len(plan.group_names))]
         of_label: dict[str | None, tuple[str, ...]] = dict.fromkeys(plan.labels, ())

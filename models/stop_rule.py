@@ -1,14 +1,14 @@
 """Where an example ends: at a stop token, or where its text first holds a stop text.
 
-A function of the example's tokens and of public settings, so free (METHOD 4); all tokens that
-were drawn are counted. A stop text may begin in the middle of one token and end in the middle
-of another, so what decides is an automaton over the bytes of the text (Aho and Corasick, 1975).
-Its state is the longest end of the text so far that is the beginning of a stop text; the table
-has the state after each whole token, so that a step of the compiled loop looks up one number.
+The end is a function of the example's tokens and of public settings, so it is free (METHOD 4); all sampled
+tokens count. A stop text may begin in the middle of one token and end in the middle of another, so an
+automaton over the bytes of the text decides (Aho and Corasick, 1975). Its state is the longest suffix of the
+text so far that is a prefix of a stop text. The table holds the state after each whole token, so a step of
+the compiled loop is one look-up.
 
-Text is bytes here, and a stop text its UTF-8. Where bytes are no UTF-8 the decoded text holds
-replacement characters, and whole characters are found all the same: no character's bytes begin
-within another's.
+A text is bytes here, and a stop text its UTF-8. Where the bytes are not valid UTF-8 the decoded text has
+replacement characters; stop texts are found all the same, because no character's UTF-8 begins within
+another's.
 """
 
 import dataclasses
@@ -18,10 +18,12 @@ import numpy as np
 
 # States are bytes of the table, the last one for the end.
 MAX_STATES = 255
+# Every example begins in this state.
+START = np.uint8(0)
 
 
 def check_stop_texts(texts: Sequence[str]) -> None:
-    """Refuses texts that end no example, or every one, and more than the table has states for.
+    """Refuses stop texts that never or always match, and more text than the table has states for.
 
     Raises:
         ValueError: An empty text, one that is no UTF-8, a replacement character, or too much text.
@@ -46,7 +48,7 @@ def cut_at_stop_text(text: str, stop_texts: Iterable[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StopRule:
-    """What ends an example, but for the length cap.
+    """What ends an example, apart from the length cap.
 
     Attributes:
         tokens: Ids of control tokens, each of which ends an example at once.
@@ -66,7 +68,7 @@ class StopRule:
         texts: Sequence[str] = (),
         token_bytes: Sequence[bytes] = (),
     ) -> 'StopRule':
-        """From what ends an example and what the tokens add to a text.
+        """From stop tokens, stop texts and the bytes of each token.
 
         Args:
             vocab_size: V, of the model.
@@ -101,7 +103,7 @@ class StopRule:
 
 
 def _states(stop_texts: Sequence[bytes]) -> list[bytes]:
-    """Every proper beginning of a stop text that holds no stop text itself, the empty one first."""
+    """Every proper prefix of a stop text that contains no stop text itself, the empty one first."""
     beginnings = {text[:length] for text in stop_texts for length in range(len(text))} | {b''}
     return sorted(
         (begin for begin in beginnings if not any(text in begin for text in stop_texts)),
@@ -125,5 +127,5 @@ def _after_byte(stop_texts: Sequence[bytes], states: Sequence[bytes]) -> np.ndar
 
 
 def _ends(text: bytes) -> Iterable[bytes]:
-    """The ends of a text, the longest first."""
+    """The suffixes of a text, the longest first."""
     return (text[start:] for start in range(len(text) + 1))

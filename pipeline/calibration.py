@@ -200,3 +200,31 @@ def _parsed(found: Any, machine: Machine, model: str, dtype: RequestedDtype) -> 
             f'Expected rates of model={model!r}, dtype={dtype!r}, {machine}, got others. Measure these.'
         )
     return calibration
+
+
+# --- An estimate in words ----------------------------------------------------------
+
+
+def source(device: str, measured_on: str | None) -> str:
+    """What an estimate rests on."""
+    if measured_on is None:
+        return f'from rates of {device}; measure this machine: {REMEDY}'
+    return f'from rates measured on this machine on {measured_on} ({device})'
+
+
+def three_digits(value: float) -> str:
+    """A number of an estimate: three digits, or more where it has no fraction left.
+
+    >>> three_digits(0.03456), three_digits(15.02), three_digits(1041.7)
+    ('0.0346', '15', '1,042')
+    """
+    return f'{value:.3g}' if value < 100 else f'{value:,.0f}'
+
+
+def duration(hours: float) -> str:
+    """Hours in words."""
+    if hours < 1 / 60:
+        return f'{3600 * hours:.2g} seconds'
+    if hours < 1:
+        return f'{60 * hours:.2g} minutes'
+    return f'{hours:.2g} hours' if hours < 10 else f'{hours:,.0f} hours'

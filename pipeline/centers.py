@@ -1,14 +1,13 @@
-"""Behind `dp-corpus centers` and `dp-corpus clusters`: a corpus is read, embedded and clustered.
+"""Behind `dp-corpus centers` and `dp-corpus clusters`: reads a corpus, embeds it and fits centres.
 
 On one machine and without Beam's runners: centres are fitted once, and comparisons are
-for research. A run looks its records' centres up in parallel (`transforms.cluster`).
+for research. A run finds the nearest centres of its records in parallel (`transforms.cluster`).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import pathlib
-import typing
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -17,61 +16,17 @@ from etils import epy
 
 from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
-from models.decoders import family
 from models.records import Record
-from pipeline.config.input import delimiter_of
-from pipeline.config.output import check_run_id
+from pipeline.ledger import centers_charge
+from pipeline.settings.input import delimiter_of
+from pipeline.settings.output import check_run_id
 
 # Errors of the request come before scikit-learn and Beam are loaded.
 with epy.lazy_imports():
     from models.bundled import fit_centers
     from transforms import read
 
-if typing.TYPE_CHECKING:
-    from pipeline.ledger import centers_charge
-
 _TEXTS_AT_ONCE = 4096
-
-
-def embedder_settings(
-    folder: str | None,
-    embedder: str,
-    *,
-    model: str,
-    checkpoint: str | None,
-    tokenizer: str | None,
-    dtype: str,
-) -> ClusterSettings:
-    """Settings of an embedder, and of the centres in a folder, from the command line's values.
-
-    Args:
-        folder: Folder of centres; None for those of the package.
-        embedder: 'tfidf', 'minilm', 'decoder', or a folder of MiniLM weights.
-        model: Model size, for 'decoder'.
-        checkpoint: Its weights; the bundled model has its own.
-        tokenizer: Its SentencePiece file; the bundled model has its own.
-        dtype: Type of its weights and computation.
-
-    Raises:
-        ValueError: A model with another embedder than 'decoder', or one that is not there.
-    """
-    centers_folder = folder or str(centers.SHIPPED)
-    if embedder == 'decoder':
-        files = family.files_of(model, checkpoint, tokenizer)
-        return ClusterSettings(
-            centers=centers_folder,
-            embedder=embedder,
-            model=model,
-            checkpoint=files.checkpoint,
-            tokenizer=files.tokenizer,
-            dtype=dtype,
-        )
-    if (model, checkpoint, tokenizer, dtype) != ('bundled', None, None, 'float32'):
-        raise ValueError(
-            f"Expected a model with embedder='decoder' only, got embedder={embedder!r}, model={model!r}, "
-            f'checkpoint={checkpoint!r}, tokenizer={tokenizer!r}, dtype={dtype!r}. Leave them out.'
-        )
-    return ClusterSettings(centers=centers_folder, embedder=embedder)
 
 
 def text_fields(
@@ -135,7 +90,7 @@ def charge_fit(
 ) -> centers_charge.Reservation:
     """Charges a fit of private centres to its dataset, before a record is read.
 
-    What can be known to fail is looked at first: files, columns and the embedder.
+    Files, columns and the embedder are checked before the charge.
 
     Args:
         pattern: Files of the records.
@@ -154,7 +109,6 @@ def charge_fit(
         BudgetExceeded: It costs more than is left.
         ConnectionError: The ledger is not there.
     """
-    from pipeline.ledger import centers_charge
     from pipeline.ledger.ledger import Ledger
 
     name = run_id or folder.absolute().name
@@ -197,7 +151,7 @@ def check_fit(
     ledger: str | None = None,
     run_id: str | None = None,
 ) -> None:
-    """Refuses what `make_centers` would refuse, before a corpus is read.
+    """Checks what `make_centers` would refuse, before a corpus is read.
 
     Raises:
         FileExistsError: The folder holds something.

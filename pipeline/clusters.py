@@ -1,7 +1,7 @@
 """Ways to cluster the records, side by side: CL Table 2 and Figure 2 on one's own records.
 
 For research and for choosing settings. V-measures and cluster sizes are true figures
-of private records, released without noise: all of it is restricted to the curator, goes
+of private records, without noise. All of it is for the curator alone: it goes
 to the file that the curator names, and never next to a corpus.
 
 Source: CL = the paper on clusters and the median, section 4.1, Table 2 and Figure 2.
@@ -9,18 +9,14 @@ Source: CL = the paper on clusters and the median, section 4.1, Table 2 and Figu
 
 import dataclasses
 import json
-import pathlib
-import typing
 import warnings
 
 import numpy as np
+from sklearn import cluster, exceptions, metrics
 
 from models.clustering import dp_kmeans
+from models.clustering.centers import Centers
 from models.privacy import accounting, counts, report
-from pipeline import curator_files
-
-if typing.TYPE_CHECKING:
-    from models.clustering.centers import Centers
 
 SCHEMA = 'dp-corpus/cluster-comparison'
 SCHEMA_VERSION = 1
@@ -103,7 +99,7 @@ class ClusterComparison:
 
 
 def compare_clusterings(
-    embeddings: np.ndarray, *, centers: 'Centers', count: int, kept: int, rho: float, delta: float, seed: int
+    embeddings: np.ndarray, *, centers: Centers, count: int, kept: int, rho: float, delta: float, seed: int
 ) -> ClusterComparison:
     """Clusters the same embeddings in the ways of CL Table 2, and at random.
 
@@ -169,8 +165,6 @@ def row_of(
     method: str, rho: float | None, epsilon: float | None, clusters: np.ndarray, reference: np.ndarray
 ) -> ClusteringRow:
     """The row of a method whose clusters are `clusters` `[n]`, against those of `reference` `[n]`."""
-    from sklearn import metrics
-
     sizes = sorted(np.unique(clusters, return_counts=True)[1].tolist(), reverse=True)
     return ClusteringRow(
         method=method,
@@ -186,8 +180,6 @@ def row_of(
 
 def k_means(embeddings: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Clusters `[n]` by k-means on the private embeddings themselves, without a guarantee."""
-    from sklearn import cluster, exceptions
-
     with warnings.catch_warnings():
         # The warning tells how many distinct records there are.
         warnings.simplefilter('ignore', exceptions.ConvergenceWarning)
@@ -196,7 +188,7 @@ def k_means(embeddings: np.ndarray, count: int, seed: int) -> np.ndarray:
         return model.fit_predict(embeddings)
 
 
-def dp_k_means(embeddings: np.ndarray, centers: 'Centers', count: int, rho: float, seed: int) -> np.ndarray:
+def dp_k_means(embeddings: np.ndarray, centers: Centers, count: int, rho: float, seed: int) -> np.ndarray:
     """Clusters `[n]` by the nearest private centre; the centres satisfy rho-zCDP, the clusters nothing."""
     # The middle of the public centres is public: it lets the tree's first planes halve the records.
     origin = centers.vectors.mean(axis=0)
@@ -207,21 +199,9 @@ def dp_k_means(embeddings: np.ndarray, centers: 'Centers', count: int, rho: floa
     return private.nearest(embeddings)
 
 
-def rebalance(embeddings: np.ndarray, centers: 'Centers', kept: int, rho: float) -> np.ndarray:
+def rebalance(embeddings: np.ndarray, centers: Centers, kept: int, rho: float) -> np.ndarray:
     """Clusters `[n]` by the nearest of the public centres with the highest noisy counts (METHOD 3)."""
     nearest = centers.nearest(embeddings)
     true_counts = np.bincount(nearest, minlength=len(centers.vectors)).tolist()
     largest = counts.largest_cells(counts.noisy_counts(true_counts, rho), kept)
     return centers.nearest(embeddings, kept=largest)
-
-
-def write_comparison(comparison: ClusterComparison, path: pathlib.Path) -> None:
-    """Writes the comparison for the curator: a page for `.html`, JSON for `.json`.
-
-    The file is one that `curator_files.check` accepts.
-    """
-    # Not at the top: the page shows what is defined here.
-    from pipeline.pages import clusters_page
-
-    text = comparison.to_json() if path.suffix == '.json' else clusters_page.render_html(comparison)
-    curator_files.write(path, text, curator_files.PAGE_OR_JSON)

@@ -1,7 +1,7 @@
-"""Files that only the curator may read: true counts, audits, and whatever else no guarantee covers.
+"""Files that only the curator may read: true counts, audits, and all else that no guarantee covers.
 
-A folder that holds a corpus is there to be published, whole. So such a file goes nowhere into
-one: not beside the corpus, not into a folder within, and not through a link.
+A folder with a corpus will be published, whole. So no such file is written into
+one: not beside the corpus, not into a folder below, and not through a link.
 """
 
 import os
@@ -18,7 +18,7 @@ _SHARDS = '*.parquet'
 
 
 def check(path: pathlib.Path, endings: Sequence[str]) -> None:
-    """Refuses the place of such a file, before the work for it begins.
+    """Checks the place of such a file, before the work for it begins.
 
     Args:
         path: The file to be.
@@ -37,7 +37,7 @@ def check(path: pathlib.Path, endings: Sequence[str]) -> None:
 
 
 def check_folder(path: pathlib.Path) -> None:
-    """Refuses the place of a folder of such files, before the work for it begins.
+    """Checks the place of a folder of such files, before the work for it begins.
 
     Raises:
         ValueError: A folder that holds a corpus or lies in one.

@@ -28,6 +28,7 @@ from pipeline.commands import (
     schema,
     split,
 )
+from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
 
 app = typer.Typer(
@@ -39,11 +40,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order of --help.
-app.command()(plan.plan)
-app.command()(check.check)
+app.command(cls=MethodCommand)(plan.plan)
+app.command(cls=MethodCommand)(check.check)
 # What follows a bare -- is Beam's.
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
-app.command(context_settings=_TAKES_OPTIONS)(generate.generate)
+app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
 app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
 app.command()(report.report)
 app.command()(split.split)

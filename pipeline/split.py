@@ -1,8 +1,8 @@
-"""Behind `dp-corpus split`: real texts set apart before any run reads them, by keyed hash.
+"""Behind `dp-corpus split`: sets real texts apart before any run reads them, by keyed hash.
 
-What is set apart tells how good a corpus is and whether it repeats records, which records themselves
-cannot: a corpus that quotes a record is close to it for that reason alone. A row's side follows from
-its unit's id and the key, so all rows of a unit are on one side, and stay there as the files grow.
+Texts that were set apart tell how good a corpus is and whether it repeats records. The records themselves
+cannot tell that: a corpus that quotes a record is close to it for that reason alone. The id of its unit and
+the key decide the side of a row, so all rows of a unit are on one side, and stay there as the files grow.
 """
 
 import contextlib
@@ -12,6 +12,9 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from models.privacy.randomness import RunKey
 from transforms.read import (
@@ -182,9 +185,6 @@ def _line(row: bytes) -> bytes:
 
 def _split_parquet(path: str, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser) -> None:
     """Row group by row group; ids are read as a run reads them."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     with _sides(folder, path) as sides, open_file(path) as file:
         source = parquet.ParquetFile(file)
         writers = {name: parquet.ParquetWriter(side, source.schema_arrow) for name, side in sides.items()}

@@ -1,8 +1,9 @@
-"""Two tiers of tests, one place for what XLA compiles, and the weights that some tests need.
+"""Three tiers of tests, one place for what XLA compiles, and the weights that some tests need.
 
 `make check` takes the tests without the mark `run`: they start no run, no engine and no process, and
-need neither Java, Go, PostgreSQL nor Airflow. `make test` takes all. A test without the mark that starts
-one of them fails, so that the tiers stay what they say.
+need neither Java, Go, PostgreSQL nor Airflow. `make test` takes all but the tests with the mark `long`,
+which prove at greater length what a shorter one proves: `make test-long` takes those. A test without the
+mark `run` that starts one of them fails, so that the tiers stay what they say.
 """
 
 import functools
@@ -88,8 +89,9 @@ def pytest_runtest_teardown() -> None:
 _LONGEST = (
     'pipeline/durable_run_test.py', 'pipeline/job_test.py', 'launch/flink/run_test.py',
     'launch/flink/machines_test.py',
-    'models/generate_test.py', 'models/decoders/gemma/decoder_test.py', 'contracts/decoder_test.py',
-    'pipeline/audit_test.py', 'models/privacy/enumeration_test.py', 'models/audits/audit_test.py',
+    'models/generate/loop_test.py', 'models/decoders/gemma/decoder_test.py', 'contracts/decoder_test.py',
+    'pipeline/methods/predict/audit_test.py', 'models/privacy/enumeration_test.py',
+    'models/audits/audit_test.py',
     'pipeline/main_test.py',
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from models.assembly import GeneratorSettings
-from models.generate import BatchGenerator
+from models.generate.batch import BatchGenerator
 from models.privacy.params import MechanismParams
 
 _build = GeneratorSettings.build

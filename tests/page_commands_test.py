@@ -1,11 +1,13 @@
-"""The commands that pages show exist, with every flag that they are shown with; nothing is run."""
+"""The commands that pages show are right: each is parsed, and a run's config is built; nothing is run."""
 
+import functools
 import importlib.util
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer.main
@@ -14,44 +16,68 @@ from launch.dataflow import main as dataflow
 from launch.dataflow.profiles import PROFILES
 from launch.demo import records
 from launch.flink import main as flink
+from models import bundled
 from pipeline import main
+from pipeline.commands import audit, check, fine_tune, flags, generate, plan
+from tests import pages
+from tests.pages import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
-PAGES = sorted(
-    path for folder in ('launch', 'models', 'pipeline') for path in (ROOT / folder).rglob('*.md')
-)  # fmt: skip
 # As a shell's prompt or a comment would: what is shown around a command.
 _END = re.compile(r'\s(?:&|\||>|2>|#|;)(?:\s|$).*')
+# Commands that build the config of a run from their flags, and their modules.
+_OF_A_RUN = {
+    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': fine_tune, 'leave-one-out': audit,
+    'reconstruction': audit,
+}  # fmt: skip
+# What pages leave out with `...` or in the file of --config: one of each is enough.
+_ENOUGH = {
+    '--epsilon': ('--epsilon', '--context-budget', '--max-private-tokens', '--noise-multiplier', '--adapter'),
+    '--records': ('--records', '--delta', '--adapter'),
+    '--input': ('--input', '--adapter'),
+    '--output': ('--output',),
+}
+_VALUES = {'--epsilon': '1.0', '--records': '10000', '--input': 'records.jsonl', '--output': 'corpus'}
+# In place of a word in capitals, where not every word will do.
+_SAMPLES = {**_VALUES, '--batch-size': '64', '--rho': '0.5', '--dtype': 'float32', '--model': bundled.MODEL}
+# Files that a config reads when it is built, and a page does not have: one of the checkout in its place.
+_IN_PLACE = {'--centers': str(bundled.FOLDER / 'centers'), '--json-schema': 'launch/demo/clinic_visit.json'}
 
 
-def demo_app() -> typer.Typer:
-    app = typer.Typer(add_completion=False)
-    app.command()(records.main)
-    return app
+@functools.cache
+def command_line(program: str = 'dp-corpus') -> Any:
+    """The whole command line of a program, which takes a while to make."""
+    if program == 'records':
+        app = typer.Typer(add_completion=False)
+        app.command()(records.main)
+    else:
+        app = {'dp-corpus': main.app, 'flink': flink.app, 'dataflow': dataflow.app}[program]
+    return typer.main.get_command(app)
 
 
 def commands_of(text: str) -> Iterator[str]:
     """Every command of a page: its blocks' lines, continued ones joined, and what stands in backticks."""
-    joined = re.sub(r'\\\n\s*', '', text)
-    blocks = re.findall(r'^```\w*\n(.*?)^```', joined, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    lines += re.findall(r'^ {4}(\S.*)$', joined, re.MULTILINE)
-    lines += re.findall(r'`([^`\n]+)`', re.sub(r'^```.*?^```', '', joined, flags=re.MULTILINE | re.DOTALL))
-    for line in lines:
-        command = re.sub(r'^(?:\$ |[A-Z_]+=\S+ )+', '', line)
-        if re.match(r'(?:dp-corpus|launch/\S+\.sh|(?:\.venv/bin/)?python -m) ', command):
+    for line in [*pages.block_lines(text), *pages.inline_code(text)]:
+        command = re.sub(r'^(?:\$ |[A-Z_]+=\S+ )+', '', line).removeprefix('.venv/bin/')
+        if re.match(r'(?:dp-corpus|launch/\S+\.sh|python -m) ', command):
             yield _END.sub('', command)
 
 
-def faults_of(command: str) -> list[str]:
-    """What of a command does not exist; words in capitals and `...` stand for something else."""
+def faults_of(command: str, folder: pathlib.Path | None = None) -> list[str]:
+    """What of a command does not exist or does not fit; words in capitals and `...` stand for something else.
+
+    Args:
+        command: The command.
+        folder: Where a file may be written in place of one that a page does not have. Without it no command
+            of ours is parsed to its end, and no config built.
+    """
     words = shlex.split(command)
     if words[0] == 'dp-corpus':
-        return _unknown(typer.main.get_command(main.app), words[1:])
-    if words[0].endswith('python'):
+        unknown = _unknown(command_line(), words[1:])
+        return unknown if unknown or folder is None or not _is_whole(words) else _misfits(words[1:], folder)
+    if words[0] == 'python':
         module, rest = words[2], words[3:]
         if module == 'launch.demo.records':
-            return _unknown(typer.main.get_command(demo_app()), rest)
+            return _unknown(command_line('records'), rest)
         if module.split('.')[0] in ('launch', 'pipeline', 'tests'):
             return [] if importlib.util.find_spec(module) else [f'no module {module}']
         if module == 'pytest':
@@ -62,12 +88,12 @@ def faults_of(command: str) -> list[str]:
     if not (ROOT / words[0]).is_file():
         return [f'no file {words[0]}']
     if words[0] == 'launch/flink/flink.sh':
-        return _unknown(typer.main.get_command(flink.app), words[1:])
+        return _unknown(command_line('flink'), words[1:])
     if words[0] == 'launch/dataflow/dataflow.sh':
         if words[1] in PROFILES:
             words.insert(1, 'run')
         if words[1] in ('run', 'run-template'):
-            return _unknown(typer.main.get_command(dataflow.app), words[1:])
+            return _unknown(command_line('dataflow'), words[1:])
         text = (ROOT / words[0]).read_text()
         return [] if f'\n{words[1]}() {{' in text else [f'no command {words[1]}']
     return []
@@ -81,27 +107,127 @@ def _unknown(command: Any, words: Sequence[str]) -> list[str]:
         if words[0] not in command.commands:
             return [f'no command {words[0]}']
         command, words = command.commands[words[0]], words[1:]
-    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     cut = words.index('--') if '--' in words else len(words)
-    flags = [word.partition('=')[0] for word in words[:cut] if word.startswith('--')]
-    faults = [f'no flag {flag}' for flag in flags if flag not in known | {'--help'}]
+    named = [word.partition('=')[0] for word in words[:cut] if word.startswith('--')]
+    faults = [f'no flag {flag}' for flag in named if flag not in {*_options(command), '--help'}]
     if command.name in ('run', 'run-template'):  # whose rest are flags of generate
-        generate = typer.main.get_command(main.app).commands['generate']  # type: ignore[attr-defined]
-        faults += _unknown(generate, words[cut + 1 :])
+        faults += _unknown(command_line().commands['generate'], words[cut + 1 :])
     return faults
 
 
-@pytest.mark.parametrize('page', [ROOT / 'README.md', *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_exist(page: pathlib.Path) -> None:
-    faults = {command: faults_of(command) for command in commands_of(page.read_text())}
+def _options(command: Any) -> set[str]:
+    return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def _is_whole(words: Sequence[str]) -> bool:
+    """Whether a command is meant to be given as it stands, and is not one that a sentence names."""
+    given = {word.partition('=')[0] for word in words}
+    said = {flag for flags_of_one in _ENOUGH.values() for flag in flags_of_one}
+    return len(words) > 2 and bool(said & given) and not words[-1].startswith('--')
+
+
+class _Built(Exception):
+    """The config is built, and the command need do no more."""
+
+
+def _misfits(words: Sequence[str], folder: pathlib.Path) -> list[str]:
+    """What the command line says to a command of ours, whose run's config is built too."""
+    command = command_line()
+    while hasattr(command, 'commands'):
+        name, words = words[0], words[1:]
+        command = command.commands[name]
+    cut = words.index('--') if '--' in words else len(words)
+    arguments = _completed(command, list(words[:cut]), folder, of_a_run=name in _OF_A_RUN)
+    try:
+        if name not in _OF_A_RUN:
+            command.make_context(name, arguments)
+            return []
+        with mock.patch.object(_OF_A_RUN[name], 'config_of', _built_by(flags.config_of)):
+            command.main(args=[*arguments, *words[cut:]], standalone_mode=False)
+    except _Built:
+        return []
+    except Exception as error:  # noqa: BLE001 - whatever it says is the fault
+        return [getattr(error, 'message', None) or str(error)]
+    return ['builds no config']
+
+
+def _built_by(config_of: Callable[..., Any]) -> Callable[..., Any]:
+    def build(*args: Any, **kwargs: Any) -> Any:
+        config_of(*args, **kwargs)
+        raise _Built
+
+    return build
+
+
+def _completed(command: Any, words: list[str], folder: pathlib.Path, *, of_a_run: bool) -> list[str]:
+    """The words with a value for each placeholder, and with what `...` and a file of settings leave out."""
+    options, cut_short = _options(command), '...' in words
+    words = [word for word in words if word != '...']
+    # An adapter is sampled from for free, and records that vote with it pay as ever.
+    given = {*words} - ({'--adapter'} if 'predict' in words else set())
+    completed: list[str] = []
+    for flag, word in zip(['', *words], words):
+        if word.isupper():
+            word = _SAMPLES.get(flag, word)
+        if flag in _IN_PLACE and not (ROOT / word).exists():
+            word = _IN_PLACE[flag]
+        elif flag == '--config' and not (ROOT / word).exists():
+            file = folder / 'run.toml'
+            left_out = [of for of, enough in _ENOUGH.items() if not {*enough} & given]
+            file.write_text(''.join(f'{of[2:]} = {_toml(_VALUES[of])}\n' for of in left_out))
+            word = str(file)
+        completed.append(word)
+    if of_a_run and cut_short:
+        for flag, enough in _ENOUGH.items():
+            if flag in options and not {*enough} & given:
+                completed += [flag, _VALUES[flag]]
+    return completed
+
+
+def _toml(value: str) -> str:
+    return value if re.fullmatch(r'[\d.]+', value) else f'"{value}"'
+
+
+def targets_of(text: str) -> set[str]:
+    """The targets of `make` that the code of a page names."""
+    found: set[str] = set()
+    for line in [*pages.block_lines(text), *pages.inline_code(text)]:
+        if line.startswith('make '):
+            words = re.sub(r'\s#.*', '', line).split()[1:]
+            found |= {word for word in words if '=' not in word}
+    return found
+
+
+@pytest.mark.parametrize('page', pages.all_pages(), ids=pages.name_of)
+def test_the_commands_of_a_page_are_right(
+    page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    faults = {command: faults_of(command, tmp_path) for command in commands_of(page.read_text())}
     assert {command: found for command, found in faults.items() if found} == {}
 
 
+@pytest.mark.parametrize('page', pages.all_pages(), ids=pages.name_of)
+def test_make_has_the_targets_of_a_page(page: pathlib.Path) -> None:
+    rules = re.findall(r'^([\w%-]+(?: [\w%-]+)*):(?!=)', (ROOT / 'Makefile').read_text(), re.MULTILINE)
+    patterns = [name.replace('%', r'[\w-]+') for rule in rules for name in rule.split()]
+    named = targets_of(page.read_text())
+    assert {name for name in named if not any(re.fullmatch(of, name) for of in patterns)} == set()
+
+
 def test_commands_are_found() -> None:
-    found = list(commands_of((ROOT / 'launch' / 'local.md').read_text()))
-    assert len(found) >= 10 and any('ledger add' in command for command in found)
-    assert sum(command.startswith('launch/') for command in commands_of(
-        (ROOT / 'launch' / 'flink' / 'README.md').read_text())) > 5  # fmt: skip
+    found = list(commands_of((ROOT / 'docs' / 'deploying' / 'local.md').read_text()))
+    assert len(found) >= 10 and any('--run-id killed' in command for command in found)
+    flink_page = (ROOT / 'docs' / 'deploying' / 'flink.md').read_text()
+    assert sum(command.startswith('launch/') for command in commands_of(flink_page)) > 5
+    whole = [
+        command
+        for page in pages.guide()
+        for command in commands_of(page.read_text())
+        if command.startswith('dp-corpus') and _is_whole(shlex.split(command))
+    ]
+    assert len(whole) > 30
+    assert targets_of((ROOT / 'README.md').read_text()) == {'demo', 'test', 'gemma'}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +239,13 @@ def test_commands_are_found() -> None:
         ('launch/dataflow/dataflow.sh nvidia-l4 --zones x', 'no flag --zones'),
         ('launch/nowhere.sh start', 'no file launch/nowhere.sh'),
         ('python -m tests.benchmarks.no_such_benchmark', 'no module tests.benchmarks.no_such_benchmark'),
+        ('dp-corpus plan --epsilon much --records 9', 'valid'),
+        ('dp-corpus ledger add x --ledger y --epsilon 3 --delta 1e-6', ''),  # no --unit
+        ('dp-corpus plan --epsilon 1 --labels a,b --records 9', 'Expected labels and label_field together'),
+        ('dp-corpus generate ... --epsilon 1 --max-private-tokens 5', 'Expected no max_private_tokens'),
+        ('dp-corpus generate --config F --epsilon 1 --batch-size few', 'valid'),
     ],
 )
-def test_what_does_not_exist_is_found(command: str, fault: str) -> None:
-    assert faults_of(command) == [fault]
+def test_what_is_wrong_is_found(command: str, fault: str, tmp_path: pathlib.Path) -> None:
+    (found,) = faults_of(command, tmp_path)
+    assert fault in found

@@ -17,10 +17,11 @@ import sys
 import typing
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from models.batching import BatchPlan, Clustering
+from models.batch_plan import BatchPlan, Clustering
 from models.privacy.params import MechanismParams, Unit
 from models.records import Batch, BatchId, Context, Record
 
@@ -30,8 +31,8 @@ if typing.TYPE_CHECKING:
     import numpy as np
     import rich.console
 
-    from models import generate
     from models.decoders.decoder import Decoder
+    from models.generate.rows import PublicRows
     from models.privacy import mechanism
     from models.privacy.candidates import Candidates
     from models.privacy.randomness import BatchDraws
@@ -132,13 +133,13 @@ def tally(
 
 def public_rows(
     decoder: 'Decoder', prompt: 'np.ndarray | None', params: MechanismParams
-) -> 'generate.PublicRows | None':
+) -> 'PublicRows | None':
     """The public prompt after its prefill, where the mechanism reads public logits."""
-    from models import generate
+    from models.generate.rows import prefill_public
 
     if prompt is None or not params.needs_public_logits:
         return None
-    return generate.prefill_public(decoder, [prompt])
+    return prefill_public(decoder, [prompt])
 
 
 def allowed_of(found: 'Candidates', vocab: int) -> 'np.ndarray':
@@ -189,6 +190,11 @@ def unpacked(data: bytes) -> bytes:
                     with contextlib.suppress(OSError, ValueError, zlib.error):
                         parts.append(decompress(raw))
     return b'\0'.join(parts)
+
+
+def with_long(names: Iterable[str], *long: str) -> list[Any]:
+    """Values of a parameter, some with the mark `long`: `make test` leaves their tests out."""
+    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in names]
 
 
 # --- Processes and screens -------------------------------------------------------

@@ -2,6 +2,6 @@
 
 import logging
 
-# At DEBUG this logger of Beam's prints every element, which here is a record (METHOD 8).
-# Set where every worker passes, since a level for all loggers is an option of the runner.
+# At DEBUG this logger of Beam prints every element, and elements are records (METHOD 8). It is set here,
+# because every worker imports this package; a level for all loggers would be an option of the runner.
 logging.getLogger('apache_beam.runners.worker.operations').setLevel(logging.INFO)

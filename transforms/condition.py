@@ -1,17 +1,17 @@
-"""Records -> the noisy counts of their cells, by which examples are given values of declared fields."""
+"""Records -> the noisy counts of their cells. By these counts, examples are given values of fields."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.conditions import Conditions
 from models.grammars.structure import Structure
 from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Record
-from transforms.assign import CountContexts
+from transforms.count import CountContexts
 from transforms.durable import draw_once
 
 
@@ -19,13 +19,14 @@ from transforms.durable import draw_once
 class DrawConditions(beam.PTransform):
     """Records -> the single `Conditions` of the run.
 
-    Counts contexts as labels are counted: one unit counts in one cell, by 1. A record that is no JSON object
-    or lacks a field is in no cell and drops out first, as one of an undeclared label does: it may not win its
-    unit's cell. The noise is drawn once in the life of a work directory: see `draw_conditions`.
+    A cell is a combination of values of the fields. One unit counts in one cell, by 1, as it counts under
+    one label. A record that is no JSON object, or that lacks a field, is in no cell. It drops out before a
+    unit's cell is chosen, like a record of an undeclared label. A work directory has one draw of the noise:
+    see `durable.draw_once`.
 
     Attributes:
-        path: Where the noisy counts are kept, `conditions.json` in the work directory.
-        structure: Whose cells they are.
+        path: File of the noisy counts, `conditions.json` in the work directory.
+        structure: The run's, with its fields and their values.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         work_dir: The curator's folder, where workers read the run key.
@@ -67,7 +68,7 @@ def _of_one(record: Record, structure: Structure) -> Iterator[Record]:
 
 
 def in_cells(records: Iterable[Record], structure: Structure) -> Iterator[Record]:
-    """The records that are in a cell, each with it in the place of a cluster, so that it is counted alike."""
+    """The records that are in a cell, each with the number of its cell in the field `cluster`."""
     for record in records:
         cell = structure.cell_of(record.text)
         if cell is not None:
@@ -83,19 +84,19 @@ def draw_conditions(
     labels: tuple[str | None, ...],
     rho: float,
 ) -> Conditions:
-    """Reads the conditions at `path`, or draws the noise and writes them there first: see `draw_once`.
+    """Reads the conditions at `path`; where there are none, draws the noise and writes them first.
 
     Args:
         true_counts: True counts of contexts, one for each cell, one label after another; private.
-        path: The conditions' file.
-        fields: The properties that examples are given values of.
-        cells: Their values in JSON, every combination.
+        path: File of the conditions.
+        fields: The fields whose values examples are given.
+        cells: Every combination of their values, each value in JSON.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
 
     Raises:
-        ValueError: The conditions at `path` are of other labels, fields or cells or another cost, or the
-            counts are of other cells.
+        ValueError: The conditions at `path` have other labels, fields or cells, or another cost; or the
+            number of counts does not fit the labels and the cells.
     """
     if len(true_counts) != len(labels) * len(cells):
         raise ValueError(

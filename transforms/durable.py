@@ -1,8 +1,8 @@
-"""Files of a run that appear whole, once, and never change: what a resumption reads back.
+"""Files of a run that appear whole, once, and never change; a resumed run reads them.
 
-A runner may do any step again, after a failure or on a second worker at the same time.
-What such a step writes is therefore exclusive: the first file stays, and whoever was
-slower reads that one (METHOD 7). Paths are of any filesystem that Beam knows.
+A runner may repeat any step, after a failure or on a second worker at the same time. So each file is
+written exclusively: the first one stays, and a slower worker reads it (METHOD 7). Paths may be on any
+filesystem that Beam knows.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from apache_beam.io.filesystems import FileSystems
 from models.privacy.randomness import RunKey
 from transforms.run_files import ERRORS_FOLDER, RUN_KEY
 
-# What a writer that was killed leaves beside the file that it did not finish.
+# The end of the name of an unfinished file; a writer that was killed leaves it behind.
 TEMPORARY_SUFFIX = '.tmp'
-# A file's name tells nothing of a codec here: bytes go out and come back as they are.
+# Beam would choose a codec by the name of a file; here bytes are written and read as they are.
 _PLAIN = CompressionTypes.UNCOMPRESSED
 
 
@@ -34,11 +34,11 @@ def is_local(path: str) -> bool:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Writes a file whole or not at all; one that is there already stays as it is.
+    """Writes a file whole or not at all; a file that is there already stays as it is.
 
-    Of several writers at once exactly one wins, and no reader ever sees the bytes of the others.
-    On local filesystems by a hard link, on Google Cloud Storage by its precondition; on
-    others by a rename, where two writers within the same instant may both believe to have won.
+    Of several writers at the same time exactly one wins, and no reader sees the bytes of another. Local
+    filesystems do this by a hard link, and Google Cloud Storage by a precondition. Other filesystems rename
+    the file: two writers at the same instant may then both replace it.
 
     Args:
         path: The file; its folder exists, where the filesystem has folders.
@@ -62,27 +62,27 @@ def write_file(path: str, data: bytes) -> None:
 def _write_local(path: str, temporary: str, data: bytes) -> None:
     folder = os.path.dirname(path)
     if folder and not os.path.isdir(folder):
-        # Made here, it would hold one machine's part of the run.
+        # A folder that a worker makes would hold one machine's part of the run.
         raise FileNotFoundError(
             f'Expected the folder of path={path!r}, which the launcher makes, on a filesystem that all '
             'workers share. Mount it on every worker, or use one that Beam reaches by URL.'
         )
-    # Again where another launcher of the run clears temporaries away, this one among them.
+    # Repeated when another launcher of the same run removes the temporary file.
     while not os.path.exists(path):
         try:
             with open(temporary, 'xb') as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())  # a machine that goes down leaves no empty file under the name
+                os.fsync(file.fileno())  # else a machine that goes down may leave an empty file
             _link(temporary, path)
         finally:
             pathlib.Path(temporary).unlink(missing_ok=True)
 
 
 def _link(temporary: str, path: str) -> None:
-    """Gives a file its name: a link appears at once, and never over a file that is there.
+    """Gives a file its name, unless there is a file of that name.
 
-    Whoever wrote that file drew the same noise, or made the draw that counts.
+    The writer of that file drew the same noise, or made the draw that counts.
     """
     try:
         os.link(temporary, path)
@@ -92,18 +92,18 @@ def _link(temporary: str, path: str) -> None:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         raise OSError(
-            f'Expected a filesystem with hard links for path={path!r}, which gives a file its name once for '
-            'all writers. Mount another one, or name the bucket by a URL that Beam knows.'
+            f'Expected a filesystem with hard links for path={path!r}: a link gives a file its name exactly '
+            'once. Mount another filesystem, or name the bucket by a URL that Beam knows.'
         ) from error
 
 
 def _write_gcs(path: str, data: bytes) -> None:
-    # Beam renames by a copy there, which would replace; an upload appears at its end and at once.
-    from apache_beam.io.gcp import gcsio
+    # Here and not at the top: it comes with an extra of Beam, for gs:// paths alone.
     from google.api_core.exceptions import PreconditionFailed
 
-    bucket, name = gcsio.parse_gcs_path(path)
-    # Beam's own client, with the credentials of the job's options.
+    bucket, _, name = path.removeprefix('gs://').partition('/')
+    # Beam's rename copies, and so replaces a file; an upload appears at once, at its end. The client is
+    # Beam's, with the credentials of the job's options.
     files: Any = FileSystems.get_filesystem(path)
     client = files._gcsIO().client
     blob = client.bucket(bucket).blob(name)
@@ -121,17 +121,17 @@ def read_file(path: str) -> bytes:
     if is_local(path):
         return pathlib.Path(path).read_bytes()
     if not FileSystems.exists(path):
-        raise FileNotFoundError(f'Expected a file at path={path!r}, which is not there. Restore it.')
+        raise FileNotFoundError(f'Expected a file at path={path!r}, got none. Restore it.')
     with FileSystems.open(path, compression_type=_PLAIN) as file:
         return file.read()
 
 
 def make_folder(path: str, *, private: bool = False) -> None:
-    """Makes a folder with its parents where there is none, on filesystems that have folders.
+    """Makes a folder and its parents, unless they are there, on filesystems that have folders.
 
     Args:
         path: The folder.
-        private: Whether it is for its owner alone, where the filesystem is local.
+        private: Whether only its owner may open it; for local filesystems.
     """
     if is_local(path):
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
@@ -142,11 +142,11 @@ def make_folder(path: str, *, private: bool = False) -> None:
 
 
 def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
-    """Whether a folder is not there or holds nothing.
+    """Whether a folder is missing or empty.
 
     Args:
         folder: The folder.
-        besides: Glob patterns of names that do not count.
+        besides: Glob patterns; files with such names do not count.
     """
     if is_local(folder):
         try:
@@ -160,12 +160,12 @@ def is_empty(folder: str, besides: Sequence[str] = ()) -> bool:
 
 
 def literal(path: str) -> str:
-    """The pattern that this path alone matches, where it holds `[`, `*` or `?`, too."""
+    """A pattern that matches this path and no other, also where the path has a `[`, `*` or `?`."""
     return re.sub(r'([*?[])', r'[\1]', path)
 
 
 def list_files(folder: str, suffix: str) -> list[str]:
-    """Files right in a folder whose names end with `suffix`; none where the folder is not there."""
+    """Files directly in a folder whose names end with `suffix`; none if the folder is missing."""
     if is_local(folder):
         try:
             return [entry.path for entry in os.scandir(folder) if entry.name.endswith(suffix)]
@@ -176,9 +176,9 @@ def list_files(folder: str, suffix: str) -> list[str]:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Removes what writers that were killed left in a folder."""
+    """Removes the unfinished files that killed writers left in a folder."""
     if left := list_files(folder, TEMPORARY_SUFFIX):
-        # Another launcher of the run may clear the same away.
+        # Another launcher of the same run may remove them at the same time.
         if is_local(folder):
             for path in left:
                 pathlib.Path(path).unlink(missing_ok=True)
@@ -187,18 +187,17 @@ def remove_temporaries(folder: str) -> None:
 
 
 def draw_once(path: str, draw: Callable[[], str]) -> str:
-    """The text at `path`; where nothing is there, what `draw` returns is written first.
+    """The text at `path`; if there is no file, writes what `draw` returns first.
 
-    A runner may repeat this, after a failure or on a second worker. The file on disk is
-    the one that counts: it is written before anything uses it, whole or not at all, and
-    what is returned is what the disk holds, so that a repetition returns the same.
+    A runner may repeat this, after a failure or on a second worker. The file is written before anything
+    uses the draw, and the text is always read from the file. So every repetition returns the same text.
 
     Args:
         path: The file, on any filesystem that Beam knows.
-        draw: Draws noise and returns the release as text. Not called where the file is.
+        draw: Draws noise and returns the release as text. It is not called if the file is there.
     """
     if not FileSystems.exists(path):
-        # Should another attempt be faster, its file stays, and this draw is never read.
+        # If another attempt is faster, its file stays, and nobody reads this draw.
         write_file(path, draw().encode())
     return read_file(path).decode()
 
@@ -206,23 +205,22 @@ def draw_once(path: str, draw: Callable[[], str]) -> str:
 def read_key(work_dir: str) -> RunKey:
     """The run key of a work directory.
 
-    Workers read it there themselves: a key in the pipeline, or its place, would show in
-    runners and in staged files.
+    Workers read it themselves: a key that travels in the pipeline would show in runners and in staged files.
 
     Raises:
-        PermissionError: A local key file that others than its owner may read.
+        PermissionError: Others than its owner may read the file, on a local filesystem.
     """
     path = FileSystems.join(work_dir, RUN_KEY)
     if is_local(path):
         return RunKey.read(pathlib.Path(path))
-    return RunKey(read_file(path))  # Who may read it is the bucket's own business.
+    return RunKey(read_file(path))  # the bucket's own rules say who may read it
 
 
 def write_key(work_dir: str, key: RunKey) -> None:
-    """Writes a run's key into its work directory, for its owner alone; never replaces one."""
+    """Writes the run key into the work directory, readable for its owner alone; never replaces a key."""
     path = FileSystems.join(work_dir, RUN_KEY)
     if is_local(path):
-        # Another launcher of the same run may be faster: its key is the run's.
+        # Another launcher of the same run may be faster; then its key is the run's.
         with contextlib.suppress(FileExistsError):
             if not os.path.exists(path):
                 key.write(pathlib.Path(path))
@@ -231,19 +229,19 @@ def write_key(work_dir: str, key: RunKey) -> None:
 
 
 def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str) -> T:
-    """What `work` returns; an exception's text goes into the work directory and nowhere else.
+    """Returns what `work` returns; the text of an exception is written to the work directory alone.
 
-    It may quote data, and runners log and show what a step raises (METHOD 8): what is
-    raised instead names the file.
+    That text may quote records, and runners log and show the exceptions of a step (METHOD 8). So another
+    exception is raised in its place, which names the file.
 
     Args:
         work: Computes with private data.
-        expected: What should have come of the work, for the error.
+        expected: What the work was to do, for the error.
         work_dir: The curator's folder.
         name: What the name of the file begins with.
 
     Raises:
-        RuntimeError: `work` raised; without cause or context.
+        RuntimeError: `work` raised an exception. It has no cause and no context.
     """
     try:
         return work()

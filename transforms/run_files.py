@@ -1,25 +1,25 @@
-"""Names of what a run keeps in its two folders, for whoever writes or reads them.
+"""Names of the files that a run keeps in its two folders.
 
-The output is published:
+The output folder is published:
 
     data/train-*.parquet, README.md, privacy_report.html, privacy_report.json
     adapter/         what fine-tuning trained, with its guarantee
 
-The work directory is the curator's own:
+The work directory is for the curator alone:
 
-    run.key          the secret that all noise is drawn from
-    run.json         digests of what may not change until the run is finished
-    config.toml      its settings, for the curator
-    plan.json        batches of each group, with the noisy counts that they follow from
-    clustering.json  the kept centres, with theirs
+    run.key          the secret from which all noise is drawn
+    run.json         digests of what must not change before the run is finished
+    config.toml      the settings of the run
+    plan.json        the number of batches of each group, with the noisy counts
+    clustering.json  the centres that each label keeps, with the noisy counts
     conditions.json  the noisy counts of the cells whose values examples are given
-    reference.json   texts of the first round that are the reference of the other batches
+    reference.json   texts of the first round, the reference of the other batches
     batches/         finished batches
-    losses/          what the batches of a median run lost
+    losses/          the privacy losses of batches, for the median aggregate
     spending/        what contexts spent, with individual accounting
-    tuning/          checkpoints of fine-tuning, and adapter.safetensors once it is done
+    tuning/          checkpoints of fine-tuning, and adapter.safetensors at its end
     errors/          texts of errors, which may quote records
-    rejected.jsonl   rows that are no records, where the curator asked for them
+    rejected.jsonl   rows that are no records, if the curator asked for them
     restricted_report.json, restricted_report.html
 """
 
@@ -42,6 +42,11 @@ REJECTED = 'rejected.jsonl'
 RESTRICTED_REPORT = 'restricted_report.json'
 RESTRICTED_PAGE = 'restricted_report.html'
 
+# Columns of the corpora of all methods; an attribute has a column beside these.
+CORPUS_COLUMNS = (
+    'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'private_tokens', 'public_tokens',
+    'forced_tokens', 'tokens', 'truncated',
+)  # fmt: skip
 # Shards lie in a folder of their own: readers of Parquet folders take every file there.
 DATA_FOLDER = 'data'
 CARD = 'README.md'

@@ -1,4 +1,4 @@
-"""Records -> those of the run's sample of units, by keyed hash."""
+"""Records -> the records of the run's sample of units. A keyed hash decides who is in the sample."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,19 +7,19 @@ import apache_beam as beam
 
 from models import batching
 from models.records import Record
-from transforms.durable import guarded, read_key
+from transforms.keyed import KeyedDoFn
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class SampleUnits(beam.PTransform):
-    """Records -> (records of the sample, number of the others), two PCollections.
+    """Records -> (records of the sample, number of the other records), two PCollections.
 
-    Which units are in the sample is a function of the run key and of each unit alone
-    (`batching.is_sampled`), whatever the order and the sharding of the input, and the same when a run
-    is resumed. The number is a single element, for the curator's report.
+    The run key and the unit alone decide whether a unit is in the sample (`batching.is_sampled`). The order
+    and the sharding of the input do not matter, and a resumed run has the same sample. The number is a
+    single element, for the curator's report.
 
     Attributes:
-        rate: Public probability of a unit, in (0, 1].
+        rate: Public probability that a unit is in the sample, in (0, 1].
         work_dir: The curator's folder, where workers read the run key.
     """
 
@@ -40,21 +40,13 @@ class SampleUnits(beam.PTransform):
         return kept, others | 'CountLeftOut' >> beam.combiners.Count.Globally()
 
 
-class _OfSample(beam.DoFn):
-    """record -> the record, if it is inside the sample, or outside of it."""
+class _OfSample(KeyedDoFn):
+    """record -> the record, if it is inside the sample or, with `inside=False`, outside of it."""
 
     def __init__(self, rate: float, work_dir: str, inside: bool) -> None:
-        self._rate, self._work_dir, self._inside = rate, work_dir, inside
-
-    def setup(self) -> None:
-        self._key = read_key(self._work_dir)  # a `RunKey` refuses to be pickled
+        super().__init__(work_dir, expected='every record in the sample or outside of it', name='sample')
+        self._rate, self._inside = rate, inside
 
     def process(self, record: Record) -> Iterator[Record]:
-        inside = guarded(
-            lambda: batching.is_sampled(self._key, record, self._rate),
-            expected='every record in the sample or outside of it',
-            work_dir=self._work_dir,
-            name='sample',
-        )
-        if inside == self._inside:
+        if self._guarded(lambda: batching.is_sampled(self._key, record, self._rate)) == self._inside:
             yield record

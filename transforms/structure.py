@@ -1,4 +1,4 @@
-"""Records -> how many of them have not the structure that a run's examples have."""
+"""Records -> the number of those that do not have the structure of the run's examples."""
 
 import dataclasses
 
@@ -10,9 +10,9 @@ from models.records import Record
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class CountOutside(beam.PTransform):
-    """Records -> the number of those outside the structure, under its name in the curator's report.
+    """Records -> the number of those outside the structure, under its field of the curator's report.
 
-    A single element, and private: it is counted without noise, for the curator alone.
+    The single element is private: it is counted without noise, for the curator alone.
 
     Attributes:
         structure: Of the run's examples.

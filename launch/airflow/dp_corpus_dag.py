@@ -1,12 +1,12 @@
-"""dp-corpus every night on Dataflow or Flink, for as long as the records' budget allows.
+"""dp-corpus every night on Dataflow or Flink, as long as the budget of the records allows it.
 
-The settings are those of a TOML file for `dp-corpus generate --config`: DP_CORPUS_CONFIG
-names it, or it lies beside this file as dp_corpus.toml. Every run of the schedule releases
-another corpus of the same records, so the ledger decides whether it may: a run that would
-pass the budget is skipped, and the log of its first task says so.
+The settings come from a TOML file for `dp-corpus generate --config`: DP_CORPUS_CONFIG names it, or it lies
+beside this file as dp_corpus.toml. Each run releases another corpus of the same records, so the ledger
+decides whether it may start: a run that would exceed the budget is skipped, and the log of its first task
+says so.
 
-This file imports Airflow alone. dp-corpus lives in an environment of its own, and the
-Airflow variable dp_corpus_command says where (launch/airflow/README.md).
+This is one file that imports nothing but Airflow, so that it can be copied into any folder of DAGs. dp-corpus
+has an environment of its own: the Airflow variable dp_corpus_command says where (docs/deploying/airflow.md).
 """
 
 import datetime
@@ -23,164 +23,106 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, Param, task
 
 DAG_ID = 'dp_corpus'
-# Connection whose password the ledger's database wants; libpq reads it from the environment.
+# Connection with the password of the ledger's database; libpq reads it from the environment.
 LEDGER_CONNECTION = 'dp_corpus_ledger'
 EXIT_BUDGET = 3  # pipeline/commands/exit_codes.py: the budget does not allow the run
 CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).parent / 'dp_corpus.toml'))
-# The fields of pipeline/config's JobConfig: keys of the TOML file, flags of the command
-# line, parameters of the Flex Template.
-PARAMETERS = (
-    'input',
-    'delimiter',
-    'encoding',
-    'text_field',
-    'label_field',
-    'labels',
-    'attributes',
-    'unit_field',
-    'record_id_field',
-    'records',
-    'sample_rate',
-    'max_record_bytes',
-    'keep_rejected',
-    'method',
-    'unit',
-    'examples_per_context',
-    'epsilon',
-    'delta',
-    'batch_size',
-    'clip_bound',
-    'temperature',
-    'threshold',
-    'threshold_noise_scale',
-    'max_private_tokens',
-    'accounting',
-    'context_budget',
-    'omega',
-    'shift_bound',
-    'batches_per_label',
-    'count_rho',
-    'aggregate',
-    'clusters',
-    'clustering_rho',
-    'condition_rho',
-    'centers',
-    'embedder',
-    'reference',
-    'reference_label_field',
-    'reference_size',
-    'reference_rounds',
-    'dataset',
-    'ledger',
-    'prompt',
-    'label_name',
-    'text_name',
-    'corpus_description',
-    'schema',
-    'json_schema',
-    'regex',
-    'grammar',
-    'fixed',
-    'condition_on',
-    'close_truncated',
-    'public_temperature',
-    'public_top_k',
-    'max_prompt_tokens',
-    'max_example_tokens',
-    'max_batch_tokens',
-    'tuning_steps',
-    'expected_batch_size',
-    'clip_norm',
-    'noise_multiplier',
-    'lora_rank',
-    'full',
-    'learning_rate',
-    'mismatch_weight',
-    'wrong_prompts',
-    'examples_per_label',
-    'label_mix',
-    'label_mix_rho',
-    'top_p',
-    'top_k',
-    'adapter',
-    'model',
-    'checkpoint',
-    'tokenizer',
-    'dtype',
-    'micro_batch_size',
-    'output',
-    'work_dir',
-    'run_id',
-    'shards',
-    'runner',
-    'accelerator',
-)
-# What every job on Dataflow needs (launch/dataflow/profiles.py): one owner of one accelerator, and workers
-# that find everything in their image.
+# The settings of all methods, as pipeline/config.py lists them. They are keys of the TOML file, flags of
+# the command line and parameters of the Flex Template. True: the trigger form may change the setting. False:
+# the TOML file alone decides it, except for the names in CHOICES. A new setting begins as False.
+# A user who may trigger a run may choose what it generates, but not the records, the budget or
+# a file: if a file of records stood in the public prompt, the run would write them out at no cost.
+PARAMETERS = {
+    'input': False,
+    'delimiter': False,
+    'encoding': False,
+    'text_field': True,
+    'label_field': True,
+    'labels': True,
+    'attributes': True,
+    'unit_field': False,
+    'record_id_field': True,
+    'records': True,
+    'sample_rate': True,
+    'max_record_bytes': True,
+    'keep_rejected': True,
+    'unit': False,
+    'examples_per_context': True,
+    'epsilon': True,
+    'delta': True,
+    'dataset': False,
+    'ledger': False,
+    'method': True,
+    'batch_size': True,
+    'aggregate': True,
+    'clip_bound': True,
+    'temperature': True,
+    'threshold': True,
+    'threshold_noise_scale': True,
+    'accounting': True,
+    'max_private_tokens': True,
+    'context_budget': True,
+    'omega': True,
+    'shift_bound': True,
+    'batches_per_label': True,
+    'count_rho': True,
+    'public_temperature': True,
+    'public_top_k': True,
+    'max_batch_tokens': True,
+    'clusters': True,
+    'clustering_rho': True,
+    'centers': False,
+    'embedder': False,
+    'reference': False,
+    'reference_label_field': False,
+    'reference_size': False,
+    'reference_rounds': False,
+    'prompt': False,
+    'label_name': True,
+    'text_name': True,
+    'corpus_description': True,
+    'schema': False,
+    'max_prompt_tokens': True,
+    'max_example_tokens': True,
+    'json_schema': False,
+    'regex': False,
+    'grammar': False,
+    'fixed': False,
+    'close_truncated': False,
+    'condition_on': False,
+    'condition_rho': True,
+    'model': False,
+    'checkpoint': False,
+    'tokenizer': False,
+    'dtype': True,
+    'micro_batch_size': True,
+    'adapter': False,
+    'tuning_steps': True,
+    'expected_batch_size': True,
+    'clip_norm': True,
+    'noise_multiplier': True,
+    'lora_rank': True,
+    'full': True,
+    'learning_rate': True,
+    'mismatch_weight': True,
+    'wrong_prompts': True,
+    'examples_per_label': True,
+    'label_mix': True,
+    'label_mix_rho': True,
+    'top_p': True,
+    'top_k': True,
+    'output': False,
+    'work_dir': False,
+    'run_id': True,
+    'shards': True,
+    'runner': False,
+    'accelerator': False,
+}
+# What every job on Dataflow needs (launch/dataflow/profiles.py): each accelerator has one owner, and workers
+# find everything in their image.
 EXPERIMENTS = ('no_use_multiple_sdk_containers',)
 OPTIONS = ('sdk_location=container', 'no_save_main_session=true', 'number_of_worker_harness_threads=1')
-# What the trigger form may change; every other setting is the TOML file's, and so is one that is new.
-# Whoever may trigger a run may choose what it generates, not whose records, which budget or which
-# files: a file of records that stood in the public prompt would be written out for free.
-FREE = (
-    'text_field',
-    'label_field',
-    'labels',
-    'attributes',
-    'record_id_field',
-    'records',
-    'sample_rate',
-    'max_record_bytes',
-    'keep_rejected',
-    'method',
-    'examples_per_context',
-    'epsilon',
-    'delta',
-    'batch_size',
-    'clip_bound',
-    'temperature',
-    'threshold',
-    'threshold_noise_scale',
-    'max_private_tokens',
-    'accounting',
-    'context_budget',
-    'omega',
-    'shift_bound',
-    'batches_per_label',
-    'count_rho',
-    'aggregate',
-    'clusters',
-    'clustering_rho',
-    'condition_rho',
-    'label_name',
-    'text_name',
-    'corpus_description',
-    'public_temperature',
-    'public_top_k',
-    'max_prompt_tokens',
-    'max_example_tokens',
-    'max_batch_tokens',
-    'tuning_steps',
-    'expected_batch_size',
-    'clip_norm',
-    'noise_multiplier',
-    'lora_rank',
-    'full',
-    'learning_rate',
-    'mismatch_weight',
-    'wrong_prompts',
-    'examples_per_label',
-    'label_mix',
-    'label_mix_rho',
-    'top_p',
-    'top_k',
-    'dtype',
-    'micro_batch_size',
-    'run_id',
-    'shards',
-)
-# Settings that take a name or a path: the form offers the names alone. A path that stands in the TOML
-# file stays.
+# Settings that take a name or a path. The form offers the names; a path in the TOML file stays.
 CHOICES = {
     'prompt': (
         None,  # the preset of the form that the model was trained on
@@ -197,11 +139,11 @@ CHOICES = {
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """The TOML file's settings, None for those that it leaves out.
+    """The settings of the TOML file; None for each setting that it leaves out.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: An unknown key, one that a schedule needs is missing, or a label has a comma.
+        FileNotFoundError: The file is missing.
+        ValueError: A key is unknown, a key that a schedule needs is missing, or a label has a comma.
     """
     if not path.is_file():
         raise FileNotFoundError(
@@ -216,13 +158,13 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
         )
     if missing := [name for name in ('input', 'output', 'dataset', 'ledger') if not entries.get(name)]:
         raise ValueError(
-            f'Expected a schedule to have its records, output and budget, got config={str(path)!r} without '
-            f'keys={missing}. Each night spends budget on the same records: only a ledger can stop it.'
+            f'Expected the records, the output and the budget of the schedule, got config={str(path)!r} '
+            f'without keys={missing}. Add them: each night spends budget, and only a ledger can stop that.'
         )
     if split := [label for label in entries.get('labels', []) if ',' in label]:
         raise ValueError(
             f'Expected labels without commas, got labels={split} in config={str(path)!r}. '
-            'Flags and templates separate labels by commas: call them something else.'
+            'Flags and templates separate labels by commas: choose other words.'
         )
     return {name: entries.get(name) for name in PARAMETERS}
 
@@ -231,7 +173,7 @@ def may_be(name: str, value: Any) -> bool:
     """Whether the trigger form may give a setting this value."""
     if name in CHOICES:
         return SETTINGS[name] in CHOICES[name] and value in CHOICES[name]
-    return name in FREE
+    return PARAMETERS[name]
 
 
 def form_field(name: str, value: Any) -> Param:
@@ -251,9 +193,9 @@ def run_name(params: Mapping[str, Any], dag_run: Any) -> str:
 
 
 def settings(params: Mapping[str, Any], dag_run: Any) -> dict[str, Any]:
-    """What one run is given: the parameters, with names and folders of its own."""
+    """The settings of one run: the parameters, with a name and folders of its own."""
     run_id = run_name(params, dag_run)
-    # The form refuses another value already; here it would have no effect either.
+    # The form refuses a value that may not be changed. If one comes here, the TOML file's is taken.
     chosen = {name: params[name] if may_be(name, params[name]) else SETTINGS[name] for name in PARAMETERS}
     given = {name: value for name, value in chosen.items() if value not in (None, '', [])}
     given |= {name: f'{given[name].rstrip("/")}/{run_id}' for name in ('output', 'work_dir') if name in given}
@@ -273,7 +215,7 @@ def flags(params: Mapping[str, Any], dag_run: Any, **fixed: str) -> str:
 
 
 def beam_options(options: Mapping[str, Any]) -> str:
-    """Beam's options, quoted for the shell; true stands for a bare flag."""
+    """Beam's options, quoted for the shell; an option whose value is true becomes a flag without a value."""
     return shlex.join(
         f'--{name}' if value is True else f'--{name}={value}' for name, value in options.items()
     )
@@ -287,7 +229,7 @@ def as_text(value: Any) -> str:
 
 
 def launch_request(context: Mapping[str, Any], jinja_env: Any) -> dict[str, Any]:
-    """The Flex Template's launch request. The engine is Dataflow already, so `runner` is left out."""
+    """The launch request of the Flex Template, without `runner`: the engine is Dataflow."""
     params, dag_run = context['params'], context['dag_run']
     dataflow = context['var']['json'].dp_corpus_dataflow
     environment = dataflow['environment']
@@ -295,7 +237,7 @@ def launch_request(context: Mapping[str, Any], jinja_env: Any) -> dict[str, Any]
     given.pop('runner', None)
     return {
         'launchParameter': {
-            # The same name for a retry: Dataflow refuses it while the first attempt still runs.
+            # A retry has the same name. Dataflow refuses it while the first attempt still runs.
             'jobName': re.sub(r'[^a-z0-9-]', '-', given['run_id'].lower()),
             'containerSpecGcsPath': dataflow['template'],
             'parameters': {name: as_text(value) for name, value in given.items()},
@@ -320,7 +262,7 @@ with DAG(
     doc_md=__doc__,
     schedule='0 2 * * *',
     start_date=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
-    catchup=False,  # a missed night is not made up for: each run costs budget
+    catchup=False,  # a missed night is not repeated: each run costs budget
     max_active_runs=1,
     default_args={'retries': 3, 'retry_delay': datetime.timedelta(minutes=5)},
     params={
@@ -358,7 +300,7 @@ with DAG(
         append_job_name=False,
         deferrable=True,
     )
-    # The template's launcher does not wait for the job, so nothing has settled it yet.
+    # The launcher of the template does not wait for the job, so the charge is not settled yet.
     settle = BashOperator(
         task_id='settle',
         bash_command='{{ var.value.dp_corpus_command }} ledger settle {{ quoted(fixed.dataset) }} '
@@ -367,8 +309,8 @@ with DAG(
         append_env=True,
         do_xcom_push=False,
     )
-    # Not BeamRunPythonPipelineOperator: to it a budget that has come to its end (exit code 3) is a
-    # failure like any other, and it adds --labels=airflow-version=..., which is a setting of ours.
+    # Not BeamRunPythonPipelineOperator: it takes a budget that is spent (exit code 3) for a failure, and it
+    # adds --labels=airflow-version=..., which is a setting of ours.
     run_on_flink = BashOperator(
         task_id='run_on_flink',
         bash_command='{{ var.value.dp_corpus_command }} generate '

@@ -1,1 +1,1 @@
-"""Runs on Dataflow: profiles, commands and the Flex Template; see README.md."""
+"""Runs on Dataflow: profiles, commands and the Flex Template; see docs/deploying/dataflow.md."""

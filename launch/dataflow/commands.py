@@ -6,15 +6,15 @@ from launch.dataflow.profiles import EXPERIMENTS, FOLDER, Place, Profile, beam_o
 
 
 def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> list[str]:
-    """The command that starts a run from this machine, which waits for its end.
+    """The command that starts a run from this machine and waits for its end.
 
     Args:
-        profile: What decodes.
-        place: Where.
+        profile: The accelerator.
+        place: Where the workers are.
         flags: Flags of `dp-corpus generate`.
 
     Raises:
-        ValueError: A flag that the profile or the place decides, or a missing zone.
+        ValueError: The profile or the place decides one of the flags, or the zone is missing.
     """
     _check_flags(flags)
     hint = [f'--accelerator={profile.accelerator}'] if profile.accelerator is not None else []
@@ -27,18 +27,18 @@ def generate_command(profile: Profile, place: Place, flags: Sequence[str]) -> li
 def template_command(
     profile: Profile, place: Place, template: str, job_name: str, flags: Sequence[str]
 ) -> list[str]:
-    """The command that starts a run from a Flex Template, and does not wait for it.
+    """The command that starts a run from a Flex Template and does not wait for its end.
 
     Args:
-        profile: What decodes.
-        place: Where.
-        template: The template's file, gs://...
-        job_name: Dataflow's name for the job.
+        profile: The accelerator.
+        place: Where the workers are.
+        template: File of the template, gs://...
+        job_name: Name of the job in Dataflow.
         flags: Flags of `dp-corpus generate`, each as `--name=value`.
 
     Raises:
-        ValueError: A flag that the profile or the place decides, one without a value, a template
-            that lies elsewhere, or a missing zone.
+        ValueError: The profile or the place decides one of the flags, a flag has no value, the template is
+            no .json file in Cloud Storage, or the zone is missing.
     """
     _check_flags(flags)
     if not FOLDER.fullmatch(template) or not template.endswith('.json'):
@@ -50,7 +50,7 @@ def template_command(
     parameters = dict(_parameter(flag) for flag in flags)
     if profile.accelerator is not None:
         parameters['accelerator'] = profile.accelerator
-    # The launcher has settings of its own for these; Beam gets the others by name.
+    # gcloud has flags of its own for these options; Beam gets the others by their names.
     own = {
         'worker_zone': '--worker-zone',
         'temp_location': '--temp-location',
@@ -74,7 +74,7 @@ def template_command(
 
 
 def _check_flags(flags: Sequence[str]) -> None:
-    """Refuses what a profile decides: two sources for one setting would hide the other."""
+    """Refuses flags that the profile decides: of two values for a setting one would be lost."""
     decided = {'runner', 'accelerator'}
     names = {flag.removeprefix('--').partition('=')[0].replace('-', '_') for flag in flags}
     if found := sorted(decided & names):
@@ -84,8 +84,8 @@ def _check_flags(flags: Sequence[str]) -> None:
         )
     if '--' in flags:
         raise ValueError(
-            "Expected flags of dp-corpus generate only, got a second '--'. Beam's options follow from "
-            'the profile; --dry-run shows the whole command, to which more can be added.'
+            "Expected only flags of dp-corpus generate, got a second '--'. Leave Beam's options out: the "
+            'profile decides them. --dry-run shows the whole command, to which you can add more.'
         )
 
 
@@ -94,20 +94,20 @@ def _parameter(flag: str) -> tuple[str, str]:
     name, equals, value = flag.removeprefix('--').partition('=')
     if not flag.startswith('--') or not equals:
         raise ValueError(
-            f'Expected --name=value, got flag={flag!r}. A template takes every flag with its value, a switch '
-            'too: --keep-rejected=true.'
+            f'Expected --name=value, got flag={flag!r}. A template takes each flag with a value, and so each '
+            'switch, too: --keep-rejected=true.'
         )
     return name.replace('-', '_'), value
 
 
 def _dictionary(entries: Mapping[str, str]) -> str:
-    """Names and values as gcloud takes them, with a separator that occurs in none of them."""
+    """Names and values as gcloud takes them, with a separator that no value contains."""
     text = ''.join(f'{name}={value}' for name, value in entries.items())
     separator = next((mark for mark in ('~', '|', '@', '#', '%', '!') if mark not in text), None)
     if separator is None:
         raise ValueError(
-            f'Expected values without one of ~|@#%!, got names={list(entries)} that use them all. '
-            'Write one of them differently.'
+            f'Expected values that do not contain all of ~|@#%!, got names={list(entries)}, which do. '
+            'Write one of the values without one of these characters.'
         )
     return f'^{separator}^{separator.join(f"{name}={value}" for name, value in entries.items())}'
 

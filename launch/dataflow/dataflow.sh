@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
-# Everything around a run on Dataflow; launch/dataflow/README.md tells what must be there before.
+# Run dp-corpus on Dataflow; --dry-run shows the command and does not run it:
+#
+#   launch/dataflow/dataflow.sh nvidia-l4 --dry-run --project my-project \
+#       --region us-central1 --image images.example.org/dp-corpus:1 \
+#       --temp-location gs://my-bucket/tmp -- \
+#       --config launch/demo/gemma.toml \
+#       --input gs://my-bucket/records.jsonl --output gs://my-bucket/corpus
+#
+# All commands:
 #
 #   launch/dataflow/dataflow.sh image IMAGE JAX [WEIGHTS]    build and push the worker image: cpu, cuda12 or tpu
 #   launch/dataflow/dataflow.sh template IMAGE TEMPLATE      write the Flex Template, gs://BUCKET/NAME.json
 #   launch/dataflow/dataflow.sh PROFILE ... -- FLAGS         start a run from here and wait for it
-#   launch/dataflow/dataflow.sh run-template PROFILE ... -- FLAGS    start one from the template
-#   launch/dataflow/dataflow.sh requirements                 pin anew what the image holds (needs uv)
-#   launch/dataflow/dataflow.sh metadata                     write launch/dataflow/template_metadata.json anew
+#   launch/dataflow/dataflow.sh run-template PROFILE ... -- FLAGS    start a run from the template
+#   launch/dataflow/dataflow.sh requirements                 pin the packages of the image again (needs uv)
+#   launch/dataflow/dataflow.sh metadata                     write launch/dataflow/template_metadata.json again
 #
-# --dry-run after PROFILE shows a run's command and stops; DRY_RUN=1 does so for all others.
-# PYTHON names the Python that dp-corpus is installed in.
+# PROFILE is nvidia-l4, nvidia-a100 or tpu-v5e; PROFILE --help lists the flags of a run.
+# --dry-run after PROFILE shows the command of a run; DRY_RUN=1 shows every other command.
+# PYTHON names the Python that dp-corpus is installed in. docs/deploying/dataflow.md says what must be there before.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PYTHON=${PYTHON:-python}
@@ -84,21 +93,21 @@ metadata() {
 }
 
 usage() {
-  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
-  exit 2
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' launch/dataflow/dataflow.sh
 }
 
-[[ $# -ge 1 ]] || usage
+[[ $# -ge 1 ]] || { usage >&2; exit 2; }
 command=$1
 shift
 case $command in
+  --help | -h) usage ;;
   image | template | requirements | metadata) "$command" "$@" ;;
   run-template)
     [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
     exec "$PYTHON" -m launch.dataflow.main run-template "$@"
     ;;
   *)
-    [[ " $PROFILES " == *" $command "* ]] || usage
+    [[ " $PROFILES " == *" $command "* ]] || { usage >&2; exit 2; }
     [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
     exec "$PYTHON" -m launch.dataflow.main run "$command" "$@"
     ;;

@@ -1,6 +1,6 @@
 """Runs on Dataflow: the command line behind `launch/dataflow/dataflow.sh`.
 
-README.md tells what must be there before.
+docs/deploying/dataflow.md says what must be there before.
 """
 
 import json
@@ -18,27 +18,42 @@ from launch.dataflow.template import template_metadata
 
 EXIT_USAGE = 2
 
-app = typer.Typer(
-    help='Runs on Dataflow: see launch/dataflow/README.md.', no_args_is_help=True, add_completion=False
-)
-ProfileName = Annotated[str, typer.Argument(metavar='PROFILE', help=f'{", ".join(PROFILES)}.')]
-Flags = Annotated[
-    list[str] | None, typer.Argument(metavar='-- FLAGS', help='Flags of dp-corpus generate, after a bare --.')
+# After `\b` lines stay as they are, up to the next empty line.
+HELP = """Run dp-corpus on Dataflow; --dry-run shows the command and does not run it:
+
+\b
+    launch/dataflow/dataflow.sh nvidia-l4 --dry-run --project my-project \\
+        --region us-central1 --image images.example.org/dp-corpus:1 \\
+        --temp-location gs://my-bucket/tmp -- \\
+        --config launch/demo/gemma.toml \\
+        --input gs://my-bucket/records.jsonl --output gs://my-bucket/corpus
+
+docs/deploying/dataflow.md says what must be there before."""
+
+app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False)
+ProfileName = Annotated[
+    str, typer.Argument(metavar='PROFILE', help=f'The accelerator: {", ".join(PROFILES)}.')
 ]
-ProjectFlag = Annotated[str, typer.Option('--project', help="The project's id.")]
-RegionFlag = Annotated[str, typer.Option('--region', help="Dataflow's region.")]
+Flags = Annotated[
+    list[str] | None, typer.Argument(metavar='-- FLAGS', help="Flags of dp-corpus generate, after a '--'.")
+]
+ProjectFlag = Annotated[str, typer.Option('--project', help='Id of the project.')]
+RegionFlag = Annotated[str, typer.Option('--region', help='Region of Dataflow.')]
 ImageFlag = Annotated[str, typer.Option('--image', help='The worker image, with a tag or a digest.')]
 TempFlag = Annotated[str, typer.Option('--temp-location', help="gs:// folder for Dataflow's staged files.")]
 ZoneFlag = Annotated[str | None, typer.Option('--zone', help='Zone of the workers.')]
-WorkersFlag = Annotated[int | None, typer.Option('--max-num-workers', help='Most workers at once.')]
-AccountFlag = Annotated[str | None, typer.Option('--service-account', help="E-mail of the workers' account.")]
+WorkersFlag = Annotated[int | None, typer.Option('--max-num-workers', help='Largest number of workers.')]
+AccountFlag = Annotated[
+    str | None, typer.Option('--service-account', help='E-mail address of the account of the workers.')
+]
 SubnetworkFlag = Annotated[
-    str | None, typer.Option('--subnetwork', help='URL; with it workers have no public address.')
+    str | None,
+    typer.Option('--subnetwork', help='URL of a subnetwork. With it workers have no public address.'),
 ]
 GbekFlag = Annotated[
-    str | None, typer.Option('--gbek', help="Secret that encrypts what is shuffled: Beam's --gbek.")
+    str | None, typer.Option('--gbek', help='Secret that encrypts shuffled data, as --gbek of Beam takes it.')
 ]
-DryRunFlag = Annotated[bool, typer.Option('--dry-run', help='Show the command and stop.')]
+DryRunFlag = Annotated[bool, typer.Option('--dry-run', help='Show the command and do not run it.')]
 
 
 @app.command()
@@ -74,8 +89,8 @@ def run(
 @app.command()
 def run_template(
     profile: ProfileName,
-    template: Annotated[str, typer.Option('--template', help="The template's file, gs://...")],
-    job_name: Annotated[str, typer.Option('--job-name', help="Dataflow's name for the job.")],
+    template: Annotated[str, typer.Option('--template', help='File of the template, gs://...')],
+    job_name: Annotated[str, typer.Option('--job-name', help='Name of the job in Dataflow.')],
     project: ProjectFlag,
     region: RegionFlag,
     image: ImageFlag,
@@ -88,7 +103,7 @@ def run_template(
     gbek: GbekFlag = None,
     dry_run: DryRunFlag = False,
 ) -> None:
-    """Start a run from a Flex Template; returns once Dataflow has taken it."""
+    """Start a run from a Flex Template. The command returns once Dataflow has accepted it."""
     place = Place(
         project=project,
         region=region,
@@ -106,7 +121,7 @@ def run_template(
 
 @app.command()
 def metadata() -> None:
-    """Print the Flex Template's metadata, for launch/dataflow/template_metadata.json."""
+    """Print the metadata of the Flex Template, for launch/dataflow/template_metadata.json."""
     print(json.dumps(template_metadata(), indent=2, ensure_ascii=False))
 
 
@@ -125,7 +140,7 @@ def _show_or_run(command: Sequence[str], *, dry_run: bool) -> None:
 
 
 def main() -> None:
-    """Runs the command line; errors of the request print one line and exit with 2."""
+    """Runs the command line; a wrong request ends with one line and code 2."""
     try:
         app()
     except (ValueError, FileNotFoundError) as error:

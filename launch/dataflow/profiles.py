@@ -1,6 +1,6 @@
-"""What a worker is and where it stands, as Beam's options.
+"""Kinds of workers, and where they are, as Beam's options.
 
-A profile says what kind of worker decodes, and nothing that touches the guarantee.
+A profile says which accelerator the workers have. It has no effect on the guarantee.
 """
 
 import dataclasses
@@ -12,27 +12,28 @@ from typing import Any, Literal
 Jax = Literal['cpu', 'cuda12', 'tpu']
 _IMAGE = re.compile(r'[a-z0-9][a-z0-9./_-]*(?::[0-9]+/[a-z0-9./_-]+)?(?::[\w.-]+|@sha256:[0-9a-f]{64})')
 FOLDER = re.compile(r'gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s,]*)?')
-# One process and one thread: two would share one accelerator, and a TPU has one owner only.
-# What keeps elements out of sight is in every job already, whatever starts it: pipeline/run/beam_options.py.
+# One process and one thread for each worker: two would share the accelerator, and a TPU has one owner only.
+# The options that hide elements from logs are in every job: pipeline/run/beam_options.py.
 EXPERIMENTS = ('no_use_multiple_sdk_containers',)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One kind of accelerator, and how Dataflow is asked for it.
+    """One kind of accelerator, and how to ask Dataflow for it.
 
-    Dataflow has two ways, never both in one job. Right fitting puts a hint on the step that
-    decodes, so that reading, grouping and writing run on a pool without accelerators. The
-    service option gives every worker one; it is the only way to TPUs, and to GPUs that come
-    with their machine type.
+    Dataflow has two ways, and a job can use one of them. With right fitting, the step that decodes has a
+    hint, and reading, grouping and writing run on workers without accelerators. With the service option,
+    every worker has an accelerator. Only the service option gives TPUs, and GPUs that are part of a machine
+    type.
 
     Attributes:
-        jax: The image's variant (`JAX` of the Dockerfile) whose JAX drives the accelerator.
-        accelerator: The hint, in Dataflow's words.
-        worker_accelerator: The service option's value, in the same words.
-        machine_type: Of all workers; None lets Dataflow choose one that fits the hint.
-        needs_zone: Whether the accelerator exists in some zones only, so that the user names one.
-        disk_size_gb: Of each worker: the image, and weights in it, twice while it is unpacked.
+        jax: Variant of the image (`JAX` of the Dockerfile) whose JAX drives the accelerator.
+        accelerator: The hint, as Dataflow writes it.
+        worker_accelerator: Value of the service option, as Dataflow writes it.
+        machine_type: Machine type of all workers; None: Dataflow chooses one that fits the hint.
+        needs_zone: Whether only some zones have the accelerator, so that the user must name one.
+        disk_size_gb: Disk of each worker, in GB. It holds the image with its weights twice while the image is
+            unpacked.
     """
 
     jax: Jax
@@ -47,12 +48,12 @@ class Profile:
             raise ValueError(
                 'Expected either accelerator or worker_accelerator, got '
                 f'accelerator={self.accelerator!r}, worker_accelerator={self.worker_accelerator!r}. '
-                'Dataflow takes a hint on one step or a service option for all workers.'
+                'Give one of them: a hint for one step, or a service option for all workers.'
             )
         if self.worker_accelerator is not None and self.machine_type is None:
             raise ValueError(
                 f'Expected a machine_type with worker_accelerator={self.worker_accelerator!r}, got None. '
-                'Name the type that carries it.'
+                'Name the machine type that has the accelerator.'
             )
 
 
@@ -75,18 +76,18 @@ PROFILES: Mapping[str, Profile] = types.MappingProxyType({
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a run's workers are, and who pays for them.
+    """Where the workers of a run are, and who pays for them.
 
     Attributes:
-        project: The project's id.
-        region: Dataflow's region, such as us-central1.
+        project: Id of the project.
+        region: Region of Dataflow, such as us-central1.
         image: The worker image, with a tag or a digest.
-        temp_location: A gs:// folder for Dataflow's staged files.
-        zone: Of the workers, for accelerators that few zones have.
-        max_num_workers: Most workers at once; None leaves it to Dataflow.
-        service_account: E-mail of the workers' account; None for the project's default.
-        subnetwork: URL of the workers' subnetwork. With it they have no public address.
-        gbek: Secret that encrypts what is shuffled, as Beam's --gbek takes it:
+        temp_location: A gs:// folder for the files that Dataflow stages.
+        zone: Zone of the workers, for accelerators that only some zones have.
+        max_num_workers: Largest number of workers; None: Dataflow decides.
+        service_account: E-mail address of the account of the workers; None: the default of the project.
+        subnetwork: URL of the subnetwork of the workers. With it they have no public address.
+        gbek: Secret that encrypts shuffled data, as --gbek of Beam takes it:
             `type:gcpsecret;version_name:projects/PROJECT/secrets/NAME/versions/1`.
     """
 
@@ -122,15 +123,19 @@ class Place:
 
 
 def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool | tuple[str, ...]]:
-    """Beam's options of a run: name -> value, True for a switch.
+    """The options of Beam for a run: name -> value, True for a switch.
+
+    Args:
+        profile: The accelerator.
+        place: Where the workers are.
 
     Raises:
-        ValueError: The profile needs a zone and the place names none.
+        ValueError: The profile needs a zone, and the place has none.
     """
     if profile.needs_zone and place.zone is None:
         raise ValueError(
             f'Expected a zone for {profile.worker_accelerator!r}, got zone=None. '
-            'Give --zone, one that has the accelerator and lies in the region.'
+            'Give --zone with a zone of the region that has the accelerator.'
         )
     options: dict[str, Any] = {
         'project': place.project,
@@ -145,7 +150,7 @@ def beam_options(profile: Profile, place: Place) -> dict[str, str | int | bool |
         'machine_type': profile.machine_type,
         'disk_size_gb': profile.disk_size_gb,
         'sdk_container_image': place.image,
-        # The image holds Beam and this project: nothing is staged, and nothing installed at a start.
+        # The image holds Beam and this project: a worker stages and installs nothing at its start.
         'sdk_location': 'container',
         'no_save_main_session': True,
         'number_of_worker_harness_threads': 1,

@@ -1,15 +1,14 @@
-"""The Flex Template's metadata: one parameter for each field of `JobConfig`.
+"""The metadata of the Flex Template: one parameter for each setting.
 
-Whoever may launch the template sets every one of them, the paths too: see README.md.
+A user who may launch the template may set every parameter, also the paths: see docs/deploying/dataflow.md.
 """
 
-import dataclasses
 import re
 import types
 import typing
 from typing import Any, Literal
 
-from pipeline.config import JobConfig, setting_types
+from pipeline.config import Setting, all_settings
 
 _REGEXES = {
     'input': r'^gs://\S.*$',
@@ -26,32 +25,26 @@ _TYPE_REGEXES = {
 
 
 def template_metadata() -> dict[str, Any]:
-    """The metadata of the Flex Template: one parameter for each field of `JobConfig`.
-
-    Dataflow checks a request against it before anything is started.
-    """
-    hints = setting_types(JobConfig)
+    """The metadata of the Flex Template. Dataflow checks a request against it before anything starts."""
     return {
         'name': 'dp-corpus',
         'description': 'Differentially private synthetic text from records that may not be shared.',
-        'parameters': [
-            _parameter_metadata(field, hints[field.name]) for field in dataclasses.fields(JobConfig)
-        ],
+        'parameters': [_parameter_metadata(setting) for setting in all_settings().values()],
     }
 
 
-def _parameter_metadata(field: 'dataclasses.Field[Any]', hint: Any) -> dict[str, Any]:
-    help_text = field.metadata['help']
-    if field.default not in (None, (), dataclasses.MISSING, False):
-        help_text += f' Default: {field.default}.'
+def _parameter_metadata(setting: Setting) -> dict[str, Any]:
+    help_text = setting.help
+    if setting.default not in (None, (), False):
+        help_text += f' Default: {setting.default}.'
     parameter: dict[str, Any] = {
-        'name': field.name,
-        'label': field.name.replace('_', ' ').capitalize(),
+        'name': setting.name,
+        'label': setting.name.replace('_', ' ').capitalize(),
         'helpText': help_text,
-        # A plan needs neither of them, a run both.
-        'isOptional': field.name not in ('input', 'output'),
+        # The config has defaults for both, as a plan needs neither. A run needs both.
+        'isOptional': setting.name not in ('input', 'output'),
     }
-    regex = _REGEXES.get(field.name) or _regex_of(hint)
+    regex = _REGEXES.get(setting.name) or _regex_of(setting.type)
     if regex is not None:
         parameter['regexes'] = [regex]
     return parameter

@@ -1,10 +1,10 @@
-"""The demo: invented messages, the job on real Gemma where its weights can be had, and what it wrote.
+"""The demo: writes invented messages, runs the job on them and shows texts of the corpus.
 
     python -m launch.demo
     python -m launch.demo fine-tune
 
-The second fine-tunes the bundled model with DP-SGD in place of votes, and samples more texts from the
-adapter. Everything lands in the folder `demo`, which is begun anew.
+The first uses real Gemma if its weights can be downloaded, else the bundled model. The second fine-tunes the
+bundled model with DP-SGD and samples more texts from the adapter. Both replace the folder `demo`.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 def first_texts(folder: pathlib.Path, count: int) -> list[tuple[str, str]]:
-    """Label and text of complete examples as they came: the first of each label, then the second, ..."""
+    """Label and text of the first complete examples of each label, then of the second of each, and so on."""
     rows = dataset.dataset(folder, format='parquet').to_table().to_pylist()
     seen: dict[str, int] = {}
     ranked = []
@@ -51,10 +51,10 @@ def fine_tune() -> None:
     ):
         if code := _run(*command):
             raise SystemExit(code)
-    print(f'\nFrom {more}/data, sampled from the adapter for free, as they came:\n')
+    print(f'\nFirst texts of {more}/data, which the adapter gave at no cost:\n')
     for label, text in first_texts(more / 'data', _SHOWN):
         print(f'  {label}: {text.strip()}\n')
-    print(f'Open {corpus}/privacy_report.html for what the adapter cost.')
+    print(f'{corpus}/privacy_report.html says what the adapter cost.')
 
 
 def main() -> None:
@@ -63,13 +63,13 @@ def main() -> None:
         fine_tune()
         return
     if sys.argv[1:]:
-        raise SystemExit(f'Expected fine-tune or nothing, got arguments={sys.argv[1:]}. Leave them out.')
+        raise SystemExit(f'Expected fine-tune or no argument, got arguments={sys.argv[1:]}. Leave them out.')
     name, records = 'gemma.toml', 2_048
     if _run('launch.weights'):
         name, records = 'demo.toml', 4_000
         print(
-            'The weights of Gemma 3 270M cannot be had here, for the reason above: the demo goes on with the '
-            'bundled model, whose text shows that everything works and does not read like English.',
+            'The weights of Gemma 3 270M cannot be downloaded, for the reason above: the demo goes on with '
+            'the bundled model. Its text shows that everything works, but it does not read like English.',
             flush=True,
         )
     shutil.rmtree(_FOLDER, ignore_errors=True)
@@ -79,13 +79,13 @@ def main() -> None:
     ):
         if code := _run(*command):
             raise SystemExit(code)
-    print(f'\nFrom {_FOLDER}/corpus/data, as they came:\n')
+    print(f'\nFirst texts of {_FOLDER}/corpus/data:\n')
     for label, text in first_texts(_FOLDER / 'corpus' / 'data', _SHOWN):
         print(f'  {label}: {text.strip()}\n')
-    print(f'Open {_FOLDER}/corpus/privacy_report.html for what they cost.')
-    # Where the environment was made: its commands are beside the interpreter.
+    print(f'{_FOLDER}/corpus/privacy_report.html says what they cost.')
+    # The commands of the environment are beside the interpreter.
     activate = pathlib.Path(sys.executable).parent / 'activate'
-    print(f'For records of your own: source {activate}, then dp-corpus --help works in any folder.')
+    print(f'For your own records: source {activate}, then dp-corpus --help works in any folder.')
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
-"""Invented visits to a clinic as JSON of twelve fields, to try structured records on: no real person.
+"""Invented visits to a clinic, as JSON of twelve fields, to try structured records: no real person.
 
-`python -m launch.demo.clinic_records --output demo/visits.jsonl` writes JSON lines with the keys `id`
-and `text`, of which the second is a visit as JSON. Their schema is
-[clinic_visit.json](clinic_visit.json). Fields hang together: a ward has its complaints, codes and ages.
+`python -m launch.demo.clinic_records --output demo/visits.jsonl` writes JSON lines with the keys `id` and
+`text`. The text is a visit as JSON, whose schema is [clinic_visit.json](clinic_visit.json). The fields depend
+on each other: each ward has its own complaints, codes and ages.
 """
 
 import datetime
@@ -17,7 +17,7 @@ import typer
 from launch.demo.records import SEED
 
 SCHEMA_FILE = pathlib.Path(__file__).with_name('clinic_visit.json')
-# Of each ward: complaints with their code, and the ages of its patients.
+# Ward -> (complaints with their codes, range of the patients' ages).
 _WARDS: Mapping[str, tuple[tuple[tuple[str, str], ...], tuple[int, int]]] = {
     'Cardiology': (
         (('chest pain on exertion', 'I20.9'), ('palpitations at rest', 'R00.2'), ('swollen ankles', 'R60.0')),
@@ -92,7 +92,7 @@ def _visit(source: random.Random) -> dict[str, Any]:
 
 def main(
     output: Annotated[
-        pathlib.Path, typer.Option(help='JSON lines file to write; a demo file there is replaced.')
+        pathlib.Path, typer.Option(help='JSON lines file to write; a file that is there is replaced.')
     ],
     records: Annotated[int, typer.Option(min=1, help='How many records.')] = 2_000,
 ) -> None:

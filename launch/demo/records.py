@@ -1,8 +1,8 @@
-"""Invented support-desk and clinic messages, to try the product on: no real person, no real data.
+"""Invented messages to a support desk and a clinic, to try the product: no real person, no real data.
 
-`python -m launch.demo.records --output demo/records.jsonl` writes JSON lines with the keys `id`,
-`customer` (the user id; several records each), `text` and `label`. The messages are full of names,
-addresses and order numbers, so that a reader can look for them in a synthetic corpus and find none.
+`python -m launch.demo.records --output demo/records.jsonl` writes JSON lines with the keys `id`, `customer` (the
+id of a user, who has several records), `text` and `label`. The messages have many names, addresses and order
+numbers, so that a reader can look for them in a synthetic corpus and find none.
 """
 
 import json
@@ -14,8 +14,7 @@ from typing import Annotated
 
 import typer
 
-# Public data, and meant to be the same everywhere: the only seed of this project.
-# Privacy noise never has one.
+# The demo data are public, and the same everywhere. Privacy noise never has a seed.
 SEED = 20_240_607
 LABELS = ('Billing', 'Delivery', 'Appointment', 'Technical')
 MIN_WORDS, MAX_WORDS = 10, 60
@@ -125,7 +124,7 @@ def demo_records(records: int, seed: int = SEED) -> Iterator[dict[str, str]]:
 
     Args:
         records: How many.
-        seed: Of the demo data alone.
+        seed: Seed of the demo data alone.
 
     Yields:
         Rows with `id`, `customer`, `text` (10 to 60 words) and `label`.
@@ -180,7 +179,7 @@ def _slots(source: random.Random, customer: str, given: str, family: str) -> dic
 
 def main(
     output: Annotated[
-        pathlib.Path, typer.Option(help='JSON lines file to write; a demo file there is replaced.')
+        pathlib.Path, typer.Option(help='JSON lines file to write; a file that is there is replaced.')
     ],
     records: Annotated[int, typer.Option(min=1, help='How many records.')] = 2_000,
 ) -> None:

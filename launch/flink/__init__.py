@@ -1,1 +1,1 @@
-"""A standalone Flink cluster on one machine, and the job on it; see README.md."""
+"""A standalone Flink cluster on one machine, and the job on it; see docs/deploying/flink.md."""

@@ -1,4 +1,4 @@
-"""Flink itself: what one of its binary releases holds, put together from its two packages on PyPI."""
+"""Flink itself: the files of a binary release, taken from its two packages on PyPI."""
 
 import os
 import pathlib
@@ -10,18 +10,21 @@ import tarfile
 import tempfile
 import zipfile
 
-# Its minor must be the job server's (job_server.py). Beam 2.77 publishes job servers for 1.19 to 2.2,
-# and 1.19 is the one among them that the modules of pom.xml are of.
+# Its minor version must be that of the job server (job_server.py). Beam 2.77 publishes job servers for 1.19
+# to 2.2; of these, the modules of pom.xml exist for 1.19.
 FLINK = '1.19.3'
 FLINK_MINOR = FLINK.rpartition('.')[0]
 _MIN_JAVA = 11
 
 
 def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
-    """The folder of Flink, downloaded where it is not there yet.
+    """The folder of Flink; downloads it first if it is missing.
 
-    pip checks what it downloads against its index's checksum, and the folder appears
-    whole or not at all, so that a download that was killed is not taken for one.
+    pip checks each download against the checksum of its index. The folder appears whole or not at all, so a
+    download that was killed leaves no folder that looks complete.
+
+    Args:
+        cache: Folder of downloads.
 
     Raises:
         RuntimeError: pip cannot download it.
@@ -33,8 +36,8 @@ def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
     with tempfile.TemporaryDirectory(dir=cache, prefix='flink-') as temporary:
         downloads, made = pathlib.Path(temporary) / 'downloads', pathlib.Path(temporary) / 'home'
         pip = [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps', f'--dest={downloads}']
-        # Scripts and config are in the wheel, jars in the source package. Nothing of the wheel is
-        # imported, so it need not be of this Python: 3.11 is the last that it was built for.
+        # The wheel has the scripts and the config, the source package has the jars. Nothing of the wheel is
+        # imported, so it may be for another Python: 3.11 is the last that it was built for.
         for options in (
             ('--only-binary=:all:', '--python-version=3.11', f'apache-flink=={FLINK}'),
             ('--no-binary=:all:', '--no-build-isolation', f'apache-flink-libraries=={FLINK}'),
@@ -61,10 +64,10 @@ def fetch_flink(cache: pathlib.Path) -> pathlib.Path:
 
 
 def check_java() -> None:
-    """Checks that there is a Java that Flink runs on.
+    """Checks that this machine has a Java that can run Flink.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no Java.
         RuntimeError: It is too old.
     """
     home = os.environ.get('JAVA_HOME')

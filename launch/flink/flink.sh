@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A Flink cluster on this machine, and the job on it: `launch/flink/flink.sh --help` lists the commands.
-# The Python of .venv, or the one that $PYTHON names; it needs this project's requirements.
+# A Flink cluster on this machine, and dp-corpus on it: `launch/flink/flink.sh --help` lists the commands.
+# It uses the Python of .venv, or the one that $PYTHON names, which must have this project's requirements.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 python="${PYTHON:-$root/.venv/bin/python}"
@@ -9,5 +9,5 @@ if ! "$python" -c 'import apache_beam' 2>/dev/null; then
     "Run 'make test' once, or set PYTHON." >&2
   exit 2
 fi
-# Paths that the user gives count from where the user is.
+# No cd: the user's paths are relative to the user's folder.
 exec env PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" "$python" -m launch.flink.main "$@"

@@ -1,7 +1,7 @@
-"""Beam's job server, which turns a pipeline into a Flink job, from Maven.
+"""Beam's job server, which turns a pipeline into a Flink job; Maven downloads it.
 
-As Beam publishes it, or, where Maven's repository does not hold that, put together from Beam's
-modules: pom.xml says which.
+Beam publishes it as one jar. Where Maven's repository does not hold that jar, the job server is put together
+from the modules of Beam that pom.xml names.
 """
 
 import importlib.metadata
@@ -29,14 +29,14 @@ _MAVEN_OPTIONS = ('-B', '-q', '-U', '-Dstyle.color=never')
 
 
 def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
-    """Beam's job server for this Flink, downloaded where it is not there yet.
+    """The file of Beam's job server for this Flink; downloads it first if it is missing.
 
-    The published jar of the Beam that is installed, or, where Maven's repository does not
-    hold that, one of the modules of pom.xml, whose name ends in -assembled. Maven checks
-    what it downloads against its repository's checksums; the file appears whole or not at all.
+    This is the jar that Beam publishes for the installed version. Where Maven's repository does not hold
+    it, a jar is put together from the modules of pom.xml; its name ends in -assembled. Maven checks each
+    download against the checksums of its repository. The file appears whole or not at all.
 
     Args:
-        cache: Folder of downloads. An assembled jar that it holds is used again.
+        cache: Folder of downloads. A jar of either kind that it holds is used again.
 
     Raises:
         FileNotFoundError: There is no Maven.
@@ -58,15 +58,15 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
         if answer is None:
             (folder / published.name).rename(published)
             return published
-        # Of a repository that is not reached, Maven says 'Could not transfer artifact'.
+        # If the repository cannot be reached, Maven says 'Could not transfer artifact' instead.
         if f'Could not find artifact org.apache.beam:{JOB_SERVER}:' not in answer:
             raise _maven_failed(artifact, answer)
         print(
-            f"Maven's repository does not hold {artifact}: putting a job server together from Beam's "
-            f'modules of {_MODULES} instead.',
+            f"Maven's repository does not hold {artifact}. The job server is put together from the modules "
+            f'of Beam {_MODULES} instead.',
             file=sys.stderr,
         )
-        # Of what `mvn package` does there, the two goals that are needed: the others would fetch plugins.
+        # The two goals of `mvn package` that are needed. The others would download more plugins.
         classes = folder / 'target' / 'classes'
         classes.mkdir(parents=True)
         shutil.copyfile(POM, folder / POM.name)
@@ -79,7 +79,7 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
 
 
 def describe(jar: pathlib.Path) -> str:
-    """Which of the two kinds a fetched job server is, in words."""
+    """The origin of a fetched job server, in words."""
     assembled = jar.name == ASSEMBLED
     return f'put together from modules of Beam {_MODULES}' if assembled else 'as Beam publishes it'
 
@@ -95,7 +95,7 @@ def _find_maven() -> str:
 
 
 def _run_maven(maven: str, folder: pathlib.Path, *arguments: str, made: str) -> str | None:
-    """Runs Maven in a folder; None where it made that file, else its answer."""
+    """Runs Maven in a folder; returns None if it made the file `made`, else what it printed."""
     result = subprocess.run([maven, *_MAVEN_OPTIONS, *arguments], capture_output=True, text=True, cwd=folder)
     return None if result.returncode == 0 and zipfile.is_zipfile(folder / made) else result.stdout
 

@@ -1,9 +1,9 @@
-"""Keeps the processes of a cluster on one machine running, as Kubernetes does for a real one.
+"""Keeps the processes of a cluster on one machine running, as Kubernetes does on many machines.
 
-`python -m launch.flink.supervisor FOLDER` starts the services of FOLDER/cluster.json and
-starts one again, a second later, when it ends, for whatever reason. Each service is its own
-process group, and what is left of one goes with it, as the processes of a container do: a
-pool that was killed must not leave workers behind that nobody can stop.
+`python -m launch.flink.supervisor FOLDER` starts the services of FOLDER/cluster.json. When a service ends, it
+starts the service again a second later. Each service is a process group of its own. When the service ends,
+all processes of its group are killed, as in a container: a pool that was killed must not leave workers behind
+that nobody can stop.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class Service:
     Attributes:
         name: Names the log file, log/NAME.out.
         command: What to start.
-        environment: What is set for it besides the supervisor's own environment.
+        environment: Variables besides those of the supervisor.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Started:
     """A process as it was started.
 
     Attributes:
-        pid: Its id, which is its group's too.
-        created: When, in seconds: a system gives ids out again.
-        starts: How often the service was started so far.
+        pid: Id of the process and of its group.
+        created: When it was started, in seconds since 1970: a system uses an id again.
+        starts: How often the service has been started.
     """
 
     pid: int
@@ -62,7 +62,7 @@ class Started:
 
     @property
     def alive(self) -> bool:
-        """Whether this process, and no later one of its id, still runs."""
+        """Whether this process still runs, and not a later process with the same id."""
         try:
             process = psutil.Process(self.pid)
             return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
@@ -71,12 +71,12 @@ class Started:
 
 
 def supervise(folder: pathlib.Path, services: Iterable[Service], stopped: threading.Event) -> None:
-    """Keeps services running until the event; then ends them and returns.
+    """Keeps services running until `stopped` is set; then ends them and returns.
 
     Args:
-        folder: Gets processes.json and the logs. One supervisor at a time.
+        folder: Gets processes.json and the logs. A folder has one supervisor at a time.
         services: What to keep running.
-        stopped: Ends it.
+        stopped: Ends the supervision.
 
     Raises:
         FileExistsError: Another supervisor has this folder.
@@ -107,7 +107,7 @@ def supervise(folder: pathlib.Path, services: Iterable[Service], stopped: thread
                         starts = started[service.name].starts + 1 if service.name in started else 1
                         running[service.name] = _start(folder, service)
                         started[service.name] = _started(running[service.name].pid, starts)
-                        _log(f'{service.name} started, for the {starts}. time')
+                        _log(f'{service.name} started, start number {starts}')
                         changed = True
                 if changed:
                     _write_processes(folder, started)
@@ -125,13 +125,13 @@ def supervise(folder: pathlib.Path, services: Iterable[Service], stopped: thread
 
 
 def end_group(pid: int) -> None:
-    """Kills what is left of a process group."""
+    """Kills all processes of a group that still run."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def read_processes(folder: pathlib.Path) -> dict[str, Started]:
-    """The processes of a folder's cluster by service, `SUPERVISOR` too; none where none were started."""
+    """The processes of a folder's cluster, by service and `SUPERVISOR`; empty if none were started."""
     try:
         entries = json.loads((folder / PROCESSES).read_text(encoding='utf-8'))
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def _start(folder: pathlib.Path, service: Service) -> subprocess.Popen[bytes]:
 def _started(pid: int, starts: int) -> Started:
     try:
         return Started(pid, psutil.Process(pid).create_time(), starts)
-    except psutil.NoSuchProcess:  # over already: it is started again
+    except psutil.NoSuchProcess:  # it has ended already, and is started again
         return Started(pid, 0.0, starts)
 
 

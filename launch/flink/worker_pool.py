@@ -1,11 +1,13 @@
 """Starts Python workers when Flink asks for them: Beam's worker pool, for one machine.
 
-`python -m launch.flink.worker_pool --port 50000` is Beam's own
-`apache_beam.runners.worker.worker_pool_main` with three differences. It listens on this
-machine alone: whoever reaches a pool can have it run any code, and a worker sees records.
-Workers run on the Python that runs the pool: Beam's starts whatever `python` is first on
-PATH, and where that one lacks a module, the job waits for ever. And several task managers
-may share it.
+`python -m launch.flink.worker_pool --port 50000` is Beam's own `apache_beam.runners.worker.worker_pool_main`
+with three differences:
+
+* It listens on this machine alone. Any program that reaches a pool can have it run any code, and workers see
+  records.
+* Workers use the Python of the pool. Beam's pool starts the first `python` on PATH; if a module is missing
+  there, the job waits for ever.
+* Several task managers can share it.
 """
 
 import logging
@@ -29,15 +31,17 @@ from apache_beam.runners.worker.worker_pool_main import (
 )
 from apache_beam.utils import thread_pool_executor
 
+from launch.flink.environment import python_path
+
 _PROBE = 'import apache_beam, models, transforms; print(apache_beam.__version__)'
 
 
 class WorkerPool(BeamFnExternalWorkerPoolServicer):
-    """Beam's pool, which several task managers may share.
+    """Beam's pool, made safe for several task managers.
 
-    Each of them numbers its workers from one. Beam's knows a worker by its number alone: a
-    task manager that is done with its own would end that of another, which then waits three
-    minutes for it before Flink starts the step again.
+    Each task manager numbers its workers from one, and Beam's pool knows a worker by its number alone. So a
+    task manager that ends its own worker could end that of another, which would then wait three minutes
+    for it before Flink starts the step again.
     """
 
     def __init__(self) -> None:
@@ -63,8 +67,8 @@ class WorkerPool(BeamFnExternalWorkerPoolServicer):
         key = (request.worker_id, context.peer())
         with self._lock:
             same = [known for known in self._workers if known[0] == request.worker_id]
-            # A connection that was idle for half an hour comes back as another one. Where that leaves
-            # a doubt, the worker is left to end by itself, as it does when its task manager hangs up.
+            # A connection that was idle for half an hour comes back as another one. If that leaves a doubt,
+            # the worker is not ended: it ends by itself when its task manager closes the connection.
             if key not in self._workers and len(same) == 1:
                 key = same[0]
             process = self._workers.pop(key, None)
@@ -73,20 +77,20 @@ class WorkerPool(BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def kill(self) -> None:
-        """Ends every worker; what it has not written yet is decoded again, to the same text."""
+        """Kills every worker. Batches that are not written yet are decoded again, to the same text."""
         with self._lock:
             for process in self._workers.values():
                 process.kill()
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which `python` is the Python that runs this, and finds this project.
+    """An environment in which `python` is the Python of this process and can import this project.
 
     Args:
-        environment: The environment as it is.
+        environment: The environment so far.
 
     Raises:
-        FileNotFoundError: The folder of this Python holds no `python`.
+        FileNotFoundError: The folder of this Python has no command `python`.
     """
     binaries = pathlib.Path(sys.executable).parent
     found = shutil.which('python', path=str(binaries))
@@ -95,24 +99,19 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
             f'Expected a command python beside sys.executable={sys.executable!r}, got none: Beam starts '
             'workers by that name. Use the Python of a virtual environment.'
         )
-    root = str(pathlib.Path(__file__).resolve().parents[2])
-    path, python_path = environment.get('PATH', os.defpath), environment.get('PYTHONPATH')
-    return {
-        **environment,
-        'PATH': f'{binaries}{os.pathsep}{path}',
-        'PYTHONPATH': os.pathsep.join([root, *([python_path] if python_path else [])]),
-    }
+    path = environment.get('PATH', os.defpath)
+    return {**environment, 'PATH': f'{binaries}{os.pathsep}{path}', **python_path(environment)}
 
 
 def check_workers(environment: Mapping[str, str]) -> None:
-    """Starts `python` as the pool would and imports what workers need.
+    """Starts `python` as the pool does, and imports what workers need.
 
     Args:
         environment: The environment of workers.
 
     Raises:
-        RuntimeError: It cannot, or its Beam is another version: the job would wait for
-            workers for ever, or they could not read its steps.
+        RuntimeError: An import failed, and a job would wait for workers for ever; or Beam has another
+            version, and workers could not read the steps of a job.
     """
     command = shutil.which('python', path=environment['PATH'])
     result = subprocess.run(
@@ -128,10 +127,10 @@ def check_workers(environment: Mapping[str, str]) -> None:
 
 
 def main(
-    port: Annotated[int, typer.Option(help='Port that Flink asks for workers.')] = 50000,
+    port: Annotated[int, typer.Option(help='Port where Flink asks for workers.')] = 50000,
     host: Annotated[str, typer.Option(help='Address to listen on.')] = 'localhost',
 ) -> None:
-    """Serve until SIGTERM; workers end with it."""
+    """Serve until SIGTERM, then kill the workers."""
     environment = worker_environment(os.environ)
     check_workers(environment)
     os.environ.update(environment)

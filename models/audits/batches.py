@@ -1,9 +1,9 @@
-"""Batches of an audit, formed in memory as a run forms them: only Beam is left out."""
+"""Batches of an audit, formed in memory by the same functions as in a run, without Beam."""
 
 from collections.abc import Iterable, Sequence
 
 from models import batching
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
@@ -15,13 +15,13 @@ Placement = tuple[bytes, str | None, int | None, list[str]]
 def placements(
     records: Iterable[Record], labels: Sequence[str | None], params: MechanismParams, key: RunKey
 ) -> list[Placement]:
-    """What the records of declared labels send to batches: one for each record, or for each unit.
+    """The rows that records of declared labels contribute to batches: one for each record, or for each unit.
 
     Args:
         records: Any records.
         labels: The declared labels, or a single None.
-        params: Of which the unit of privacy is read, and k.
-        key: Of the audit.
+        params: The unit of privacy and k are read.
+        key: The key of the audit.
     """
     known = [record for record in records if record.label in labels]
     if params.unit == 'example':

@@ -1,8 +1,8 @@
-"""The leave-one-out audit (CL D.5.2): how much likelier is an output with than without one context?
+"""The leave-one-out audit (CL D.5.2): how much more likely is an output with a context than without it?
 
-CL = the clustering paper. The output is decoded as a run decodes; its probability under the
-batch and under each neighbour is computed by other means (`models.audits.replay`). An audit of
-real records is private to the curator: nothing of it may be released.
+CL is the clustering paper. The output is decoded as in a run; its probability under the batch and under each
+neighbour is computed by a second implementation (`models.audits.replay`). An audit of real records is
+private to the curator: no part of it may be released.
 """
 
 import dataclasses
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models import generate
-from models.audits import replay
+from models.audits import bounds, replay
+from models.generate.batch import BatchGenerator
+from models.generate.stream import TokenStream
+from models.generate.walk import Position
 from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import Change, MechanismParams
 from models.privacy.randomness import RunKey
@@ -29,17 +31,16 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Payment:
-    """What a neighbour's context paid by individual accounting, and what it gave (METHOD 4d).
+    """What a neighbour's context paid by individual accounting, and how much it moved (METHOD 4d).
 
-    Where one context gives way to another, both paid, and what they paid counts twice. Private to the
-    curator.
+    If one context is replaced by another, both paid, and their payments count twice. Private to the curator.
 
     Attributes:
         paid: ρ that the run charged for the context over the whole stream.
-        most: What it may pay: B, or 4B of a replacement.
+        most: What it may pay: B, or 4B for a replacement.
         bound: The pure bound 4c/(sτ) for each token that it voted on and paid for.
-        divergence: Largest Σ D_α/α over the stream's tokens, of orders α up to ω and both directions,
-            between what was sampled from with it and without it. At most what was paid.
+        divergence: The largest Σ D_α/α over the stream's tokens, for orders α up to ω and both
+            directions, between the sampling distributions with it and without it. At most `paid`.
         rounding: What rounding of logits may add to the divergence.
     """
 
@@ -51,7 +52,7 @@ class Payment:
 
     @property
     def ok(self) -> bool:
-        """Whether it paid for what it gave, and no more than it may."""
+        """Whether it paid at least the divergence that it caused, and at most its budget."""
         within = self.paid <= self.most * (1 + 1e-6)
         return within and self.divergence <= self.paid * (1 + SLACK) + self.rounding
 
@@ -72,7 +73,7 @@ class LeaveOneOut:
         contexts: True size of the batch.
         private_tokens: Private tokens of the output.
         public_tokens: Public ones.
-        forced_tokens: Those that nobody chose, and so nobody pays for.
+        forced_tokens: Forced ones, for which no context pays.
         removed: For each context, the log ratio of the output's probability with it to that
             without it.
         added: The same for each context of another batch that is put in: with to without.
@@ -112,7 +113,7 @@ class LeaveOneOut:
 
 
 def leave_one_out(
-    generator: generate.BatchGenerator,
+    generator: BatchGenerator,
     batch: Batch,
     key: RunKey,
     *,
@@ -120,7 +121,7 @@ def leave_one_out(
     sabotage: replay.Sabotage = 'none',
     reference: Sequence[str] = (),
 ) -> LeaveOneOut:
-    """Decodes a batch, then asks how much likelier its output is with than without each context.
+    """Decodes a batch, then compares the probability of its output with and without each context.
 
     The adversary of CL D.5.2 removes one context before the batch starts and sees the whole
     output: tokens, and with the sparse vector which of them are private. With individual accounting
@@ -165,7 +166,7 @@ def leave_one_out(
     else:
         stream = case.decode(draws)
     ratios, payments = log_ratios(case, stream)
-    bound = replay.output_bound(stream, generator.params)
+    bound = bounds.output_bound(stream, generator.params)
     return LeaveOneOut(
         batch_id=str(batch.batch_id),
         label=batch.label,
@@ -185,7 +186,7 @@ def leave_one_out(
 
 
 def log_ratios(
-    case: replay.Case, stream: generate.TokenStream
+    case: replay.Case, stream: TokenStream
 ) -> tuple[dict[str, tuple[float, ...]], tuple[Payment, ...]]:
     """log P(output | the larger or the former batch) / P(output | its neighbour), for each neighbour.
 
@@ -239,9 +240,7 @@ class _Tab:
     Those of the batch were charged by the run itself; those that are put in, by its functions.
     """
 
-    def __init__(
-        self, case: replay.Case, stream: generate.TokenStream, sets: Sequence[Sequence[int]]
-    ) -> None:
+    def __init__(self, case: replay.Case, stream: TokenStream, sets: Sequence[Sequence[int]]) -> None:
         assert stream.spending is not None and case.params.omega is not None
         omega = case.params.omega
         self._case, self._spending, self._sets = case, stream.spending, sets
@@ -252,7 +251,7 @@ class _Tab:
         # Directions, orders, neighbours.
         self._divergences = np.zeros((2, len(self._orders), len(sets) - 1))
 
-    def charge(self, position: generate.Position, token: int) -> list[list[int]]:
+    def charge(self, position: Position, token: int) -> list[list[int]]:
         """Charges all contexts for a token, and returns those of each set that vote on it."""
         inside, count = len(self._case.inside), len(self._paid)
         charged, voted, self._spent = self._case.settle(position, range(inside, count), self._spent)
@@ -273,7 +272,7 @@ class _Tab:
                     self._divergences[direction, :, neighbour] += divergence / self._orders[:, 0]
 
     def payments(self, tokens: int) -> tuple[Payment, ...]:
-        """Of every neighbour, after a stream of that many tokens."""
+        """The payments of every neighbour, after a stream of that many tokens."""
         params, batch = self._case.params, set(self._sets[0])
         assert params.context_budget is not None
         # Of a sum of squares to which one is added: |a + b|² <= (|a| + |b|)².
@@ -289,7 +288,7 @@ class _Tab:
                 Payment(
                     paid=paid,
                     most=len(changed) ** 2 * params.context_budget,
-                    bound=int(self._tokens[changed].sum()) * replay.vote_cost(params),
+                    bound=int(self._tokens[changed].sum()) * bounds.vote_cost(params),
                     divergence=float(divergence),
                     rounding=moved * (2 * math.sqrt(paid) + moved),
                 )

@@ -1,6 +1,6 @@
-"""The reconstruction audit (CL D.5.1): keys are planted, and those that come out are counted.
+"""The reconstruction audit (CL D.5.1): plants keys, and counts those that come out.
 
-CL = the clustering paper. The keys are made up, so nothing here is private.
+CL is the clustering paper. The keys are made up, so nothing here is private.
 """
 
 import dataclasses
@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from models import generate
-from models.audits import batches, replay
-from models.batching import BatchPlan
+from models.audits import batches, bounds, replay
+from models.batch_plan import BatchPlan
 from models.constraints import Digits
+from models.generate.batch import BatchGenerator
+from models.generate.examples import split_examples
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
@@ -57,7 +58,7 @@ def draw_keys(count: int, seed: int) -> KeySets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reconstruction:
-    """How many synthetic keys are keys of the source, and how many of the holdout (CL Table 7).
+    """The numbers of synthetic keys from the source and from the holdout (CL Table 7).
 
     Attributes:
         keys: Keys of both halves together.
@@ -81,10 +82,10 @@ class Reconstruction:
 
     @property
     def p_value(self) -> float:
-        """Probability of so many source keys among the distinct hits, were the output blind to the halves.
+        """Probability of at least this many source keys among the distinct hits, by chance alone.
 
-        Then the halves are a fair draw of which hit is which: hypergeometric, exactly. Distinct
-        keys, since a key that the model likes comes again and again, in whichever half it is.
+        If the output does not depend on the halves, the number is exactly hypergeometric. Distinct keys
+        count, because the model may repeat a key that it likes, whichever half it is in.
         """
         from scipy import stats
 
@@ -93,7 +94,7 @@ class Reconstruction:
 
     @property
     def ok(self) -> bool:
-        """Whether source keys are not suspiciously more than holdout keys (`ALARM`)."""
+        """Whether the excess of source keys over holdout keys is not suspicious (`ALARM`)."""
         return self.p_value >= ALARM
 
     @property
@@ -145,7 +146,7 @@ def key_batches(sets: KeySets, params: MechanismParams, key: RunKey) -> list[Bat
 
 
 def reconstruct(
-    generator: generate.BatchGenerator, batch: Batch, key: RunKey, *, sabotage: KeySabotage = 'none'
+    generator: BatchGenerator, batch: Batch, key: RunKey, *, sabotage: KeySabotage = 'none'
 ) -> tuple[list[str], float | None]:
     """The synthetic keys of one batch of keys, and a median's loss, by the run's mechanism or a broken one.
 
@@ -174,8 +175,8 @@ def reconstruct(
         stream = generator.decode(batch, draws, constraint)
     else:
         stream = replay.Case.of(generator, batch, sabotage=sabotage, constraint=constraint).decode(draws)
-    examples = generate.split_examples(
+    examples = split_examples(
         stream, stop_rule=generator.stop_rule, max_example_tokens=params.max_example_tokens
     )
     texts = writer.texts([example.tokens for example in examples])
-    return texts, replay.output_bound(stream, params) if params.is_ex_post else None
+    return texts, bounds.output_bound(stream, params) if params.is_ex_post else None

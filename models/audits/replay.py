@@ -1,9 +1,9 @@
-"""A mechanism once more: replayed for an audit in NumPy float64, right, or broken on purpose.
+"""A second implementation of the mechanism for audits, in NumPy float64: correct, or broken on purpose.
 
-Positions come from the loop that runs decode with (`generate.walk`); what becomes of their logits
-is computed again, slowly, by formulas that share nothing with those of the loop. An audit
-that finds nothing proves nothing, so each can be run on a mechanism that is broken
-on purpose (`Sabotage`), which it must find.
+Positions come from the same steps as those of a run (`models.generate.walk`). What follows from their logits
+is computed again, slowly, by formulas that share nothing with those of the loop. An audit that finds nothing
+proves nothing, so an audit can also run on a mechanism that is broken on purpose (`Sabotage`), and must
+find that.
 """
 
 import dataclasses
@@ -16,10 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import generate
+from models.audits import spelling
 from models.constraints import Constraint
 from models.decoders import decoder as decoder_lib
-from models.privacy import accounting, candidates, ex_post, individual, mechanism, randomness
+from models.generate import walk as walks
+from models.generate.batch import BatchGenerator
+from models.generate.rows import PublicRows
+from models.generate.stream import TokenStream
+from models.generate.walk import Position
+from models.privacy import candidates, individual, mechanism, randomness
 from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import MechanismParams
 from models.records import Batch, Context
@@ -37,43 +42,13 @@ PASTED = 60.0
 RARE = math.exp(-5)
 
 
-def output_bound(stream: generate.TokenStream, params: MechanismParams) -> float:
-    """What an output may cost: see `leave_one_out.LeaveOneOut.bound`."""
-    # Of a forced token there is neither flag nor loss.
-    flags = stream.is_private[stream.is_chosen]
-    count = len(flags)
-    losses = np.zeros((2, count)) if stream.losses is None else stream.losses[:, stream.is_chosen]
-    loss = ex_post.BatchLoss(
-        batch_id='',
-        minus_log_alpha=tuple(losses[0].tolist()),
-        log_beta=tuple(losses[1].tolist()),
-        places=(0,) * count,
-        is_private=tuple(flags.tolist()),
-    )
-    if params.is_ex_post:
-        return loss.epsilon(params)
-    per_token = pure_cost(params)
-    runs = loss.sparse_vector_runs() * accounting.sparse_vector_pure_cost(params)
-    return int(flags.sum()) * per_token + runs
-
-
-def pure_cost(params: MechanismParams) -> float:
-    """2Δ/τ: most log ratio of a sample from softmax(z/τ) where no component of z moves by more than Δ."""
-    return 2 * params.aggregate_sensitivity / params.temperature
-
-
-def vote_cost(params: MechanismParams) -> float:
-    """4c/(sτ): the same where the votes of one context alone move z, with individual accounting."""
-    return 4 * params.clip_bound / (params.batch_size * params.temperature)
-
-
 def at_small_s(params: MechanismParams) -> MechanismParams:
-    """The mechanism where prices grow most with the size of a vote: at the smallest s that settings allow.
+    """The mechanism at the smallest s that settings allow, where prices grow most with the size of a vote.
 
-    B is at least twice what the dearest token costs there, so that a context can pay for one.
+    B is at least twice the cost of the most expensive token there, so that a context can pay for one.
 
     Args:
-        params: With individual accounting.
+        params: Settings with individual accounting.
     """
     for size in range(1, params.batch_size):
         try:
@@ -90,7 +65,7 @@ def at_small_s(params: MechanismParams) -> MechanismParams:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One batch under audit, and its mechanism once more in NumPy: right, or broken.
+    """One batch under audit, and a second implementation of its mechanism in NumPy: correct, or broken.
 
     Attributes:
         decoder: The model.
@@ -98,9 +73,9 @@ class Case:
         sabotage: What is broken of it.
         public: The public prompt or the reference; None where no public logits are read.
         inside: Token ids of the batch's private prompts.
-        outside: Those of the contexts that are put in.
-        texts: Token ids of each context's first text, inside and then outside, in the spelling of the
-            constraint; none of a text that it does not allow.
+        outside: Token ids of the prompts of added contexts.
+        texts: Token ids of each context's first text, inside and then outside, as the constraint spells
+            it; empty for a text that it does not allow.
         constraint: Which tokens may be sampled.
         stop_rule: What ends an example.
     """
@@ -108,7 +83,7 @@ class Case:
     decoder: decoder_lib.Decoder
     params: MechanismParams
     sabotage: Sabotage
-    public: generate.PublicRows | None
+    public: PublicRows | None
     inside: list[np.ndarray] = dataclasses.field(repr=False)
     outside: list[np.ndarray] = dataclasses.field(repr=False)
     texts: list[np.ndarray] = dataclasses.field(repr=False)
@@ -118,7 +93,7 @@ class Case:
     @classmethod
     def of(
         cls,
-        generator: generate.BatchGenerator,
+        generator: BatchGenerator,
         batch: Batch,
         outsiders: Sequence[Context] = (),
         sabotage: Sabotage = 'none',
@@ -142,7 +117,7 @@ class Case:
         if sabotage == 'paste' and writer.structure is not None:
             token_bytes = writer.tokenizer.token_bytes()
             shown = [writer.structure.shown(text).encode() for text in texts]
-            spelled = [spell(text, constraint, token_bytes) for text in shown]
+            spelled = [spelling.spell(text, constraint, token_bytes) for text in shown]
         else:
             spelled = writer.tokenizer.encode_batch(texts)
         return cls(
@@ -157,7 +132,7 @@ class Case:
             stop_rule=generator.stop_rule,
         )
 
-    def decode(self, draws: randomness.BatchDraws) -> generate.TokenStream:
+    def decode(self, draws: randomness.BatchDraws) -> TokenStream:
         """The token stream of the broken mechanism, and the losses that a run would report for it."""
         params = self.params
         members = list(range(len(self.inside)))
@@ -198,7 +173,7 @@ class Case:
             losses.append(pair)
             if sum(flags) == params.private_token_cap or len(tokens) == params.max_batch_tokens:
                 break
-        return generate.TokenStream(
+        return TokenStream(
             np.array(tokens, np.int32),
             np.array(flags, bool),
             np.array(losses, np.float32).T if params.is_ex_post else None,
@@ -209,17 +184,17 @@ class Case:
         )
 
     def settle(
-        self, position: generate.Position, rows: Sequence[int], spent: np.ndarray
+        self, position: Position, rows: Sequence[int], spent: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What some contexts are charged, who of them votes, and what each has spent then, all `[rows]`.
+        """The charges of some contexts, whether each votes, and what each has then spent, all `[rows]`.
 
-        By the functions of a run, or as the sabotage has it. A context's is a function of it and of the
-        released prefix alone, so that of one that was not in the batch is known too.
+        Computed by the functions of a run, or as the sabotage demands. They depend only on the context and
+        on the released prefix, so they are known for contexts outside of the batch too.
 
         Args:
-            position: Where.
-            rows: Of which contexts.
-            spent: Before, `[rows]` float32.
+            position: The position in the stream.
+            rows: Rows of the contexts.
+            spent: What each had spent before, `[rows]` float32.
         """
         params = self.params
         if self.sabotage == 'no-growth':
@@ -237,12 +212,12 @@ class Case:
             voted = np.ones(len(rows), bool)
         return charged, voted, after
 
-    def positions(self, private: Sequence[np.ndarray], tokens: Sequence[int]) -> Iterator[generate.Position]:
+    def positions(self, private: Sequence[np.ndarray], tokens: Sequence[int]) -> Iterator[Position]:
         """Every position of the stream, with a sabotage's outliers among the logits.
 
         The caller appends each position's token to `tokens` before it asks for the next.
         """
-        steps = generate.walk(
+        steps = walks.walk(
             self.decoder,
             self.public,
             private,
@@ -264,11 +239,11 @@ class Case:
             yield found._replace(logits=logits, public_logits=public)
             found = steps.send(tokens[-1])
 
-    def _outlier(self, position: generate.Position) -> np.ndarray:
-        """Logits that differ from the reference's as much as a price has to look out for, `[V]` float32.
+    def _outlier(self, position: Position) -> np.ndarray:
+        """Logits whose difference from the reference the broken price misjudges most, `[V]` float32.
 
-        For a price's growth: rare tokens that one context raises. Else half of all, by weight, are twice as
-        likely, and the others out of the question.
+        For 'no-growth' a context raises rare tokens. Otherwise it raises half of the tokens, by weight, and
+        lowers the other half.
         """
         allowed = self.allowed(position)
         ranked = np.flatnonzero(allowed)[np.argsort(position.public_logits[allowed], kind='stable')]
@@ -290,7 +265,7 @@ class Case:
         return outlier
 
     def scores(
-        self, position: generate.Position, allowed: np.ndarray, batches: Sequence[Sequence[int]]
+        self, position: Position, allowed: np.ndarray, batches: Sequence[Sequence[int]]
     ) -> Iterator[np.ndarray]:
         """The aggregate over τ of each batch, `[V]` float64.
 
@@ -313,7 +288,7 @@ class Case:
             pastes = self.sabotage == 'paste' and len(rows) > 0
             yield self._pasted(rows, position) if pastes else scores / params.temperature
 
-    def _pasted(self, rows: Sequence[int], position: generate.Position) -> np.ndarray:
+    def _pasted(self, rows: Sequence[int], position: Position) -> np.ndarray:
         """All weight on the next token of a context's own text, example by example."""
         rows = [row for row in rows if len(self.texts[row]) > 0] or rows
         text = self.texts[rows[position.example % len(rows)]]
@@ -322,10 +297,10 @@ class Case:
         scores[min(self.stop_rule.tokens) if ended else text[position.place]] = PASTED
         return scores
 
-    def allowed(self, position: generate.Position, token: int | None = None) -> np.ndarray:
-        """The tokens that could be sampled, `[V]` bool; one that was sampled is among them.
+    def allowed(self, position: Position, token: int | None = None) -> np.ndarray:
+        """The tokens that could be sampled, `[V]` bool, including `token`, which was sampled.
 
-        In the replay a logit may differ by a rounding from the one that decided.
+        A logit of the replay may differ by rounding from the logit that decided in the run.
         """
         if self.sabotage == 'paste':
             return position.mask
@@ -339,14 +314,14 @@ class Case:
             allowed[token] = True
         return allowed
 
-    def _reported_loss(self, position: generate.Position, token: int) -> tuple[float, float]:
-        """The loss that the run's own accounting would state for a token of the broken mechanism."""
+    def _reported_loss(self, position: Position, token: int) -> tuple[float, float]:
+        """The loss that the run's own accounting would report for a token of the broken mechanism."""
         rows = np.concatenate([position.public_logits[None], position.logits])
         mask = jnp.arange(len(rows)) > 0
         found = _token_losses(rows, mask, position.mask, token, params=self.params, narrows=self.narrows)
         return tuple(map(float, found))  # type: ignore[return-value]
 
-    def distances(self, batches: Sequence[Sequence[int]], position: generate.Position) -> np.ndarray:
+    def distances(self, batches: Sequence[Sequence[int]], position: Position) -> np.ndarray:
         """`distances` of some batches, `[len(batches)]`; of narrowed predictions where they are.
 
         Args:
@@ -359,36 +334,8 @@ class Case:
 
     @property
     def narrows(self) -> bool:
-        """Whether predictions are taken given that an allowed token comes."""
+        """Whether predictions are conditioned on the allowed tokens."""
         return self.constraint.narrows_predictions
-
-
-def spell(text: bytes, constraint: Constraint, token_bytes: Sequence[bytes]) -> np.ndarray:
-    """A text as tokens that a constraint allows one after another, the longest at each place, `[n]` int32.
-
-    Args:
-        text: Its bytes.
-        constraint: Of a whole example; forced tokens are taken as they are.
-        token_bytes: Of every token; b'' for one that is no text.
-
-    Returns:
-        Empty where the constraint does not allow the text.
-    """
-    state, found, rest = constraint.start(), list[int](), text
-    while rest:
-        forced = constraint.forced(state)
-        if forced is not None and int(forced) >= 0:
-            token = int(forced)
-        else:
-            ids = np.flatnonzero(np.asarray(constraint.allowed(state))).tolist()
-            fitting = [i for i in ids if token_bytes[i] and rest.startswith(token_bytes[i])]
-            token = max(fitting, key=lambda i: len(token_bytes[i]), default=-1)
-        if token < 0 or not token_bytes[token] or not rest.startswith(token_bytes[token]):
-            return np.zeros(0, np.int32)
-        found.append(token)
-        rest = rest[len(token_bytes[token]) :]
-        state = constraint.advance(state, jnp.int32(token))
-    return np.array(found, np.int32)
 
 
 def _mask_of(mask: jax.Array, narrows: bool) -> jax.Array | candidates.Narrowed:
@@ -410,7 +357,7 @@ def _prices_on_device(
 def _prices(
     public: np.ndarray, rows: np.ndarray, mask: np.ndarray, *, params: MechanismParams, narrows: bool
 ) -> np.ndarray:
-    """What each of `[m, V]` logits would pay for a vote, `[m]` float32, by the functions of a run."""
+    """The price of a vote for each row of logits `[m, V]`, `[m]` float32, by the functions of a run."""
     if len(rows) == 0:
         return np.zeros(0, np.float32)
     return np.array(_prices_on_device(public, rows, mask, params=params, narrows=narrows))
@@ -432,9 +379,7 @@ def _token_losses(
     return mechanism.token_losses(votes, token, params)
 
 
-def distances(
-    batches: Sequence[Sequence[int]], position: generate.Position, params: MechanismParams
-) -> np.ndarray:
+def distances(batches: Sequence[Sequence[int]], position: Position, params: MechanismParams) -> np.ndarray:
     """‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁ for each batch (PP equation 2), float64.
 
     Args:

@@ -1,9 +1,8 @@
 """Embedders: texts to unit vectors, for clustering (METHOD 3).
 
-A row is a function of its own text alone, bit for bit, in whatever company it is
-embedded: a record's cluster decides its batch, so a neighbour that moved it would
-break parallel composition. Programs therefore have fixed shapes, and a text's padded
-length follows from the text alone.
+A row is a function of its own text alone, bit for bit, whatever other texts are embedded with it: a record's
+cluster decides its batch, so a neighbour that changed it would break parallel composition. Programs
+therefore have fixed shapes, and a text's padded length depends on the text alone.
 
 An embedder's fingerprint covers everything that its output depends on. Centres keep
 the fingerprint of the embedder that they were fitted with and refuse another.
@@ -56,7 +55,7 @@ class Embedder(abc.ABC):
 
     @abc.abstractmethod
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds any texts; never fails on what a text holds.
+        """Embeds any texts; no content of a text makes it fail.
 
         Args:
             texts: Any number of texts, also none.

@@ -1,11 +1,11 @@
 """The decoder interface: token ids in, states out, and logits from states; knows nothing of privacy.
 
-A decoder prefills the private prompts and the public prompt of a batch once, then appends
-tokens to all of them, a step at a time: one token, or several that are known already. The rows of private
-prediction share their tokens; rows that are sampled each for itself bring their own. The
-next example of the batch starts again from the prompts' end, by a step at offset 0: the cache keeps
-the prompts and overwrites what was generated. Prefill and step give the rows' *states*; the
-output layer is a method of its own, since whoever asks for the logits may want few columns.
+A decoder prefills the private prompts and the public prompt of a batch once, then appends tokens to all of
+them, a step at a time: one token, or several that are already known. The rows of private prediction share
+their tokens; rows that are sampled independently have their own. The next example of the batch starts again
+from the end of the prompts, by a step at offset 0: the cache keeps the prompts and overwrites the generated
+tokens. Prefill and step return the rows' *states*; the output layer is a separate method, since a caller may
+need only few columns of the logits.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
 whatever the other rows hold. To that end every program has shapes that are public:
@@ -34,10 +34,10 @@ class Shapes:
         max_prompt_tokens: Every prompt is padded to this length P.
         max_example_tokens: Tokens of an example that the cache holds after the prompt.
         micro_batch_size: Rows m that go through the model together.
-        rows_multiple: Public rows are filled up to a multiple of this, beside the micro-batches.
+        rows_multiple: Public rows, which are outside of the micro-batches, are padded to a multiple of this.
         step_tokens: R, most tokens that a step appends. The cache has R - 1 slots behind an example's, so
             that the last step may write as many as any.
-        columns: Most columns of logits that are computed of every row of a batch; None for all V.
+        columns: Most columns of logits that are computed for every row of a batch; None for all V.
     """
 
     max_prompt_tokens: int

@@ -1,4 +1,4 @@
-"""What the machine at hand computes fastest in."""
+"""The machine's device: its platform, its memory, and the number type that it computes fastest in."""
 
 import functools
 import importlib.metadata
@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 from typing import Final, Literal, NamedTuple
+
+import psutil
 
 Dtype = Literal['float32', 'bfloat16']
 
@@ -17,17 +19,17 @@ _CPUINFO: Final = pathlib.Path('/proc/cpuinfo')
 
 
 def has_plugin() -> bool:
-    """Whether JAX could use an accelerator here, were there one; without asking it, which takes seconds."""
+    """Whether a plugin for accelerators is installed; JAX is not asked, which would take seconds."""
     plugins = importlib.metadata.entry_points(group='jax_plugins')
     return bool(plugins) or importlib.util.find_spec('libtpu') is not None
 
 
 @functools.cache
 def platform_here() -> str:
-    """JAX's name of what computes here, 'cpu' or an accelerator's, without holding any memory of it.
+    """JAX's name of the platform, 'cpu' or an accelerator's, without taking any of its memory.
 
-    Whoever launches a run need not be who decodes. So the question goes to another process, and to
-    none where no accelerator's plugin is installed.
+    The process that launches a run need not be the one that decodes. So another process asks JAX, and none
+    does where no plugin for accelerators is installed.
 
     Raises:
         RuntimeError: JAX cannot say.
@@ -43,11 +45,11 @@ def platform_here() -> str:
 
 
 class Memory(NamedTuple):
-    """What a program may take here.
+    """The memory that a program may use.
 
     Attributes:
-        bytes: Of each device; of a processor, the host's that is available now.
-        devices: How many there are, each with the weights and a share of a batch's rows.
+        bytes: Bytes of each device; for a processor, the memory of the host that is available now.
+        devices: Number of devices; each holds the weights and a share of a batch's rows.
     """
 
     bytes: int
@@ -55,10 +57,8 @@ class Memory(NamedTuple):
 
 
 def memory_here() -> Memory | None:
-    """The memory of what computes here, without holding any; None where JAX cannot say."""
+    """The memory of the device, without taking any; None where JAX cannot tell."""
     if platform_here() == 'cpu':
-        import psutil
-
         return Memory(psutil.virtual_memory().available, 1)
     return _accelerator_memory()
 
@@ -72,7 +72,7 @@ def _accelerator_memory() -> Memory | None:
 
 
 def _ask(question: str) -> subprocess.CompletedProcess[str]:
-    """What a program answers in another process."""
+    """Runs a program in another process."""
     return subprocess.run([sys.executable, '-c', question], capture_output=True, text=True, check=False)
 
 
@@ -82,8 +82,8 @@ def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> Dt
     bfloat16 on accelerators, and on processors that multiply it natively; float32 elsewhere.
 
     Args:
-        platform: JAX's name of what computes; None for `platform_here`.
-        cpuinfo: What Linux tells of the processor; None reads it where it is.
+        platform: JAX's name of the platform; None for `platform_here`.
+        cpuinfo: Content of Linux' /proc/cpuinfo; None reads that file.
     """
     if (platform or platform_here()) != 'cpu':
         return 'bfloat16'

@@ -1,12 +1,12 @@
-"""Families of decoders, and the one table of them: a model's name leads to everything that is its family's.
+"""Families of decoders, and their table: a model's name leads to its family's weights, tokenizer and decoder.
 
 A family is a folder beside this file with sizes, weights, tokenizer and decoder, behind
 `Decoder` and `Tokenizer`, and one line in `models/decoders/__init__.py`. It must pass the
-contract of tests/contracts/decoder_contract.py: above all, that rows are independent, on
-which the guarantee rests.
+contract of tests/contracts/decoder_contract.py. Its most important part is that rows are independent: the
+guarantee depends on it.
 
-The command line lists the models for its help, so importing this, and every `Family`, takes
-no JAX and no model library: what needs them is imported when a model is loaded.
+The command line lists the models in its help, so importing this file, or a `Family`, imports neither JAX nor
+a model library: they are imported when a model is loaded.
 """
 
 import abc
@@ -16,11 +16,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from models.decoders.rates import Rates
+
 if TYPE_CHECKING:
     import jax
 
     from models.decoders.decoder import Decoder, Shapes
-    from models.decoders.rates import Rates
     from models.decoders.tokenizer import Tokenizer
 
 
@@ -32,7 +33,7 @@ ROWS_MULTIPLE = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes(abc.ABC):
-    """What is known of a model before it is loaded. A family adds the numbers that define its models.
+    """Facts about a model before it is loaded. A family adds the numbers that define its models.
 
     Attributes:
         num_embed: Vocabulary size V of the model, at least the tokenizer's.
@@ -79,11 +80,11 @@ class Sizes(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """Where a model lies.
+    """The files of a model.
 
     Attributes:
         checkpoint: Folder or file of the weights.
-        tokenizer: The tokenizer's file, which may be that of the weights.
+        tokenizer: The tokenizer's file; may be the file of the weights.
     """
 
     checkpoint: str
@@ -92,12 +93,12 @@ class ModelFiles:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Whose weights a model's are, whatever file they come in.
+    """Who made a model's weights, and under which terms they may be used.
 
     Attributes:
         name: The model's name as its makers write it.
         maker: Who trained it.
-        terms: Under which terms they let others use it, with the place of the text.
+        terms: The terms of use, with the place of their text.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Pooling:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tunable:
-    """A loaded model to be fine-tuned: its weights stay as they are, and an adapter is added to them.
+    """A loaded model for fine-tuning: its weights are frozen, and an adapter is added to them.
 
     Attributes:
         weights: The model's parameters, an argument of `log_probabilities`.
@@ -219,7 +220,7 @@ class Family(abc.ABC):
         """Loads the weights for fine-tuning; arguments and errors as of `load_decoder`."""
 
     @abc.abstractmethod
-    def measure_rates(self, model: str, *, dtype: str) -> 'Rates':
+    def measure_rates(self, model: str, *, dtype: str) -> Rates:
         """Measures how fast this machine's first device decodes; takes some ten seconds and no weights.
 
         Args:

@@ -1,4 +1,4 @@
-"""How fast a device decodes with a model: what an estimate of a run rests on. No JAX is imported."""
+"""How fast a device decodes with a model, for estimates of a run's time. JAX is not imported."""
 
 import dataclasses
 import math

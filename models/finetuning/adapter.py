@@ -1,10 +1,10 @@
 """The adapter: arrays by name, from the first ones to the released artefact that holds its guarantee.
 
-They are low-rank factors, or a difference of all weights. Either is called factors where it does not matter.
-An artefact is two files: `adapter.safetensors` with the factors, float32, and `adapter.json`, an
-`AdapterCard`, that says which weights they are added to, what was promised, and what text it was trained
-to write. Both are released: the mechanism's output is the adapter, and all text sampled with it is
-post-processing.
+An adapter holds low-rank factors, or a difference of all weights; "factors" means either here. The released
+artefact is two files: `adapter.safetensors` with the factors in float32, and `adapter.json`, an
+`AdapterCard`, which names the weights that they are added to, the privacy guarantee, and the kind of text
+that the adapter was trained to write. Both are released: the adapter is the mechanism's output, and all text
+sampled with it is post-processing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import safetensors
+from safetensors import numpy as safetensors_numpy
 
 from models.decoders import family
 from models.privacy.accounting import subsampled
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
-from models.prompts import PromptTemplate
+from models.prompt_templates import PromptTemplate
 
 SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 2
 # Of version 1 every adapter was of low rank, and nothing else differs.
@@ -34,7 +36,7 @@ CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
 class Template(typing.TypedDict):
-    """A prompt template (`models.prompts.PromptTemplate`).
+    """A prompt template (`models.prompt_templates.PromptTemplate`).
 
     Attributes:
         private: The private prompt, which fine-tuning does not show.
@@ -88,9 +90,9 @@ class AdapterCard:
         lora_rank: r of low-rank factors; None for a difference of all weights.
         factors: SHA-256 of `adapter.safetensors`.
         epsilon: At `delta`, under adding or removing one unit.
-        delta: As set by whoever ran the job.
+        delta: As set in the run that trained it.
         mechanism: Every field of `TuningParams`, by name.
-        template: Every field of the prompt template (`models.prompts.PromptTemplate`), by name.
+        template: Every field of the prompt template (`models.prompt_templates.PromptTemplate`), by name.
         prompt: What it is filled with, and lengths, by name.
         labels: The declared labels, each with its words where it has any: VALUE=WORDS; none for a run
             without labels. Of attributes their values, COLUMN:VALUE=WORDS.
@@ -241,12 +243,12 @@ def check_factors(card: AdapterCard, data: bytes) -> None:
 
 
 def first(shapes: Any, rank: int | None, normals: Callable[[int], np.ndarray]) -> Any:
-    """The adapter that training begins with, which adds nothing (Hu et al. 2021, section 4.1).
+    """The adapter before training; it adds nothing (Hu et al. 2021, section 4.1).
 
     Args:
         shapes: `Family.adapter_shapes`.
-        rank: Of which rank; a difference of all weights begins at zero.
-        normals: A number of draws -> that many of N(0, 1); public, or of the run key: no record is in them.
+        rank: Rank of the factors; None for a difference of all weights, which starts at zero.
+        normals: Takes n and returns n draws from N(0, 1), public or from the run key, never from records.
     """
     import jax
 
@@ -267,10 +269,9 @@ def first(shapes: Any, rank: int | None, normals: Callable[[int], np.ndarray]) -
 def to_bytes(adapter: Any) -> bytes:
     """The factors as a safetensors file: the same bytes for the same numbers."""
     import jax
-    from safetensors import numpy as safetensors
 
     named, _ = jax.tree_util.tree_flatten_with_path(adapter)
-    return safetensors.save({_name(path): np.asarray(leaf, np.float32) for path, leaf in named})
+    return safetensors_numpy.save({_name(path): np.asarray(leaf, np.float32) for path, leaf in named})
 
 
 def from_bytes(data: bytes, model: str, rank: int | None) -> Any:
@@ -280,12 +281,10 @@ def from_bytes(data: bytes, model: str, rank: int | None) -> Any:
         ValueError: It is damaged, or the factors are another model's.
     """
     import jax
-    import safetensors as library
-    from safetensors import numpy as safetensors
 
     try:
-        found = safetensors.load(data)
-    except library.SafetensorError as error:
+        found = safetensors_numpy.load(data)
+    except safetensors.SafetensorError as error:
         raise ValueError(f'Expected {TENSORS} whole, got one that cannot be read. Restore it.') from error
     named, tree = jax.tree_util.tree_flatten_with_path(family.family_of(model).adapter_shapes(model, rank))
     expected = {_name(path): tuple(leaf.shape) for path, leaf in named}

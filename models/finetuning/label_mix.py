@@ -1,4 +1,4 @@
-"""How many texts each label has: by shares that were given, or by noisy counts that were released."""
+"""The number of texts of each label, from given shares or from released noisy counts."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from models.privacy import counts
 def texts_of_shares(texts: int, shares: Sequence[float]) -> tuple[int, ...]:
     """Texts of each label, in the order of the shares.
 
-    Shares are rounded so that the sum stays (largest remainders, the first label first), but a label has
-    one text at the least. Without any text each has none.
+    Shares are rounded by largest remainders (ties go to the first label), so that the numbers sum to
+    `texts`; but every label has at least one text. If `texts` is 0, every label has none.
 
     Args:
         texts: Of all labels.
-        shares: Of each label, of any sum; none negative, and one positive.
+        shares: Of each label; any sum, none negative, at least one positive.
     """
     if not texts:
         return (0,) * len(shares)
@@ -28,7 +28,7 @@ def texts_of_shares(texts: int, shares: Sequence[float]) -> tuple[int, ...]:
 
 
 def texts_of_counts(texts: int, noisy_counts: Sequence[int]) -> tuple[int, ...]:
-    """Texts of each label by released counts: one below 0 is taken for 0, and equal ones where all are."""
+    """Texts of each label by released counts; negative ones count as 0, and if all are 0 labels are equal."""
     return texts_of_shares(texts, counts.shares(noisy_counts))
 
 
@@ -37,11 +37,11 @@ def batches_of_texts(texts: Sequence[int], together: int) -> tuple[int, ...]:
 
     Args:
         texts: Of each label.
-        together: How many are sampled together at the most.
+        together: Most texts that are sampled together.
     """
     return tuple(math.ceil(number / together) for number in texts)
 
 
 def batches_of_counts(noisy_counts: Sequence[int], *, texts: int, together: int) -> tuple[int, ...]:
-    """Batches of each label by released counts: see the two above."""
+    """Batches of each label by released counts: `texts_of_counts`, then `batches_of_texts`."""
     return batches_of_texts(texts_of_counts(texts, noisy_counts), together)

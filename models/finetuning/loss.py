@@ -4,10 +4,10 @@ Of a text x with label a, the right instruction i(a), and wrong ones I,
 
     L = NLL(i(a) ⊕ x) − λ/|I| Σ_{i ∈ I} NLL(i ⊕ x)
 
-where the sum of a NLL runs over the tokens of x and its end. FT's runs over the instruction's as well:
-they are public words, which nobody samples, and whose gradient would take up the clip norm of a unit
-without telling anything of its text. A unit's loss is the sum over its texts, over the constant T: one scalar
-with one gradient, which is clipped once, whatever the unit holds.
+where the sum of an NLL runs over the tokens of x and its end. FT's sum includes the instruction's tokens:
+they are public and never sampled, and their gradient would use up a unit's clip norm without carrying
+anything of its text. A unit's loss is the sum over its texts, divided by the constant T: one scalar with one
+gradient, which is clipped once, however many texts the unit has.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def unit_loss(
 
 
 def _row(prompt: jax.Array, length: jax.Array, text: jax.Array) -> jax.Array:
-    """`[P + T]`: a text `[T]` right behind a prompt of so many tokens, and zeros."""
+    """`[P + T]`: the tokens of a prompt, then those of a text `[T]`, then zeros."""
     slots = jnp.arange(len(prompt) + len(text))
     places = slots - length
     of_text = text[jnp.clip(places, 0, len(text) - 1)]
@@ -80,12 +80,12 @@ def _row(prompt: jax.Array, length: jax.Array, text: jax.Array) -> jax.Array:
 def wrong_instructions(word: int, label: int, labels: int, count: int) -> np.ndarray:
     """`[count]` indices of distinct labels other than `label`, each set equally likely.
 
-    FT draws a few where there are many. The draw is a unit's own.
+    FT draws a few of many. Each unit has its own draw.
 
     Args:
         word: A uniform 64-bit word of this unit and step.
         label: The right one.
-        labels: G, of which `count` are fewer.
+        labels: G, more than `count`.
         count: |I|.
     """
     import numpy as np

@@ -1,35 +1,28 @@
-"""Texts of a fine-tuned model: post-processing of its adapter, so free, however many there are.
+"""Texts of a fine-tuned model: post-processing of its adapter, so any number of them is free.
 
-All rows of a planned batch show the same instruction and are sampled at once, each for itself. The order of
-the operations is the field's: temperature, then the K most probable tokens, then the nucleus (Holtzman et al.
-2020): the fewest tokens, the most probable first, that have a share of at least p. All of them see the
-allowed tokens alone, so that shares are those given that one of these comes. Where texts have a structure
-each row is in a state of its own.
+All rows of a planned batch show the same instruction and are sampled together, independently. The order of
+operations is the usual one: temperature, then the K most probable tokens, then the nucleus (Holtzman et al.
+2020), the fewest most probable tokens whose probabilities sum to at least p. Each of them reads the allowed
+tokens alone, with probabilities conditioned on them. With a structure each row has a state of its own.
 """
 
 from __future__ import annotations
 
 import functools
-import typing
 from collections.abc import Sequence
 from typing import Any
 
-from etils import epy
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from models import activity
+from models.constraints import Constraint
 from models.decoders import decoder, family
 from models.finetuning.settings import TuningSettings
 from models.privacy.randomness import RunKey
 from models.records import BatchId, TunedExample
-
-if typing.TYPE_CHECKING:
-    from models.constraints import Constraint
-    from models.stop_rule import StopRule
-
-with epy.lazy_imports():
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
+from models.stop_rule import StopRule
 
 
 class TextSampler:
@@ -63,7 +56,7 @@ class TextSampler:
         Args:
             batch_id: The batch.
             label: Its label.
-            count: Texts of it, at most those that are sampled together.
+            count: Number of texts; at most `resolved_texts_together`.
             key: The run's secret.
         """
         activity.report(activity.Activity('Sampling', batch_id=str(batch_id)))
@@ -119,7 +112,7 @@ def _sampled(
     table: jax.Array,
     settings: TuningSettings,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Tokens `[m T]`, how many of each row are its own `[m]`, and whether it ended by itself `[m]`."""
+    """Tokens `[m T]`, the length of each row's text `[m]`, and whether it ended by itself `[m]`."""
     rows, most, end = len(states), settings.max_example_tokens, len(table)
 
     def is_going(carry: Any) -> Any:
@@ -156,10 +149,10 @@ def _sampled(
 
 
 def nucleus(logits: jax.Array, *, top_p: float, top_k: int | None) -> jax.Array:
-    """`[m V]` bool: the tokens that are sampled from; those as probable as the last one are with it.
+    """`[m V]` bool: the tokens to sample from; ties with the least probable of them are included.
 
-    Thresholds are found by halving on the bits of the probabilities, whose order is that of the numbers:
-    exact, and without a sort of the vocabulary.
+    Thresholds are found by bisection on the bits of the probabilities, which are ordered like the numbers:
+    exact, and without sorting the vocabulary.
 
     Args:
         logits: `[m V]` float32, at their temperature; −∞ for tokens that may not come.

@@ -1,15 +1,16 @@
-"""What workers build fine-tuning and sampling from: public settings, and nothing else."""
+"""The public settings from which workers build fine-tuning and sampling."""
 
 import dataclasses
 
 from models.attributes import Attribute
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.decoders import family
 from models.finetuning import label_mix
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
-from models.prompts import PromptTemplate, PromptWriter
+from models.prompt_templates import PromptTemplate
+from models.prompts import PromptWriter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class TuningSettings:
 
     Attributes:
         run_id: The public name of the run.
-        params: The mechanism; of a run that samples from a released adapter, the one that trained it.
+        params: The mechanism; for a run that samples from a released adapter, the mechanism that trained it.
         labels: The declared labels, or a single None.
         model: The model's name, which leads to its family.
         checkpoint: Folder or file of the weights.
@@ -30,12 +31,12 @@ class TuningSettings:
         template: The prompt, of which the public form is shown.
         label_words: What instructions call each label, as pairs.
         label_name: What they call the label.
-        attributes: Those whose values make up every label; empty where a label is one value.
+        attributes: The attributes whose values every label combines; empty where a label is one value.
         text_name: What they call a text.
         corpus_description: The line that they may begin with.
         schema: Text for `{schema}`.
-        structure: What every sampled text has to be; None for any text. Its form is the one that texts are
-            trained on, and what has not that form is trained on as it is.
+        structure: What every sampled text has to be; None for any text. Training rewrites records in its
+            form, and uses a record without that form as it is.
         lora_rank: r of the factors; None trains a difference of all weights.
         learning_rate: Of DP-Adam.
         mismatch_weight: λ of FT's equation 4.

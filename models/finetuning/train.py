@@ -1,8 +1,8 @@
 """The training loop: Poisson batches, clipped gradients of units, noise, DP-Adam, and checkpoints.
 
-A step is a function of the run key, the units and the adapter before it. So a run that died goes on from
-its last checkpoint to the same adapter, bit by bit on the same hardware: the batches are the same, the noise
-is the same, and sums are taken in the same order. That is no second release (METHOD 7).
+A step is a function of the run key, the units and the adapter before it. So a run that stopped continues from
+its last checkpoint to the same adapter, bit by bit on the same hardware: batches, noise and the order of
+sums are the same. Continuing is therefore not a second release (METHOD 7).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from etils import epy
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from models import activity
 from models.decoders import family
@@ -29,10 +31,6 @@ if typing.TYPE_CHECKING:
     import optax
     from orbax import checkpoint as ocp
 
-with epy.lazy_imports():
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
 
 # Steps between checkpoints; those since the last one are done again, with the same noise.
 CHECKPOINT_STEPS = 20
@@ -107,9 +105,9 @@ class Trainer:
 
     @property
     def _everywhere(self) -> jax.sharding.Sharding:
-        """Whole on every device that the weights lie on.
+        """A copy on every device that holds the weights.
 
-        A state that lies elsewhere than those after it would have the gradient compiled twice.
+        If the first state lay elsewhere than the later ones, the gradient would be compiled twice.
         """
         of_weights = jax.tree.leaves(self._model)[0].sharding
         if isinstance(of_weights, jax.sharding.NamedSharding):
@@ -119,13 +117,13 @@ class Trainer:
     def gradient(
         self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray
     ) -> Any:
-        """The sum of the clipped gradients of some units, float32; of none, zeros.
+        """The sum of the clipped gradients of some units, float32; zeros for none.
 
         Args:
             state: The state before the step.
             encoded: The texts of all units.
             members: Indices of the batch's units.
-            words: `[U]` uint64 of this step, one for each unit, that its wrong instructions are drawn with.
+            words: `[U]` uint64 of this step, one for each unit, from which its wrong instructions are drawn.
         """
 
         def collate(rows: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -155,7 +153,7 @@ class Trainer:
         return typing.cast(dict[str, Any], self._update(state, total, noise))
 
     def train(self, units: Sequence[Unit], key: RunKey, checkpoints: str | None = None) -> Any:
-        """All steps; goes on from the last checkpoint where there is one.
+        """All steps, from the last checkpoint where there is one.
 
         Args:
             units: All units of the run, in the order of `units.in_order`.
@@ -190,7 +188,7 @@ class Trainer:
         return jax.tree.map(np.asarray, state['adapter'])
 
     def _words(self, units: Sequence[Unit], members: np.ndarray, key: RunKey, step: int) -> np.ndarray:
-        """`[U]` uint64: of each unit of the batch one, and zeros elsewhere."""
+        """`[U]` uint64: a word for each unit of the batch, and zeros elsewhere."""
         words = np.zeros(len(units), np.uint64)
         of_step = self._settings.run_id.encode(), step.to_bytes(8, 'little')
         for index in members:
@@ -203,9 +201,9 @@ class Trainer:
 def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
     """The sum of clipped gradients over a batch, micro-batch after micro-batch, as one program.
 
-    The program is for all batches up to its capacity, and stops behind the last unit: how many there are is
-    an argument, which nothing is compiled for. In one program what the micro-batches share, such as weights
-    in the order that products want them in, is computed once.
+    One program serves all batches up to its capacity: the number of units is an argument, and the program
+    stops after the last one. Work that micro-batches share, such as rearranging weights for products, is
+    done once.
 
     Args:
         clipped_sum: Parameters, what is not differentiated, units `[size ...]`, and by keyword
@@ -214,8 +212,8 @@ def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
         size: Units of a micro-batch, whose gradients are computed together.
 
     Returns:
-        A function of the parameters, the same, units with an axis of a multiple of `size` in front, and the
-        number of those that are units, from the first: what fills them up counts as exactly nothing.
+        A function of the parameters, of what is not differentiated, of units whose first axis is a multiple
+        of `size`, and of the number of real units, which come first. Padding contributes exactly zero.
     """
 
     def of_batch(parameters: Any, fixed: Any, units: Any, count: Any) -> Any:
@@ -239,14 +237,14 @@ def summed(
     collate: Callable[[np.ndarray], Any],
     capacity: int,
 ) -> Any:
-    """The sum of the clipped gradients of a batch of any size; of no unit, zeros.
+    """The sum of the clipped gradients of a batch of any size; zeros for an empty batch.
 
     Args:
-        batch_sum: Units `[capacity ...]` and the number of those that are -> the sum of their gradients.
+        batch_sum: From units `[capacity ...]` and the number of real ones to the sum of their gradients.
         like: A tree of the shapes of a gradient.
         members: Indices of the batch's units, in order.
-        collate: `[capacity]` indices -> these units.
-        capacity: Units of one call; batches that are larger take several.
+        collate: From `[capacity]` indices to these units.
+        capacity: Units of one call; a larger batch takes several calls.
     """
     total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), like)
     for start in range(0, len(members), capacity):

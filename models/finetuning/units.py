@@ -1,8 +1,8 @@
 """Units as rows of tokens: instructions of public words, and the texts that follow them (FT 3.1).
 
-An instruction is the public form of a prompt template with a label's words put in: it shows no text of a
-record. So the template of a fine-tuned run is that of `models.prompts`, and the words of its labels, or
-of their attributes, are FT's verbalisations.
+An instruction is the public form of a prompt template with a label's words filled in: it shows no text of a
+record. A fine-tuned run uses the templates of `models.prompt_templates`; the words of its labels, or of
+their attributes, are FT's verbalisations.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from models.prompts import PromptWriter
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What one unit of privacy brings: all that makes its one gradient.
+    """The data of one unit of privacy, from which its one gradient is computed.
 
     Attributes:
         unit_hash: Keyed hash of the unit, 16 bytes.
-        ordinal: Which of several units with this hash and these texts it is, from 0.
+        ordinal: Number of the unit among those with the same hash and texts, from 0.
         label: The declared label of its texts, or None.
         texts: Its records' texts, at most k.
     """
@@ -36,10 +36,10 @@ Row = tuple[bytes, str | None, list[str]]
 
 
 def in_order(rows: Iterable[Row]) -> list[Unit]:
-    """Units sorted by their keyed hash, duplicates numbered: a function of the rows' multiset alone.
+    """Units sorted by their keyed hash, with duplicates numbered; the order of the rows does not matter.
 
-    Equal records without ids have one hash. Each is a unit of its own, so that adding a copy adds a unit
-    with coins of its own and changes nothing about the others.
+    Equal records without ids have the same hash. Each is a unit of its own, so adding a copy adds a unit
+    with its own coins and changes nothing about the others.
     """
     ordered = sorted((digest, label or '', tuple(texts), label) for digest, label, texts in rows)
     units = []
@@ -55,7 +55,7 @@ class Instructions:
 
     Attributes:
         labels: The declared labels, or a single None.
-        tokens: `[G P]` int32, filled up behind each with zeros.
+        tokens: `[G P]` int32, padded with zeros.
         lengths: `[G]` int32.
     """
 
@@ -87,7 +87,7 @@ class Encoded:
 
     Attributes:
         labels: `[U]` int32, the index of each unit's label.
-        texts: `[U k T]` int32, with what ends a text; filled up with zeros.
+        texts: `[U k T]` int32, with the tokens that end a text; padded with zeros.
         lengths: `[U k]` int32; 0 for a text that a unit does not have.
     """
 
@@ -104,9 +104,9 @@ def encode(
     texts_of_unit: int,
     max_tokens: int,
 ) -> Encoded:
-    """Texts as the model is to write them, each with what ends it.
+    """Texts in the form that the model is to write, each with the tokens that end it.
 
-    A total function: a text that is too long is cut, and then has no end, since it does not end there.
+    A total function: a text that is too long is cut, and then has no ending tokens.
 
     Args:
         units: The units.

@@ -1,6 +1,6 @@
-"""What a text may be, as a deterministic automaton of its bytes: JSON Schema and regular expressions.
+"""What a text may be, as an automaton of its bytes: from JSON Schema, regular expressions and Lark grammars.
 
-`schema.py` and `regular_expressions.py` read a source and write an expression of bytes
+`json_schema`, `regular_expressions.py` and `lark.py` write their source as an expression of bytes
 (`expressions.py`); `automaton.py` turns that into a minimal automaton, whose table
 `models.constraints.Grammar` walks on the device. All of it is public, and runs on the host, once.
 """

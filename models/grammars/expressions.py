@@ -1,7 +1,7 @@
 """Regular expressions of bytes as a tree, and sets of characters as the bytes that spell them.
 
-The functions build the tree; `NOTHING`, the empty set of texts, vanishes from a choice and makes a
-sequence nothing, so an expression holds it nowhere or is it.
+The functions build the tree. `NOTHING`, the empty set of texts, disappears from a union and makes a
+concatenation `NOTHING`, so it is never a part of another expression.
 """
 
 import dataclasses
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 # Sorted, disjoint and not adjacent, ends included.
 Ranges = tuple[tuple[int, int], ...]
+# Of one state: ranges of bytes, ends included, and the state that each leads to.
+Edges = list[tuple[int, int, int]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +43,7 @@ class Union(Expression):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repetition(Expression):
-    """So many times; None for any number."""
+    """One part `least` to `most` times; None for any number."""
 
     part: Expression
     least: int
@@ -50,10 +52,23 @@ class Repetition(Expression):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Separated(Expression):
-    """Items in this order, those that are not required left out at will, a separator between any two."""
+    """Items in this order, with a separator between any two; items that are not required may be missing."""
 
     items: tuple[tuple[Expression, bool], ...]
     separator: Expression
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Embedded(Expression):
+    """The texts of a deterministic automaton.
+
+    Attributes:
+        rows: The edges of each state; texts begin in state `minimization.START`.
+        accepting: Whether a text may end in each state.
+    """
+
+    rows: tuple[Edges, ...]
+    accepting: tuple[bool, ...]
 
 
 NOTHING: Expression = Union(())
@@ -118,7 +133,7 @@ def normalized(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def complement(ranges: Ranges, universe: Ranges) -> Ranges:
-    """What of the universe is not in a set."""
+    """The universe without a set."""
     left = []
     for low, high in universe:
         for first, last in ranges:
@@ -130,7 +145,7 @@ def complement(ranges: Ranges, universe: Ranges) -> Ranges:
 
 
 def common(first: Ranges, second: Ranges) -> Ranges:
-    """What is in both sets."""
+    """The intersection of two sets."""
     return normalized((max(a, c), min(b, d)) for a, b in first for c, d in second if max(a, c) <= min(b, d))
 
 

@@ -1,4 +1,4 @@
-"""Forced text as tokens: where the automaton leaves no choice, the tokenizer's cut of what has to come."""
+"""Forced text as tokens: where the automaton leaves no choice, the tokens that the tokenizer cuts it into."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,20 +21,20 @@ def forced_table(
     tokens: np.ndarray,
     stop_tokens: Iterable[int],
 ) -> np.ndarray:
-    """The token that has to come in each state, so that what is forced needs no choice of its spelling.
+    """The forced token of each state, so that forced text has one spelling in tokens.
 
-    It is the first one of the tokenizer's cut of the bytes that `Automaton.forced` gives of the state. What
-    a merging or a unigram tokenizer cuts after its first token is its cut of the rest, so the tokens from
-    state to state are the whole cut. Where nothing may follow a text it is the first stop token. A character
-    that is forced in part is left to be sampled; one of which a sampled token spelled the first bytes is
-    finished by tokens of its bytes, where there are any.
+    It is the first token of the tokenizer's cut of the bytes that `Automaton.forced` returns for the state.
+    The tokens that a merging or a unigram tokenizer cuts after its first one are its cut of the rest, so the
+    tokens from state to state are the whole cut. Where no byte may follow a text, it is the first stop token.
+    A character that is forced only in part is sampled. If a sampled token spelled the first bytes of a
+    character, tokens of single bytes finish it, where the vocabulary has them.
 
-    The model may have cut the text in another way, where a token would hold bytes behind the run as well;
-    the bytes are the same.
+    The tokenizer might cut the text differently when more text follows, with a token that reaches beyond the
+    forced run; the bytes are the same.
 
     Args:
-        automaton: Of the whole example.
-        tokenizer: Which cuts.
+        automaton: The automaton of a whole example.
+        tokenizer: The tokenizer that cuts.
         token_bytes: Its `token_bytes()`, read once.
         tokens: `[V]` bool, the tokens that may be sampled.
         stop_tokens: Ids that end an example.
@@ -43,7 +43,7 @@ def forced_table(
         `[states]` int32, `NO_TOKEN` where there is a choice.
 
     Raises:
-        ValueError: The tokenizer's cut is not of these very bytes, for it changes some texts.
+        ValueError: The tokenizer changes some texts, so its tokens spell other bytes.
     """
     live = automaton.table[:, automaton.class_of_byte] != automaton_lib.DEAD
     has_one = (live.sum(axis=1) == 1) & ~automaton.accepting
@@ -76,7 +76,7 @@ def forced_table(
 
 
 def _whole_characters(run: bytes) -> str:
-    """The characters that some bytes begin with, without one that is there in part."""
+    """The whole characters at the beginning of some bytes."""
     try:
         return run.decode()
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ def _whole_characters(run: bytes) -> str:
 
 
 def _tokens_of_bytes(token_bytes: Sequence[bytes], tokens: np.ndarray) -> dict[int, int]:
-    """For each byte that only one token begins with, that token, if it is of this byte alone."""
+    """For each byte with which only one token begins, that token, if it has no other byte."""
     found: dict[int, int] = {}
     several: set[int] = set()
     for token in np.flatnonzero(tokens[: len(token_bytes)]).tolist():

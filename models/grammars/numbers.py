@@ -120,7 +120,7 @@ def _digit(_: int, low: int, high: int) -> Expression:
 
 
 def _wholes(low: str, high: str) -> Expression:
-    """Numerals of one length, from one to the other."""
+    """Numerals of one length, from `low` to `high`."""
     if low > high:
         return expressions.NOTHING
     return expressions.between([*map(int, low)], [*map(int, high)], [(0, 9)] * len(low), _digit)
@@ -176,7 +176,7 @@ def _magnitude_at_most(bound: Bound) -> Expression:
 
 
 def _multiples_of(divisor: Decimal) -> Automaton:
-    """Numerals whose value a divisor divides: with p / 10^k for it, p divides the value times 10^k.
+    """Numerals of the multiples of a divisor p / 10^k: p divides the value times 10^k.
 
     Raises:
         ValueError: p is greater than `MAX_REMAINDERS`.

@@ -1,9 +1,9 @@
 """What every example of a run has to be: a value of a JSON Schema, or a text of a pattern or a grammar.
 
-Public settings alone decide it. The same automaton masks what is sampled, says how a record stands in a
-prompt, and finishes what a cap cut short. Some properties of a schema may have one value in every example,
-and others the values of a cell, one combination of them: then each cell's examples begin in a state of
-their own, and their values are forced like all else that the automaton leaves no choice of.
+It is a public setting. One automaton masks the sampled tokens, checks records and finishes examples that a
+cap cut short. Some properties of a schema can have one fixed value in every example, and others the values
+of a cell, which is one combination of their values: the examples of each cell then begin in a state of
+their own, and the automaton forces their values.
 """
 
 import dataclasses
@@ -14,20 +14,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from models.grammars import automaton as automaton_lib
-from models.grammars import expressions, lark, regular_expressions, schema
+from models.grammars import expressions, lark, regular_expressions
 from models.grammars.automaton import Automaton
+from models.grammars.json_schema import compact, json_text, properties, schema
 
 MAX_CELLS: Final = 256
 
 # (property, its value in JSON)
 Given = tuple[tuple[str, str], ...]
-# In no text of UTF-8, so that what tells cells apart before their first byte is no text.
+# Bytes that no UTF-8 text has: marks of cells made of them cannot be confused with text.
 _DIGITS = tuple(bytes([byte]) for byte in range(0xF8, 0x100))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Structure:
-    """The structure of a run's examples; picklable, for what is made of it is made again elsewhere.
+    """The structure of a run's examples; picklable, and each process builds the automaton anew.
 
     Attributes:
         json_schema: Text of a JSON Schema; None for others.
@@ -67,7 +68,7 @@ class Structure:
 
     @property
     def automaton(self) -> Automaton:
-        """Of an example's bytes, from one of `starts` on.
+        """The automaton of an example's bytes, from one of `starts`.
 
         Raises:
             UnsupportedKeywordError: The schema has a keyword that is not enforced.
@@ -79,12 +80,12 @@ class Structure:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The automaton's state where examples begin, for each of `cells`."""
+        """For each of `cells`, the automaton's state in which its examples begin."""
         return self._narrowed[1]
 
     @property
     def cells(self) -> tuple[tuple[str, ...], ...]:
-        """The values of `condition_on` in JSON, every combination; a single () where there are none.
+        """Every combination of the values of `condition_on`, in JSON; a single () without `condition_on`.
 
         Raises:
             ValueError: There are more than `MAX_CELLS`, or a property has no declared values.
@@ -100,43 +101,43 @@ class Structure:
 
     @property
     def _of_records(self) -> Automaton:
-        """As `automaton`, with no property given a value."""
+        """The automaton of records: no property has a given value."""
         return _automaton(self.json_schema, self.regex, self.grammar)
 
     def cell_of(self, text: str) -> int | None:
         """The cell of a record; None where it is no JSON object or lacks a value. A total function."""
-        values = schema.property_texts(text, self.condition_on)
+        values = properties.property_texts(text, self.condition_on)
         return None if values is None else _numbers_of(self.json_schema, self.condition_on).get(values)
 
     def holds(self, text: str) -> bool:
         """Whether a record has the structure, in whatever spelling JSON allows. A total function.
 
-        A record need not have the values that examples are given.
+        A record need not have the values that examples get.
         """
         return self._spelled(text) is not None
 
     def shown(self, text: str) -> str:
-        """How a record stands in a prompt: JSON as examples are spelled, and what it is not as it is."""
+        """A record as prompts show it: JSON in the form of examples, other text unchanged."""
         return text if self.json_schema is None else self._spelled(text) or text
 
     def closed(self, data: bytes, cell: int = 0) -> str:
-        """A text of a cell from its first bytes: what a cap cut short, with its shortest ending."""
+        """A text of a cell that a cap cut short, with its shortest ending."""
         found, start = self.automaton, self.starts[cell]
         return (data + found.shortest_ending(found.walk(data, start))).decode(errors='replace')
 
     def _spelled(self, text: str) -> str | None:
-        """A record as an example would be; None where it has not the structure."""
+        """A record in the form of examples; None where it does not have the structure."""
         if self.json_schema is not None:
-            compact = schema.compact(_schema(self.json_schema), text)
-            if compact is None:
+            found = compact.compact(_schema(self.json_schema), text)
+            if found is None:
                 return None
-            text = compact
+            text = found
         return text if self._of_records.accepts(text.encode(errors='replace')) else None
 
 
 @functools.lru_cache(maxsize=4)
 def _schema(text: str) -> Any:
-    return schema.read(text)
+    return json_text.read(text)
 
 
 @functools.lru_cache(maxsize=4)
@@ -160,7 +161,7 @@ def _cells(json_schema: str | None, names: tuple[str, ...]) -> tuple[tuple[str, 
     if not names:
         return ((),)
     assert json_schema is not None  # `Structure`
-    values = [schema.categories(_schema(json_schema), name) for name in names]
+    values = [properties.categories(_schema(json_schema), name) for name in names]
     number = math.prod(map(len, values))
     if not 1 <= number <= MAX_CELLS:
         sizes = ', '.join(f'{name} has {len(of)}' for name, of in zip(names, values, strict=True))
@@ -178,11 +179,11 @@ def _numbers_of(json_schema: str | None, names: tuple[str, ...]) -> Mapping[tupl
 
 @functools.lru_cache(maxsize=4)
 def _narrowed(json_schema: str, fixed: Given, names: tuple[str, ...]) -> tuple[Automaton, tuple[int, ...]]:
-    """One automaton of all cells, which share what follows their values, and where each begins."""
+    """One automaton of all cells, which share states after their values, and the start of each."""
     read, cells = _schema(json_schema), _cells(json_schema, names)
-    always = {name: schema.value_text(read, name, value) for name, value in fixed}
+    always = {name: properties.value_text(read, name, value) for name, value in fixed}
     given = [always | dict(zip(names, values, strict=True)) for values in cells]
-    of_cells = schema.expressions_given(read, given)
+    of_cells = properties.expressions_given(read, given)
     width = 0
     while len(_DIGITS) ** width < len(cells):
         width += 1

@@ -1,36 +1,36 @@
-"""The tokens that a step's contexts vote on: chosen from public values alone, and so free (METHOD 4d).
+"""The tokens that the contexts vote on at one step, chosen at no cost from public values (METHOD 4d).
 
-With `public_top_k` the public prompt's logits and the constraint's mask choose a fixed number C of
-the V tokens, and nothing else of a private row's logits is ever computed. Otherwise all V are candidates.
+With `public_top_k` the public prompt's logits and the constraint's mask choose a fixed number C of the V
+tokens; no other logit of a private row is computed. Otherwise all V tokens are candidates.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable
 from typing import NamedTuple
 
 from etils import epy
 
-if typing.TYPE_CHECKING:
-    from models.privacy.params import MechanismParams
+from models.privacy.public_numbers import PublicNumbers
 
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# What a slack and ties may let in beyond the K best: a quarter of K, and not less than this.
+# (mask `[C]` bool, public logits `[C]`, settings) to which tokens of the mask may be sampled, `[C]` bool.
+Allows = Callable[['jax.Array', 'jax.Array', PublicNumbers], 'jax.Array']
+# Candidates beyond the K best, for slack and ties: a quarter of K, but at least this many.
 FEWEST_SPARE = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Narrowed:
-    """The mask of a step whose predictions are taken given that one of its tokens comes (README step 2c).
+    """The mask of a step whose predictions are conditioned on a token of the mask (README step 2c).
 
     Attributes:
-        allowed: Gives `[V]` bool, the tokens that the step's constraint allows; never none.
-        allowed_among: From `[K]` int32 tokens to which of them it allows, `[K]` bool: cheaper than all.
+        allowed: Returns `[V]` bool, the tokens that the step's constraint allows; at least one.
+        allowed_among: Maps `[K]` int32 tokens to `[K]` bool, which of them it allows: cheaper than all V.
     """
 
     allowed: Callable[[], jax.Array]
@@ -42,10 +42,10 @@ class Candidates(NamedTuple):
 
     Attributes:
         tokens: `[C]` int32, their ids in rising order; None where all V are candidates, in order.
-        allowed: `[C]` bool, those that may be sampled; never none of them.
-        counted: `[C]` bool, those that a row of logits is centred over: with `public_top_k` or a
-            narrowed mask the allowed ones, so that no other column has a part in a vote; None for all.
-        public_logits: `[C]` float32 of the public prompt; zeros where it is not run.
+        allowed: `[C]` bool, those that may be sampled; at least one.
+        counted: `[C]` bool, those that a row of logits is centred over. With `public_top_k` or a narrowed
+            mask these are the allowed ones, so that no other column affects a vote. None for all.
+        public_logits: `[C]` float32 of the public prompt; zeros if it is not run.
     """
 
     tokens: jax.Array | None
@@ -58,47 +58,51 @@ class Candidates(NamedTuple):
         return index if self.tokens is None else self.tokens[index]
 
     def index_of(self, token: jax.Array) -> jax.Array:
-        """Where a candidate stands, int32 scalar."""
+        """Index of a candidate by its id, int32 scalar."""
         return token if self.tokens is None else jnp.argmax(self.tokens == token)
 
 
 def count(public_top_k: int | None, vocab_size: int) -> int:
-    """C, the number of candidates of every step: V, or K and what is spare for slack and ties."""
+    """C, the number of candidates of every step: V, or K and the spare ones for slack and ties."""
     return vocab_size if public_top_k is None else min(vocab_size, most(public_top_k))
 
 
 def most(public_top_k: int) -> int:
-    """C of a vocabulary that is large enough."""
+    """C for a vocabulary that has as many tokens."""
     return public_top_k + max(FEWEST_SPARE, public_top_k // 4)
 
 
-def choose(mask: jax.Array | Narrowed, public_logits: jax.Array, params: MechanismParams) -> Candidates:
+def choose(
+    mask: jax.Array | Narrowed, public_logits: jax.Array, params: PublicNumbers, allows: Allows
+) -> Candidates:
     """The candidates of a step.
 
-    With `public_top_k` they are the C tokens of the mask with the highest public logits, of equal ones
-    those with the lowest ids (README step 2). Of these the aggregate allows its own choice, such as the K
-    best and what its slack adds; what it would allow beyond the C is left out.
+    With `public_top_k` they are the C tokens of the mask with the highest public logits; among equal logits
+    the lowest ids come first (README step 2). The aggregate chooses which of them may be sampled, such as
+    the K best and those that its slack adds. Tokens beyond the C are left out, even if it would allow them.
 
-    Of a narrowed mask they are the C tokens of highest public logits of all V, of which the aggregate's
-    choice that is also the mask's is allowed; and those of the mask, as above, where this is none.
+    With a narrowed mask they are the C tokens with the highest public logits of all V. The tokens that both
+    the aggregate and the mask allow may be sampled. If there is none, the candidates are chosen from the
+    mask as above.
 
-    Formal guarantee: a function of its arguments, which are public, and so free.
+    Formal guarantee: the result is a function of its arguments. They are public, so it costs nothing.
 
     Args:
-        mask: `[V]` bool, the tokens that the step's constraint allows; never none. Or a narrowed one.
+        mask: `[V]` bool, the tokens that the step's constraint allows, at least one; or a narrowed mask.
         public_logits: `[V]` float32, finite.
         params: The mechanism.
+        allows: The aggregate's own choice, `params.strategy.allowed`.
     """
     if isinstance(mask, Narrowed):
-        return _narrowed(mask, public_logits, params)
+        return _narrowed(mask, public_logits, params, allows)
     tokens = _best(mask, public_logits, params)
     if tokens is not None:
         mask, public_logits = mask[tokens], public_logits[tokens]
-    allowed = params.strategy.allowed(mask, public_logits, params)
+    allowed = allows(mask, public_logits, params)
     return Candidates(tokens, allowed, None if params.public_top_k is None else allowed, public_logits)
 
 
-def _best(mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array | None:
+def _best(mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array | None:
     """The C tokens of a mask with the highest public logits, `[C]` int32 in rising order; None for all V."""
     vocab = mask.shape[0]
     size = count(params.public_top_k, vocab)
@@ -111,27 +115,26 @@ def _best(mask: jax.Array, public_logits: jax.Array, params: MechanismParams) ->
     return jnp.sort(best)
 
 
-def _narrowed(mask: Narrowed, public_logits: jax.Array, params: MechanismParams) -> Candidates:
-    """`choose` of a narrowed mask, which is walked for all V tokens only where that has to be."""
-    strategy = params.strategy
+def _narrowed(mask: Narrowed, public_logits: jax.Array, params: PublicNumbers, allows: Allows) -> Candidates:
+    """`choose` for a narrowed mask; it asks the mask for all V tokens only if it has to."""
     if params.public_top_k is None:
-        allowed = strategy.allowed(mask.allowed(), public_logits, params)
+        allowed = allows(mask.allowed(), public_logits, params)
         return Candidates(None, allowed, allowed, public_logits)
     everything = jnp.ones(public_logits.shape, bool)
     tokens = _best(everything, public_logits, params)
     if tokens is None:
         whole = mask.allowed()
-        kept = whole & strategy.allowed(everything, public_logits, params)
-        allowed = jnp.where(kept.any(), kept, strategy.allowed(whole, public_logits, params))
+        kept = whole & allows(everything, public_logits, params)
+        allowed = jnp.where(kept.any(), kept, allows(whole, public_logits, params))
         return Candidates(None, allowed, allowed, public_logits)
-    of_all = strategy.allowed(jnp.ones(tokens.shape, bool), public_logits[tokens], params)
+    of_all = allows(jnp.ones(tokens.shape, bool), public_logits[tokens], params)
     kept = of_all & mask.allowed_among(tokens)
 
     def of_the_mask() -> tuple[jax.Array, jax.Array]:
         whole = mask.allowed()
         best = _best(whole, public_logits, params)
         assert best is not None  # as of all
-        return best, strategy.allowed(whole[best], public_logits[best], params)
+        return best, allows(whole[best], public_logits[best], params)
 
     tokens, allowed = jax.lax.cond(kept.any(), lambda: (tokens, kept), of_the_mask)
     return Candidates(tokens, allowed, allowed, public_logits[tokens])

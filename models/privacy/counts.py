@@ -1,10 +1,9 @@
-"""Noisy histograms of contexts: per group, whence the number of batches, and per centre (METHOD 2, 3, 6).
+"""Noisy histograms of contexts: per group, for the number of batches, and per centre (METHOD 2, 3, 6).
 
-Neighbouring datasets differ in one unit, and a unit counts in one cell only, so the
-vector of counts has L2 sensitivity 1: one discrete Gaussian per cell costs
-rho = 1/(2σ²) for the whole vector (Canonne, Kamath, Steinke 2020, Theorem 4), however
-many cells there are. The same holds for k records per context without unit ids, where
-records are counted: adding one changes one cell by 1.
+Neighbouring datasets differ in one unit, and a unit counts in one cell only, so the vector of counts
+has L2 sensitivity 1. One discrete Gaussian per cell costs rho = 1/(2σ²) for the whole vector, for any
+number of cells (Canonne, Kamath, Steinke 2020, Theorem 4). If k records without unit ids share a
+context, records are counted, and the same holds: adding one record changes one cell by 1.
 """
 
 import math
@@ -16,12 +15,12 @@ SENSITIVITY = 1.0
 
 
 def split_rho(rho: float) -> tuple[float, float]:
-    """The price of each histogram of a run with clusters, which together cost `rho` (METHOD 3).
+    """The price of each of the two histograms of a run with clusters; together they cost `rho` (METHOD 3).
 
-    One half for the counts per (label, centre), which choose the kept centres, and one
-    for the counts per (label, kept centre), from which the batches follow. Both have
-    sensitivity 1, and equal prices make both noise scales σ = 1/√rho. The second release
-    may depend on the first: zCDP composes adaptively.
+    One half pays for the counts per (label, centre), which choose the kept centres; the other half pays
+    for the counts per (label, kept centre), which give the batches. Both have sensitivity 1, so equal
+    prices give both the noise scale σ = 1/√rho. The second release may depend on the first, because
+    zCDP composes adaptively.
 
     Raises:
         ValueError: `rho` is not a positive finite number.
@@ -44,10 +43,10 @@ def gaussian_scale(rho: float) -> float:
 def noisy_counts(true_counts: Sequence[int], rho: float) -> list[int]:
     """Draws one discrete Gaussian for each count, from the operating system's randomness.
 
-    A second call is a second release: write the result down before anything uses it.
+    A second call is a second release, so store the result before anything uses it.
 
-    Formal guarantees: satisfies rho-zCDP under adding or removing one unit, for a vector
-    in which one unit moves one cell by 1. OpenDP samples exactly, without floating point.
+    Formal guarantees: satisfies rho-zCDP under adding or removing one unit, for a vector in which one
+    unit moves one cell by 1. OpenDP samples exactly, without floating point.
 
     Args:
         true_counts: Contexts of each cell; private.
@@ -58,7 +57,7 @@ def noisy_counts(true_counts: Sequence[int], rho: float) -> list[int]:
 
     Raises:
         ValueError: `rho` is not a positive finite number.
-        RuntimeError: OpenDP prices the noise otherwise than `rho`.
+        RuntimeError: OpenDP states another price than `rho` for this noise.
     """
     import opendp.prelude as dp
 
@@ -79,18 +78,18 @@ def batches_for(noisy_count: int, batch_size: int, examples_per_context: int = 1
     """Batches of a group: `max(1, round(noisy_count / (s k)))` (METHOD 2).
 
     Args:
-        noisy_count: A released count, of contexts, or of records where k > 1 records
-            without unit ids share a context.
+        noisy_count: A released count of contexts, or of records if k > 1 records without unit ids share
+            a context.
         batch_size: Expected batch size s.
-        examples_per_context: k where records were counted; 1 where contexts were.
+        examples_per_context: k if records were counted; 1 if contexts were.
     """
     return max(1, round(noisy_count / (batch_size * examples_per_context)))
 
 
 def shares(noisy_counts: Sequence[int]) -> tuple[int, ...]:
-    """Released counts as shares of a whole: none below 0, and not all 0.
+    """Released counts as shares of a whole: none is below 0, and not all are 0.
 
-    Post-processing of what was released. Where no count is above 0, every cell has 1.
+    Post-processing of released counts. If no count is above 0, every cell gets 1.
     """
     clamped = tuple(max(0, count) for count in noisy_counts)
     return clamped if any(clamped) else (1,) * len(clamped)
@@ -100,8 +99,8 @@ def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
     """Indices of the highest released counts, ascending; ties go to the smaller index (METHOD 3, step 3).
 
     Args:
-        noisy_counts: Released counts, so that choosing among them is free.
-        number: Cells to choose, k'.
+        noisy_counts: Released counts, so choosing among them costs nothing.
+        number: How many cells to choose, k'.
 
     Raises:
         ValueError: There are fewer cells, or `number` is not positive.
@@ -116,15 +115,15 @@ def largest_cells(noisy_counts: Sequence[int], number: int) -> tuple[int, ...]:
 
 
 def facts(rho: float, *, stage: str, cells: str, use: str, variable: str, meaning: str) -> Facts:
-    """What a released histogram tells a report.
+    """What a report states about a released histogram.
 
     Args:
         rho: Its zCDP cost.
         stage: Its name as a stage of the budget.
-        cells: What there is one count for: 'label', 'label and centre'.
-        use: What follows from it.
-        variable: Its cost's name in Python.
-        meaning: What that cost is of, in words.
+        cells: What each count belongs to: 'label', 'label and centre'.
+        use: What the counts are used for.
+        variable: Name of its cost in the Python lines of the report.
+        meaning: What the cost is for, in words.
     """
     return Facts(
         stages=(

@@ -1,67 +1,22 @@
 """The loss of a median run: a function of its records and its output, known afterwards (METHOD 5).
 
-CL = the clustering paper, Theorem 2 and appendix B. Everything here is private: the loss
-tells how alike the contexts of a batch were. It goes to the restricted report and
-nowhere else, and is no (ε, δ) guarantee.
+CL = the paper on clusters and the median, Theorem 2. Everything here is private, because the
+loss tells how alike the contexts of a batch were. It goes to the restricted report alone. It is not an
+(ε, δ) guarantee.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
 
 from etils import epy
 
 from models.privacy import sparse_vector
-
-if typing.TYPE_CHECKING:
-    from models.privacy.aggregates.median import Medians
-    from models.privacy.params import MechanismParams
+from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
-    import jax
-    import jax.numpy as jnp
     import numpy as np
-
-
-def token_losses(
-    medians: Medians, allowed: jax.Array, token: jax.Array, temperature: float
-) -> tuple[jax.Array, jax.Array]:
-    """−log α and log β of one private token, scalars >= 0 (CL appendix B; METHOD 5).
-
-    Formal guarantee: for every batch whose medians lie between `lowest` and `highest`,
-    the log ratio of the token's probabilities under this batch and that one lies in
-    [log α, log β].
-
-    With p the softmax of m/τ, log Σ exp(hi/τ) − log Σ exp(m/τ) = log(1 + Σ p (e^((hi−m)/τ) − 1)):
-    a small difference is computed as such, not as that of two large sums.
-
-    Args:
-        medians: The step's medians.
-        allowed: `[V]` bool, the tokens that could be sampled.
-        token: The one that was.
-        temperature: τ.
-    """
-
-    def log_sum(scores: jax.Array) -> jax.Array:
-        return jax.nn.logsumexp(jnp.where(allowed, scores / temperature, -jnp.inf))
-
-    probabilities = jax.nn.softmax(jnp.where(allowed, medians.middle / temperature, -jnp.inf))
-
-    def log_growth(other: jax.Array) -> jax.Array:
-        growth = jnp.where(allowed, jnp.expm1((other - medians.middle) / temperature), 0.0)
-        total = (probabilities * growth).sum()
-        # Near −1 the sum has lost its digits, and the difference of logarithms has not.
-        return jax.lax.cond(
-            total < -0.5,
-            lambda: log_sum(other) - log_sum(medians.middle),
-            lambda: jnp.log1p(total),
-        )
-
-    up = (medians.highest[token] - medians.middle[token]) / temperature
-    down = (medians.middle[token] - medians.lowest[token]) / temperature
-    return up - log_growth(medians.lowest), down + log_growth(medians.highest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,15 @@
-"""What a part of a mechanism tells a report of itself.
+"""The facts that a part of a mechanism gives to a report.
 
-An aggregate, the sparse vector, a noisy histogram, cluster centres and a method each
-bring their facts: what they cost, what one unit can move, what has to hold, what is not
-said. models/privacy/report arranges them and knows no part by its name. All of it is a
-function of public settings.
+An aggregate, the sparse vector, a noisy histogram, cluster centres and a method each give their facts:
+cost, sensitivity, assumptions and limits. models/privacy/report arranges them, and knows no part by its
+name. All facts are functions of public settings.
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
+
+from models.privacy.events import DpEvent
 
 Setting = str | int | float | bool | None
 Statement = Literal['differential privacy', 'ex-post', 'none']
@@ -67,7 +68,7 @@ class Sensitivity:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatementWords:
-    """What is said of a run that makes a weaker statement than (epsilon, delta), by what weakens it.
+    """The words for a weaker statement than (epsilon, delta), given by the part that weakens it.
 
     `{one}` stands for the unit of privacy in each.
 
@@ -84,13 +85,13 @@ class StatementWords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A cost as lines of Python that need nothing else.
+    """A cost as lines of Python that run on their own.
 
     Attributes:
         settings: Lines that set public numbers, each with a comment.
         steps: Lines that compute from them.
         cost: Expression for the zCDP cost, in the names that the lines set.
-        largest_order: Expression for the largest Rényi order of that cost; empty where it holds at every one.
+        largest_order: Expression for the largest Rényi order of that cost; empty if it holds at every order.
     """
 
     settings: tuple[str, ...] = ()
@@ -101,24 +102,24 @@ class Reproduction:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What one part tells a report. Whatever it leaves out, it has nothing to say of.
+    """The facts of one part. A field that is left out has nothing to state.
 
     Attributes:
         statement: The strongest statement that a run with this part can make.
-        statement_words: What is said where that is not differential privacy; None where it is.
+        statement_words: The words of a weaker statement; None for differential privacy.
         stages: What it costs, in the order of payment.
-        sensitivities: What one unit can move.
-        why_no_sensitivity: Why no row of `sensitivities` bounds it, for people.
-        on_replacement: What changes where a unit may replace the content of a context, as
-            the end of a sentence.
-        assumptions_enforced: What the proof needs and the code sees to.
-        assumptions_of_curator: What the proof needs and people have to see to.
-        limits: What (epsilon, delta) does not say because of it.
-        not_covered: Accesses to records that no figure of the run speaks of, because of it.
+        sensitivities: How far one unit can move each quantity.
+        why_no_sensitivity: Why no row of `sensitivities` bounds it, for readers.
+        on_replacement: What changes if a unit may replace the content of a context, as the end
+            of a sentence.
+        assumptions_enforced: Assumptions of the proof that the code enforces.
+        assumptions_of_curator: Assumptions of the proof that people have to keep.
+        limits: What (epsilon, delta) does not cover because of this part.
+        not_covered: Accesses to records that no figure of the run covers, because of this part.
         symbols: What its formulas' symbols mean, beyond those of METHOD 1 that any run has.
         sources: Where its mathematics was published, as sentences.
-        reproduction: Its cost in Python: of one private token for a part of decoding, of
-            the run otherwise; None without a price in advance.
+        reproduction: Its cost in Python: per private token for a part of decoding, per run
+            otherwise; None without a price in advance.
     """
 
     statement: Statement = 'differential privacy'
@@ -152,26 +153,26 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodFacts:
-    """What a method tells the report of a run: its parts, and what holds of them together.
+    """The facts that a method gives to the report of a run: its parts, and what holds for all of them.
 
     Attributes:
-        unit_nouns: The unit of privacy as one and as many.
+        unit_nouns: The unit of privacy in the singular and in the plural.
         unit_of_privacy: Whose presence is hidden, in words.
         mechanism_output: What counts as the output, without the noisy counts and the full stop.
         accounting: How costs add up to the (epsilon, delta) of a run that has one.
         settings: Every setting that its guarantee depends on, by name.
-        contexts: What holds of how records become contexts.
+        contexts: Facts on how records become contexts.
         parts: Its parts, in the order of payment.
-        decoding: What holds of its parts together.
-        rho_per_private_token: What one more private token per batch costs; None where no
-            price is known in advance, or there is no such thing.
-        reproduction: The cost of all parts together; None where one has no price in advance.
-        event: The cost of all parts together where it is not in zCDP: Poisson-sampled Gaussians, whose
-            (ε, δ) follows from their privacy loss distribution; None where costs are in zCDP.
-        data_accesses: What the guarantee covers and what it does not, where no ledger says more; empty
-            where that is what holds of any run.
-        has_adapter: Whether the model that reads records has a released adapter, of whose records a part
-            says what has to be said.
+        decoding: Facts that hold for its parts together.
+        rho_per_private_token: Cost of one more private token per batch; None if no price is
+            known in advance, or tokens have no price of their own.
+        reproduction: The cost of all parts together; None if one has no price in advance.
+        event: The cost of all parts together if it is not in zCDP: Poisson-sampled Gaussians, whose
+            (ε, δ) follows from their privacy loss distribution. None if costs are in zCDP.
+        data_accesses: What the guarantee covers and what it does not, unless a ledger says more; empty
+            for the words that hold for any run.
+        has_adapter: Whether the model that reads records has a released adapter; a part then states
+            which records the adapter was trained on.
     """
 
     unit_nouns: tuple[str, str]
@@ -184,13 +185,13 @@ class MethodFacts:
     decoding: Facts
     rho_per_private_token: float | None
     reproduction: Reproduction | None
-    event: Any = None  # a `DpEvent`, which accounting of these facts imports
+    event: DpEvent | None = None
     data_accesses: tuple[str, ...] = ()
     has_adapter: bool = False
 
 
 def weakest(parts: Iterable[Facts]) -> Facts:
-    """The first part with the weakest statement, which is that of a run with all of them.
+    """The first part with the weakest statement. A run with all these parts makes that statement.
 
     Raises:
         ValueError: There is no part.

@@ -1,16 +1,16 @@
 """DP-SGD: a Poisson sample of units, one clipped gradient for each, and Gaussian noise on their sum.
 
-The mechanism of DP fine-tuning (Abadi et al. 2016, Algorithm 1; FT section 3, Mattern et al. 2022), in the
-order in which a step goes through it:
+The mechanism of DP fine-tuning (Abadi et al. 2016, Algorithm 1; FT section 3, Mattern et al. 2022). One
+step does, in this order:
 
-    S_t ← every unit by a coin of its own, of probability q                 `steps_of_unit`
+    S_t ← every unit, independently with probability q                      `steps_of_unit`
     g   ← Σ_{u ∈ S_t} ∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂)                      `clipped_sum`
     θ   ← DP-Adam's step on (g + σ ξ) / s,  ξ ~ N(0, I),  σ = z C           `noise`
 
-s is the *expected* batch size, q n: public, whatever S_t holds. One unit moves g by at most C, whatever
-the unit is (a record, or all records of a user), since all of a unit's records make one gradient.
+s = q n is the *expected* batch size; it is public, whatever S_t holds. One unit moves g by at most C, be
+it a record or all records of a user, because all records of a unit make one gradient.
 
-README, section 9, has the proof; `models.privacy.accounting.subsampled` the price.
+README, section 9, has the proof; `models.privacy.accounting.subsampled` computes the price.
 """
 
 import dataclasses
@@ -21,14 +21,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from models.privacy import counts
-from models.privacy.accounting import events
-from models.privacy.params import Unit
+from models.privacy import counts, events
+from models.privacy.public_numbers import Unit
 from models.privacy.randomness import RunKey, normal
 
-# A label mix that is counted at less costs no ε that anyone would see, and one at more has hardly any noise.
+# Below the first, counting the label mix costs no visible ε; above the second, it has hardly any noise.
 LEAST_MIX_RHO, MOST_MIX_RHO = 1e-9, 10.0
-# What float32 may round a clipped gradient's norm up by: its noise is scaled for it.
+# float32 may round the norm of a clipped gradient up by this share; the noise is scaled up for it.
 NORM_SLACK: Final = 2.0**-12
 # Components whose noise is drawn at a time. A gradient of all weights has hundreds of millions, and a draw
 # goes through several arrays of float64.
@@ -41,15 +40,15 @@ class TuningParams:
 
     Attributes:
         units: n, the declared number of records, or of users under the user unit.
-        expected_batch_size: s, the public divisor of every noisy sum, and with `units` the
-            probability q = s/n of a unit at a step.
+        expected_batch_size: s, the public divisor of every noisy sum. The probability of a unit at a
+            step is q = s/n.
         tuning_steps: T.
-        clip_norm: C > 0: the L2 norm that one unit's gradient is clipped to.
-        noise_multiplier: z > 0: the noise's standard deviation over C.
+        clip_norm: C > 0, the L2 norm that the gradient of one unit is clipped to.
+        noise_multiplier: z > 0, the standard deviation of the noise over C.
         unit: The unit of privacy.
-        examples_per_context: k: at most so many of a user's records make the user's gradient.
-        label_mix_rho: ρ of the noisy numbers of units of each label, which are drawn before the first
-            step; None where units are not counted.
+        examples_per_context: k: at most k of a user's records make the user's gradient.
+        label_mix_rho: ρ of the noisy counts of units per label, which are drawn before the first step;
+            None if units are not counted.
     """
 
     units: float
@@ -97,12 +96,12 @@ class TuningParams:
 
     @property
     def noise_scale(self) -> float:
-        """σ: the standard deviation of each component's noise, with what float32 rounds a norm up by."""
+        """σ, the standard deviation of the noise on each component, with the slack for float32."""
         return self.noise_multiplier * self.clip_norm * (1 + NORM_SLACK)
 
     @property
     def event(self) -> events.DpEvent:
-        """All that is released: the noisy counts of labels where there are any, and then all steps."""
+        """All releases: the noisy counts of labels, if there are any, and then all steps."""
         if self.label_mix_rho is None:
             return self.event_of_steps
         counted = events.DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(self.label_mix_rho))
@@ -110,7 +109,7 @@ class TuningParams:
 
     @property
     def event_of_steps(self) -> events.DpEvent:
-        """All steps: T Poisson-sampled Gaussians, each chosen after the outputs before it."""
+        """All steps: T Poisson-sampled Gaussians; each may depend on the outputs before it."""
         gaussian = events.GaussianDpEvent(noise_multiplier=self.noise_multiplier)
         return events.SelfComposedDpEvent(
             event=events.PoissonSampledDpEvent(
@@ -123,17 +122,17 @@ class TuningParams:
 def steps_of_unit(
     key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int
 ) -> np.ndarray:
-    """The steps whose batch a unit is in: each by a coin of its own, for this unit and this step alone.
+    """The steps whose batch a unit is in; every unit and step has an independent coin.
 
-    A function of the key and the unit's own identity: never of a position or of the other units. The
-    coins are independent, as those of a Poisson sample are, for all who do not hold the key.
+    The result is a function of the key and the unit's own identity, never of a position or of other units.
+    Without the key, the coins cannot be told from those of a Poisson sample.
 
     Args:
         key: The run's secret.
         run_id: The public name of the run.
         unit: Keyed hash of the unit.
-        ordinal: Which of several records with one hash it is, from 0: duplicated records are units of
-            their own, with coins of their own.
+        ordinal: Number of the record among those with the same hash, from 0. Duplicated records are
+            separate units with separate coins.
         probability: q in (0, 1].
         steps: T.
 
@@ -143,14 +142,14 @@ def steps_of_unit(
     words = key.words('poisson', run_id.encode(), unit, ordinal.to_bytes(8, 'little'), count=steps)
     if probability >= 1:
         return np.arange(steps)
-    # Rounded down by less than 2^-64: a rate that is too low by that gives no more than is paid for.
+    # Rounded down by less than 2^-64: a lower rate costs no more than the price.
     return np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
 
 
 def noise(key: RunKey, run_id: str, step: int, size: int, *, scale: float) -> np.ndarray:
-    """`[size]` N(0, scale²) of one step, float32: a step that is done again draws the same (METHOD 7).
+    """`[size]` N(0, scale²) for one step, float32. A repeated step draws the same noise (METHOD 7).
 
-    Drawn piece by piece, each from words of its own. Each component is rounded once, from float64.
+    The noise is drawn piece by piece, each from its own words. Each component is rounded once, from float64.
 
     Args:
         key: The run's secret.
@@ -171,17 +170,16 @@ def noise(key: RunKey, run_id: str, step: int, size: int, *, scale: float) -> np
 def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:
     """The sum over units of their gradients, each clipped to `clip_norm` in L2 norm over all components.
 
-    jax_privacy's `clipped_grad`, so that adding a unit moves the sum by at most `clip_norm`. A gradient
-    with components that are not finite has them replaced by zeros before it is clipped, and one whose norm
-    is beyond float32 counts as nothing.
+    This is jax_privacy's `clipped_grad`: adding a unit moves the sum by at most `clip_norm`. Components
+    that are not finite become zero before clipping. A gradient whose norm is beyond float32 counts as zero.
 
     Args:
-        loss: A function of the parameters, of what is not differentiated, and of one unit.
+        loss: A function of the parameters, of constants that are not differentiated, and of one unit.
         clip_norm: C.
 
     Returns:
-        A function of the parameters, the same, and units with an axis of their own in front, with
-        `is_padding_example` `[m]` bool by keyword: those count as exactly nothing. float32.
+        A function of the parameters, the constants and m units, stacked along a first axis, to the float32
+        sum. Its keyword `is_padding_example`, `[m]` bool, marks units that count as exactly zero.
     """
     import jax.numpy as jnp
     import jax_privacy

@@ -1,7 +1,8 @@
-"""Individual accounting: what one context gives at one step, and whether it can still pay (METHOD 4d).
+"""Individual accounting: the vote of one context at one step, its price, and its budget (METHOD 4d).
 
-Every context is charged the sharpest bound proved on its own influence, and sits out what its own budget
-does not cover. Prices are upper bounds in float32; what a context has spent is private to the curator.
+Every context pays the sharpest proved bound on its own influence. A context does not vote at a step that
+its budget does not cover. Prices are upper bounds in float32; what a context has spent is private to the
+curator.
 C is the number of a step's candidates, m the rows of one micro-batch.
 
 Source: README step 2b; Feldman and Zrnic 2021, "Individual privacy accounting via a Rényi filter".
@@ -12,34 +13,32 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import typing
 from typing import NamedTuple
 
 from etils import epy
 
-if typing.TYPE_CHECKING:
-    from models.privacy.params import MechanismParams
+from models.privacy.public_numbers import PublicNumbers
 
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
     import numpy as np
 
-# Votes are whole multiples of this, in nats: their sums are exact, in whatever order.
+# Votes are whole multiples of this, in nats, so their sums are exact in any order.
 QUANTUM = 2.0**-16
-# λ of a price that are tried, as shares of the context's largest a²: 0, and down from all of it.
+# The values of λ that a price tries, as shares of the context's largest a².
 LEVELS = (0.0, *(2.0**-power for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)))
-# How far all votes together may lower a score, in units of the temperature: for the sampler's range.
+# All votes together lower a score by at most this, in units of the temperature: the sampler's range.
 LARGEST_FALL = 15.0
 _ROUNDING = 2.0**-24  # of one float32 operation
 
 
 class Votes(NamedTuple):
-    """What the contexts of one micro-batch would give to a step, and what it would cost each.
+    """The votes of the contexts of one micro-batch at a step, and the price of each.
 
     Attributes:
         counts: `[m, C]` int32, votes in quanta.
-        prices: `[m]` float32, zCDP ρ, never below the exact one.
+        prices: `[m]` float32, zCDP ρ, never below the exact price.
     """
 
     counts: jax.Array
@@ -47,10 +46,10 @@ class Votes(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a step was paid. Private to the curator.
+    """What the contexts paid for a step. Private to the curator.
 
     Attributes:
-        charged: `[m]` float32 for every micro-batch; 0 for whom sat out.
+        charged: `[m]` float32 for every micro-batch; 0 for a context that did not vote.
         voted: `[m]` bool for every micro-batch.
     """
 
@@ -59,7 +58,7 @@ class Receipt(NamedTuple):
 
 
 def most_contexts(clip_bound: float) -> int:
-    """The most contexts of a batch whose votes add up within 32 bits."""
+    """The largest number of contexts whose votes add up within 32 bits."""
     return (2**31 - 1) // (2 * max(1, vote_limit(clip_bound)))
 
 
@@ -68,21 +67,21 @@ def vote_limit(clip_bound: float) -> int:
     return math.floor(clip_bound / QUANTUM)
 
 
-def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> Votes:
+def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, params: PublicNumbers) -> Votes:
     """The votes of some contexts and their prices.
 
-    A vote is the difference, clipped to [−c, c], less its mean under p^{1/τ}: what others add can then
-    make no token that a context favours likelier than `prices` reckons with (README step 2b).
+    A vote is the difference, clipped to [−c, c], minus its mean under p^{1/τ}. The votes of others can then
+    not make a token that a context favours likelier than `prices` assumes (README step 2b).
 
-    Formal guarantees: a row's votes and price are a function of it and of public values; votes lie in
-    [−2c, 2c], whatever the row holds, and their mean under p^{1/τ} is not negative; the price is at
-    least that of step 2b for these very votes, and 0 where all of them are.
+    Formal guarantees: a row's votes and price are a function of that row and of public values; votes lie
+    in [−2c, 2c], whatever the row holds, and their mean under p^{1/τ} is not negative; the price is at
+    least that of step 2b for exactly these votes, and 0 if all of them are 0.
 
     Args:
-        differences: `[m, C]` float32, z − log p of each context less a constant of its own, in nats; NaN
-            where it says nothing, and infinite where float32 does not reach so far.
+        differences: `[m, C]` float32, z − log p of each context minus a constant of its own, in nats; NaN
+            for no vote, infinite beyond the range of float32.
         public: `[C]` float32, log p on the allowed tokens.
-        allowed: `[C]` bool, never none.
+        allowed: `[C]` bool, at least one.
         params: With individual accounting.
     """
     limit = vote_limit(params.clip_bound)
@@ -90,22 +89,22 @@ def votes_of(differences: jax.Array, public: jax.Array, allowed: jax.Array, para
     clipped = jnp.where(says, jnp.round(jnp.where(says, differences, 0.0) / QUANTUM), 0.0)
     clipped = jnp.clip(clipped, -limit, limit)
     shares = _shares(public, allowed, params)
-    # No more than the mean, whatever shares and sums lose; 0 where all votes are.
+    # At most the mean, whatever rounding the shares and sums lose; 0 if all votes are 0.
     loss = 2 * _lost(len(shares)) * (shares * jnp.abs(clipped)).sum(axis=-1, keepdims=True)
     mean = jnp.floor((shares * clipped).sum(axis=-1, keepdims=True) - loss)
     counts = jnp.where(allowed, clipped - jnp.maximum(mean, -limit), 0.0).astype(jnp.int32)
     return Votes(counts, prices(counts, public, allowed, params))
 
 
-def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
-    """Upper bounds of what each context's votes cost at this step, ρ, `[m]` float32.
+def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: PublicNumbers) -> jax.Array:
+    """Upper bounds on the cost of each context's votes at this step, ρ, `[m]` float32.
 
         ρ  =  ½ min over λ of  λ + e^{c₂/τ} Σ π (a² − λ)⁺ e^{k₁ h + k₂ h²}      π ∝ p^{1/τ} where allowed
         a  =  |u|/(sτ),   h = a + √(e^{c₂/τ} Σ π a² e^a),   k₁ = (ω+1)/3 + 1/12,   k₂ = ω²/8
 
-    README step 2b has the proof, for any λ >= 0; those that are tried are shares of a context's own
-    largest a², and that of the likeliest token. Where a unit may replace a context, the other one's
-    largest vote is reckoned with in h.
+    README step 2b has the proof, for any λ >= 0. The values tried are shares of a context's own largest a²,
+    and the a² of the likeliest token. If a unit may replace a context, h includes the largest vote of the
+    other context.
 
     Args:
         counts: `[m, C]` int32, votes in quanta, 0 where not allowed, whose mean under π is not negative.
@@ -126,13 +125,13 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
     height = sizes + spread
     first, second = growth(params.omega)
     weights = gain * shares * jnp.exp(height * (first + second * height))
-    # No smaller than it is, so that a difference from it is none either.
+    # Rounded up, so that a difference from it is not too small either.
     squares = jnp.square(sizes) * (1 + 8 * _ROUNDING)
     largest = squares.max(axis=-1)
 
     def bound(level: jax.Array) -> jax.Array:
         above = jnp.maximum(squares - level[:, None], 0.0)
-        # What is not above costs nothing, however steep the rest.
+        # Votes below the level cost nothing, whatever their weight.
         return level + jnp.where(above > 0, weights * above, 0.0).sum(axis=-1)
 
     # Much of π is often one token's.
@@ -142,12 +141,12 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Mec
 
 
 def growth(omega: float) -> tuple[float, float]:
-    """k₁ and k₂ of README step 2b: how a price grows with the size of a vote."""
+    """k₁ and k₂ of README step 2b, by which a price grows with the size of a vote."""
     return (omega + 1) / 3 + 1 / 12, omega**2 / 8
 
 
-def largest_growth(params: MechanismParams) -> float:
-    """The largest k₁ h + k₂ h² that any votes can have."""
+def largest_growth(params: PublicNumbers) -> float:
+    """The largest k₁ h + k₂ h² of any votes."""
     assert params.omega is not None and params.shift_bound is not None
     largest = 2 * params.clip_bound / (params.batch_size * params.temperature)
     spread = math.exp((params.shift_bound / params.temperature + largest) / 2) * largest
@@ -158,10 +157,10 @@ def largest_growth(params: MechanismParams) -> float:
 
 
 def flattened(shift: jax.Array, whole: float) -> jax.Array:
-    """What a shift of the scores counts: l(w) = w up to b, and b + 2 log(1 + (w − b)/2) beyond.
+    """The flattened shift of the scores: l(w) = w up to b, and b + 2 log(1 + (w − b)/2) beyond.
 
-    e^l is convex and rises by no more than its square root allows, which is all that step 2b needs of
-    it. Scores fall by no more than the sampler resolves.
+    e^l is convex and rises by no more than its square root allows; step 2b needs only that. Scores fall by
+    no more than the sampler resolves.
 
     Args:
         shift: w, in units of the temperature.
@@ -171,21 +170,21 @@ def flattened(shift: jax.Array, whole: float) -> jax.Array:
     return jnp.maximum(jnp.minimum(shift, whole) + 2 * jnp.log1p(beyond / 2), -LARGEST_FALL)
 
 
-def _shares(public: jax.Array, allowed: jax.Array, params: MechanismParams) -> jax.Array:
+def _shares(public: jax.Array, allowed: jax.Array, params: PublicNumbers) -> jax.Array:
     """π ∝ p^{1/τ} on the allowed tokens, `[C]` float32."""
     return jax.nn.softmax(jnp.where(allowed, public, -jnp.inf) / params.temperature)
 
 
 def _lost(terms: int) -> float:
-    """What a sum of that many positive terms, each of some operations, loses at most, relatively."""
+    """The largest relative rounding error of a sum of so many positive terms, each of some operations."""
     return (terms + 256) * _ROUNDING
 
 
-def spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tuple[jax.Array, jax.Array]:
-    """Who votes at a step, `[m]` bool, and what each has spent after it, `[m]` float32.
+def spend(spent: jax.Array, prices: jax.Array, params: PublicNumbers) -> tuple[jax.Array, jax.Array]:
+    """Which contexts vote at a step, `[m]` bool, and what each has spent after it, `[m]` float32.
 
-    Formal guarantee: for every context the exact sum of what it was charged is at most `spent`, and that
-    at most B; who votes is a function of a context's own prices.
+    Formal guarantee: for every context the exact sum of its charges is at most `spent`, which is at most B.
+    Whether a context votes is a function of its own prices.
 
     Args:
         spent: `[m]` float32, before the step.
@@ -196,7 +195,7 @@ def spend(spent: jax.Array, prices: jax.Array, params: MechanismParams) -> tuple
     budget = np.float32(params.context_budget)
     if float(budget) > params.context_budget:
         budget = np.nextafter(budget, np.float32(0))
-    # A price that is no number buys nothing: its total is none either, and no comparison of it holds.
+    # If a price is NaN, so is its total, and the comparison is false: the context does not vote.
     total = jnp.where(prices == 0, spent, jnp.nextafter(spent + prices, jnp.float32(jnp.inf)))
     voted = total <= budget
     return voted, jnp.where(voted, total, spent)
@@ -206,7 +205,7 @@ class Spending(NamedTuple):
     """What the contexts of one batch spent, token by token, on the host. Private to the curator.
 
     Attributes:
-        charged: `[tokens, contexts]` float32, ρ; 0 for whom sat out.
+        charged: `[tokens, contexts]` float32, ρ; 0 for a context that did not vote.
         voted: `[tokens, contexts]` bool.
     """
 
@@ -222,8 +221,8 @@ class BatchSpending:
         batch_id: `str` of the planned batch.
         spent: ρ of every context, in rising order.
         voters: Contexts that voted, for every token in order.
-        first_silent: Place in the stream of the first token at which a context sat out; None where
-            none ever did.
+        first_silent: Place in the stream of the first token at which a context did not vote; None if
+            every context voted on every token.
     """
 
     batch_id: str

@@ -1,9 +1,9 @@
 """The private choice of one token: tally the votes, compare with the public prediction, sample (METHOD 4).
 
-The thin place where the parts meet: an aggregate (`aggregates/`), the sparse-vector test
-(`sparse_vector.py`) and the sampler (`sampling.py`). Everything here is float32 on the
-device, whatever the model computes in, and runs inside the compiled decoding loop. V is
-the vocabulary size, C the number of a step's candidates, m the rows of one micro-batch.
+The parts meet here: an aggregate (`aggregates/`), the sparse-vector test (`sparse_vector.py`)
+and the sampler (`sampling.py`). Everything here is float32 on the device, whatever type the
+model computes in, and runs inside the compiled decoding loop. V is the size of the vocabulary,
+C the number of a step's candidates, m the rows of one micro-batch.
 
 PP = Amin et al. 2024; line numbers are those of its Algorithm 1.
 """
@@ -19,21 +19,20 @@ from models.privacy import sparse_vector
 from models.privacy.params import MechanismParams
 from models.privacy.sampling import sample_token
 
-# From the states of some rows, `[m, D]`, and token ids `[C]` or None for all V, to logits `[m, C]`.
+# Maps the states of some rows, `[m, D]`, and token ids `[C]`, or None for all V, to logits `[m, C]`.
 Output = Callable[[jax.Array, jax.Array | None], jax.Array]
 
 
 class Votes(NamedTuple):
     """What one decoding step knows of a batch: sums over its contexts, never a mean.
 
-    Sums are divided by the public batch size s; the true number of contexts is
-    divided by nowhere.
+    Sums are divided by the public batch size s, and nowhere by the true number of contexts.
 
     Attributes:
-        tallied: What the aggregate tallied, any pytree: for the mean the `[C]` sum of clipped
-            logits.
-        distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2), of all V
-            columns, or of those of a narrowed mask; 0 where the sparse-vector test is not in use.
+        tallied: The result of the aggregate's `tally`, any pytree: for the mean the `[C]` sum of
+            clipped logits.
+        distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2), over all V
+            columns, or over those of a narrowed mask; 0 without the sparse-vector test.
         candidates: The tokens that were voted on.
     """
 
@@ -43,12 +42,12 @@ class Votes(NamedTuple):
 
 
 def needs_all_logits(params: MechanismParams) -> bool:
-    """Whether all V logits of every row are computed: where all are voted on, and for the test's distance."""
+    """Whether all V logits of every row are computed: if all are voted on, or the test needs them."""
     return params.public_top_k is None or params.uses_sparse_vector
 
 
 def columns_of_every_row(params: MechanismParams) -> int | None:
-    """Most columns of logits that are computed of every row; None for all V."""
+    """The largest number of logits that are computed for every row; None for all V."""
     if params.public_top_k is None or needs_all_logits(params):
         return None
     return candidates_lib.most(params.public_top_k)
@@ -70,20 +69,20 @@ def tally(
     """The votes of a whole batch.
 
     Without `public_top_k`, and for the sparse-vector test, all logits of all rows are computed. Otherwise
-    those of public rows are, and of the others those of their candidates alone: no array has m rows
-    and V columns.
+    all logits are computed for public rows alone, and for private rows only those of the candidates: no
+    array has m rows and V columns.
 
-    Formal guarantee: a row adds what the aggregate and the test bound, and nothing that
-    depends on the other rows. Rows that are not private add nothing.
+    Formal guarantee: the aggregate and the test bound what a row adds, and it does not depend on the other
+    rows. Rows that are not private add nothing.
 
     Args:
-        public_rows: `[M, D]` states: of the public prompt, or of the M prompts of the reference, whose
-            prediction is the geometric mean of theirs (METHOD 4c). None where no public logits are
+        public_rows: `[M, D]` states of the public prompt, or of the M prompts of the reference, which
+            predicts the geometric mean of their predictions (METHOD 4c). None if no public logits are
             needed.
         rows: `[m, D]` states for every micro-batch, one row for each private prompt.
         is_private: `[m]` bool for every micro-batch; False for padding.
-        mask: `[V]` bool, the tokens that the step's constraint allows (`models/constraints.py`); or a
-            narrowed one, outside of which no prediction has mass.
+        mask: `[V]` bool, the tokens that the step's constraint allows (`models/constraints/`); or a
+            narrowed mask, outside of which no prediction has mass.
         params: The mechanism.
         output: The model's output layer; by default `rows` are raw logits, `[m, V]`.
     """
@@ -95,7 +94,7 @@ def tally(
     else:
         everything = mask.allowed() if isinstance(mask, candidates_lib.Narrowed) else mask
         public = jnp.zeros(everything.shape, jnp.float32)
-    chosen = candidates_lib.choose(mask, public, params)
+    chosen = candidates_lib.choose(mask, public, params, params.strategy.allowed)
     if whole is None:
         logits = tuple(output(part, chosen.tokens) for part in rows)
     else:
@@ -110,27 +109,26 @@ def tally(
 
 
 def reference_logits(public_logits: jax.Array) -> jax.Array:
-    """Logits of the public prediction, `[V]` float32: the mean of those of its M rows `[M, V]`.
+    """Logits of the public prediction, `[V]` float32: the mean of its M rows of logits `[M, V]`.
 
-    The mean of logits is, but for a constant, that of log-probabilities, so their softmax is the
-    geometric mean of M predictions (METHOD 4c). Those that are not finite predict nothing: every
-    token alike.
+    But for a constant, the mean of logits is the mean of log-probabilities, so its softmax is the
+    geometric mean of M predictions (METHOD 4c). If a logit is not finite, every token is equally likely.
     """
     logits = public_logits.astype(jnp.float32)
-    # One row's are its own, bit by bit.
+    # A single row is taken as it is, bit by bit.
     mean = logits[0] if len(logits) == 1 else logits.mean(axis=0)
     return jnp.where(jnp.isfinite(mean).all(), mean, 0.0)
 
 
 def settle(votes: Votes, accounts: Any, params: MechanismParams) -> tuple[Votes, Any, Any]:
-    """The votes of those who can pay, what each has left to spend, and the receipt.
+    """Charges the contexts: the votes of those that can pay, the accounts after it, and the receipt.
 
-    Once for every token that is sampled, before anything is made of its votes. Without individual
-    accounting nothing changes and there is no receipt.
+    It is called once for every sampled token, before the votes are used. Without individual accounting
+    nothing changes and there is no receipt.
 
     Args:
-        votes: Of `tally`.
-        accounts: Of `open_accounts`, or of the step before.
+        votes: From `tally`.
+        accounts: From `open_accounts`, or from the step before.
         params: The mechanism.
     """
     tallied, accounts, receipt = params.strategy.charge(votes.tallied, accounts, params)
@@ -138,10 +136,10 @@ def settle(votes: Votes, accounts: Any, params: MechanismParams) -> tuple[Votes,
 
 
 def aggregate(votes: Votes, params: MechanismParams) -> jax.Array:
-    """The aggregate of settled votes that private tokens are sampled from, `[C]`, before the temperature.
+    """The scores that private tokens are sampled from, `[C]`, before the temperature, of settled votes.
 
     Formal guarantee: one unit moves any allowed component by at most
-    `params.aggregate_sensitivity`, where the aggregate has one.
+    `params.aggregate_sensitivity`, if the aggregate has one.
     """
     return params.strategy.combine(votes.tallied, votes.candidates, params)
 
@@ -156,10 +154,10 @@ def choose_token(
     """One token of the stream, private or public (lines 11 to 18).
 
     Args:
-        votes: The step's votes, settled. Public tokens are of the same allowed candidates.
+        votes: The step's votes, settled. Public tokens come from the same allowed candidates.
         threshold_noise: Laplace(σ) of the current threshold, a scalar.
         distance_noise: Laplace(2σ) of this token, a scalar.
-        words: `[levels, 2]` uint32 for this token, of a tree over the C candidates.
+        words: `[levels, 2]` uint32 for this token, for the sampler's tree over the C candidates.
         params: The mechanism.
 
     Returns:
@@ -174,7 +172,7 @@ def choose_token(
 
 
 def token_losses(votes: Votes, token: jax.Array, params: MechanismParams) -> jax.Array | None:
-    """−log α and log β of a private token, `[2]` float32; None where a price is known in advance."""
+    """−log α and log β of a private token, `[2]` float32; None if the price is known in advance."""
     found = votes.candidates
     losses = params.strategy.token_losses(votes.tallied, found.allowed, found.index_of(token), params)
     return None if losses is None else jnp.stack(losses)

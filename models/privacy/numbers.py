@@ -1,10 +1,10 @@
-"""Numbers as readers of a report see them: bounds rounded so that what is shown still holds."""
+"""Numbers as a report shows them: bounds are rounded to the side on which they still hold."""
 
 import decimal
 
 
 def format_up(value: float, digits: int = 3) -> str:
-    """`value` at so many significant digits, rounded upwards: a bound that is shown still holds.
+    """`value` with `digits` significant digits, rounded upwards, so that the shown bound still holds.
 
     >>> format_up(2.9301), format_up(0.1709), format_up(8.0)
     ('2.94', '0.171', '8')
@@ -15,7 +15,7 @@ def format_up(value: float, digits: int = 3) -> str:
 
 
 def format_down(value: float, digits: int = 3) -> str:
-    """`value` at so many significant digits, rounded downwards: what is left is no more than shown.
+    """`value` with `digits` significant digits, rounded downwards, so that the rest is never overstated.
 
     >>> format_down(2.9399), format_down(0.3), format_down(0.0)
     ('2.93', '0.3', '0')

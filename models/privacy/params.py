@@ -1,126 +1,35 @@
 """The public settings of the mechanism, from which batching, decoding and accounting derive.
 
-Symbols (METHOD 1): s `batch_size`, c `clip_bound`, τ `temperature`,
-τ_pub `public_temperature`, θ `threshold`, σ `threshold_noise_scale`,
-r `max_private_tokens`, k `examples_per_context`; of individual accounting (METHOD 4d)
-c₂ `shift_bound`, B `context_budget`, ω `omega`.
+The numbers and their symbols are in `models/privacy/public_numbers.py`. Here they meet the aggregate that
+they name.
 """
 
 import dataclasses
-import enum
 import math
-from typing import Final, Literal, get_args
+import typing
+from typing import Final
 
-from models.privacy import individual, sparse_vector
+from models.privacy import individual
 from models.privacy.aggregates import AGGREGATES, INDIVIDUAL_DIFFERENCE, Aggregate
+from models.privacy.public_numbers import Accounting, Change, PublicNumbers, Unit, expect
 
-Unit = Literal['example', 'user']
-# How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
-Accounting = Literal['worst-case', 'individual']
+__all__ = ['MAX_GROWTH', 'Accounting', 'Change', 'MechanismParams', 'Unit']
 
 # The largest vote may cost e^this times what its square would. Beyond, nobody could pay for one.
 MAX_GROWTH: Final = 20.0
 
 
-class Change(enum.Enum):
-    """What adding or removing one unit does to a batch's contexts.
-
-    Attributes:
-        ADD_OR_REMOVE: One context appears or disappears; the others stay as they are.
-        REPLACE: One context may change its content as well (a slot that holds up to
-            k records), which doubles every sensitivity.
-    """
-
-    ADD_OR_REMOVE = 1
-    REPLACE = 2
-
-
-def _expect(condition: bool, expectation: str, name: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise ValueError(f'Expected {expectation}, got {name}={value!r}. {remedy}')
-
-
+@typing.final
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismParams:
-    """Every number that the guarantee of one run depends on. All fields are public.
+class MechanismParams(PublicNumbers):
+    """The public numbers of one run, checked against its aggregate, and what follows from both.
 
-    Attributes:
-        batch_size: Expected batch size s, the public divisor of every sum, whatever
-            a batch really holds.
-        clip_bound: Clip bound c in nats, on logits recentred to a maximum of c.
-        temperature: Temperature τ of private tokens.
-        max_private_tokens: Cap r on the private tokens of one batch. The guarantee is
-            stated for this cap, never for the number a run happens to use. None with
-            individual accounting, where nothing but `max_batch_tokens` ends a batch.
-        threshold: Threshold θ of the sparse-vector test on the L1 distance in [0, 2]
-            between the aggregate private and the public distribution; None leaves the
-            test out, and every token is private.
-        threshold_noise_scale: Laplace scale σ of the threshold; the distance gets 2σ.
-        public_temperature: Temperature τ_pub of public tokens.
-        public_top_k: Restricts votes and sampling to the tokens at least as probable as the
-            K-th most probable public one, as far as they are among the first C
-            (`models/privacy/candidates.py`); None leaves the vocabulary whole.
-        max_example_tokens: Length cap of one synthetic example.
-        max_batch_tokens: Cap on all tokens of one batch, public ones too. Like every
-            cap that is a function of the output alone, it costs nothing.
-        unit: The unit of privacy.
-        examples_per_context: At most k records share one context.
-        aggregate: How the votes of a batch are combined: a name of
-            `models.privacy.aggregates.AGGREGATES`.
-        accounting: 'worst-case' charges every context what any could give to a token;
-            'individual', for the difference alone, charges each what it gives itself, and lets
-            it vote as long as it can pay (METHOD 4d).
-        shift_bound: c₂ > 0 in nats: up to here all votes together lift a score in full, and beyond
-            it ever less. With individual accounting, like the next two; None without.
-        context_budget: B > 0, the ρ that one context may spend on the whole stream of its batch.
-        omega: ω > 1, the largest Rényi order at which the guarantee holds.
+    It has no field of its own: `PublicNumbers` lists them all.
     """
-
-    batch_size: int
-    clip_bound: float
-    temperature: float
-    max_private_tokens: int | None = None
-    threshold: float | None = None
-    threshold_noise_scale: float | None = None
-    public_temperature: float = 1.5
-    public_top_k: int | None = None
-    max_example_tokens: int = 128
-    max_batch_tokens: int
-    unit: Unit = 'example'
-    examples_per_context: int = 1
-    aggregate: str = 'mean'
-    accounting: Accounting = 'worst-case'
-    shift_bound: float | None = None
-    context_budget: float | None = None
-    omega: float | None = None
 
     def __post_init__(self) -> None:
-        whole = ['batch_size', 'max_example_tokens', 'max_batch_tokens', 'examples_per_context']
-        positive = ['clip_bound', 'temperature', 'public_temperature']
-        self._check_accounting()
-        if self.is_individual:
-            positive += ['shift_bound', 'context_budget']
-        else:
-            whole.append('max_private_tokens')
-        for name in whole:
-            value = getattr(self, name)
-            _expect(
-                isinstance(value, int) and value >= 1,
-                f'{name} >= 1',
-                name,
-                value,
-                'Give a positive whole number.',
-            )
-        for name in positive:
-            value = getattr(self, name)
-            _expect(
-                value is not None and math.isfinite(value) and value > 0,
-                f'{name} > 0',
-                name,
-                value,
-                'Give a positive finite number.',
-            )
-        _expect(
+        super().__post_init__()
+        expect(
             self.aggregate in AGGREGATES,
             f'aggregate among {", ".join(AGGREGATES)}',
             'aggregate',
@@ -130,67 +39,26 @@ class MechanismParams:
         if self.is_individual:
             self._check_individual()
         largest = self.strategy.largest_clip_over_temperature
-        _expect(self.clip_bound / self.temperature <= largest,
+        expect(self.clip_bound / self.temperature <= largest,
                 f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
                 self.clip_bound / self.temperature, 'Lower --clip-bound or raise --temperature.')  # fmt: skip
-        if (self.threshold is None) != (self.threshold_noise_scale is None):
-            raise ValueError(
-                'Expected threshold and threshold_noise_scale together or not at all, got '
-                f'threshold={self.threshold!r}, threshold_noise_scale={self.threshold_noise_scale!r}. '
-                'Set both for the sparse-vector test, or neither for private tokens only.'
-            )
-        if self.threshold is not None and self.threshold_noise_scale is not None:
-            _expect(math.isfinite(self.threshold), 'a finite threshold', 'threshold', self.threshold,
-                    'Leave it out for private tokens only.')  # fmt: skip
-            scale = self.threshold_noise_scale
-            _expect(math.isfinite(scale) and scale > 0, 'threshold_noise_scale > 0', 'threshold_noise_scale',
-                    scale, 'The test is only private with noise.')  # fmt: skip
-        if self.public_top_k is not None:
-            _expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
-                    'Leave it out for the whole vocabulary.')  # fmt: skip
-        _expect(
-            self.unit in ('example', 'user'),
-            "unit 'example' or 'user'",
-            'unit',
-            self.unit,
-            "'example' hides one record, 'user' all records of one unit id.",
-        )
-
-    def _check_accounting(self) -> None:
-        known = get_args(Accounting)
-        _expect(
-            self.accounting in known,
-            f'accounting among {", ".join(known)}',
-            'accounting',
-            self.accounting,
-            'Give one of these.',
-        )
-        if self.is_individual:
-            unwanted = ['max_private_tokens']
-            remedy = 'Leave it out: max_batch_tokens ends a batch.'
-        else:
-            unwanted = ['shift_bound', 'context_budget', 'omega']
-            remedy = "Leave it out, or give accounting='individual'."
-        for name in unwanted:
-            value = getattr(self, name)
-            _expect(value is None, f'no {name} with accounting={self.accounting!r}', name, value, remedy)
 
     def _check_individual(self) -> None:
-        _expect(
+        expect(
             AGGREGATES[self.aggregate].takes_reference,
             "aggregate='difference' with individual accounting",
             'aggregate',
             self.aggregate,
             "Give accounting='worst-case': its votes span the clip range at every token.",
         )
-        _expect(
+        expect(
             self.public_top_k is not None,
             'public_top_k with individual accounting',
             'public_top_k',
             self.public_top_k,
             'Give the number of tokens that may be voted on, such as 1024.',
         )
-        _expect(
+        expect(
             self.threshold is None,
             'no threshold with individual accounting',
             'threshold',
@@ -198,7 +66,7 @@ class MechanismParams:
             'Leave it out: a token on which contexts and reference agree costs next to nothing.',
         )
         omega = self.omega
-        _expect(
+        expect(
             omega is not None and math.isfinite(omega) and omega > 1,
             'a finite omega > 1',
             'omega',
@@ -207,7 +75,7 @@ class MechanismParams:
         )
         assert omega is not None and self.shift_bound is not None
         largest = self.strategy.largest_clip_over_temperature
-        _expect(
+        expect(
             self.shift_bound / self.temperature <= largest,
             f'shift_bound / temperature <= {largest}',
             'shift_bound / temperature',
@@ -215,7 +83,7 @@ class MechanismParams:
             'Lower --shift-bound or raise --temperature.',
         )
         steepest = individual.largest_growth(self)
-        _expect(
+        expect(
             steepest <= MAX_GROWTH,
             f'prices that grow by e^{MAX_GROWTH:g} at most with the size of a vote',
             'growth',
@@ -224,24 +92,9 @@ class MechanismParams:
         )
 
     @property
-    def is_individual(self) -> bool:
-        """Whether each context is charged what it gives itself (METHOD 4d)."""
-        return self.accounting == 'individual'
-
-    @property
-    def private_token_cap(self) -> int:
-        """Most private tokens of a batch: r, or with individual accounting all of its tokens."""
-        return self.max_batch_tokens if self.max_private_tokens is None else self.max_private_tokens
-
-    @property
     def strategy(self) -> Aggregate:
         """The aggregate itself: how it votes, what it needs and what it costs."""
         return INDIVIDUAL_DIFFERENCE if self.is_individual else AGGREGATES[self.aggregate]
-
-    @property
-    def uses_sparse_vector(self) -> bool:
-        """Whether public tokens are possible."""
-        return self.threshold is not None
 
     @property
     def needs_public_logits(self) -> bool:
@@ -257,17 +110,6 @@ class MechanismParams:
         return not self.strategy.has_price_in_advance
 
     @property
-    def change(self) -> Change:
-        """What one unit can do to a batch (METHOD 1).
-
-        A user's records form one context of their own, and a record of its own does
-        too; k records that share a slot without unit ids may displace one another.
-        """
-        if self.unit == 'example' and self.examples_per_context > 1:
-            return Change.REPLACE
-        return Change.ADD_OR_REMOVE
-
-    @property
     def aggregate_sensitivity(self) -> float:
         """Most that one unit moves any component of the aggregate logits: c/s, or 2c/s.
 
@@ -277,8 +119,3 @@ class MechanismParams:
             ValueError: The aggregate has no price in advance: its sensitivity depends on the records.
         """
         return self.strategy.sensitivity(self)
-
-    @property
-    def distance_sensitivity(self) -> float:
-        """Most that one unit moves the distance: 1/s, or 2/s (PP Lemma 3, METHOD 1)."""
-        return sparse_vector.sensitivity(self)

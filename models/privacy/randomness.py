@@ -1,8 +1,8 @@
 """Run key -> keyed hashes and batch draws. A draw is a function of identity alone.
 
-A run owns one secret 256-bit key. Whatever is random in the run is derived from it
-by name, never from the clock, a position, or the order of calls: so a bundle that a
-runner repeats draws the same noise and is not a second release (METHOD 7).
+A run owns one secret 256-bit key. All randomness of the run is derived from it by name, never
+from the clock, a position, or the order of calls. So a bundle that a runner repeats draws the
+same noise and is not a second release (METHOD 7).
 
 Keyed hashes are BLAKE2b with a key. Draws are the output of SHAKE-256 over a keyed
 hash, an extendable-output function with 256-bit strength; JAX's own generators hold
@@ -81,14 +81,14 @@ class RunKey:
             temporary.unlink()
 
     def to_bytes(self) -> bytes:
-        """The secret itself: for the work directory, and for nothing else."""
+        """The secret itself, for the work directory alone."""
         return self._secret
 
     def commitment(self, run_id: str) -> str:
-        """What tells one key from another without telling the key: 32 hexadecimal digits, public.
+        """A public value that identifies the key but does not reveal it: 32 hexadecimal digits.
 
-        A ledger keeps it: a run that is started again under its old name with another key
-        would draw other noise, which is a second release.
+        A ledger keeps it. A run that starts again under its old name but with another key would draw
+        other noise, which is a second release.
         """
         return self.hash('commitment', run_id.encode()).hex()
 

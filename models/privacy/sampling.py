@@ -1,7 +1,7 @@
 """The draw of one token, exact in the tail (METHOD 7).
 
-A token at the clip floor has odds of e^(−2c/τ) against the top, and there are hundreds of
-thousands of them: what is exact for likely tokens only would be another mechanism.
+A token at the clip floor has odds of e^(−2c/τ) against the top, and there are hundreds of thousands of
+such tokens. A sampler that is exact for likely tokens only would be another mechanism.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def sample_token(scores: jax.Array, allowed: jax.Array, words: jax.Array) -> jax
     would be cut off (METHOD 7).
 
     Args:
-        scores: `[C]` logits divided by the temperature; range at most 60 over the
-            allowed tokens, or tokens below that have probability 0.
+        scores: `[C]` logits divided by the temperature. An allowed token more than 60 below the
+            top has probability 0.
         allowed: `[C]` bool, the public restriction of the candidates, not empty.
         words: `[levels, 2]` uint32, the high and low halves of 64-bit words.
 

@@ -1,8 +1,8 @@
 """The test that chooses between a private and a public token: distance, noise and price (PP Algorithm 1).
 
-AboveThreshold on the L1 distance between the aggregate private prediction and the public one. A
-*run* of it goes from one fresh threshold to the first private token, which ends it, or to the
-end of the batch; public tokens within it are free (README step 3).
+AboveThreshold on the L1 distance between the aggregate private prediction and the public one. A *run* of
+the test starts with a fresh threshold. It ends with the first private token, or with the batch. Public
+tokens within a run are free (README step 3).
 
 PP = Amin et al. 2024; line numbers are those of its Algorithm 1. BS = Bun and Steinke 2016.
 """
@@ -10,17 +10,14 @@ PP = Amin et al. 2024; line numbers are those of its Algorithm 1. BS = Bun and S
 from __future__ import annotations
 
 import functools
-import typing
 
 from etils import epy
 
+from models.privacy import events
 from models.privacy.aggregates import aggregate, clipping
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
-
-if typing.TYPE_CHECKING:
-    from models.privacy.accounting import events
-    from models.privacy.params import MechanismParams
+from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
     import jax
@@ -32,17 +29,17 @@ def tally(
 ) -> jax.Array:
     """Σ softmax(z) over the private rows, `[V]`, of the raw logits at temperature 1.
 
-    Unclipped: an average of clipped logits pushed through one softmax would not have
-    sensitivity 1/s (METHOD 4).
+    The logits are not clipped: a softmax of the average of clipped logits would not have sensitivity 1/s
+    (METHOD 4).
 
-    Formal guarantee: a context adds a non-negative vector of total mass at most 1, whatever its
-    row holds, and nothing that depends on the other rows.
+    Formal guarantee: a context adds a non-negative vector of total mass at most 1, whatever its row holds.
+    The vector does not depend on the other rows.
 
     Args:
         logits: `[m, V]` for every micro-batch.
         is_private: `[m]` bool for every micro-batch.
-        counted: `[V]` bool, public: the tokens that predictions are narrowed to, each still of mass 1; None
-            for all.
+        counted: `[V]` bool, public: predictions are narrowed to these tokens, and each keeps mass 1; None
+            for all tokens.
     """
     vote = functools.partial(clipping.probabilities, counted=counted)
     return aggregate.sum_over_contexts(vote, logits, is_private)
@@ -56,14 +53,14 @@ def public_distance(
 ) -> jax.Array:
     """‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2).
 
-    Formal guarantee: one unit moves it by at most `sensitivity(params)`. An empty batch
+    Formal guarantee: one unit moves it by at most `params.distance_sensitivity`. An empty batch
     gives 1.
 
     Args:
-        probability_sum: Of `tally`, of the same tokens.
+        probability_sum: From `tally`, for the same tokens.
         public_logits: `[V]`.
         params: The mechanism.
-        counted: As of `tally`.
+        counted: As for `tally`.
     """
     if counted is not None:
         public_logits = jnp.where(counted, public_logits, -jnp.inf)
@@ -73,12 +70,12 @@ def public_distance(
 def passes(
     distance: jax.Array, distance_noise: jax.Array, threshold_noise: jax.Array, params: MechanismParams
 ) -> jax.Array:
-    """Whether the noisy distance reaches the noisy threshold, bool: then the token is private (line 12).
+    """Whether the noisy distance reaches the noisy threshold, bool. If so, the token is private (line 12).
 
     Args:
-        distance: Of `public_distance`.
+        distance: From `public_distance`.
         distance_noise: Laplace(2σ), fresh for every token.
-        threshold_noise: Laplace(σ), fresh after every private token and only then.
+        threshold_noise: Laplace(σ), drawn again after every private token, and only then.
         params: With a threshold.
     """
     assert params.threshold is not None  # `uses_sparse_vector`
@@ -90,11 +87,6 @@ def noise_scales(threshold_noise_scale: float) -> tuple[float, float]:
     return threshold_noise_scale, 2 * threshold_noise_scale
 
 
-def sensitivity(params: MechanismParams) -> float:
-    """Most that one unit moves the distance: 1/s, or 2/s (PP Lemma 3, METHOD 1)."""
-    return params.change.value / params.batch_size
-
-
 def pure_cost(params: MechanismParams) -> float:
     """Pure epsilon of one run: 2/(sσ), 4/(sσ) under REPLACE (PP Lemma 5); 0 without the test.
 
@@ -103,7 +95,7 @@ def pure_cost(params: MechanismParams) -> float:
     """
     if params.threshold_noise_scale is None:
         return 0.0
-    return 2 * sensitivity(params) / params.threshold_noise_scale
+    return 2 * params.distance_sensitivity / params.threshold_noise_scale
 
 
 def _rho(params: MechanismParams) -> float:
@@ -116,16 +108,13 @@ def event(params: MechanismParams) -> events.ZCDpEvent | None:
 
     zCDP of 2/(sσ)² (PP Lemma 5), 4 times that under REPLACE.
     """
-    # Prices ask the test, and are not imported before it.
-    from models.privacy.accounting import events
-
     if not params.uses_sparse_vector:
         return None
     return events.ZCDpEvent(rho=_rho(params))
 
 
 def facts(params: MechanismParams) -> Facts:
-    """What a report states of the test (PP Lemma 5).
+    """What a report states about the test (PP Lemma 5).
 
     Raises:
         ValueError: The settings leave the test out.
@@ -157,7 +146,7 @@ def facts(params: MechanismParams) -> Facts:
         sensitivities=(
             Sensitivity(
                 quantity='Distance between the average private and the public prediction (L1)',
-                value=sensitivity(params),
+                value=params.distance_sensitivity,
                 formula=f'{two or "1"}/s',
             ),
         ),

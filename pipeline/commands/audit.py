@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import rich.console
 import typer
 
-from pipeline import curator_files
+from pipeline import curator_files, methods
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.config import JobConfig
+from pipeline.settings.job_config import JobConfig
 
 app = typer.Typer(
     help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
@@ -46,12 +46,11 @@ def leave_one_out(
     """
 
     def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
-        from pipeline import audit as audit_lib
-
-        return audit_lib.leave_one_out(job_config, outsiders=outsiders, sabotage=sabotage, progress=progress)
+        auditor = methods.of(job_config).auditor()
+        return auditor.leave_one_out(job_config, outsiders=outsiders, sabotage=sabotage, progress=progress)
 
     job_config = config_of(config, settings)
-    if job_config.input is None:
+    if job_config.input.input is None:
         # Before the libraries are loaded, which takes a while.
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
     _audit(audit, job_config, result_file, as_json=as_json)
@@ -80,11 +79,8 @@ def reconstruction(
     """
 
     def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
-        from pipeline import audit as audit_lib
-
-        return audit_lib.reconstruction(
-            job_config, keys=keys, seed=seed, sabotage=sabotage, progress=progress
-        )
+        auditor = methods.of(job_config).auditor()
+        return auditor.reconstruction(job_config, keys=keys, seed=seed, sabotage=sabotage, progress=progress)
 
     _audit(audit, config_of(config, settings), result_file, as_json=as_json)
 
@@ -97,26 +93,21 @@ def _audit(
     as_json: bool,
 ) -> None:
     """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
-    if not job_config.votes:
-        raise ValueError(
-            f"Expected method='predict' for an audit, got method={job_config.method!r}. These audits decode "
-            'batches of votes; tests/models/privacy/gradients_audit_test.py audits fine-tuning.'
-        )
     path = None if result_file is None else pathlib.Path(result_file)
     if path is not None:
+        # Before the libraries are loaded, which takes a while.
         curator_files.check(path, curator_files.JSON)
-    from pipeline import audit as audit_lib
-
+    auditor = methods.of(job_config).auditor()
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = rich.console.Console(quiet=as_json)
     with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
         result = audit(job_config, lambda said: status.update(said))
     if path is not None:
-        audit_lib.write_audit(result, path)
+        auditor.write_audit(result, path)
     if as_json:
         print(result.to_json(), end='')
     else:
-        audit_lib.render(result, rich.console.Console())
+        auditor.render(result, rich.console.Console())
     if not result.ok:
         raise typer.Exit(exit_codes.FAILED)

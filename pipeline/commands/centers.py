@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import rich.console
 import typer
 
+from pipeline import centers as centers_lib
+from pipeline import embedder as embedder_lib
 from pipeline.commands import flags, screen
 
 
@@ -16,14 +18,15 @@ def centers(
     text_field: flags.TextFieldFlag = 'text',
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
-    count: Annotated[int, typer.Option('--count', help='Centres.')] = 500,
+    count: Annotated[int, typer.Option('--count', help='Number of centres.')] = 500,
     embedder: flags.EmbedderFlag = 'tfidf',
     source: Annotated[
         Literal['public', 'k-means', 'dp-k-means'],
         typer.Option(
             '--source',
-            help='What the texts are: public; or private ones, for research: k-means voids every guarantee, '
-            'dp-k-means costs --rho.',
+            help='What the texts are and how centres are fitted. public: public texts, at no cost. '
+            'dp-k-means: private texts, at the cost of --rho. k-means: private texts '
+            'without privacy, for research only.',
         ),
     ] = 'public',
     rho: Annotated[float | None, typer.Option('--rho', help='Price of dp-k-means in zCDP.')] = None,
@@ -31,7 +34,7 @@ def centers(
         str | None, typer.Option('--dataset', help="Charge dp-k-means to this dataset's budget.")
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option('--ledger', help='The ledger that keeps it: SQLite file, or postgresql://.')
+        str | None, typer.Option('--ledger', help='Ledger with that budget: SQLite file, or postgresql://.')
     ] = None,
     run_id: Annotated[
         str | None,
@@ -46,15 +49,15 @@ def centers(
 ) -> None:
     """Fit the centres of a public corpus, for `generate --clusters`.
 
-    The package has centres of its own, of encyclopedia texts; centres of a public corpus
-    nearer to your records group them better. Choose it without looking at the records.
+    Example: dp-corpus centers --input public.jsonl --output my-centers
+
+    dp-corpus comes with centres of encyclopedia texts. Centres of a public corpus that is
+    more like your records group them better. Choose that corpus without looking at the records.
     """
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
-        from pipeline import centers as centers_lib
-
-        settings = centers_lib.embedder_settings(
-            None, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        settings = embedder_lib.settings_of(
+            embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
         centers_lib.check_fit(
             pathlib.Path(output), source=source, rho=rho, dataset=dataset, ledger=ledger, run_id=run_id

@@ -2,15 +2,18 @@
 
 import contextlib
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import rich.box
 import rich.console
+import rich.table
 import rich.text
 
+from pipeline import methods
 from pipeline.commands import flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.settings.job_config import JobConfig
 
 if typing.TYPE_CHECKING:
     from pipeline.input_check import InputCheck
@@ -43,7 +46,7 @@ def check(
         if config is None and all(settings.get(other) is None for other in alike):
             settings[name] = _SPENT[name]
     job_config = config_of(config, settings)
-    if job_config.input is None:
+    if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
     screen.silence_libraries()
     console = rich.console.Console(stderr=True, quiet=as_json)
@@ -54,7 +57,7 @@ def check(
     if as_json:
         print(found.to_json(), end='')
     else:
-        print_check(found, rich.console.Console(), job_config.declared_words, votes=job_config.votes)
+        print_check(found, rich.console.Console(), job_config)
 
 
 @contextlib.contextmanager
@@ -68,19 +71,16 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
         yield lambda rows: status.update(f'Reading: {rows:,} rows')
 
 
-def print_check(
-    found: 'InputCheck', console: rich.console.Console, words: Mapping[str | None, str], *, votes: bool = True
-) -> None:
-    """The check as tables and sentences, with the declared words of labels; without votes of fine-tuning."""
-    from rich import table
+def print_check(found: 'InputCheck', console: rich.console.Console, config: JobConfig) -> None:
+    """The check as tables and sentences, with the declared words of labels."""
 
     def plain(text: str, style: str = '') -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     plain(NOTICE, 'bold red')
     console.print()
-    room = 'fit into a prompt' if votes else 'are read of it'
-    facts = table.Table(show_header=False, box=None, pad_edge=False)
+    view, words = methods.of(config).input_view(config), config.input.declared_words
+    facts = rich.table.Table(show_header=False, box=None, pad_edge=False)
     files = found.files[0] if len(found.files) == 1 else f'{len(found.files):,} files'
     rows = [
         ('Input', files),
@@ -98,29 +98,22 @@ def print_check(
                 f'{lengths.median:,} in the middle, {lengths.upper_decile:,} or fewer in nine of ten, '
                 f'{lengths.longest:,} at most, of {lengths.texts:,} texts',
             ),
-            ('', f'{lengths.room:,} {room}; {lengths.share_cut:.1%} of the texts are cut'),
+            ('', f'{lengths.room:,} {view.room}; {lengths.share_cut:.1%} of the texts are cut'),
         ]
     for row in rows:
         facts.add_row(*(rich.text.Text(cell) for cell in row))
     console.print(facts)
     console.print()
-    labels = table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    labels = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     labels.add_column('Label')
-    columns = ['records', 'contexts', 'batches', f'contexts a batch (s = {found.batch_size})']
-    if not votes:
-        columns = ['records', 'units']
-    for name in columns:
+    for name in view.columns:
         labels.add_column(name, justify='right')
     for label in found.labels:
         name = 'all' if label.label is None else f'{label.label} {words.get(label.label, "")}'.strip()
         if not label.declared:
             name += ' (not declared)'
-        cells = ['', '', '']
-        if label.contexts is not None and not votes:
-            cells = [f'{label.contexts:,}']
-        if label.contexts is not None and label.batches:
-            cells = [f'{label.contexts:,}', f'{label.batches:,}', f'{label.contexts / label.batches:,.1f}']
-        labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells[: len(columns) - 1])
+        cells = view.cells(label.contexts, label.batches)
+        labels.add_row(rich.text.Text(name), f'{label.records:,}', *cells)
     console.print(labels)
     if not found.findings:
         plain('Nothing stands out.')

@@ -6,7 +6,9 @@ from typing import Annotated
 import rich.console
 import typer
 
+from pipeline import centers as centers_lib
 from pipeline import curator_files
+from pipeline import embedder as embedder_lib
 from pipeline.commands import flags, screen
 
 
@@ -22,10 +24,12 @@ def clusters(
         str | None, typer.Option('--centers', help="Folder of public centres. Default: the package's.")
     ] = None,
     embedder: flags.EmbedderFlag = 'tfidf',
-    kept: Annotated[int, typer.Option('--clusters', help='Centres that rebalancing keeps.')] = 100,
-    count: Annotated[int, typer.Option('--count', help='Clusters of k-means.')] = 500,
-    rho: Annotated[float, typer.Option('--clustering-rho', help='Price of each private method.')] = 0.005,
-    delta: Annotated[float, typer.Option('--delta', help='delta for the epsilon of that price.')] = 1e-6,
+    kept: Annotated[int, typer.Option('--clusters', help='Number of centres that rebalancing keeps.')] = 100,
+    count: Annotated[int, typer.Option('--count', help='Number of clusters of k-means.')] = 500,
+    rho: Annotated[float, typer.Option('--clustering-rho', help='zCDP cost of each private method.')] = 0.005,
+    delta: Annotated[
+        float, typer.Option('--delta', help='delta at which that cost is shown as epsilon.')
+    ] = 1e-6,
     seed: flags.SeedFlag = 0,
     model: flags.ModelFlag = 'bundled',
     checkpoint: flags.CheckpointFlag = None,
@@ -35,20 +39,27 @@ def clusters(
 ) -> None:
     """Compare ways to cluster the records: k-means, DP k-means, public centres, rebalanced ones.
 
-    For research and for the curator's eyes: true figures of private records, released
-    without noise. Nothing of it belongs beside a corpus.
+    Example: dp-corpus clusters --input records.csv --output clusters.html
+
+    For research, and for the curator alone: the output holds true figures of private
+    records, without noise. Never publish it or put it beside a corpus.
     """
     path = pathlib.Path(output)
     curator_files.check(path, curator_files.PAGE_OR_JSON)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
-        from pipeline import centers as centers_lib
+        settings = embedder_lib.settings_of(
+            embedder,
+            folder=centers_folder,
+            model=model,
+            checkpoint=checkpoint,
+            tokenizer=tokenizer,
+            dtype=dtype,
+        )
+        # Loads scikit-learn: errors of the request come before.
         from pipeline import clusters as clusters_lib
         from pipeline.pages import clusters_page
 
-        settings = centers_lib.embedder_settings(
-            centers_folder, embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
-        )
         fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding)
         clusterer = settings.build()
         texts = centers_lib.read_texts(input_, fields)
@@ -61,7 +72,7 @@ def clusters(
             delta=delta,
             seed=seed,
         )
-    clusters_lib.write_comparison(comparison, path)
+    clusters_page.write(comparison, path)
     if as_json:
         print(comparison.to_json(), end='')
     else:

@@ -1,20 +1,19 @@
-"""`dp-corpus evaluate`: what corpora are worth, and whether they keep quiet."""
+"""`dp-corpus evaluate`: what corpora are worth, and whether they repeat records."""
 
 import contextlib
 import pathlib
-import typing
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import rich.console
+import rich.progress
 import typer
 
 from pipeline import curator_files
 from pipeline.commands import exit_codes, flags, screen
-from pipeline.config import delimiter_of
-
-if typing.TYPE_CHECKING:
-    from pipeline.evaluation.evaluation import OnProgress
+from pipeline.evaluation.evaluation import OnProgress
+from pipeline.pages import evaluation_page
+from pipeline.settings.input import delimiter_of
 
 _IN_CONTEXT = 'In-context use'
 PAGE, DOCUMENT = 'evaluation.html', 'evaluation.json'
@@ -28,14 +27,16 @@ def evaluate(
     output: Annotated[
         str | None,
         typer.Option(
-            '--output', help=f'New folder for {DOCUMENT} and {PAGE}; none: nothing is written.', metavar='DIR'
+            '--output',
+            help=f'New folder for {DOCUMENT} and {PAGE}. Default: nothing is written.',
+            metavar='DIR',
         ),
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option('--also', help='A further corpus beside it; may be repeated.', metavar='NAME=PATH'),
+        typer.Option('--also', help='Another corpus to compare with; may be repeated.', metavar='NAME=PATH'),
     ] = None,
-    name: Annotated[str, typer.Option('--name', help='What tables call CORPUS.')] = 'corpus',
+    name: Annotated[str, typer.Option('--name', help='Name of CORPUS in tables.')] = 'corpus',
     records: Annotated[
         str | None,
         typer.Option(
@@ -46,14 +47,16 @@ def evaluate(
         str | None,
         typer.Option(
             '--test',
-            help='Real texts that no run has read, as `dp-corpus split` sets apart.',
+            help='Real texts that no run has read, such as the test part of `dp-corpus split`.',
             metavar='FILES',
         ),
     ] = None,
     public: Annotated[
         str | None,
         typer.Option(
-            '--public', help='Corpus of the public prompt alone, for a row of epsilon 0.', metavar='CORPUS'
+            '--public',
+            help='Corpus sampled from the public prompt alone (epsilon 0), for comparison.',
+            metavar='CORPUS',
         ),
     ] = None,
     delimiter: flags.DelimiterFlag = None,
@@ -63,24 +66,24 @@ def evaluate(
         str | None,
         typer.Option(
             '--label-field',
-            help='Column of the label in files, where they have one; where it is one of the attributes of a '
-            "run, that attribute's values in the corpus are its labels.",
+            help='Column of the label in files. If it is an attribute of the run that wrote CORPUS, the '
+            'values of that attribute are the labels of the corpus.',
         ),
     ] = None,
     attributes: Annotated[
         str | None,
         typer.Option(
             '--attributes',
-            help='In place of --label-field columns whose values together are the label, comma-separated, '
-            'as a run with several attributes has them.',
+            help='Columns whose values together are the label, comma-separated, as in a run with several '
+            'attributes. Instead of --label-field.',
         ),
     ] = None,
     unit_field: Annotated[
         str | None,
         typer.Option(
             '--unit-field',
-            help='Column of the unit of privacy in --records and --test: the holdout test reads one text of '
-            'each unit.',
+            help='Column of the unit of privacy in --records and --test. The holdout test then reads one '
+            'text of each unit.',
         ),
     ] = None,
     embedder: flags.EmbedderFlag = 'tfidf',
@@ -90,13 +93,13 @@ def evaluate(
     ] = None,
     json_schema: Annotated[
         str | None,
-        typer.Option('--json-schema', help='JSON Schema that the texts should keep.', metavar='FILE'),
+        typer.Option('--json-schema', help='JSON Schema that each text should fit.', metavar='FILE'),
     ] = None,
     facts: Annotated[
         str | None,
         typer.Option(
             '--facts',
-            help='facts.json of `python -m pipeline.evaluation.facts`, whose invented records the run read.',
+            help='facts.json of `python -m pipeline.evaluation.facts`, if the run read its invented records.',
             metavar='FILE',
         ),
     ] = None,
@@ -104,7 +107,8 @@ def evaluate(
         str | None,
         typer.Option(
             '--in-context-model',
-            help='Model that is shown texts of the corpus and labels test texts, such as gemma3-270m.',
+            help='Model, such as gemma3-270m, that sees a few texts of the corpus and then labels test '
+            'texts.',
             rich_help_panel=_IN_CONTEXT,
         ),
     ] = None,
@@ -134,7 +138,8 @@ def evaluate(
         str | None,
         typer.Option(
             '--in-context-labels',
-            help='Labels, comma-separated; VALUE=WORDS says what prompts call one. Default: those of --test.',
+            help='Labels, comma-separated. VALUE=WORDS gives the words for a label in prompts. Default: '
+            'those of --test.',
             metavar='VALUE=WORDS,...',
             rich_help_panel=_IN_CONTEXT,
         ),
@@ -143,7 +148,7 @@ def evaluate(
         int | None,
         typer.Option(
             '--in-context-examples',
-            help='Texts of each label that a prompt shows. Default: 1.',
+            help='Texts of each label in a prompt. Default: 1.',
             rich_help_panel=_IN_CONTEXT,
         ),
     ] = None,
@@ -151,7 +156,7 @@ def evaluate(
         int | None,
         typer.Option(
             '--in-context-orders',
-            help='Orders of the examples that are averaged; all where they are no more. Default: 8.',
+            help='Average over so many orders of the examples, or over all if there are fewer. Default: 8.',
             rich_help_panel=_IN_CONTEXT,
         ),
     ] = None,
@@ -159,19 +164,22 @@ def evaluate(
         int | None,
         typer.Option(
             '--in-context-texts',
-            help='Test texts that it labels; of more, so many are drawn. Default: 100.',
+            help='Test texts to label, drawn at random if there are more. Default: 100.',
             rich_help_panel=_IN_CONTEXT,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option('--seed', help='Of every draw that a measure makes.')] = 0,
+    seed: Annotated[int, typer.Option('--seed', help='Seed of every random draw.')] = 0,
     as_json: flags.JsonFlag = False,
     quiet: flags.QuietFlag = False,
 ) -> None:
     """Measure what a corpus is worth, what it is like, and whether it repeats a record.
 
-    Of a corpus of ours or of another tool. What reads records or held-out
-    records spends no budget, so its result is for the curator alone. It shows
-    use and mistakes, and proves no privacy: that is the privacy report's.
+    Example: dp-corpus evaluate corpus --test 'sets/test/*' --output evaluation
+
+    The corpus may come from dp-corpus or from any other tool. With --records or --test
+    the result is for the curator alone, because no budget pays for what it tells about
+    the records. An evaluation finds mistakes; it cannot prove privacy. The guarantee
+    is in the privacy report.
     """
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
@@ -201,7 +209,7 @@ def evaluate(
             public=public,
             text_field=text_field,
             label_field=label_field,
-            attributes=tuple(attributes.split(',')) if attributes else (),
+            attributes=asked.listed(attributes or ''),
             unit_field=unit_field,
             embedder=embedder,
             seed=seed,
@@ -211,8 +219,6 @@ def evaluate(
         sources = request.read()
     with _progress(console, quiet=quiet or as_json) as on_progress, screen.unquoted():
         evaluation = request.evaluate(sources, measures, on_progress)
-        from pipeline.pages import evaluation_page
-
         if folder is not None:
             page = evaluation_page.render_html(evaluation)
             _write(folder, {DOCUMENT: evaluation.to_json(), PAGE: page}, shared=not evaluation.reads_records)
@@ -244,13 +250,11 @@ def _write(folder: pathlib.Path, files: dict[str, str], *, shared: bool) -> None
 
 
 @contextlib.contextmanager
-def _progress(console: rich.console.Console, *, quiet: bool) -> Iterator['OnProgress | None']:
+def _progress(console: rich.console.Console, *, quiet: bool) -> Iterator[OnProgress | None]:
     """Shows which measure runs on which corpus; silent off a terminal."""
     if quiet or not console.is_terminal:
         yield None
         return
-    import rich.progress
-
     with rich.progress.Progress(
         rich.progress.TextColumn('{task.description}', markup=False),
         rich.progress.BarColumn(),

@@ -1,24 +1,20 @@
 """`dp-corpus fine-tune`: an adapter and its report, without a text."""
 
-import dataclasses
 import functools
 from typing import Any
 
 import rich.console
 import typer
 
-from pipeline import fine_tuning, tuning_plan
+from pipeline import methods
 from pipeline.commands import flags, generate, interrupt
 from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.config import JobConfig
+from pipeline.config import METHOD, settings_of
+from pipeline.methods.fine_tune.settings import NAME, NO_TEXTS, OF_TEXTS
 
-# A file of settings may say what the command says already, so that `plan` can have the same one.
-_METHOD = 'method'
-_LEFT_OUT = frozenset({
-    *fine_tuning.PREDICTION_SETTINGS, *fine_tuning.SAMPLING_SETTINGS,
-    'examples_per_label', 'adapter', _METHOD,
-})  # fmt: skip
-SETTINGS = tuple(field.name for field in dataclasses.fields(JobConfig) if field.name not in _LEFT_OUT)
+# A file of settings may name the method too, so that `plan` can have the same one.
+_LEFT_OUT = frozenset({*OF_TEXTS, METHOD})
+SETTINGS = tuple(name for name in settings_of(NAME) if name not in _LEFT_OUT)
 
 
 @functools.partial(with_config_flags, names=SETTINGS)
@@ -36,15 +32,15 @@ def fine_tune(
     follow after a bare [bold]--[/bold]. The same command again resumes a run that died, and spends
     nothing twice.
     """
-    settings |= {_METHOD: fine_tuning.NAME, 'examples_per_label': 0}
-    job_config = config_of(config, settings, (*SETTINGS, _METHOD))
-    if job_config.input is None or job_config.output is None:
+    settings |= {METHOD: NAME, **NO_TEXTS}
+    job_config = config_of(config, settings, (*SETTINGS, METHOD))
+    if job_config.input.input is None or job_config.output.output is None:
         raise ValueError(
-            f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
-            'Give --input FILES --output FOLDER.'
+            f'Expected an input and an output, got input={job_config.input.input!r}, '
+            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
         )
-    generate.check_local_files(job_config.input)
-    run_plan = tuning_plan.plan_run(job_config)
+    generate.check_local_files(job_config.input.input)
+    run_plan = methods.of(job_config).plan(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)

@@ -1,23 +1,31 @@
-"""Flags of the command line: one for each field of `JobConfig`, and those that several commands share.
+"""Flags of the command line: one for each setting, and those that several commands share.
 
-Flags are made from the fields, so that a field, a key of the TOML file and a flag are one thing.
+Flags are made from the fields of panels, so that a field, a key of the TOML file and a flag are one thing.
+A command takes the flags of every method, and `--help` shows those of the chosen one.
 """
 
-import dataclasses
+import copy
 import inspect
+import pathlib
+import tomllib
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 import typer
+import typer.core
 
 from pipeline.config import (
-    DELIMITER_HELP,
-    ENCODING_HELP,
-    Encoding,
-    JobConfig,
+    DEFAULT_METHOD,
+    METHOD,
+    Setting,
+    all_settings,
+    implied_method,
     read_config,
-    setting_types,
+    settings_of,
 )
+from pipeline.methods import METHODS
+from pipeline.settings.input import DELIMITER_HELP, ENCODING_HELP, Encoding
+from pipeline.settings.job_config import JobConfig
 
 ConfigFlag = Annotated[
     str | None,
@@ -46,34 +54,28 @@ SeedFlag = Annotated[int, typer.Option('--seed', help='Public seed of the cluste
 def with_config_flags(
     command: Callable[..., None], names: Collection[str] | None = None
 ) -> Callable[..., None]:
-    """Gives a command one flag for each field of `JobConfig`, grouped by meaning.
+    """Gives a command one flag for each setting of any method, grouped by meaning.
 
     Args:
-        command: The command.
-        names: The fields that it has flags for; None for all.
+        command: The command. Registered with `cls=MethodCommand` its `--help` shows one method's flags.
+        names: The settings that it has flags for; None for all.
     """
-    hints = setting_types(JobConfig)
     signature = inspect.signature(command)
     parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for field in dataclasses.fields(JobConfig):
-        if names is not None and field.name not in names:
+    for setting in all_settings().values():
+        if names is not None and setting.name not in names:
             continue
-        default = field.default
-        text = field.metadata['help']
-        if default not in (None, (), dataclasses.MISSING, False):
-            text += f' [dim](default: {default})[/dim]'
-        hint = hints[field.name]
-        base = str if hint == tuple[str, ...] else hint
-        name = '--' + field.name.replace('_', '-')
+        base = str if setting.type == tuple[str, ...] else setting.type
+        name = '--' + setting.name.replace('_', '-')
         option = typer.Option(
             f'{name}/--no-{name[2:]}' if base is bool else name,
-            help=text,
-            rich_help_panel=field.metadata['panel'],
+            help=_help_of(setting),
+            rich_help_panel=setting.panel,
             show_default=False,
         )
         parameters.append(
             inspect.Parameter(
-                field.name,
+                setting.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
                 annotation=Annotated[base | None, option],
@@ -84,9 +86,72 @@ def with_config_flags(
     return command
 
 
+def _help_of(setting: Setting) -> str:
+    if setting.default in (None, (), False):
+        return setting.help
+    return f'{setting.help} [dim](default: {setting.default})[/dim]'
+
+
+class MethodCommand(typer.core.TyperCommand):
+    """A command whose `--help` shows the settings of the method that the rest of its line chooses."""
+
+    _chosen: str | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._chosen = chosen_method(ctx.meta.get(__name__, ()))
+        others = ' or '.join(f'--method {name}' for name in METHODS if name != self._chosen)
+        self.epilog = f'Settings of --method {self._chosen}. For others: {ctx.info_name} {others} --help.'
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._chosen = None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All of them; while help is shown those of the command and of the chosen method, with its words."""
+        found = super().get_params(ctx)
+        if self._chosen is None:
+            return found
+        of_any = all_settings()
+        by_name = {str(parameter.name): parameter for parameter in found}
+        own: list[Any] = [parameter for name, parameter in by_name.items() if name not in of_any]
+        for setting in settings_of(self._chosen).values():
+            if setting.name in by_name:
+                shown: Any = copy.copy(by_name[setting.name])
+                shown.help, shown.rich_help_panel = _help_of(setting), setting.panel
+                own.append(shown)
+        return own
+
+
+def chosen_method(arguments: Collection[str]) -> str:
+    """The method that a command line chooses, as far as its words tell; the default one otherwise.
+
+    >>> chosen_method(['--method=fine-tune', '--help']), chosen_method([])
+    ('fine-tune', 'predict')
+    """
+    given: dict[str, str] = {}
+    words = list(arguments)
+    for word, after in zip(words, [*words[1:], '']):
+        if word.startswith('--'):
+            name, equals, value = word[2:].partition('=')
+            given[name.replace('-', '_')] = value if equals else after
+    if (path := given.get('config')) is not None and pathlib.Path(path).is_file():
+        try:
+            in_file = tomllib.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            in_file = {}  # the command itself says what is wrong with it
+        given = {**{name: str(value) for name, value in in_file.items()}, **given}
+    name = given.get(METHOD) or implied_method(given) or DEFAULT_METHOD
+    return name if name in METHODS else DEFAULT_METHOD
+
+
 def config_of(path: str | None, flags: dict[str, Any], names: Collection[str] | None = None) -> JobConfig:
     """The config of a file and of flags: see `read_config`."""
-    for name, hint in setting_types(JobConfig).items():
-        if hint == tuple[str, ...] and isinstance(flags.get(name), str):
-            flags[name] = tuple(part.strip() for part in flags[name].split(',') if part.strip())
+    for setting in all_settings().values():
+        if setting.type == tuple[str, ...] and isinstance(flags.get(setting.name), str):
+            parts = flags[setting.name].split(',')
+            flags[setting.name] = tuple(part.strip() for part in parts if part.strip())
     return read_config(path, flags, names)

@@ -7,15 +7,14 @@ import rich.console
 import typer
 
 from models import bundled
-from pipeline import fine_tuning, tuning_plan
-from pipeline import plan as plan_lib
-from pipeline.commands import flags, interrupt, screen, tuning
+from pipeline import methods
+from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.commands.plan import statement, tokens_of_a_batch
 from pipeline.commands.report import show_report
-from pipeline.config import JobConfig
-from pipeline.methods import METHODS
+from pipeline.methods.method import RunPlan
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -34,22 +33,24 @@ def generate(
 ) -> None:
     """Run the job: sensitive records in, a private corpus and its report out.
 
+    Example: [bold]dp-corpus generate --input notes.csv --records 10000 --epsilon 1 --output corpus[/bold]
+
     Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
     run that died, and spends nothing twice.
     """
     job_config = config_of(config, settings)
-    if (job_config.input is None and job_config.reads_records) or job_config.output is None:
+    if (
+        job_config.input.input is None and job_config.method.reads_records
+    ) or job_config.output.output is None:
         raise ValueError(
-            f'Expected an input and an output, got input={job_config.input!r}, output={job_config.output!r}. '
-            'Give --input FILES --output FOLDER.'
+            f'Expected an input and an output, got input={job_config.input.input!r}, '
+            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
         )
-    if job_config.input is not None:
-        check_local_files(job_config.input)
-    if job_config.votes:
-        run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan = plan_lib.plan_run(job_config)
-    else:
-        job_config = fine_tuning.with_adapter(job_config)
-        run_plan = tuning_plan.plan_run(job_config)
+    if job_config.input.input is not None:
+        check_local_files(job_config.input.input)
+    method = methods.of(job_config)
+    job_config = method.resolved(job_config)
+    run_plan = method.plan(job_config)
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
@@ -57,7 +58,7 @@ def generate(
 
 def run(
     job_config: JobConfig,
-    run_plan: plan_lib.RunPlan | tuning_plan.TuningPlan,
+    run_plan: RunPlan,
     beam_arguments: list[str],
     console: rich.console.Console,
     *,
@@ -74,12 +75,10 @@ def run(
         as_json: Whether the report is printed as JSON.
         quiet: Whether it is not printed.
     """
-    if isinstance(run_plan, plan_lib.RunPlan):
-        said = f'{statement(run_plan)}, {tokens_of_a_batch(run_plan)}'
-    else:
-        said = f'{tuning.statement(run_plan)}, {tuning.size(run_plan)}'
-    console.print(f'[bold]{job_config.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
-    if job_config.model == bundled.MODEL:
+    said = f'{run_plan.guarantee()}, {run_plan.size()}'
+    console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
+    own = job_config.method
+    if isinstance(own, Model) and own.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
         console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
@@ -92,25 +91,25 @@ def run(
     console.print('Loading the model takes half a minute.')
     with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        METHODS[job_config.method].prepare(job_config)
-    with progress.watch(job_config.resolved_work_dir, console):
+        methods.of(job_config).prepare(job_config)
+    with progress.watch(job_config.output.resolved_work_dir, console):
         start.run(job_config, beam_arguments)
     if not folders.is_finished(job_config):
         # A template's launcher only submits.
-        console.print(f'Submitted. The report will be in {job_config.output}.', soft_wrap=True)
+        console.print(f'Submitted. The report will be in {job_config.output.output}.', soft_wrap=True)
         return
-    show_report(str(job_config.output), as_json=as_json, quiet=quiet)
-    restricted = f'{job_config.resolved_work_dir}/{RESTRICTED_PAGE}'
+    show_report(str(job_config.output.output), as_json=as_json, quiet=quiet)
+    restricted = f'{job_config.output.resolved_work_dir}/{RESTRICTED_PAGE}'
     console.print(
         "The curator's own report, never for release, with how many rows were read and rejected: "
         f'{restricted}',
         soft_wrap=True,
     )
-    if job_config.dataset is not None and not console.quiet:
+    if job_config.budget.dataset is not None and not console.quiet:
         from pipeline.ledger.ledger import Ledger
 
         try:
-            account = Ledger.open(str(job_config.ledger)).account(job_config.dataset)
+            account = Ledger.open(str(job_config.budget.ledger)).account(job_config.budget.dataset)
         except ConnectionError as error:
             # The run is over, and was charged before it began.
             console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)

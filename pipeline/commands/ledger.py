@@ -1,4 +1,4 @@
-"""`dp-corpus ledger`: budgets of datasets made, shown, changed, drawn and exported.
+"""`dp-corpus ledger`: makes, shows, changes, draws and exports the budgets of datasets.
 
 The database is imported when a command runs, so that --help answers at once.
 """
@@ -15,14 +15,24 @@ from typing import Annotated, Any, Literal
 
 import rich.console
 import typer
+from rich import box, table, text
+
+from models.privacy import report
+from pipeline.ledger import released
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import check_dataset
+from pipeline.ledger.event import Event
+from pipeline.pages import ledger_page
 
 if typing.TYPE_CHECKING:
-    from pipeline.ledger.ledger import Account, Event, Ledger
+    # SQLAlchemy is heavy.
+    from pipeline.ledger.ledger import Ledger
 
 app = typer.Typer(
-    help='What all runs on a dataset may cost together, what they cost so far, and what is left.\n\n'
-    'A ledger is an SQLite file on a local disk, or a PostgreSQL database. Runs with --dataset and --ledger '
-    'are charged to it before their first token, and one that does not fit does not start.',
+    help='Keep the privacy budget of each dataset: what all runs on it may cost, did cost, and have left.\n\n'
+    'Example: dp-corpus ledger add visits --unit example --delta 1e-6 --epsilon 3 --ledger budget.db\n\n'
+    'A ledger is an SQLite file on a local disk, or a PostgreSQL database. A run with --dataset and --ledger '
+    'is charged before its first token. A run that costs more than is left does not start.',
     no_args_is_help=True,
     rich_markup_mode='rich',
 )
@@ -46,14 +56,15 @@ LedgerFlag = Annotated[
 DatasetArgument = Annotated[str, typer.Argument(help='Name of the dataset.', metavar='DATASET')]
 RhoFlag = Annotated[float | None, typer.Option('--rho', help='Budget in zCDP; or give --epsilon.')]
 EpsilonFlag = Annotated[
-    float | None, typer.Option('--epsilon', help='Budget at delta, turned into the rho that it allows.')
+    float | None,
+    typer.Option('--epsilon', help='Budget as epsilon at delta; dp-corpus computes the rho that it allows.'),
 ]
 JsonFlag = Annotated[bool, typer.Option('--json', help='Print one JSON object and nothing else.')]
 RestrictedFlag = Annotated[
     bool,
     typer.Option(
         '--restricted',
-        help="The curator's own view, never for release: times, and which runs ended or were taken up again.",
+        help="The curator's view, never for release: adds times, and which runs ended or were resumed.",
     ),
 ]
 
@@ -62,28 +73,32 @@ RestrictedFlag = Annotated[
 def add(
     dataset: DatasetArgument,
     ledger: LedgerFlag,
-    delta: Annotated[float, typer.Option('--delta', help='delta for all runs together; below 1/records.')],
+    delta: Annotated[
+        float, typer.Option('--delta', help='delta of all runs together. Choose it below 1/records.')
+    ],
     unit: Annotated[
         Literal['example', 'user'],
-        typer.Option('--unit', help='Unit of privacy of all its runs: one record, or one user.'),
+        typer.Option('--unit', help='Unit of privacy of all its runs: one record (example) or one user.'),
     ],
     rho: RhoFlag = None,
     epsilon: EpsilonFlag = None,
 ) -> None:
-    """Give a dataset a budget; makes the ledger where there is none.
+    """Give a dataset a budget. Makes the ledger if there is none.
 
-    The name stands for the records, whatever files hold them: every run on them, or on a part
-    or a later version of them, belongs under it.
+    Example: dp-corpus ledger add visits --unit example --delta 1e-6 --epsilon 3 --ledger budget.db
+
+    The name stands for the records, in whatever files they are. Use it for every run on these
+    records, on a part of them, or on a later version of them.
     """
-    from pipeline.ledger import ledger as ledger_lib
+    from pipeline.ledger.ledger import Ledger
 
     # Before a new file is made for it.
-    ledger_lib.check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
+    check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
     console = rich.console.Console()
     try:
-        opened = ledger_lib.Ledger.create(ledger)
+        opened = Ledger.create(ledger)
     except FileExistsError:
-        opened = ledger_lib.Ledger.open(ledger)
+        opened = Ledger.open(ledger)
     else:
         console.print(f'New ledger: {opened.where}', soft_wrap=True, markup=False)
     _print_account(opened.add_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon), console)
@@ -98,10 +113,11 @@ def show(
     restricted: RestrictedFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show budget, spent and left, and the runs that were charged."""
-    opened = _open(ledger)
-    from pipeline.ledger import released
+    """Show the budget, what is spent and left, and the charged runs.
 
+    Example: dp-corpus ledger show visits --ledger budget.db
+    """
+    opened = _open(ledger)
     accounts = opened.accounts() if dataset is None else (opened.account(dataset),)
     if as_json:
         banner = {'audience': released.RESTRICTED} if restricted else {}
@@ -121,17 +137,17 @@ def show(
 def budget(
     dataset: DatasetArgument,
     ledger: LedgerFlag,
-    reason: Annotated[str, typer.Option('--reason', help='Why; the log keeps it.')],
+    reason: Annotated[str, typer.Option('--reason', help='Why, for the log.')],
     rho: RhoFlag = None,
     epsilon: EpsilonFlag = None,
-    delta: Annotated[
-        float | None, typer.Option('--delta', help='New delta. Default: the one that stands.')
-    ] = None,
+    delta: Annotated[float | None, typer.Option('--delta', help='New delta. Default: unchanged.')] = None,
 ) -> None:
-    """Set a dataset's budget anew. What was charged stays charged.
+    """Change a dataset's budget. Charges of runs stay as they are.
 
-    A larger budget weakens what was promised for these records: it is a decision of whoever
-    answers for them, not of whoever wants to run.
+    Example: dp-corpus ledger budget visits --epsilon 5 --reason 'new data' --ledger budget.db
+
+    A larger budget weakens the guarantee for these records. The person who answers for the
+    records decides that, not the person who wants to run.
     """
     account = _open(ledger).change_budget(dataset, rho=rho, epsilon=epsilon, delta=delta, reason=reason)
     _print_account(account, rich.console.Console())
@@ -143,7 +159,10 @@ def settle(
     run_id: Annotated[str, typer.Argument(help='Public name of the run.', metavar='RUN_ID')],
     ledger: LedgerFlag,
 ) -> None:
-    """Mark a run as finished, where its launcher did not wait for its end. Its charge stays."""
+    """Mark a run as finished, if its launcher did not wait for its end. Its charge stays.
+
+    Example: dp-corpus ledger settle visits june --ledger budget.db
+    """
     run = _open(ledger).settle(dataset, run_id)
     rich.console.Console().print(
         f'{run.run_id}: settled {run.settled_at}; its charge stays.', soft_wrap=True, markup=False
@@ -158,10 +177,11 @@ def plot(
         str, typer.Option('--html', help='Write the page here (- for standard output).', metavar='FILE')
     ],
 ) -> None:
-    """Draw a dataset's cost run by run against its budget, as one self-contained page."""
-    opened = _open(ledger)
-    from pipeline.pages import ledger_page
+    """Draw a dataset's cost, run by run, against its budget: one self-contained page.
 
+    Example: dp-corpus ledger plot visits --html visits.html --ledger budget.db
+    """
+    opened = _open(ledger)
     page = ledger_page.render_html(opened.account(dataset), opened.events(dataset))
     if html == '-':
         print(page)
@@ -182,7 +202,10 @@ def export(
 ) -> None:
     """Write all datasets, runs and events, for an audit or another program.
 
-    All of it is public: names, settings, costs and days. With --restricted it is the curator's own.
+    Example: dp-corpus ledger export --format csv --output ledger.csv --ledger budget.db
+
+    All values are public: names, settings, costs and days. With --restricted they are for the
+    curator alone.
     """
     opened = _open(ledger)
     write = to_json if file_format == 'json' else to_csv
@@ -193,10 +216,9 @@ def export(
         pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
 
 
-def to_json(accounts: Sequence['Account'], events: Sequence['Event'], *, restricted: bool = False) -> str:
+def to_json(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
     """The whole ledger as one JSON object; `restricted` for the curator alone."""
-    from pipeline.ledger import released
-    from pipeline.ledger.ledger import SCHEMA_VERSION
+    from pipeline.ledger.tables import SCHEMA_VERSION
 
     found = {
         'schema': 'dp-corpus/ledger',
@@ -211,14 +233,12 @@ def to_json(accounts: Sequence['Account'], events: Sequence['Event'], *, restric
     return json.dumps(found, indent=2, ensure_ascii=False) + '\n'
 
 
-def to_csv(accounts: Sequence['Account'], events: Sequence['Event'], *, restricted: bool = False) -> str:
+def to_csv(accounts: Sequence[Account], events: Sequence[Event], *, restricted: bool = False) -> str:
     """The whole ledger as one table: a line for each dataset, run and event, by `kind`.
 
     Columns are always the same and in the same order; a value that a line does not have is empty.
     Those that are restricted to the curator come last, with a column that says so on every line.
     """
-    from pipeline.ledger import released
-
     rows: list[Mapping[str, Any]] = []
     for account in accounts:
         dataset = account.dataset
@@ -260,10 +280,8 @@ def _open(where: str) -> 'Ledger':
     return Ledger.open(where)
 
 
-def print_spent(account: 'Account', console: rich.console.Console) -> None:
+def print_spent(account: Account, console: rich.console.Console) -> None:
     """Prints in one line what is spent and left of a dataset's budget."""
-    from models.privacy import report
-
     up, down = report.format_up, report.format_down
     console.print(
         f'Ledger, {account.dataset.name}: {len(account.runs):,} {_runs(len(account.runs))} for '
@@ -276,12 +294,7 @@ def print_spent(account: 'Account', console: rich.console.Console) -> None:
     )
 
 
-def _print_account(account: 'Account', console: rich.console.Console, *, restricted: bool = False) -> None:
-    from rich import box, table, text
-
-    from models.privacy import report
-    from pipeline.ledger import released
-
+def _print_account(account: Account, console: rich.console.Console, *, restricted: bool = False) -> None:
     up, down, exact = report.format_up, report.format_down, report.format_exact
     dataset = account.dataset
     unit = 'record' if dataset.unit == 'example' else 'user'
@@ -342,7 +355,7 @@ def _print_account(account: 'Account', console: rich.console.Console, *, restric
     console.print(runs)
 
 
-def _bar(account: 'Account') -> str:
+def _bar(account: Account) -> str:
     """What is spent of the budget, as a bar; a part of a mark counts as a whole one."""
     share = account.rho_spent / account.dataset.rho_budget
     filled = min(_BAR, -int(-share * _BAR // 1))

@@ -1,17 +1,15 @@
-"""`dp-corpus report`: a finished run's privacy report again."""
+"""`dp-corpus report`: shows the privacy report of a finished run again."""
 
 import pathlib
-import typing
 from typing import Annotated
 
 import rich.console
 import typer
 
+from models.privacy.report import PrivacyReport
 from pipeline.commands import flags
+from pipeline.pages import report_page, report_terminal
 from transforms.run_files import REPORT
-
-if typing.TYPE_CHECKING:
-    from models.privacy.report import PrivacyReport
 
 
 def report(
@@ -22,10 +20,11 @@ def report(
         typer.Option('--html', help='Write the page to this file (- for standard output).', metavar='FILE'),
     ] = None,
 ) -> None:
-    """Show a finished run's privacy report again, in the terminal, as JSON or as a page."""
-    if html is not None:
-        from pipeline.pages import report_page
+    """Show the privacy report of a finished run: in the terminal, as JSON or as a page.
 
+    Example: dp-corpus report corpus --html report.html
+    """
+    if html is not None:
         page = report_page.render_html(_read_report(output))
         if html == '-':
             print(page)
@@ -35,7 +34,7 @@ def report(
     show_report(output, as_json=as_json, quiet=False)
 
 
-def _read_report(output: str) -> 'PrivacyReport':
+def _read_report(output: str) -> PrivacyReport:
     try:
         text = _read(output).decode()
     except FileNotFoundError as error:
@@ -43,8 +42,6 @@ def _read_report(output: str) -> 'PrivacyReport':
             f'Expected the corpus folder of a finished run, got no {REPORT} in {output!r}. '
             'Give the folder that --output named.'
         ) from error
-    from models.privacy.report import PrivacyReport
-
     return PrivacyReport.from_json(text)
 
 
@@ -70,8 +67,6 @@ def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print(privacy_report.to_json(), end='')
     elif not quiet:
-        from pipeline.pages import report_page
-
-        report_page.render_terminal(privacy_report, rich.console.Console())
+        report_terminal.render(privacy_report, rich.console.Console())
         what = 'Corpus' if privacy_report.has_texts else 'Adapter'
         rich.console.Console().print(f'{what} and report: {output}', soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`dp-corpus schema`: the JSON Schema of each JSON that the other commands write."""
+"""`dp-corpus schema`: prints the JSON Schema of each document that the other commands write."""
 
 from typing import Annotated
 
@@ -9,14 +9,17 @@ from pipeline.schemas import documents
 
 def schema(
     name: Annotated[
-        str | None, typer.Argument(help='Which document. Default: list them all.', metavar='[NAME]')
+        str | None, typer.Argument(help='Name of the document. Default: list all.', metavar='[NAME]')
     ] = None,
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a JSON that dp-corpus writes, or list them all."""
+    """Print the JSON Schema (draft 2020-12) of a JSON document that dp-corpus writes, or list all.
+
+    Example: dp-corpus schema privacy-report
+    """
     if name is not None:
         print(documents.committed(name), end='')
         return
     names = documents.names()
     width = max(map(len, names))
     for each in names:
-        print(f'{each:<{width}}  {documents.DOCUMENTS[each].where}')
+        print(f'{each:<{width}}  {documents.DOCUMENTS[each]}')

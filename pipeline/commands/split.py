@@ -1,4 +1,4 @@
-"""`dp-corpus split`: real texts set apart before any run reads them."""
+"""`dp-corpus split`: sets real texts apart before any run reads them."""
 
 import json
 import pathlib
@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from models.privacy.randomness import RunKey
 from pipeline import curator_files
 from pipeline.commands import flags, screen
-from pipeline.config import delimiter_of
+from pipeline.settings.input import delimiter_of
 
 
 def split(
@@ -23,28 +24,31 @@ def split(
         str | None,
         typer.Option(
             '--unit-field',
-            help="Column of the unit's id, whose rows stay together. Default: rows of equal text do.",
+            help="Column of the unit's id. Rows of one unit stay together. Default: rows of equal text do.",
         ),
     ] = None,
     test_share: Annotated[float, typer.Option('--test-share', help='Share of the units to set apart.')] = 0.1,
     key: Annotated[
         str | None,
-        typer.Option('--key', help='split.key of an earlier split, whose units stay where they were.'),
+        typer.Option(
+            '--key', help='split.key of an earlier split: its units stay on the side where they were.'
+        ),
     ] = None,
     as_json: flags.JsonFlag = False,
     quiet: flags.QuietFlag = False,
 ) -> None:
     """Set real texts apart for `dp-corpus evaluate --test`, before any run reads them.
 
-    Whole units go to one side, by a keyed hash. Run `generate` on DIR/records, and give DIR/test
-    to `evaluate`. How many rows there are on each side is for the curator alone.
+    Example: dp-corpus split --input records.csv --output sets
+
+    A keyed hash sends each unit as a whole to one side. Run `generate` on DIR/records, and give
+    DIR/test to `evaluate`. The numbers of rows are for the curator alone.
     """
     folder = pathlib.Path(output)
     curator_files.check_folder(folder)
     dialect = {'delimiter': delimiter_of(delimiter), 'encoding': encoding}
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
-        from models.privacy.randomness import RunKey
         from pipeline import split as split_lib
         from transforms.read import Dialect, RecordFields
 

@@ -1,6 +1,8 @@
-"""What a corpus is worth and whether it keeps quiet: measures that `dp-corpus evaluate` runs.
+"""Measures of a corpus, which `dp-corpus evaluate` runs: how useful it is, and whether it repeats records.
 
-Each measure is a final subclass of `Measure` in a file of its own; `measures.MEASURES` is the table. A
-measure that reads records or held-out records spends no budget, and so what it finds is for the curator
-alone; `Sources.reads_records` says which evaluation that is.
+Each measure is a final subclass of `Measure` in a file of its own. To add one, write the file and one line
+in `measures`: the command, the JSON document and the page need no change.
+
+No budget pays for a measure that reads records or held-out records, so its result is for the curator alone.
+`Sources.reads_records` tells whether that is so.
 """

@@ -1,4 +1,4 @@
-"""What a command asked for: sources read from its paths, and measures chosen by their names."""
+"""What the flags of `dp-corpus evaluate` ask for: which measures, on which texts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from models.decoders import family
-from pipeline import centers
+from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
-from pipeline.evaluation.in_context import InContext, InContextSettings
+from pipeline.evaluation.facts import read_facts
+from pipeline.evaluation.in_context.in_context import InContext
+from pipeline.evaluation.in_context.settings import InContextSettings
+from pipeline.evaluation.known_facts import KnownFacts
 from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
+from pipeline.evaluation.structure import Structure
 
 
 def measures_of(
@@ -25,51 +29,52 @@ def measures_of(
     facts: str | None = None,
     in_context: InContextSettings | None = None,
 ) -> list[Measure]:
-    """The measures of a comma list, in the order of the table; all for None.
+    """The measures that a comma list names, in the order of the table.
 
     Args:
-        only: Names.
-        json_schema: File of the JSON Schema that texts should keep.
-        facts: File of the facts that records hold.
-        in_context: Which decoder is shown texts.
+        only: The comma list of names; None for all measures.
+        json_schema: File of a JSON Schema that each text should fit.
+        facts: File of the facts that the records hold.
+        in_context: The decoder for in-context use.
 
     Raises:
-        ValueError: A name that no measure has, a file that is no JSON Schema, or another model's weights.
+        ValueError: No measure has such a name, a file is no JSON Schema, or weights are of another model.
         FileNotFoundError: There is no such file.
     """
     table = dict(measures.MEASURES)
     if json_schema is not None:
-        from pipeline.evaluation import structure
-
-        table[structure.Structure.name] = structure.Structure(_json_of(json_schema))
+        table[Structure.name] = Structure(_json_of(json_schema))
     if facts is not None:
-        from pipeline.evaluation import facts as facts_lib
-
-        table[facts_lib.KnownFacts.name] = facts_lib.KnownFacts(facts_lib.read_facts(pathlib.Path(facts)))
+        table[KnownFacts.name] = KnownFacts(read_facts(pathlib.Path(facts)))
     if in_context is not None:
         own, files = family.family_of(in_context.model), in_context.files
         own.check_files(in_context.model, files)
-        # Loads native libraries, whose chatter is held back here and not while progress shows.
+        # Loads native libraries now: the caller holds back what they print, and cannot while progress shows.
         own.load_tokenizer(in_context.model, files.tokenizer).encode_batch(['.'])
         table[InContext.name] = InContext(in_context)
     if only is None:
         return list(table.values())
-    names = [part.strip() for part in only.split(',') if part.strip()]
+    names = listed(only)
     unknown = [name for name in names if name not in table]
     if unknown or not names:
         raise ValueError(f'Expected names of measures, got only={only!r}. Choose from: {", ".join(table)}.')
     return [measure for name, measure in table.items() if name in names]
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """The parts of a comma list."""
+    return tuple(part.strip() for part in text.split(',') if part.strip())
+
+
 def in_context_settings(model: str | None, **given: Any) -> InContextSettings | None:
-    """Which decoder is shown texts, from the command line's values; None without a model.
+    """The decoder for in-context use, from the values of flags; None without a model.
 
     Args:
         model: Its name.
         given: Fields of `InContextSettings`, None where a flag was not given; `labels` as a comma list.
 
     Raises:
-        ValueError: A value without a model, or one that a field does not take.
+        ValueError: There is a value but no model, or a field refuses its value.
     """
     values = {name: value for name, value in given.items() if value is not None}
     if model is None:
@@ -80,12 +85,12 @@ def in_context_settings(model: str | None, **given: Any) -> InContextSettings | 
             )
         return None
     if 'labels' in values:
-        values['labels'] = tuple(part.strip() for part in values['labels'].split(',') if part.strip())
+        values['labels'] = listed(values['labels'])
     return InContextSettings(model=model, **values)
 
 
 def _json_of(path: str) -> dict[str, object]:
-    """The JSON object in a file; whether it is a schema, `Structure` sees."""
+    """The JSON object in a file; `Structure` checks that it is a schema."""
     try:
         found = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
     except ValueError as error:
@@ -97,7 +102,7 @@ def _json_of(path: str) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is compared with what.
+    """Which corpora are compared, and with which texts.
 
     Attributes:
         corpora: (name, place) of each corpus.
@@ -126,19 +131,6 @@ class Request:
     unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.label_field is not None and self.attributes:
-            raise ValueError(
-                f'Expected label_field or attributes, got label_field={self.label_field!r}, '
-                f'attributes={list(self.attributes)!r}. A label is what one column says, or what several say '
-                'together: leave out one of them.'
-            )
-        if not all(self.attributes):
-            raise ValueError(
-                f'Expected names of columns, got attributes={list(self.attributes)!r}. Give '
-                '--attributes category,sentiment, say.'
-            )
 
     def read(self) -> list[tuple[str, ReadTexts]]:
         """(role, texts) of every source.
@@ -175,10 +167,7 @@ class Request:
         on_progress: OnProgress | None = None,
     ) -> Evaluation:
         """Runs the chosen measures on what was read."""
-        settings = centers.embedder_settings(
-            None, self.embedder, model='bundled', checkpoint=None, tokenizer=None, dtype='float32'
-        )
-        embedder = settings.load_embedder()
+        embedder = embedder_lib.settings_of(self.embedder).load_embedder()
         beside: dict[str, Texts] = {role: one.texts for role, one in read if role != 'corpus'}
         corpora = [
             Sources(corpus=one.texts, embedder=embedder, seed=self.seed, **beside)

@@ -199,7 +199,7 @@ def confusion(true: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarr
 
 
 def scores(counts: np.ndarray, rng: np.random.Generator) -> Scores:
-    """Scores of a confusion matrix; errors by the bootstrap over its texts.
+    """Scores of a confusion matrix, with standard errors by the bootstrap over its texts.
 
     Args:
         counts: As `confusion` gives them, of at least one text.

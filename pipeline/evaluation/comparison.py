@@ -1,4 +1,4 @@
-"""Which real texts a corpus is compared with, and samples of both of one size."""
+"""The real texts that a corpus is compared with, and samples of equal size of both."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import contextlib
 import importlib.metadata
 from collections.abc import Iterator
 
-from etils import epy
+import numpy as np
+import threadpoolctl
 
 from pipeline.evaluation.measure import NotDefined, Setting
 from pipeline.evaluation.sources import Sources, Texts
 
-with epy.lazy_imports():
-    import numpy as np
-    import threadpoolctl
-
-# Of the real texts, those that the embedder may know nothing of: their vectors are zero, and so alike.
+# Share of the real texts without a word that the embedder knows: their vectors are all zero.
 MAX_UNKNOWN = 0.1
 
 
@@ -40,7 +37,12 @@ def real_texts(sources: Sources) -> Texts:
 
 
 def ceiling_texts(sources: Sources, needed: int) -> Texts | None:
-    """The records, where they are there beside held-out texts: how like those is real text of one source?"""
+    """The records, if there are held-out texts too: their score against those is what real text reaches.
+
+    Args:
+        sources: All sources.
+        needed: The least number of records.
+    """
     records = sources.records
     if sources.test is None or not len(sources.test) or records is None or len(records) < needed:
         return None
@@ -62,11 +64,11 @@ def equal_size(corpus: Texts, real: Texts, *, least: int, most: int) -> int:
 
 
 def check_known(sources: Sources, of: Texts) -> None:
-    """Refuses vectors that say nothing of the texts.
+    """Checks that the embedder knows the language of the texts.
 
     Raises:
-        NotDefined: The embedder knows nothing of more than `MAX_UNKNOWN` of the texts, as TF-IDF of one
-            language has it with another.
+        NotDefined: More than `MAX_UNKNOWN` of the texts have no word that the embedder knows, as with
+            TF-IDF of one language on texts in another.
     """
     unknown = 1 - sources.vectors(of).any(axis=1).mean()
     if unknown > MAX_UNKNOWN:
@@ -83,16 +85,17 @@ def drawn(generator: np.random.Generator, total: int, size: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums run in one order, so that findings are the same again; small ones are faster, too.
+    """Limits libraries to one thread: sums then have one order, so that findings repeat exactly.
 
-    On a busy machine, threads that wait for each other at every step of k-means cost 30 times the work.
+    Small sums are faster, too. On a busy machine, threads that wait for each other at every step of k-means
+    cost 30 times the work.
     """
     with threadpoolctl.threadpool_limits(1):
         yield
 
 
 def embedder_settings(sources: Sources) -> dict[str, Setting]:
-    """Which embedder the vectors are of."""
+    """The embedder that made the vectors."""
     return {'embedder': sources.embedder.name, 'embedder_fingerprint': sources.embedder.fingerprint}
 
 

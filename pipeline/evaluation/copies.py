@@ -1,13 +1,12 @@
-"""Copies: the longest run of words that a text of the corpus has in common with a record, found exactly."""
+"""Copies: the longest run of words that a text of the corpus shares with a record, by an exact search."""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
 from typing import final
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison, words
 from pipeline.evaluation.measure import (
@@ -23,12 +22,6 @@ from pipeline.evaluation.measure import (
 )
 from pipeline.evaluation.sources import Sources
 from pipeline.evaluation.words import WordedTexts
-
-with epy.lazy_imports():
-    import numpy as np
-
-if typing.TYPE_CHECKING:
-    import numpy as np
 
 _SAMPLES = 3
 _QUANTILE = 0.99

@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison
 from pipeline.evaluation.measure import Figure, Findings, Measure, Progress
 from pipeline.evaluation.sources import Sources
-
-with epy.lazy_imports():
-    import numpy as np
 
 MAX_TEXTS = 5000
 MIN_TEXTS = 50
 # As in Kynkäänniemi et al. 2019 and in Naeem et al. 2020.
 PRECISION_NEIGHBOURS = 3
 COVERAGE_NEIGHBOURS = 5
-# Distances of unit vectors in float32 are this exact; copies count as within a ball of radius zero.
+# Precision of distances of unit vectors in float32: a copy is within a ball of radius zero.
 TOLERANCE = 1e-6
 # Rows of distances held at once.
 _ROWS = 1000

@@ -10,7 +10,7 @@ from pipeline.evaluation.measure import Findings, Measure, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 
 SCHEMA = 'dp-corpus/evaluation'
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RESTRICTED = (
     'Restricted to the curator. Records, or others like them, were read for it, and no budget paid for '
     'that: never publish it.'

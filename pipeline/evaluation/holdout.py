@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import final
 
-from etils import epy
+import numpy as np
+from scipy import stats
 
 from pipeline.evaluation import comparison, trigrams, words
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.words import WordedTexts
 
-with epy.lazy_imports():
-    import numpy as np
-    from scipy import stats
-
-if typing.TYPE_CHECKING:
-    import numpy as np
-    from scipy import stats
-
-# How often the test says so of a corpus that is no closer to the records.
+# Share of false alarms: how often the test warns of a corpus that is no closer to the records.
 LEVEL = 0.01
 PERMUTATIONS = 9_999
-# Fewer different texts on a side could hardly show anything at this level.
+# With fewer different texts on a side, hardly any difference is visible at this level.
 LEAST_TEXTS = 20
 # The nearest of all real texts, among which records are counted: a few copies stand out among the
 # first, a habit of many small ones further down.
@@ -44,11 +36,11 @@ _NOTE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldoutTest:
-    """What the test says.
+    """The result of the test.
 
     Attributes:
-        p_value: How often as much nearness of the records, or more, comes by chance; exact in that it is
-            below α for at most a share α of the corpora that are no closer to the records.
+        p_value: How often chance alone makes the records as near or nearer. Exact: of corpora that are no
+            closer to the records, at most a share α has a p-value below α.
         p_of_shift: For each similarity, one-sided Mann-Whitney, normal approximation; not corrected.
         p_of_top: For each similarity, of records being most of the nearest texts, the least over all
             numbers of nearest texts; not corrected.

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import typing
 from collections.abc import Iterator, Mapping
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Series
 from pipeline.evaluation.sources import Sources
-
-with epy.lazy_imports():
-    import numpy as np
 
 # Both papers take 1,000 texts of each side; a score depends on the number.
 MAX_TEXTS = 1000
@@ -122,8 +120,6 @@ def score_of_disjoint(scaling: float) -> float:
 
     The curve is then ((1-w)^c, w^c) for w from 0 to 1, so the area is c·B(c, c+1).
     """
-    import math
-
     return math.gamma(scaling + 1) ** 2 / math.gamma(2 * scaling + 1)
 
 

@@ -1,9 +1,9 @@
-"""The table of measures, in the order of the page."""
+"""The table of measures, in the order of the page. A new measure is a file and a line here."""
 
 from pipeline.evaluation.copies import Copies
 from pipeline.evaluation.coverage import Coverage
 from pipeline.evaluation.holdout import Holdout
-from pipeline.evaluation.in_context import InContext
+from pipeline.evaluation.in_context.in_context import InContext
 from pipeline.evaluation.labels import Labels
 from pipeline.evaluation.mauve_score import Mauve
 from pipeline.evaluation.measure import Measure
@@ -17,10 +17,10 @@ MEASURES: dict[str, Measure] = {}
 
 
 def register(measure: Measure) -> None:
-    """Adds a measure to the table.
+    """Adds a measure to the end of the table.
 
     Raises:
-        ValueError: Its name is taken.
+        ValueError: Another measure has its name.
     """
     if measure.name in MEASURES:
         raise ValueError(

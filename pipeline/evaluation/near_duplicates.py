@@ -5,17 +5,11 @@ from __future__ import annotations
 import typing
 from typing import final
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison, trigrams, words
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
-
-with epy.lazy_imports():
-    import numpy as np
-
-if typing.TYPE_CHECKING:
-    import numpy as np
 
 THRESHOLD = 0.5
 _BINS = 20
@@ -29,7 +23,7 @@ class NearDuplicates(Measure):
 
     x and y are duplicates if |g(x) ∩ g(y)| ≥ min(|g(x)|, |g(y)|) / 2, for g a text's set of trigrams. The
     paper prints |g(x) ∪ g(y)| ≥ 2 min(|g(x)|, |g(y)|), which any two texts without a common trigram
-    satisfy, and so no near-duplicate is told by; it cites Carlini et al. (2021), who compare half of the
+    satisfy, so that it finds no near-duplicates; it cites Carlini et al. (2021), who compare half of the
     trigrams with the intersection. Every pair is compared. The paper does not say how a text is cut into
     trigrams: here of words, their case folded, without punctuation. A text of fewer than three words has
     none and is left out.

@@ -1,4 +1,4 @@
-"""Texts of a run's corpus, or of files, for evaluation."""
+"""Reads the texts of an evaluation: from the corpus of a finished run, or from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from models.records import Record
 from pipeline.evaluation.sources import Texts
 
 with epy.lazy_imports():
-    from pipeline.run import released_corpus
+    from pipeline import released_corpus
     from transforms import read
 
 if typing.TYPE_CHECKING:
@@ -65,20 +65,18 @@ def read_source(
         FileNotFoundError: There is nothing of this name.
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
+    dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
+    fields = read.RecordFields(
+        text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
+    )
     if released_corpus.is_release(place):
-        of_label = attributes if label_field is None else (label_field,)
-        return _of_release(place, name, flag.removeprefix('--'), of_label)
-    has_labels = label_field is not None or bool(attributes)
+        return _of_release(place, name, flag.removeprefix('--'), fields.of_label)
+    has_labels = bool(fields.of_label)
+    rules = read.RecordRules(
+        fields=fields, any_label=has_labels, unit='example' if unit_field is None else 'user'
+    )
     try:
-        dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
-        rules = read.RecordRules(
-            fields=read.RecordFields(
-                text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
-            ),
-            any_label=has_labels,
-            unit='example' if unit_field is None else 'user',
-        )
-        files = read.check_input(place, rules.fields)
+        files = read.check_input(place, fields)
     except FileNotFoundError as error:
         raise FileNotFoundError(f'Expected texts for {flag}. {error}') from error
     except ValueError as error:

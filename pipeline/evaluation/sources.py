@@ -1,16 +1,14 @@
-"""What is evaluated: texts of a corpus, of the records it was made from, and of others like them."""
+"""The texts of an evaluation: of a corpus, of the records that it was made from, and of others like them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import typing
 from collections.abc import Sequence
 
-if typing.TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from models.clustering.embedder import Embedder
+from models.clustering.embedder import Embedder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,11 +71,11 @@ class Sources:
 
     @property
     def reads_records(self) -> bool:
-        """Whether real texts were read that no budget paid for: the result is then the curator's alone."""
+        """Whether real texts were read. No budget pays for that, so the result is for the curator alone."""
         return self.records is not None or self.test is not None
 
     def vectors(self, of: Texts) -> np.ndarray:
-        """Unit vectors of one source's texts, `[n, d]` float32; worked out once."""
+        """Unit vectors of the texts of one source, `[n, d]` float32; computed once."""
         return _vectors(self.embedder, of.texts)
 
 

@@ -1,17 +1,31 @@
-"""Corpora of JSON objects: whether texts parse and fit a schema, and each field beside that of real texts."""
+"""Corpora of JSON objects: do texts parse and fit a schema, and is each field like that of real texts?"""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
-import math
 import typing
 from collections.abc import Mapping, Sequence
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison
+from pipeline.evaluation.json_objects import (
+    MAX_CATEGORIES,
+    MAX_FIELDS,
+    MIN_FIELD_SHARE,
+    MIN_TEXTS_PER_CATEGORY,
+    SCALARS,
+    TYPE_SHARE,
+    Json,
+    Objects,
+    category_of,
+    frequent_fields,
+    json_type,
+    kind_of,
+    leaves_of,
+    numbers_of,
+    objects_of,
+)
 from pipeline.evaluation.measure import (
     Better,
     Chart,
@@ -22,61 +36,21 @@ from pipeline.evaluation.measure import (
     Progress,
     Series,
 )
-from pipeline.evaluation.sources import Sources, Texts
+from pipeline.evaluation.sources import Sources
 from pipeline.evaluation.topics import chance_variation, total_variation
 
-with epy.lazy_imports():
-    import numpy as np
-
-MAX_TEXTS = 10_000
 # Of the real texts, or of the corpus where there are none.
 MIN_PARSED = 0.5
-# A field is looked at if so many of the objects have it: keys that are data themselves are left out.
-MIN_FIELD_SHARE = 0.01
-MAX_FIELDS = 30
-# A field has categories if its values are this few, and each occurs this often in the mean.
-MAX_CATEGORIES = 30
-MIN_TEXTS_PER_CATEGORY = 3
-# Of a field's values, those of one JSON type that make it a field of that type.
-TYPE_SHARE = 0.9
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MAX_CHARTS = 12
-_SCALARS = ('string', 'number', 'boolean')
-
-type Json = None | bool | int | float | str | list[Json] | dict[str, Json]
-type FieldKind = typing.Literal['category', 'number', 'other']
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Parsed:
-    """The objects among a sample of one source's texts.
-
-    Attributes:
-        name: Of the source.
-        texts: How many were parsed.
-        objects: Those that are objects.
-        fields: Present values of each field, null ones left out, by its path.
-    """
-
-    name: str
-    texts: int
-    objects: list[dict[str, Json]] = dataclasses.field(repr=False)
-    fields: Mapping[str, list[Json]] = dataclasses.field(repr=False)
-
-    @property
-    def rate(self) -> float:
-        return len(self.objects) / self.texts
-
-    def missing(self, field: str) -> float:
-        return 1 - len(self.fields.get(field, ())) / len(self.objects)
 
 
 @typing.final
 class Structure(Measure):
     """JSON texts: parse rate, validity, and the distribution of each field.
 
-    Fields of nested objects are named by their path, 'patient.age'; a list counts as one value. What is
-    a number, and what has categories, the real texts say, or the corpus where there are none.
+    Fields of nested objects are named by their path, 'patient.age'; a list counts as one value. The real
+    texts, or the corpus if there are none, decide which fields are numbers and which have categories.
     """
 
     name = 'structure'
@@ -112,8 +86,8 @@ class Structure(Measure):
     def measure(self, sources: Sources, progress: Progress) -> Findings:
         generator = np.random.default_rng(sources.seed)
         real_side = comparison.real_texts_if_any(sources)
-        corpus = _parse(sources.corpus, generator)
-        real = None if real_side is None else _parse(real_side, generator)
+        corpus = objects_of(sources.corpus, generator)
+        real = None if real_side is None else objects_of(real_side, generator)
         judged = real or corpus
         if judged.rate < MIN_PARSED:
             raise NotDefined(
@@ -128,7 +102,7 @@ class Structure(Measure):
             figures += self._validity(corpus, real)
         progress(2, 3)
         charts: list[Chart] = []
-        fields = _fields(judged)
+        fields = frequent_fields(judged)
         if corpus.objects:
             known = set(judged.fields)
             if real is not None:
@@ -173,13 +147,13 @@ class Structure(Measure):
             charts=tuple(charts[:MAX_CHARTS]),
         )
 
-    def _validity(self, corpus: _Parsed, real: _Parsed | None) -> list[Figure]:
+    def _validity(self, corpus: Objects, real: Objects | None) -> list[Figure]:
         figures = [_share('valid', 'Texts that fit the schema', self._valid_share(corpus), 'higher')]
         if real is not None:
             figures.append(_share('valid/real', 'Texts that fit the schema, real', self._valid_share(real)))
         return figures
 
-    def _valid_share(self, parsed: _Parsed) -> float:
+    def _valid_share(self, parsed: Objects) -> float:
         """Of all texts; one that is no object fits no schema here."""
         import jsonschema
         import jsonschema_specifications
@@ -201,71 +175,8 @@ class Structure(Measure):
             raise NotDefined('The schema has a $ref that leads back to itself. Mend it.') from None
 
 
-def parse_object(text: str) -> dict[str, Json] | None:
-    """The JSON object (RFC 8259) that a text is, spaces around it aside; else None."""
-    try:
-        found = json.loads(text, parse_constant=_refuse)
-    # A number of thousands of digits, or lists thousands deep.
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _refuse(constant: str) -> typing.NoReturn:
-    """NaN and Infinity, which Python reads, are no JSON."""
-    raise ValueError(f'Expected JSON, got {constant}. Leave it out.')
-
-
-def json_type(value: Json) -> str:
-    """'null', 'boolean', 'number', 'string', 'array' or 'object'."""
-    match value:
-        case None:
-            return 'null'
-        case bool():
-            return 'boolean'
-        case int() | float():
-            return 'number'
-        case str():
-            return 'string'
-        case list():
-            return 'array'
-        case _:
-            return 'object'
-
-
-def _parse(texts: Texts, generator: np.random.Generator) -> _Parsed:
-    rows = comparison.drawn(generator, len(texts), min(len(texts), MAX_TEXTS))
-    objects = [found for row in rows if (found := parse_object(texts.texts[row])) is not None]
-    fields: dict[str, list[Json]] = collections.defaultdict(list)
-    for each in objects:
-        for path, value in _leaves(each).items():
-            fields[path].append(value)
-    return _Parsed(name=texts.name, texts=len(rows), objects=objects, fields=dict(fields))
-
-
-def _leaves(of: dict[str, Json]) -> dict[str, Json]:
-    """Values that are no objects and not null, by their path; of two with one path, the last."""
-    leaves: dict[str, Json] = {}
-    open_objects: list[tuple[str, dict[str, Json]]] = [('', of)]
-    while open_objects:
-        prefix, current = open_objects.pop()
-        for key, value in current.items():
-            if isinstance(value, dict):
-                open_objects.append((f'{prefix}{key}.', value))
-            elif value is not None:
-                leaves[_writable(f'{prefix}{key}')] = value
-    return leaves
-
-
-def _fields(of: _Parsed) -> list[str]:
-    """Fields that enough objects have, most frequent first."""
-    least = MIN_FIELD_SHARE * len(of.objects)
-    often = [field for field, values in of.fields.items() if len(values) >= max(least, 2)]
-    return sorted(often, key=lambda field: (-len(of.fields[field]), field))[:MAX_FIELDS]
-
-
-def _overview(corpus: _Parsed, known: set[str]) -> list[Figure]:
-    strange = sum(not known.issuperset(_leaves(each)) for each in corpus.objects)
+def _overview(corpus: Objects, known: set[str]) -> list[Figure]:
+    strange = sum(not known.issuperset(leaves_of(each)) for each in corpus.objects)
     return [
         _share(
             'unknown_fields',
@@ -280,43 +191,8 @@ def _share(name: str, label: str, value: float | None, better: Better = 'neither
     return Figure(name=name, label=label, value=value, better=better, note=note)
 
 
-def _kind(values: Sequence[Json]) -> FieldKind:
-    types = collections.Counter(map(json_type, values))
-    distinct = len({_category(value) for value in values if json_type(value) in _SCALARS})
-    few = distinct <= MAX_CATEGORIES and distinct * MIN_TEXTS_PER_CATEGORY <= len(values)
-    if types['number'] >= TYPE_SHARE * len(values):
-        return 'number'
-    if few and sum(types[each] for each in _SCALARS) >= TYPE_SHARE * len(values):
-        return 'category'
-    return 'other'
-
-
-def _category(value: Json) -> str:
-    """What a bar is called; text and number 1 are two categories."""
-    return _writable(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _writable(text: str) -> str:
-    """The text without halves of surrogate pairs, which JSON may escape and no file may hold."""
-    return text.encode('utf-8', 'replace').decode()
-
-
-def _numbers(values: Sequence[Json]) -> np.ndarray:
-    """Those that are finite numbers in float64, in any number of digits."""
-    numbers = []
-    for value in values:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                number = float(value)
-            except OverflowError:
-                continue
-            if math.isfinite(number):
-                numbers.append(number)
-    return np.array(numbers)
-
-
 def _field(
-    field: str, corpus: _Parsed, real: _Parsed | None, generator: np.random.Generator
+    field: str, corpus: Objects, real: Objects | None, generator: np.random.Generator
 ) -> tuple[list[Figure], list[Chart]]:
     own = corpus.fields.get(field, [])
     figures = [_share(f'missing/{field}', f'{field}: missing or null', corpus.missing(field))]
@@ -338,7 +214,7 @@ def _field(
     sides = [(corpus.name, own)]
     if real is not None:
         sides.append((real.name, real.fields[field]))
-    match _kind(sides[-1][1]):
+    match kind_of(sides[-1][1]):
         case 'category':
             more, charts = _categories(field, sides, generator)
         case 'number':
@@ -352,7 +228,7 @@ def _categories(
     field: str, sides: Sequence[tuple[str, Sequence[Json]]], generator: np.random.Generator
 ) -> tuple[list[Figure], list[Chart]]:
     counters = [
-        collections.Counter(_category(value) for value in values if json_type(value) in _SCALARS)
+        collections.Counter(category_of(value) for value in values if json_type(value) in SCALARS)
         for _, values in sides
     ]
     # Most frequent first, as the last side has them, which is the real one where there is one.
@@ -411,7 +287,7 @@ def _categories(
 def _ranges(field: str, sides: Sequence[tuple[str, Sequence[Json]]]) -> tuple[list[Figure], list[Chart]]:
     from scipy import stats
 
-    numbers = [(side, _numbers(values)) for side, values in sides]
+    numbers = [(side, numbers_of(values)) for side, values in sides]
     figures = []
     for place, (_, of_side) in enumerate(numbers):
         suffix, of = ('/real', ', real') if place else ('', '')

@@ -1,4 +1,4 @@
-"""What is seen without a model: lengths, vocabulary, how varied the words are, and exact duplicates."""
+"""What no model is needed for: lengths, vocabulary, variety of words, and exact duplicates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import itertools
 import typing
 from collections.abc import Iterable, Sequence
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison, words
 from pipeline.evaluation.measure import Better, Chart, Figure, Findings, Measure, Progress, Series
 from pipeline.evaluation.sources import Sources, Texts
-
-with epy.lazy_imports():
-    import numpy as np
 
 MAX_TEXTS = 10_000
 # Of each side, for vocabulary and n-grams.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation import comparison
 from pipeline.evaluation.measure import (
@@ -18,9 +18,6 @@ from pipeline.evaluation.measure import (
     Series,
 )
 from pipeline.evaluation.sources import Sources, Texts
-
-with epy.lazy_imports():
-    import numpy as np
 
 MAX_TEXTS = 5000
 MIN_TEXTS = 20

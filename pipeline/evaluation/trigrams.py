@@ -1,22 +1,14 @@
-"""Sets of word trigrams, and for each text the one of others that shares most of them: exact, in blocks."""
+"""Sets of word trigrams, and an exact search for the text that shares most of them, in blocks."""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Callable, Sequence
 
-from etils import epy
+import numpy as np
+from scipy import sparse
 
 from pipeline.evaluation.words import WordedTexts
-
-with epy.lazy_imports():
-    import numpy as np
-    from scipy import sparse
-
-if typing.TYPE_CHECKING:
-    import numpy as np
-    from scipy import sparse
 
 # |g(a) ∩ g(b)|, |g(a)| and |g(b)|, which broadcast, to a similarity in [0, 1].
 type Similarity = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

@@ -1,4 +1,4 @@
-"""Use: what a classifier that saw synthetic texts alone does on real ones."""
+"""Use: how well a classifier that is trained on synthetic texts alone does on real ones."""
 
 from __future__ import annotations
 

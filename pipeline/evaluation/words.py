@@ -1,4 +1,4 @@
-"""Texts as sequences of words, for measures of wording: in any script, blind to case and punctuation."""
+"""Texts as sequences of words, in any script, without case and punctuation: for measures of wording."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ import typing
 import unicodedata
 from collections.abc import Sequence
 
-from etils import epy
+import numpy as np
 
 from pipeline.evaluation.measure import NotDefined, Setting
 from pipeline.evaluation.sources import Sources, Texts
-
-with epy.lazy_imports():
-    import numpy as np
-
-if typing.TYPE_CHECKING:
-    import numpy as np
 
 # What a measure reads at most of one source; of more it reads a sample.
 MOST_TEXTS = 10_000
@@ -66,7 +60,7 @@ class WordedTexts:
 
 
 class Target(typing.NamedTuple):
-    """Real texts that a corpus is held against.
+    """Real texts that a corpus is compared with.
 
     Attributes:
         prefix: Of the names of figures; empty for all records.
@@ -104,10 +98,11 @@ def read_words(sources: Sequence[Texts], *, seed: int, most_texts: int = MOST_TE
 
 
 def read_with_baseline(sources: Sources) -> tuple[WordedTexts, list[Target]]:
-    """The corpus's words and those that it is held against: all records, and a baseline where there is one.
+    """The words of the corpus, and of the texts that it is compared with: all records, and a baseline.
 
-    The baseline is as many of the records as of the held-out texts: what is near by chance, or by form, is
-    as near to both. Where there are no more records than held-out texts, it holds the records once more.
+    The baseline, if there are held-out texts, is records and held-out texts in equal number: similarity by
+    chance or by form is the same for both. If there are no more records than held-out texts, the baseline
+    holds all records again.
 
     Raises:
         NotDefined: There are no records.

@@ -1,1 +1,1 @@
-"""The budget of a dataset over all runs on it."""
+"""The privacy budget of a dataset, over all runs on it. It knows no run, no settings and no method."""

@@ -1,23 +1,20 @@
-"""The budget of one dataset over all runs on it: what is spent, what is left, what may still start.
+"""The budget of one dataset, what is charged to it, and why a charge is refused.
 
-Arithmetic alone, without a database: `pipeline.ledger.ledger` keeps what this module decides over.
-The costs of runs on the same records add up at every Rényi order (adaptive composition; BS Lemma
-2.3), and only their sum is turned into epsilon (METHOD 7). Whether a run fits is decided at one order
-that was fixed before the first of them; for costs in zCDP any order gives the same answer, that of
-their sum of rho. models/privacy/README.md, section 7, proves what a budget promises.
+Arithmetic alone, without a database; `pipeline.ledger.account` adds up the charges.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, Literal
+import re
+import typing
+from typing import Literal
 
 from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
 
 Unit = Literal['example', 'user']
 State = Literal['reserved', 'settled']
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
 class BudgetExceeded(Exception):
@@ -224,223 +221,45 @@ class Run:
         return None if math.isinf(order) else order
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Account:
-    """A dataset and all runs that were charged to it, in the order of charging."""
+def check_dataset(
+    name: str, *, unit: str, delta: float, rho: float | None = None, epsilon: float | None = None
+) -> None:
+    """Checks the values of a new dataset, before a ledger is made for it.
 
-    dataset: Dataset
-    runs: tuple[Run, ...]
-
-    @property
-    def is_zcdp(self) -> bool:
-        """Whether every charge is in zCDP, so that ρ is the sum at every order and not at one."""
-        return all(run.cost.curve.is_zcdp for run in self.runs)
-
-    @property
-    def omega(self) -> float | None:
-        """Largest Rényi order at which all charges together are a bound; None where it is every order."""
-        return min((run.omega for run in self.runs if run.omega is not None), default=None)
-
-    @property
-    def rho_spent(self) -> float:
-        """Sum of all charges, settled or not; where one is not in zCDP, at the dataset's order."""
-        return math.fsum(self._prices)
-
-    @property
-    def rho_left(self) -> float:
-        """What a further run may cost: in zCDP, or at the dataset's order."""
-        return max(0.0, float(Fraction(self.dataset.rho_budget) - self._exactly_spent))
-
-    @property
-    def epsilon_spent(self) -> float:
-        """epsilon of all runs together, at the dataset's delta."""
-        return self._epsilon(self.runs, self.dataset.delta)
-
-    @property
-    def epsilon_budget(self) -> float:
-        """epsilon of the budget at the dataset's delta: as given, or what its rho gives.
-
-        Where a charge is not in zCDP the budget bounds one order alone, and converts there: the same,
-        unless the budget was changed after the first charge.
-        """
-        dataset = self.dataset
-        given, order = dataset.epsilon_budget, None if self.is_zcdp else dataset.order
-        return report.epsilon_of_budget(dataset.rho_budget, given, dataset.delta, order)
-
-    @property
-    def epsilon_left(self) -> float:
-        """epsilon of one further run that takes all that is left. Epsilons do not add up; rho does."""
-        return accounting.epsilon_from_rho(self.rho_left, self.dataset.delta)
-
-    @property
-    def _exactly_spent(self) -> Fraction:
-        return sum(map(Fraction, self._prices), Fraction(0))
-
-    @property
-    def _prices(self) -> list[float]:
-        # For zCDP that is `run.rho`, whatever the order.
-        order = self.dataset.order if self.runs else math.inf
-        return [run.cost.curve.rho_at(order) for run in self.runs]
-
-    def run(self, run_id: str) -> Run | None:
-        """The run of this name, or None."""
-        return next((run for run in self.runs if run.run_id == run_id), None)
-
-    def fits(self, rho: float) -> bool:
-        """Whether a further cost stays within the budget.
-
-        The sum is exact. The budget has a relative slack of `report.BUDGET_SLACK` (1e-12): in
-        binary, three times 0.1 is more than 0.3.
-        """
-        allowed = Fraction(self.dataset.rho_budget) * (1 + Fraction(report.BUDGET_SLACK))
-        return self._exactly_spent + Fraction(rho) <= allowed
-
-    def entry(self, run: Run) -> report.LedgerEntry:
-        """What the report of a run says of the ledger: of the runs up to this one, none after it."""
-        so_far = tuple(other for other in self.runs if other.number <= run.number)
-        prices = {other.number: other.cost.curve.rho_at(run.renyi_order) for other in so_far}
-        before = math.fsum(price for number, price in prices.items() if number < run.number)
-        after = math.fsum(prices.values())
-        facts: dict[str, Any] = {
-            'dataset': self.dataset.name,
-            'run_number': run.number,
-            'rho_before': before,
-            'rho': run.rho,
-            'rho_after': after,
-            'epsilon_after': self._epsilon(so_far, run.delta),
-            'delta': run.delta,
-            'rho_budget': run.rho_budget,
-            'epsilon_budget': run.epsilon_budget,
-        }
-        if all(other.cost.curve.is_zcdp for other in so_far):
-            return report.LedgerEntry(**facts)
-        return report.MixedLedgerEntry(**facts, order=run.renyi_order)
-
-    def epsilon_up_to(self, run: Run) -> float:
-        """epsilon of all runs up to this one together, at the dataset's present delta."""
-        so_far = [other for other in self.runs if other.number <= run.number]
-        return self._epsilon(so_far, self.dataset.delta)
-
-    def rho_by_stage(self, run: Run) -> dict[str, float]:
-        """What a run was charged by name of the stage: ρ, or the cost at the dataset's order."""
-        order = self.dataset.order
-        return {name: accounting.curve_of(event).rho_at(order) for name, event in run.cost.stages.items()}
-
-    @staticmethod
-    def _epsilon(runs: Sequence[Run], delta: float) -> float:
-        """epsilon of runs together: their curves composed, and the sum converted at its best order."""
-        return accounting.compose(run.cost.curve for run in runs).epsilon(delta)
-
-    def price(self, cost: RunCost) -> float:
-        """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
-
-        Raises:
-            OrderTooLow: Nothing is known of the cost at that order.
-        """
-        order = self.dataset.order
-        rho = cost.curve.rho_at(order)
-        if math.isinf(rho):
-            raise OrderTooLow(self.dataset.name, order, cost.curve.largest_order)
-        return rho
-
-    def has_room(self, cost: RunCost) -> bool:
-        """Whether a further run of this cost would fit, as `with_charge` decides it.
-
-        Raises:
-            ValueError: As `price`.
-        """
-        return self.fits(cost.curve.rho) and self.fits(self.price(cost))
-
-    def with_charge(self, charge: Charge, *, at: str) -> 'Account':
-        """The account once a new run is charged.
-
-        Args:
-            charge: A run whose name the account does not hold.
-            at: Now: UTC, ISO 8601.
-
-        Raises:
-            ValueError: The run's unit is not the dataset's, or its cost does not hold at its order.
-            BudgetExceeded: It does not fit.
-        """
-        self.check_unit(charge.unit)
-        # First what it costs at whatever order: with orders that reach the dataset's it would fit no better.
-        rho = charge.cost.curve.rho
-        if self.fits(rho):
-            rho = self.price(charge.cost)
-        if not self.fits(rho):
-            is_zcdp = self.is_zcdp and charge.cost.curve.is_zcdp
-            raise BudgetExceeded(
-                self.dataset.name,
-                self.dataset.rho_budget,
-                self.rho_spent,
-                rho,
-                delta=self.dataset.delta,
-                order=None if is_zcdp else self.dataset.order,
-            )
-        run = Run(
-            number=len(self.runs) + 1,
-            run_id=charge.run_id,
-            rho=rho,
-            cost=charge.cost,
-            state='reserved',
-            identity=charge.identity,
-            key_commitment=charge.key_commitment,
-            rho_budget=self.dataset.rho_budget,
-            epsilon_budget=self.dataset.epsilon_budget,
-            delta=self.dataset.delta,
-            renyi_order=self.dataset.order,
-            reserved_at=at,
-            settled_at=None,
+    Raises:
+        ValueError: A value out of range; see `Ledger.add_dataset`.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f'Expected a dataset name of letters, digits and "._-", got dataset={name!r}. It is published.'
         )
-        return Account(dataset=self.dataset.charged(), runs=(*self.runs, run))
+    if unit not in typing.get_args(Unit):
+        raise ValueError(
+            f"Expected unit 'example' or 'user', got unit={unit!r}. Say whom the budget protects."
+        )
+    rho_of(rho, epsilon, delta)
 
-    def check_resumption(self, run: Run, charge: Charge) -> None:
-        """Refuses a run that only shares its name with one that was charged.
 
-        Raises:
-            ValueError: It has another key, input, config, model, code, unit or cost.
-        """
-        self.check_unit(charge.unit)
-        name = f'run_id={run.run_id!r} on dataset={self.dataset.name!r}'
-        if charge.key_commitment != run.key_commitment:
-            raise ValueError(
-                f"Expected the key of the charged run for {name}, got another run's. Its work directory was "
-                'lost, or is another one: under this name two corpora would be released for one price. '
-                'Restore the work directory to resume, or choose another --run-id, which is charged anew.'
-            )
-        if charge.identity != run.identity:
-            raise ValueError(
-                f'Expected what was charged for {name}, got another input, config, model or code. Repeat '
-                'that run exactly to resume it, or choose another --run-id, which is charged anew.'
-            )
-        self.check_cost(run, charge.cost)
+def rho_of(rho: float | None, epsilon: float | None, delta: float) -> float:
+    """A budget in rho, which is given in rho or as an epsilon at delta.
 
-    def check_unit(self, unit: str) -> None:
-        """Refuses a unit of privacy other than the dataset's.
-
-        Raises:
-            ValueError: See above.
-        """
-        if unit != self.dataset.unit:
-            raise ValueError(
-                f'Expected unit={self.dataset.unit!r} on dataset={self.dataset.name!r}, got unit={unit!r}. '
-                'Costs of different units do not add up: run with the unit of the dataset, or add another '
-                'dataset with a budget of its own.'
-            )
-
-    def check_cost(self, run: Run, cost: RunCost) -> None:
-        """Refuses another cost than the one that a run was charged.
-
-        Raises:
-            ValueError: See above.
-        """
-        rho = cost.curve.rho_at(run.renyi_order)
-        if rho != run.rho or cost.curve != run.cost.curve:
-            raise ValueError(
-                f'Expected rho={run.rho!r}, which run_id={run.run_id!r} was charged on '
-                f'dataset={self.dataset.name!r}, got rho={rho!r}. Repeat that run exactly to resume it, or '
-                'choose another --run-id, which is charged anew.'
-            )
+    Raises:
+        ValueError: Both or neither are given, or one is out of range.
+    """
+    if (rho is None) == (epsilon is None):
+        raise ValueError(
+            f'Expected a budget in either rho or epsilon, got rho={rho!r}, epsilon={epsilon!r}. Give one.'
+        )
+    given = rho if epsilon is None else epsilon
+    assert given is not None
+    if not (given > 0 and math.isfinite(given)):
+        raise ValueError(
+            f'Expected a finite budget > 0, got rho={rho!r}, epsilon={epsilon!r}. Give what all runs may '
+            'cost.'
+        )
+    if not 0 < delta < 1:
+        raise ValueError(f'Expected 0 < delta < 1, got delta={delta!r}. A usual choice is records ** -1.1.')
+    return given if epsilon is None else accounting.rho_from_epsilon(epsilon, delta)
 
 
 def _with_epsilon(rho: float, delta: float, order: float | None, *, upwards: bool = True) -> str:

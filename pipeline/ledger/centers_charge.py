@@ -1,13 +1,13 @@
-"""Centres of private records and their ledger: charged before a record is read, known again by a run.
+"""The charge for centres of private records, and how a later run recognises centres that are paid for.
 
 `dp-corpus centers --source dp-k-means` draws noise from the operating system, so each fit is a release of
-its own. It is charged under a name of its own, once: under a name that was charged before nothing is
-fitted, since that would be fresh noise for a price that was paid for other noise.
+its own. It is charged once, before a record is read, under a name of its own. Under a name that was charged
+before, nothing is fitted: that would be fresh noise, and the charge paid for other noise.
 
-Beside the centres stands which charge paid for them. The charge has the commitment of a key that was
-drawn for it alone; the artefact opens it, and seals the centres with it. So a run that uses them tells
-centres that its ledger was paid for from others of the same name, and from centres that were changed.
-Nothing else hangs on the key, so it is no secret afterwards.
+A file beside the centres says which charge paid for them. The ledger has the commitment of a key that was
+drawn for this charge alone; the file opens the commitment and seals the centres with the key. So a run that
+uses the centres can tell them from other centres of the same name, and from centres that were changed.
+Nothing else depends on the key, so it is no secret afterwards.
 """
 
 import dataclasses
@@ -22,9 +22,11 @@ from etils import epath
 from models.clustering.centers import Centers
 from models.privacy.accounting import RunCost
 from models.privacy.randomness import KEY_BYTES, RunKey
+from pipeline.ledger.account import Account
 
 if TYPE_CHECKING:
-    from pipeline.ledger.ledger import Account, Ledger
+    # SQLAlchemy is heavy.
+    from pipeline.ledger.ledger import Ledger
 
 FILE = 'ledger_charge.json'
 SCHEMA = 'dp-corpus/centers-charge'
@@ -141,7 +143,7 @@ def reserve(
     return Reservation(dataset=dataset, run_id=run_id, opening=opening)
 
 
-def paid_by(account: 'Account', folder: str | os.PathLike[str]) -> str | None:
+def paid_by(account: Account, folder: str | os.PathLike[str]) -> str | None:
     """The name of the charge that paid for the centres of a folder, or None where the account has none.
 
     Raises:

@@ -1,23 +1,22 @@
-"""What of a ledger may leave the curator: budgets, charges and refusals, by the day.
+"""What others than the curator may read of a ledger: budgets, charges and refusals, by the day.
 
-The database knows more. When a run began to the second, whether and when it ended, and each time that
-it was taken up again follow from how the run went: how long it took tells of the number of records,
-and that it failed tells of a record that it failed on. So the view of others has days, and a run that
-failed looks like one that finished: each is its charge.
+The database holds more: the second at which a run began, whether and when it ended, and each time that
+it was resumed. These depend on the records: the length of a run tells their number, and a failure
+tells of the record that it failed on. So others read days only, and a run that failed looks
+like one that finished: both are their charge.
 
-Hence of the log only these lines: datasets and their budgets, charges, and refusals of runs that
-were not charged. A refusal of a charged run is a resumption that was tried. Lines are numbered anew, since
-gaps would tell how many are missing; their order is that of the charges, which reports state.
+Of the log they read datasets and their budgets, charges, and refusals of runs that were not
+charged. A refusal of a charged run would tell that somebody tried to resume it. Lines get new numbers, since
+gaps would tell how many are missing; reports state the order of charges, so it is no secret.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.ledger.budget import Account, Run
-
-if TYPE_CHECKING:
-    from pipeline.ledger.ledger import Event
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import Run
+from pipeline.ledger.event import Event
 
 RESTRICTED = (
     "Restricted to the curator: times, ends and resumptions of runs tell of the records. Others' view is the "
@@ -31,7 +30,7 @@ def day(at: str) -> str:
     return at[:10]
 
 
-def released_events(events: Sequence['Event']) -> tuple['Event', ...]:
+def released_events(events: Sequence[Event]) -> tuple[Event, ...]:
     """The lines of the log that others may read, numbered from 1, by the day.
 
     Args:
@@ -53,7 +52,7 @@ def facts_of(account: Account, *, restricted: bool = False) -> dict[str, Any]:
 
     Args:
         account: The dataset.
-        restricted: Whether for the curator alone: times, and what became of each run.
+        restricted: Whether it is for the curator alone, with times and the end of each run.
     """
     dataset = account.dataset
     return {

@@ -1,1 +1,1 @@
-"""Reports for people: HTML pages, the terminal, the dataset card."""
+"""How reports look: HTML pages, terminal screens and the dataset card, made of plain data."""

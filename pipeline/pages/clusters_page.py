@@ -3,17 +3,18 @@
 Source: CL = the paper on clusters and the median, Table 2 and Figure 2.
 """
 
-import typing
+import pathlib
 
+import markupsafe
 import numpy as np
+import rich.console
+from rich import box, table
 
 from models.privacy import report
+from pipeline import curator_files
 from pipeline.clusters import LARGE, ClusterComparison, ClusteringRow
 from pipeline.pages import page
 from pipeline.pages.page import Plot
-
-if typing.TYPE_CHECKING:
-    import rich.console
 
 TEMPLATE = 'clusters.html.jinja'
 
@@ -31,10 +32,23 @@ def render_html(comparison: ClusterComparison) -> str:
     )
 
 
-def render_terminal(comparison: ClusterComparison, console: 'rich.console.Console') -> None:
-    """Prints the table, for the curator's eyes."""
-    from rich import box, table
+def write(comparison: ClusterComparison, path: pathlib.Path) -> None:
+    """Writes the comparison for the curator: a page for `.html`, JSON for `.json`.
 
+    Args:
+        comparison: What to write.
+        path: A file that `curator_files.check` accepts.
+
+    Raises:
+        ValueError: See `curator_files.check`.
+        FileExistsError: See `curator_files.check`.
+    """
+    text = comparison.to_json() if path.suffix == '.json' else render_html(comparison)
+    curator_files.write(path, text, curator_files.PAGE_OR_JSON)
+
+
+def render_terminal(comparison: ClusterComparison, console: rich.console.Console) -> None:
+    """Prints the table, for the curator's eyes."""
     console.print(report.RESTRICTED, style='bold red')
     console.print(
         f'k-means and DP k-means were asked for {comparison.count:,} clusters; {comparison.centers:,} public '
@@ -70,7 +84,7 @@ def cells_of(row: ClusteringRow) -> tuple[str, ...]:
     )
 
 
-def sizes_plot(comparison: ClusterComparison) -> str:
+def sizes_plot(comparison: ClusterComparison) -> markupsafe.Markup:
     """Cluster sizes, largest first, one panel for each method on the same axes (CL Figure 2): an `<svg>`."""
     from matplotlib import ticker
     from matplotlib.figure import Figure

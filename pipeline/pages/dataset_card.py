@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from models.privacy import report
 from models.privacy.report import tuning
 from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, DATA_FOLDER
@@ -63,8 +65,6 @@ def render_adapter_card(privacy_report: report.PrivacyReport) -> str:
     Args:
         privacy_report: The run's releasable report; the card shows nothing beyond it.
     """
-    import yaml
-
     title, settings = f'Adapter {privacy_report.run_id}', privacy_report.settings
     is_of_factors = settings['lora_rank'] is not None
     kind = f'A low-rank adapter, of rank {settings["lora_rank"]}'
@@ -131,8 +131,6 @@ def render_card(
         languages: ISO 639 codes of the text ('en'), if known.
         license_name: The hub's identifier of a licence ('cc-by-4.0'), if one is granted.
     """
-    import yaml
-
     title = title or f'Synthetic corpus {privacy_report.run_id}'
     header: dict[str, Any] = {'pretty_name': title}
     if languages:

@@ -6,12 +6,15 @@ import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
+import markupsafe
+import rich.console
+from rich import box, table
+
 from pipeline.evaluation.evaluation import Evaluation, MeasureResult
 from pipeline.evaluation.measure import Chart, Figure
 from pipeline.pages import page
 
 if typing.TYPE_CHECKING:
-    import rich.console
     from matplotlib import figure as matplotlib_figure
     from matplotlib.axes import Axes
 
@@ -87,21 +90,11 @@ def render_html(evaluation: Evaluation) -> str:
         names=[result.corpus for result in evaluation.corpora],
         sections=found,
         shorten=lambda text: page.shorten(text, _LONGEST_SAMPLE),
-        marked=_marked,
     )
-
-
-def _marked(svg: str) -> typing.Any:
-    import markupsafe
-
-    # matplotlib's, which escapes the labels in it.
-    return markupsafe.Markup(svg)
 
 
 def render_terminal(evaluation: Evaluation, console: rich.console.Console) -> None:
     """Prints the first figures of each measure, a column for each corpus."""
-    from rich import box, table
-
     console.print(evaluation.audience, style='bold red' if evaluation.reads_records else None)
     for section in sections(evaluation):
         rows = table.Table(
@@ -179,10 +172,13 @@ def _joined(of_corpora: Mapping[str, Chart]) -> tuple[Chart, list[_Look]]:
     for number, (corpus, chart) in enumerate(of_corpora.items()):
         for place, series in enumerate(each for each in chart.series if not each.real):
             lines.append(dataclasses.replace(series, name=f'{corpus}: {series.name}'))
-            looks.append(_Look(_OF_CORPORA[number % 3], _STYLES[place % 3], _MARKERS[number // 3 % 3]))
+            turn = number // len(_OF_CORPORA) % len(_MARKERS)
+            looks.append(
+                _Look(_OF_CORPORA[number % len(_OF_CORPORA)], _STYLES[place % len(_STYLES)], _MARKERS[turn])
+            )
     for place, series in enumerate(each for each in furthest.series if each.real):
         lines.append(series)
-        looks.append(_Look(page.SOFT, _STYLES[place % 3], ''))
+        looks.append(_Look(page.SOFT, _STYLES[place % len(_STYLES)], ''))
     return dataclasses.replace(charts[0], series=tuple(lines)), looks
 
 
@@ -238,7 +234,7 @@ def _number(value: float, digits: int = 3) -> str:
 
 
 def _plot(chart: Chart, name: str, corpus: str) -> page.Plot:
-    drawings: Mapping[str, Callable[[Chart, str], str]] = {
+    drawings: Mapping[str, Callable[[Chart, str], markupsafe.Markup]] = {
         'lines': _lines, 'points': _points, 'bars': _bars, 'cells': _cells,
     }  # fmt: skip
     return page.Plot(title=corpus + chart.title, caption='', svg=drawings[chart.kind](chart, name))
@@ -257,11 +253,11 @@ def _name(text: str, longest: int = _LONGEST_NAME) -> str:
     return page.shorten(text, longest).replace('$', r'\$')
 
 
-def _lines(chart: Chart, name: str, looks: Sequence[_Look] | None = None) -> str:
+def _lines(chart: Chart, name: str, looks: Sequence[_Look] | None = None) -> markupsafe.Markup:
     """Lines as they come, or each with its look, whose names are longer."""
     figure, axes = page.new_figure(2.9 if looks is None else 2.9 + 0.18 * len(looks))
     for index, series in enumerate(chart.series):
-        look = looks[index] if looks else _look(index)
+        look = _look(index) if looks is None else looks[index]
         axes.plot(
             series.x, series.y, color=look.colour, marker=look.marker, markersize=3, linestyle=look.style,
             linewidth=1.4, label=_name(series.name, _LONGEST_NAME if looks is None else 2 * _LONGEST_NAME),
@@ -285,7 +281,7 @@ def _wide_range(axes: Axes, values: Sequence[float]) -> None:
         axes.set_xscale('log')
 
 
-def _points(chart: Chart, name: str) -> str:
+def _points(chart: Chart, name: str) -> markupsafe.Markup:
     figure, axes = page.new_figure(3.6)
     for index, series in enumerate(chart.series):
         axes.scatter(
@@ -298,7 +294,7 @@ def _points(chart: Chart, name: str) -> str:
     return page.to_svg(figure, name)
 
 
-def _bars(chart: Chart, name: str) -> str:
+def _bars(chart: Chart, name: str) -> markupsafe.Markup:
     """Horizontal bars, those of one name together."""
     names = list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
     height = 0.8 / len(chart.series)
@@ -315,7 +311,7 @@ def _bars(chart: Chart, name: str) -> str:
     return page.to_svg(figure, name)
 
 
-def _cells(chart: Chart, name: str) -> str:
+def _cells(chart: Chart, name: str) -> markupsafe.Markup:
     """A table of shades with its numbers."""
     columns = [str(x) for x in chart.series[0].x]
     rows = [series.y for series in chart.series]

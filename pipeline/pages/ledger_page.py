@@ -1,27 +1,28 @@
-"""A dataset's budget for people: one self-contained HTML page, cost by run against the budget.
+"""The budget of a dataset as one self-contained HTML page: cost, run by run, against the budget.
 
-It shows what others may read of the ledger (`pipeline.ledger.released`), and nothing finer than a day.
+It shows what others may read of the ledger (`pipeline.ledger.released`): days, and no times.
 """
 
 import typing
 from collections.abc import Sequence
 
+import markupsafe
+
 from models.privacy import report
 from pipeline.ledger import released
-from pipeline.ledger.budget import Account
+from pipeline.ledger.account import Account
+from pipeline.ledger.event import Event
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
 if typing.TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pipeline.ledger.ledger import Event
-
 TEMPLATE = 'ledger.html.jinja'
 _MAX_ROWS = 40
 
 
-def render_html(account: Account, events: Sequence['Event']) -> str:
+def render_html(account: Account, events: Sequence[Event]) -> str:
     """The page of one dataset.
 
     Args:
@@ -83,7 +84,7 @@ def epsilon_plot(account: Account) -> Plot:
 
 def _steps(
     name: str, y_name: str, values: Sequence[float], budgets: Sequence[float], budget_now: float
-) -> str:
+) -> markupsafe.Markup:
     from matplotlib import ticker
 
     figure, axes = page.new_figure(2.6)
@@ -121,7 +122,7 @@ def _budget_line(axes: 'Axes', edges: Sequence[float], budgets: Sequence[float],
     )
 
 
-def _details(event: 'Event') -> str:
+def _details(event: Event) -> str:
     """What an event says beside its kind and run, in words."""
     details = dict(event.details)
     if event.kind == 'budget changed':

@@ -11,10 +11,11 @@ import typing
 import warnings
 from collections.abc import Sequence
 
+import markupsafe
+
 from models.privacy import report
 
 if typing.TYPE_CHECKING:
-    import markupsafe
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -40,20 +41,18 @@ class Plot:
 
     title: str
     caption: str
-    svg: str
+    svg: markupsafe.Markup
     tall: bool = False
 
 
-def render(template: str, *, plots: Sequence[Plot] = (), **values: typing.Any) -> str:
-    """A page from one of the package's templates.
+def render(template: str, **values: typing.Any) -> str:
+    """A page from one of the package's templates, which extends `page.html.jinja`.
 
     Args:
         template: Its file name.
-        plots: Pictures; their `svg` goes in as it is.
-        values: What else the template reads.
+        values: What the template reads. All text is escaped but `markupsafe.Markup`, as drawings are.
     """
     import jinja2
-    import markupsafe
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader('pipeline.pages', '.'),
@@ -62,10 +61,13 @@ def render(template: str, *, plots: Sequence[Plot] = (), **values: typing.Any) -
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.filters |= {'up': report.format_up, 'setting': format_setting, 'prose': _prose}
-    # The SVG is matplotlib's, which escapes the labels in it.
-    marked = [dataclasses.replace(plot, svg=markupsafe.Markup(plot.svg)) for plot in plots]
-    return environment.get_template(template).render(plots=marked, **values)
+    environment.filters |= {
+        'prose': _prose,
+        'setting': format_setting,
+        'thousands': '{:,}'.format,
+        'up': report.format_up,
+    }
+    return environment.get_template(template).render(values)
 
 
 def format_setting(value: report.Setting) -> str:
@@ -120,7 +122,9 @@ def name_axes(axes: 'Axes', x_name: str, y_name: str | None = None) -> None:
         axes.set_ylabel(y_name, color=SOFT, fontsize=FONT_SIZE, rotation=0, ha='right', va='center')
 
 
-def sorted_sizes(name: str, sizes: Sequence[int], *, x_name: str, expected: int | None = None) -> str:
+def sorted_sizes(
+    name: str, sizes: Sequence[int], *, x_name: str, expected: int | None = None
+) -> markupsafe.Markup:
     """Sizes as steps, largest first, whatever their number.
 
     Args:
@@ -150,7 +154,7 @@ def sorted_sizes(name: str, sizes: Sequence[int], *, x_name: str, expected: int 
     return to_svg(figure, name)
 
 
-def bars(name: str, rows: Sequence[tuple[str, float, str]]) -> str:
+def bars(name: str, rows: Sequence[tuple[str, float, str]]) -> markupsafe.Markup:
     """Horizontal bars, each with its name above it: long names then need no margin."""
     figure, axes = new_figure(0.35 + 0.5 * len(rows))
     largest = max(value for _, value, _ in rows) or 1
@@ -170,7 +174,7 @@ def bars(name: str, rows: Sequence[tuple[str, float, str]]) -> str:
     return to_svg(figure, name)
 
 
-def to_svg(figure: 'Figure', name: str) -> str:
+def to_svg(figure: 'Figure', name: str) -> markupsafe.Markup:
     """The figure as an `<svg>` element for an HTML page.
 
     Args:
@@ -197,13 +201,12 @@ def to_svg(figure: 'Figure', name: str) -> str:
     drawing = drawing.replace('url(#', f'url(#{name}-')
     for stand_in, colour in _COLOURS.items():
         drawing = drawing.replace(stand_in, colour)
-    return drawing.strip()
+    # matplotlib escapes the labels in it.
+    return markupsafe.Markup(drawing.strip())
 
 
-def _prose(text: str) -> 'markupsafe.Markup':
+def _prose(text: str) -> markupsafe.Markup:
     """Escapes, then sets e^3.2 and 1e-6 as powers and keeps "ε = 3.2" on one line."""
-    import markupsafe
-
     marked = str(markupsafe.escape(text))
     marked = re.sub(r'\b([en])\^(-?\d[\d.]*\d|\d)', _power, marked)
     marked = re.sub(r'(?<![\w.])(\d[\d.]*)e(-?\d+)\b', _power_of_ten, marked)

@@ -1,7 +1,7 @@
-"""The restricted report as an HTML page, for the curator's eyes alone.
+"""The restricted report as an HTML page, for the curator alone.
 
-It shows true sizes and, of a median run, data-dependent losses, as CL's Figures 3 to 6
-do, or with individual accounting what contexts spent: none of it was paid for. The page belongs
+It shows true sizes; the data-dependent losses of a median run, as CL's Figures 3 to 6 do; and, with
+individual accounting, what contexts spent. No budget pays for any of it. The page belongs
 into the work directory, and never beside a corpus.
 
 Source: CL = the paper on clusters and the median, appendix D.4.
@@ -10,12 +10,11 @@ Source: CL = the paper on clusters and the median, appendix D.4.
 import typing
 from collections.abc import Sequence
 
+import numpy as np
+
 from models.privacy import report
 from pipeline.pages import page
 from pipeline.pages.page import Plot
-
-if typing.TYPE_CHECKING:
-    import numpy as np
 
 TEMPLATE = 'restricted.html.jinja'
 
@@ -51,7 +50,7 @@ def render_restricted_page(restricted: report.RestrictedReport) -> str:
 
 
 def alarms_of(restricted: report.RestrictedReport) -> list[str]:
-    """What went wrong in plain sight of the figures, though no outcome of a run may tell of it."""
+    """What the figures show to be wrong. A run may not tell it by its outcome, so the page does."""
     read, found = restricted.records_read, []
     rejected = sum(restricted.rejected_by_reason.values())
     if not read:
@@ -69,7 +68,7 @@ def alarms_of(restricted: report.RestrictedReport) -> list[str]:
     if read and sizes and empty / len(sizes) >= ALARMING_EMPTY:
         found.append(f'{empty:,} of {len(sizes):,} batches held no record.')
     voting = () if restricted.spending is None else restricted.spending.share_voting
-    # Without any context nobody votes, and nobody has fallen silent.
+    # A batch without contexts has none that could fall silent.
     if any(voting):
         silent = 1 - voting[-1]
         if silent >= ALARMING_SILENT:
@@ -82,8 +81,6 @@ def alarms_of(restricted: report.RestrictedReport) -> list[str]:
 
 def batch_losses_plot(losses: report.ExPostLosses) -> Plot:
     """Distribution of the batches' ε, with CL's sum as comparison (CL Figures 3 and 4)."""
-    import numpy as np
-
     ours = np.array([batch.ex_post_epsilon for batch in losses.loss_by_batch.values()])
     paper = np.array([batch.paper_epsilon for batch in losses.loss_by_batch.values()])
     edges = _edges(np.concatenate([ours, paper]))
@@ -111,8 +108,6 @@ def batch_losses_plot(losses: report.ExPostLosses) -> Plot:
 
 def place_losses_plot(losses: report.ExPostLosses) -> Plot:
     """Mean loss of private tokens by their place in the example, with deciles (CL Figures 5 and 6)."""
-    import numpy as np
-
     places = [(place, loss) for place, loss in enumerate(losses.loss_by_place) if loss.tokens]
     x = np.array([place + 1 for place, _ in places])
     figure, axes = page.new_figure(2.8)
@@ -199,8 +194,6 @@ def spent_plot(spending: report.ContextSpending) -> Plot:
 
 def batch_sizes_plot(restricted: report.RestrictedReport) -> Plot:
     """Distribution of the batches' true sizes."""
-    import numpy as np
-
     sizes = list(restricted.contexts_per_batch.values())
     figure, axes = page.new_figure(2.8)
     axes.stairs(*size_histogram(sizes), fill=True, color=page.ACCENT)
@@ -230,10 +223,8 @@ def group_sizes_plot(restricted: report.RestrictedReport) -> Plot:
     )
 
 
-def size_histogram(sizes: Sequence[int]) -> tuple['np.ndarray', 'np.ndarray']:
+def size_histogram(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Counts `[bins]` and edges `[bins + 1]`, with the same whole number of sizes in each bin."""
-    import numpy as np
-
     width = max(1, -(-(max(sizes) - min(sizes) + 1) // _BINS))
     edges = np.arange(min(sizes), max(sizes) + width + 1, width) - 0.5
     return np.histogram(sizes, edges)[0], edges
@@ -257,9 +248,7 @@ def _most_spent(
     return sorted(spending.spending_by_batch.items(), key=lambda item: -item[1].mean_share_spent)[:count]
 
 
-def _edges(values: 'np.ndarray') -> 'np.ndarray':
-    import numpy as np
-
+def _edges(values: np.ndarray) -> np.ndarray:
     low, high = float(values.min()), float(values.max())
     return np.linspace(low, high, _BINS + 1) if high > low else np.array([low - 0.5, low + 0.5])
 

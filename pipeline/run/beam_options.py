@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 
-from pipeline.config import JobConfig
+from pipeline.settings.job_config import JobConfig
 
 # What shows elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
@@ -32,7 +32,7 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
             f"Expected only Beam's options, --name=value, after --, got arguments={strays}. "
             'Check their spelling.'
         )
-    options = PipelineOptions([f'--runner={config.runner}', *arguments])
+    options = PipelineOptions([f'--runner={config.runner.runner}', *arguments])
     known = options.get_all_options(retain_unknown_options=False)
     if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):
         raise ValueError(

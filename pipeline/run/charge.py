@@ -1,149 +1,167 @@
 """A run and its ledger: asked before a folder is made, charged before the first step, settled at the end."""
 
+import dataclasses
 import json
 import math
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
-from models.privacy import report
-from pipeline import fine_tuning
-from pipeline.config import JobConfig
+from models.privacy import accounting, report
+from pipeline import methods
+from pipeline.ledger.account import Account
+from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, fitting_words
 from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
-from pipeline.plan import cost_to_charge, fitting, fitting_words, paid_centers, with_order
+from pipeline.ledger.ledger import Ledger
 from pipeline.run import identity
-from pipeline.run import reference as read_reference
+from pipeline.settings.job_config import JobConfig
 from transforms.durable import read_key
 
-if TYPE_CHECKING:
-    from pipeline.ledger.ledger import Ledger
+_FREE = accounting.ZCDpEvent(rho=0.0)
+# Stages that every run has in a ledger, whatever it spends on them.
+_STAGES = ('centers', 'noisy_counts')
 
 
-def open_ledger(where: str) -> 'Ledger':
-    """The ledger of a run, which the launcher alone opens."""
-    # Not at the top: a run without a ledger needs no database.
-    from pipeline.ledger.ledger import Ledger
+def run_cost(config: JobConfig) -> accounting.RunCost:
+    """What a run costs, stage by stage: for its caps, whatever it makes of them.
 
-    return Ledger.open(where)
+    Raises:
+        ValueError: The method has no price in advance.
+    """
+    return accounting.RunCost(stages={**dict.fromkeys(_STAGES, _FREE), **methods.of(config).cost(config)})
 
 
-def check(ledger: 'Ledger', config: JobConfig) -> None:
+def cost_to_charge(config: JobConfig, account: Account) -> accounting.RunCost:
+    """What the ledger charges a run: its cost, without stages that an earlier charge paid for.
+
+    The run's own statement has them in it all the same: its text depends on them.
+
+    Raises:
+        ValueError: As `run_cost` and `Method.paid_before`.
+    """
+    cost, paid = run_cost(config), methods.of(config).paid_before(config, account)
+    if not paid:
+        return cost
+    return dataclasses.replace(cost, stages={**cost.stages, **dict.fromkeys(paid, _FREE)})
+
+
+def ask(config: JobConfig) -> BudgetAnswer:
+    """Asks the config's ledger whether the run may start; nothing is written.
+
+    A config without an output and a run id is taken for a run of a new name.
+
+    Raises:
+        ValueError: The config names no ledger; the ledger does not hold the dataset, holds
+            it for another unit, or holds another run of this name; or the run builds on an earlier release
+            that claims a charge which the ledger does not hold.
+        ConnectionError: The ledger is not there.
+    """
+    name = config.budget.dataset
+    if name is None or config.budget.ledger is None:
+        raise ValueError(
+            f'Expected dataset and ledger, got dataset={name!r}, ledger={config.budget.ledger!r}. '
+            'Give --dataset NAME --ledger FILE.'
+        )
+    ledger = Ledger.open(config.budget.ledger)
+    methods.of(config).check_earlier(config, ledger)
+    is_new = config.output.run_id is None and config.output.output is None
+    run_id = None if is_new else config.output.resolved_run_id
+    account = ledger.account(name)
+    cost, fits = cost_to_charge(config, account), True
+    try:
+        ledger.check(name, run_id=run_id, unit=config.budget.unit, cost=cost)
+    except BudgetExceeded:
+        fits = False
+    except OrderTooLow as error:
+        raise _with_order(error, config, account) from None
+    is_charged = run_id is not None and account.run(run_id) is not None
+    left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else account.price(cost)))
+    delta, largest_order = account.dataset.delta, cost.curve.largest_order
+    return BudgetAnswer(
+        dataset=name,
+        fits=fits,
+        is_charged=is_charged,
+        rho_budget=account.dataset.rho_budget,
+        rho_spent=account.rho_spent,
+        rho_left=left,
+        epsilon_left=accounting.epsilon_from_rho(left, delta),
+        epsilon_left_up_to_omega=(
+            None
+            if math.isinf(largest_order)
+            else accounting.epsilon_from_rho(left, delta, largest_order=largest_order)
+        ),
+        delta=delta,
+        epsilon=cost.curve.epsilon(delta),
+        fitting=() if fits else fitting(config, account),
+    )
+
+
+def check(ledger: Ledger, config: JobConfig) -> None:
     """Asks whether a run may start; the binding answer is `reserve`'s.
 
     Raises:
         BudgetExceeded: It does not fit into what the dataset has left; it names what would.
-        ValueError: Its reference, or its adapter, is an earlier release that claims a charge which the ledger
-            does not hold.
+        ValueError: It builds on an earlier release that claims a charge which the ledger does not hold.
     """
-    check_earlier(ledger, config)
-    account = ledger.account(str(config.dataset))
+    methods.of(config).check_earlier(config, ledger)
+    account = ledger.account(str(config.budget.dataset))
     cost = cost_to_charge(config, account)
     try:
-        ledger.check(str(config.dataset), run_id=config.resolved_run_id, unit=config.unit, cost=cost)
+        ledger.check(
+            str(config.budget.dataset),
+            run_id=config.output.resolved_run_id,
+            unit=config.budget.unit,
+            cost=cost,
+        )
     except BudgetExceeded as error:
         raise error.with_remedy(fitting_words(fitting(config, account), config.resolved_delta)) from None
     except OrderTooLow as error:
-        raise with_order(error, config, account) from None
+        raise _with_order(error, config, account) from None
 
 
-def check_earlier(ledger: 'Ledger', config: JobConfig) -> None:
-    """Refuses earlier releases that say they were charged and were not: see both that it calls.
-
-    Raises:
-        ValueError: The ledger does not hold a charge that one of them claims.
-    """
-    check_reference(ledger, config)
-    check_adapter(ledger, config)
+def fitting(config: JobConfig, account: Account) -> tuple[FittingSetting, ...]:
+    """Settings of which each alone would make a run fit that does not."""
+    return methods.of(config).fitting(config, _room(config, account), account.dataset.order)
 
 
-def check_adapter(ledger: 'Ledger', config: JobConfig) -> None:
-    """Refuses an adapter whose card says that it was charged where it was not: nothing would count its cost.
-
-    As of a reference, one of a dataset that this ledger does not keep is of another ledger, and one that was
-    charged to none says so: the report of either says that the curator vouches for other records.
-
-    Raises:
-        ValueError: The ledger does not hold the charge that the card claims.
-    """
-    if config.adapter is None or not config.votes:
-        return
-    card = fine_tuning.read_card(config.adapter)
-    if card.dataset is None:
-        return
-    accounts = (known for known in ledger.accounts() if known.dataset.name == card.dataset)
-    account = next(accounts, None)
-    if account is None and card.dataset != config.dataset:
-        return
-    charged = None if account is None else account.run(card.run_id)
-    if (
-        charged is not None
-        and charged.number == card.run_number
-        and all(charged.cost.stages.get(name) == of for name, of in fine_tuning.cost(card.params).items())
-    ):
-        return
-    raise ValueError(
-        f'Expected an adapter whose charge the ledger holds, got adapter={config.adapter!r}, whose card says '
-        f'run_id={card.run_id!r}, dataset={card.dataset!r}, run_number={card.run_number}, epsilon='
-        f'{card.epsilon!r}. What it tells of the records would be in no sum: give the --ledger that charged '
-        f'it, or another adapter. `dp-corpus ledger show {card.dataset}` lists the runs.'
-    )
+def _with_order(error: OrderTooLow, config: JobConfig, account: Account) -> OrderTooLow:
+    """The refusal of a run whose orders do not reach its dataset's, with all that would have to change."""
+    found = methods.of(config).fitting_order(config, _room(config, account), account.dataset.order)
+    if found is None:
+        return error
+    return error.with_remedy(fitting_words(found, config.resolved_delta))
 
 
-def check_reference(ledger: 'Ledger', config: JobConfig) -> None:
-    """Refuses text of a run that says it was charged and was not: its cost would be counted nowhere.
+def _room(config: JobConfig, account: Account) -> HasRoom:
+    """Whether a run with other settings would fit."""
 
-    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged
-    to none says so: of both the report lists what the curator vouches for.
+    def has_room(changed: Mapping[str, Any]) -> bool | None:
+        try:
+            return account.has_room(cost_to_charge(config.replace(**changed), account))
+        except ValueError:
+            return None
 
-    Raises:
-        ValueError: The ledger does not hold the charge that the release claims.
-    """
-    release = read_reference.release_of(config)
-    if release is None or release.dataset is None or release.rho is None:
-        return
-    accounts = (known for known in ledger.accounts() if known.dataset.name == release.dataset)
-    account = next(accounts, None)
-    if account is None and release.dataset != config.dataset:
-        return
-    charged = None if account is None else account.run(release.run_id)
-    # The report has the ledger's own number, written and read as JSON.
-    if (
-        charged is not None
-        and charged.number == release.run_number
-        and math.isclose(charged.rho, release.rho, rel_tol=1e-12)
-    ):
-        return
-    raise ValueError(
-        'Expected an earlier release whose charge the ledger holds as the reference, got '
-        f'reference={config.reference!r}, whose report says run_id={release.run_id!r}, '
-        f'dataset={release.dataset!r}, run_number={release.run_number}, rho={release.rho!r}. Its text would '
-        'carry into this corpus what this ledger does not add up: give the --ledger that charged it, or '
-        f'choose another release, or public texts. `dp-corpus ledger show {release.dataset}` lists the runs.'
-    )
+    return has_room
 
 
-def centers_run(ledger: 'Ledger', config: JobConfig) -> str | None:
-    """The earlier charge that paid for the run's centres; None where the run pays, or they are free."""
-    return paid_centers(config, ledger.account(str(config.dataset)))
-
-
-def reserve(ledger: 'Ledger', config: JobConfig) -> report.LedgerEntry:
+def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
     """Charges a prepared run to its dataset; free where that was done before."""
-    key = read_key(config.resolved_work_dir)
+    key = read_key(config.output.resolved_work_dir)
     # Under the key: a plain digest of the input would let anyone who sees the ledger test a guess of it.
     digest = key.hash('identity', json.dumps(identity.fingerprint(config), sort_keys=True).encode(), size=32)
     return ledger.reserve(
-        str(config.dataset),
-        run_id=config.resolved_run_id,
-        unit=config.unit,
-        cost=cost_to_charge(config, ledger.account(str(config.dataset))),
+        str(config.budget.dataset),
+        run_id=config.output.resolved_run_id,
+        unit=config.budget.unit,
+        cost=cost_to_charge(config, ledger.account(str(config.budget.dataset))),
         identity=digest.hex(),
-        key_commitment=key.commitment(config.resolved_run_id),
+        key_commitment=key.commitment(config.output.resolved_run_id),
     )
 
 
-def settle(ledger: 'Ledger', config: JobConfig) -> None:
+def settle(ledger: Ledger, config: JobConfig) -> None:
     """Notes in the ledger that a run is finished; warns where the ledger cannot be reached."""
-    dataset, run_id = str(config.dataset), config.resolved_run_id
+    dataset, run_id = str(config.budget.dataset), config.output.resolved_run_id
     try:
         ledger.settle(dataset, run_id)
     except ConnectionError as error:

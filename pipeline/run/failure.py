@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from apache_beam.io.filesystems import FileSystems
 
-from pipeline.config import JobConfig
-from pipeline.methods import METHODS
+from pipeline import methods
+from pipeline.settings.job_config import JobConfig
 from transforms.durable import write_file
 from transforms.run_files import ERRORS_FOLDER
 
@@ -18,13 +18,13 @@ _FAILED_STEP = re.compile(r"^(.*) \[while running '([^'\n]+)'\]$", re.MULTILINE)
 
 def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) -> str:
     """Writes a failed run's error into the work directory; returns what anyone may read of it."""
-    work_dir = config.resolved_work_dir
+    work_dir = config.output.resolved_work_dir
     name = f'run.{uuid.uuid4().hex}.txt'
     details = ''.join(traceback.format_exception(error)).encode(errors='replace')
     write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
     found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
     cause, step = found[-1] if found else ('', None)
-    open_steps = METHODS[config.method].open_steps
+    open_steps = methods.of(config).open_steps
     # Beam names a step of several outputs by what it runs as well.
     step = next((name for name in open_steps if step is not None and step.startswith(f'{name}/')), step)
     if step not in open_steps:

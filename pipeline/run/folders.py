@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
-from pipeline.config import JobConfig
+from pipeline import methods
 from pipeline.run import identity
-from pipeline.run.settings import configured_plan, with_absolute_paths, with_dtype
+from pipeline.run.launched import with_absolute_paths, with_dtype
+from pipeline.settings.job_config import JobConfig
 from transforms.durable import (
     TEMPORARY_SUFFIX,
     is_empty,
@@ -19,16 +20,13 @@ from transforms.durable import (
     write_key,
 )
 from transforms.run_files import (
-    ADAPTER_FOLDER,
     BATCHES_FOLDER,
-    CLUSTERING,
     CONFIG,
     DATA_FOLDER,
     PLAN,
     REPORT,
     RUN,
     RUN_KEY,
-    TUNING_FOLDER,
     WORK_FOLDERS,
 )
 
@@ -44,7 +42,7 @@ def prepare(config: JobConfig) -> list[str]:
             model or code: which of them, the error says.
         FileNotFoundError: Finished batches without the key or the plan that they follow.
     """
-    work_dir, output = config.resolved_work_dir, str(config.output)
+    work_dir, output = config.output.resolved_work_dir, str(config.output.output)
     files = identity.input_files(config)
     digests = identity.fingerprint(config, files)
     known = FileSystems.join(work_dir, RUN)
@@ -60,16 +58,18 @@ def prepare(config: JobConfig) -> list[str]:
     _refuse_change(config, digests)
     for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
         make_folder(folder)
-    if config.writes_texts:
+    if config.method.writes_texts:
         make_folder(f'{output}/{DATA_FOLDER}')
-    if not config.votes and config.adapter is None:
-        make_folder(FileSystems.join(work_dir, TUNING_FOLDER))
-        make_folder(f'{output}/{ADAPTER_FOLDER}')
-    begun = (BATCHES_FOLDER, TUNING_FOLDER)
+    own = methods.of(config).folders(config)
+    for folder in (FileSystems.join(work_dir, name) for name in own.work):
+        make_folder(folder)
+    for name in own.output:
+        make_folder(f'{output}/{name}')
+    begun = (BATCHES_FOLDER, *own.work)
     if any(
         not is_empty(FileSystems.join(work_dir, name), besides=(f'*{TEMPORARY_SUFFIX}',)) for name in begun
     ):
-        for name in (RUN_KEY, PLAN, *((CLUSTERING,) if config.clusters is not None else ())):
+        for name in (RUN_KEY, PLAN, *own.kept):
             if not FileSystems.exists(FileSystems.join(work_dir, name)):
                 # Another key or plan would deal the records out anew: some would vote twice.
                 raise FileNotFoundError(
@@ -78,9 +78,9 @@ def prepare(config: JobConfig) -> list[str]:
                 )
     write_key(work_dir, RunKey.new())
     write_file(FileSystems.join(work_dir, CONFIG), config.to_toml().encode())
-    if config.configured_batches is not None:
+    if (plan := methods.of(config).configured_plan(config)) is not None:
         # For the curator and the progress display; the graph takes it from the config.
-        write_file(FileSystems.join(work_dir, PLAN), configured_plan(config).to_json().encode())
+        write_file(FileSystems.join(work_dir, PLAN), plan.to_json().encode())
     return files
 
 
@@ -93,12 +93,12 @@ def check_resumption(config: JobConfig) -> None:
         FileExistsError: See above; the error says what differs.
     """
     config = with_dtype(with_absolute_paths(config))
-    if FileSystems.exists(FileSystems.join(config.resolved_work_dir, RUN)):
+    if FileSystems.exists(FileSystems.join(config.output.resolved_work_dir, RUN)):
         _refuse_change(config, identity.fingerprint(config))
 
 
 def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
-    work_dir = config.resolved_work_dir
+    work_dir = config.output.resolved_work_dir
     begun = json.loads(read_file(FileSystems.join(work_dir, RUN)))
     changed = sorted(name for name, digest in digests.items() if begun.get(name) != digest)
     if not changed:
@@ -115,7 +115,7 @@ def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
 
 def _settings_then_and_now(config: JobConfig) -> str:
     """Each setting that differs, with both values, all of them public; nothing where none were kept."""
-    path = FileSystems.join(config.resolved_work_dir, CONFIG)
+    path = FileSystems.join(config.output.resolved_work_dir, CONFIG)
     if not FileSystems.exists(path):
         return ''
     then, now = (tomllib.loads(text) for text in (read_file(path).decode(), config.to_toml()))
@@ -129,4 +129,4 @@ def _settings_then_and_now(config: JobConfig) -> str:
 
 def is_finished(config: JobConfig) -> bool:
     """Whether the run's report is there, which is written last."""
-    return FileSystems.exists(FileSystems.join(str(config.output), REPORT))
+    return FileSystems.exists(FileSystems.join(str(config.output.output), REPORT))

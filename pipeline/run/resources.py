@@ -7,13 +7,12 @@ records. A batch that turns out larger than expected still needs more.
 import os
 import pathlib
 import shutil
-import typing
 
 from models.decoders import device
-from pipeline import tuning_plan
-from pipeline.config import JobConfig
-from pipeline.plan import expected_batches, needed_memory
-from pipeline.run.settings import with_absolute_paths, with_dtype
+from pipeline import methods
+from pipeline.run.launched import with_absolute_paths, with_dtype
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
 from transforms.durable import is_local
 
 # Beam runners whose workers are processes of this machine.
@@ -35,37 +34,33 @@ def check(config: JobConfig) -> None:
         ValueError: There is less memory, or less free disk, than it needs at the least.
     """
     config = with_dtype(with_absolute_paths(config))
-    for name, folder in (('output', str(config.output)), ('work_dir', config.resolved_work_dir)):
+    for name, folder in (
+        ('output', str(config.output.output)),
+        ('work_dir', config.output.resolved_work_dir),
+    ):
         if is_local(folder):
             _check_folder(name, folder, needed_disk(config))
-    if config.runner in LOCAL_RUNNERS:
+    if config.runner.runner in LOCAL_RUNNERS:
         _check_memory(config)
 
 
 def needed_disk(config: JobConfig) -> int:
     """Bytes that the corpus and the finished batches take, as far as public numbers tell."""
-    if config.votes:
-        tokens = (expected_batches(config) or 0) * config.params().max_batch_tokens
-    else:
-        tokens = sum(config.texts_of_labels) * config.max_example_tokens
-    return _LEAST_DISK + tokens * _BYTES_PER_TOKEN
+    return _LEAST_DISK + methods.of(config).most_tokens(config) * _BYTES_PER_TOKEN
 
 
 def _check_memory(config: JobConfig) -> None:
     available = device.memory_here()
-    if available is None:
+    own = config.method
+    if available is None or not isinstance(own, Model):
         return  # the decoder looks again, before its first token
-    dtype = typing.cast(device.Dtype, config.dtype)  # decided
-    needed = (
-        needed_memory(config, dtype, available.devices)
-        if config.votes
-        else tuning_plan.needed_memory(config, dtype)
-    )
+    method = methods.of(config)
+    needed = method.needed_memory(config, method.dtype(config), available.devices)
     if needed > available.bytes:
         raise ValueError(
-            f'Expected at least {_size(needed)} of memory for the weights of model={config.model!r} in '
-            f'{config.dtype} and one batch, got {_size(available.bytes)} that is free. Close other programs, '
-            f'lower --{"batch-size" if config.votes else "micro-batch-size"}, --max-prompt-tokens or '
+            f'Expected at least {_size(needed)} of memory for the weights of model={own.model!r} in '
+            f'{own.dtype} and one batch, got {_size(available.bytes)} that is free. Close other programs, '
+            f'lower --{method.memory_setting.replace("_", "-")}, --max-prompt-tokens or '
             '--max-example-tokens, or take a smaller --model or '
             '--dtype bfloat16.'
         )

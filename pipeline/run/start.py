@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline import job
-from pipeline.config import JobConfig
-from pipeline.methods import METHODS
+from pipeline import job, methods
+from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge, resources
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
-from pipeline.run.settings import cluster_settings, with_absolute_paths, with_dtype
+from pipeline.run.launched import with_absolute_paths, with_dtype
+from pipeline.settings.job_config import JobConfig
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
@@ -36,19 +36,20 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
             neither the text nor a cause holds anything private.
     """
     config = with_dtype(with_absolute_paths(config))
-    prepared = METHODS[config.method].prepare(config)
-    if config.clusters is not None:
-        cluster_settings(config).check()
+    method = methods.of(config)
+    prepared = method.prepare(config)
     root = beam.Pipeline(options=beam_options(config, beam_arguments))
     resources.check(config)
-    ledger = None if config.ledger is None else charge.open_ledger(config.ledger)
+    ledger = None if config.budget.ledger is None else Ledger.open(config.budget.ledger)
     if ledger is not None:
         # Before any folder is made for a run that may not start; the binding answer comes below.
         charge.check(ledger, config)
     files = prepare(config)
     entry = None if ledger is None else charge.reserve(ledger, config)
-    centers_run = None if ledger is None else charge.centers_run(ledger, config)
-    job.build(root, config, prepared, entry, files, centers_run)
+    paid = None
+    if ledger is not None:
+        paid = method.paid_before(config, ledger.account(str(config.budget.dataset)))
+    job.build(root, config, prepared, entry, files, paid)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:

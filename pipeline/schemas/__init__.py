@@ -1,1 +1,1 @@
-"""JSON Schemas of every JSON file and object that a user meets, as files, and what they are made from."""
+"""JSON Schemas of all JSON that users see, as files, and the types that they are made from."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 from models.privacy.accounting.run_cost import NeighboringRelation
 from models.privacy.params import Unit
 from pipeline.ledger.budget import State
-from pipeline.ledger.ledger import EventKind
+from pipeline.ledger.event import EventKind
 
 
 class ZCDp(TypedDict):

@@ -1,6 +1,6 @@
 """Benchmark of a decoding step on an accelerator: milliseconds, and its share of the memory's roofline.
 
-Decodes as a run does (`generate.decode_stream`: difference aggregate on K columns, the public prompt's
+Decodes as a run does (`loop.decode_stream`: difference aggregate on K columns, the public prompt's
 row, exact sampling) with bfloat16 weights, and prints one JSON line for each model. It needs a machine
 with an accelerator that JAX finds, and of Python's packages JAX, safetensors and etils alone: no gemma,
 no TensorFlow, no Beam, no network.
@@ -35,12 +35,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import fetched, generate
+from models import fetched
 from models.constraints import Vocabulary
 from models.decoders import decoder as decoder_lib
 from models.decoders import family
 from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
+from models.generate.loop import decode_stream
+from models.generate.rows import prefill_public
 from models.privacy import candidates, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
@@ -210,9 +212,9 @@ def _decode(decoder: decoder_lib.Decoder, prompts: np.ndarray, new_tokens: int) 
         threshold_noise_scale=None,
         levels=sampling.tree_levels(candidates.count(params.public_top_k, decoder.vocab_size)),
     )
-    stream = generate.decode_stream(
+    stream = decode_stream(
         decoder,
-        generate.prefill_public(decoder, [prompts[0]]),
+        prefill_public(decoder, [prompts[0]]),
         list(prompts[1:]),
         params=params,
         draws=draws,

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.records import Context
-from pipeline.config import JobConfig
-from pipeline.run import settings as run_settings
+from pipeline.config import job_config
+from pipeline.methods.predict import worker_settings
 from tests import oracles
 
 RECORDS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'agnews' / 'train_head.csv'
@@ -35,7 +35,7 @@ CLIP_BOUNDS = (0.25, 0.5, 1.0, 2.0)
 
 def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The contexts' logits `[contexts, V]` and the public prompt's `[V]`, float64, label by label."""
-    config = JobConfig(
+    config = job_config(
         input='records',
         output='corpus',
         text_field='2',
@@ -51,7 +51,7 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
         max_example_tokens=steps,
         public_top_k=PUBLIC_TOP_K,
     )
-    generator = run_settings.generator_settings(config).build()
+    generator = worker_settings.generator_settings(config).build()
     decoder, writer = generator.decoder, generator.writer
     step, output = jax.jit(decoder.step), jax.jit(decoder.logits)
     with open(RECORDS, newline='', encoding='utf-8') as file:

@@ -41,11 +41,12 @@ from gemma import gm
 from gemma.gm.text import _prefill, _sampler_loop
 from gemma.gm.utils import _types
 
-from models import generate
 from models.constraints import Vocabulary
 from models.decoders import decoder, family
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
+from models.generate.loop import decode_stream
+from models.generate.rows import PublicRows, prefill_public
 from models.privacy import candidates, randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
@@ -195,16 +196,16 @@ class _Loop:
         public, *private = self.prompts
         rows = shapes.micro_batches(len(private)) * shapes.micro_batch_size
         self._rows = [*private, *[np.array([1], np.int32)] * (rows - len(private))]
-        self._public = generate.prefill_public(inner, [public])
+        self._public = prefill_public(inner, [public])
 
     def prefill(self) -> None:
         self._decoder.run_prefill(self._rows)
 
-    def read_reference(self, prompts: Sequence[np.ndarray]) -> generate.PublicRows:
+    def read_reference(self, prompts: Sequence[np.ndarray]) -> PublicRows:
         """M public rows for `decode`, in place of the public prompt."""
-        return generate.prefill_public(self._decoder, prompts)
+        return prefill_public(self._decoder, prompts)
 
-    def loop(self, new_tokens: int, public: generate.PublicRows | None = None) -> None:
+    def loop(self, new_tokens: int, public: PublicRows | None = None) -> None:
         params = MechanismParams(
             batch_size=len(self.prompts) - 1,
             aggregate='difference',
@@ -215,7 +216,7 @@ class _Loop:
             max_example_tokens=self.new_tokens,
             public_top_k=self.public_top_k,
         )
-        stream = generate.decode_stream(
+        stream = decode_stream(
             self._decoder,
             public or self._public,
             list(self.prompts[1:]),

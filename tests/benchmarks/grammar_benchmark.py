@@ -5,7 +5,7 @@
 Walks go over tokens that both our automaton and llguidance's matcher allow, schema after schema. Where one
 allows a token that the other does not, the text is ended as the side that allows it would end it, and what
 comes of it says why: `jsonschema` tells whether the text is valid, and the form of
-`models/grammars/schema.py` which valid texts are left out. What neither explains is `unexplained`, and its
+`models/grammars/json_schema` which valid texts are left out. What neither explains is `unexplained`, and its
 goal is 0; every complete text of a walk is validated too. Then schemas of 1, 10 and 100 fields are compiled,
 with a vocabulary of `--vocabulary` made-up tokens. Prints one JSON line.
 """
@@ -24,8 +24,8 @@ import numpy as np
 
 from launch.demo import clinic_records
 from models.constraints import Grammar
-from models.grammars import schema
 from models.grammars.automaton import DEAD, START, Automaton
+from models.grammars.json_schema import compact, schema
 from tests.models.grammars import llguidance_test
 from tests.models.grammars.llguidance_test import END, OPTIONS, TOKENS
 
@@ -175,7 +175,7 @@ def why_theirs_alone(of: dict[str, Any], found: Automaton, matcher: Any, text: b
         return 'a lower-case t or z'
     if re.search(rb'"0000-', ended):
         return 'the year 0'
-    shown = schema.compact(of, ended.decode())
+    shown = compact.compact(of, ended.decode())
     if shown is not None and found.accepts(shown.encode()):
         if b'\\' in ended and not _is_in_plain_string(found, text):
             return 'a longer spelling of a name, an enum, a const or a format'

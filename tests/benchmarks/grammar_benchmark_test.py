@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.grammars import schema
+from models.grammars.json_schema import schema
 from tests.benchmarks import grammar_benchmark as benchmark
 from tests.models.grammars import llguidance_test
 

@@ -28,11 +28,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import bundled, generate
+from models import bundled
 from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
 from models.decoders.gemma import decoder as gemma
+from models.generate.loop import decode_stream
+from models.generate.rows import prefill_public
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
@@ -68,7 +70,7 @@ class _Scaled(decoder.Decoder):
         self.shapes, self.vocab_size = inner.shapes, inner.vocab_size
         self._inner, self._plain = inner, inner.weights
         self._replay, self._output = jax.jit(inner.step), jax.jit(inner.logits)
-        self.public = generate.prefill_public(inner, prompts[:1])
+        self.public = prefill_public(inner, prompts[:1])
         (self._states,), self._cache = inner.prefill(prompts[1:])
         self.set_scale(1.0)
 
@@ -134,7 +136,7 @@ def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> t
     rows = [np.array([1], np.int32)] * contexts  # their number alone is read: the prefill is done
     model.prefill(rows)  # so that the copy below finds its memory warm
     begin = time.perf_counter()
-    stream = generate.decode_stream(
+    stream = decode_stream(
         model,
         model.public if params.needs_public_logits else None,
         rows,

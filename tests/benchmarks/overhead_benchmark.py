@@ -29,7 +29,8 @@ import time
 from typing import Any
 
 from launch.demo.records import demo_records
-from pipeline.config import JobConfig, read_config
+from pipeline.config import read_config
+from pipeline.settings.job_config import JobConfig
 from transforms import run_files
 
 KEY = 'run.key'
@@ -75,10 +76,10 @@ def fine_tune(folder: pathlib.Path) -> None:
     from models.finetuning import adapter, sample, train, units
     from models.privacy.randomness import RunKey
     from models.records import BatchId
-    from pipeline import fine_tuning
+    from pipeline import methods
 
     config = read_config(str(folder / 'config.toml'), {})
-    settings = fine_tuning.settings(config)
+    settings = methods.of(config).prepare(config)
     key = RunKey.read(folder / KEY)
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
@@ -98,14 +99,15 @@ def form_units(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> No
     """Forms the run's units for the bare side."""
     from models import batching
     from models.privacy.randomness import RunKey
-    from pipeline.run.settings import record_rules
+    from pipeline.run.record_rules import record_rules
     from transforms.read import read_piece, split_file
 
     shutil.copy2(key, folder / KEY)
     run_key = RunKey.read(folder / KEY)
     rows = []
-    for piece in split_file(str(config.input)):
-        for record in read_piece(piece, record_rules(config)):
+    rules = record_rules(config.input, config.budget.unit)
+    for piece in split_file(str(config.input.input)):
+        for record in read_piece(piece, rules):
             rows.append((batching.record_hash(run_key, record), record.label, [record.text]))
     (folder / 'units.pickle').write_bytes(pickle.dumps(rows))
 
@@ -113,7 +115,7 @@ def form_units(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> No
 def measure_tuning(folder: pathlib.Path, *, steps: int, texts: int, rounds: int) -> dict[str, Any]:
     """Medians of both sides, of fine-tuning."""
     config = write_tuning_config(folder, steps=steps, texts=texts)
-    work_dir, output = pathlib.Path(config.resolved_work_dir), pathlib.Path(str(config.output))
+    work_dir, output = pathlib.Path(config.output.resolved_work_dir), pathlib.Path(str(config.output.output))
     whole, bare = [], []
     for number in range(rounds):
         if number:
@@ -148,7 +150,7 @@ def measure_tuning(folder: pathlib.Path, *, steps: int, texts: int, rounds: int)
 def decode(folder: pathlib.Path) -> None:
     """The bare side: decodes the batches, and writes down when each was finished."""
     from models.privacy.randomness import RunKey
-    from pipeline.run.settings import generator_settings
+    from pipeline.methods.predict.worker_settings import generator_settings
 
     settings = generator_settings(read_config(str(folder / 'config.toml'), {}))
     batches = pickle.loads((folder / 'batches.pickle').read_bytes())
@@ -165,7 +167,7 @@ def decode(folder: pathlib.Path) -> None:
 def form_batches(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> None:
     """Forms the run's batches, in its order, for the bare side."""
     from models.privacy.randomness import RunKey
-    from pipeline import audit
+    from pipeline.methods.predict import audit
 
     shutil.copy2(key, folder / KEY)
     _, batches = audit.form_batches(config, RunKey.read(folder / KEY))
@@ -186,7 +188,7 @@ def _seconds(arguments: list[str]) -> float:
 def measure(folder: pathlib.Path, *, batches: int, contexts: int, tokens: int, rounds: int) -> dict[str, Any]:
     """Medians of both sides."""
     config = write_config(folder, batches=batches, contexts=contexts, tokens=tokens)
-    work_dir, output = pathlib.Path(config.resolved_work_dir), pathlib.Path(str(config.output))
+    work_dir, output = pathlib.Path(config.output.resolved_work_dir), pathlib.Path(str(config.output.output))
     whole, bare, whole_decoding, bare_decoding = [], [], [], []
     for number in range(rounds):
         if number:

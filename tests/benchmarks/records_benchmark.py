@@ -20,7 +20,7 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import util
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.privacy.params import Unit
 from models.privacy.randomness import RunKey
 from transforms import assign, durable, read

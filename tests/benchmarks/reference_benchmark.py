@@ -36,12 +36,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import generate
+from models.generate.batch import BatchGenerator
 from models.privacy import randomness
 from models.privacy.individual import LEVELS
 from models.records import Batch, BatchId, Context
-from pipeline.config import JobConfig
-from pipeline.run import settings as run_settings
+from pipeline.config import job_config
+from pipeline.methods.predict import worker_settings
+from pipeline.settings.job_config import JobConfig
 from tests.benchmarks import real_records
 from tests.benchmarks.real_records import DATA, Dataset, Record
 
@@ -116,7 +117,7 @@ LABEL_OF = {
 
 def _config(data: Dataset) -> JobConfig:
     """Settings of a run; what it releases is the reference `released`."""
-    return JobConfig(
+    return job_config(
         input='records',
         output='corpus',
         text_field='text',
@@ -145,7 +146,7 @@ def contexts_of(texts: Sequence[str]) -> list[Context]:
     return [Context(context_hash=n.to_bytes(4, 'big'), texts=(text,)) for n, text in enumerate(texts)]
 
 
-def _written(generator: generate.BatchGenerator, label: str, texts: Sequence[str], name: str) -> list[str]:
+def _written(generator: BatchGenerator, label: str, texts: Sequence[str], name: str) -> list[str]:
     """Complete examples of a batch of these texts: the longer ones of those that it wrote."""
     batch = Batch(batch_id=BatchId(group=0, index=0), label=label, contexts=tuple(contexts_of(texts)))
     generator = dataclasses.replace(generator, run_id=name)
@@ -195,7 +196,7 @@ def _drawn(
 
 
 def _prompts(
-    name: str, generator: generate.BatchGenerator, rng: np.random.Generator
+    name: str, generator: BatchGenerator, rng: np.random.Generator
 ) -> tuple[dict[str, list[np.ndarray]], list[np.ndarray], dict[str, list[str]]]:
     """Public prompts by reference, private prompts, and the reference texts."""
     data, label, writer = DATASETS[name], LABEL_OF[name], generator.writer
@@ -224,7 +225,7 @@ def collect(name: str, steps: int, seed: int) -> tuple[Walk, dict[str, Any]]:
         The walk, and what was read and written on it.
     """
     rng = np.random.default_rng(seed)
-    generator = run_settings.generator_settings(_config(DATASETS[name])).build()
+    generator = worker_settings.generator_settings(_config(DATASETS[name])).build()
     decoder, writer = generator.decoder, generator.writer
     public, private, texts = _prompts(name, generator, rng)
     ends = list(itertools.accumulate(map(len, public.values())))

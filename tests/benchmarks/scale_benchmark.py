@@ -26,7 +26,7 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from models import batching
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.clustering.centers import ClusterSettings
 from models.decoders.gemma.architectures import ARCHITECTURES, Architecture
 from models.privacy.randomness import RunKey

@@ -24,13 +24,17 @@ import jax
 import numpy as np
 
 from launch.demo import clinic_records
-from models import generate, records
+from models import records
 from models.decoders import decoder, family
+from models.generate.batch import BatchGenerator
+from models.generate.examples import split_examples
+from models.generate.stream import TokenStream
 from models.grammars.structure import Structure
 from models.privacy import mechanism
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
-from models.prompts import PRESETS, PromptWriter
+from models.prompt_templates import PRESETS
+from models.prompts import PromptWriter
 from tests.benchmarks.decoding_benchmark import Prefilled
 
 
@@ -45,7 +49,7 @@ def _params(contexts: int, tokens: int, most: int) -> MechanismParams:
 
 def _generator(
     model: str, dtype: str, params: MechanismParams, *, contexts: int, prompt_tokens: int, step_tokens: int
-) -> generate.BatchGenerator:
+) -> BatchGenerator:
     files, of = family.files_of(model), family.family_of(model)
     text = clinic_records.SCHEMA_FILE.read_text(encoding='utf-8')
     shapes = decoder.Shapes(
@@ -64,7 +68,7 @@ def _generator(
         structure=Structure(json_schema=text),
     )
     inner = of.load_decoder(model, files.checkpoint, shapes=shapes, dtype=dtype)
-    return generate.BatchGenerator(decoder=Prefilled(inner), writer=writer, params=params, run_id='benchmark')
+    return BatchGenerator(decoder=Prefilled(inner), writer=writer, params=params, run_id='benchmark')
 
 
 def measure(
@@ -93,7 +97,7 @@ def measure(
             for number, row in enumerate(clinic_records.clinic_records(contexts))
         ),
     )
-    streams: dict[str, generate.TokenStream] = {}
+    streams: dict[str, TokenStream] = {}
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for side in sides.values():
         assert isinstance(side.decoder, Prefilled)
@@ -106,7 +110,7 @@ def measure(
             streams[name] = side.decode(batch, draws)
             seconds[name].append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
     streams_of = [streams[name] for name in sides]
-    examples = generate.split_examples(
+    examples = split_examples(
         streams_of[0], stop_rule=sides['shared'].stop_rule, max_example_tokens=params.max_example_tokens
     )
     # A cap cuts the last one.

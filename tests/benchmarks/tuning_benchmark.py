@@ -37,7 +37,7 @@ def main() -> None:
     from models.finetuning.settings import TuningSettings
     from models.privacy.gradients import TuningParams
     from models.privacy.randomness import RunKey
-    from models.prompts import PRESETS
+    from models.prompt_templates import PRESETS
 
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
     parser.add_argument('--model', default='bundled')

@@ -339,7 +339,7 @@ def check_a_replay_allows_what_decoding_does(name: str) -> None:
         params = params_of(name, public_top_k=k, clip_bound=clip_bound)
         public = (scale * rng.normal(0, 1, 99)).astype(np.float32)
         mask = rng.uniform(size=99) < 0.9
-        chosen = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params)
+        chosen = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params, params.strategy.allowed)
         expected = samples.allowed_of(chosen, 99)
         replayed = strategy.replayed_tokens(mask, public, params)
         np.testing.assert_array_equal(replayed, expected)

@@ -1,7 +1,7 @@
 """What every token constraint must do, whatever it allows.
 
 Each `check_...` takes a case and asserts. tests/contracts/constraint_test.py runs all of them for every
-constraint of `models/constraints.py`, and for one of its own.
+constraint of `models/constraints`, and for one of its own.
 """
 
 import dataclasses

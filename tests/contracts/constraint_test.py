@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,39 +15,11 @@ from models.grammars import automaton, expressions, regular_expressions
 from tests import oracles
 from tests.contracts import constraint_contract
 from tests.contracts.constraint_contract import ConstraintCase
+from tests.dummies.rising import Rising
 
 VOCAB = 17
 STOP = frozenset({0, 5})
 MASK = np.isin(np.arange(VOCAB), (0, 2, 3, 7, 11, 16))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rising(Constraint):
-    """Tokens rise; the stop token 0 may always come. `wrong` breaks the contract.
-
-    The smallest constraint whose state is a token: one class, and nobody was told of it.
-    """
-
-    vocab_size: int = dataclasses.field(metadata=constraints.STATIC)
-    wrong: str = dataclasses.field(default='', metadata=constraints.STATIC)
-
-    def start(self, example: jax.Array | int = 0) -> jax.Array:
-        return jnp.int32(0) if self.wrong != 'shape' else jnp.zeros(1, jnp.int32)
-
-    def allowed(self, state: jax.Array) -> jax.Array:
-        ids = jnp.arange(self.vocab_size)
-        stops = ids == 0 if self.wrong != 'empty' else jnp.zeros(self.vocab_size, bool)
-        return stops | (ids > state.reshape(())) & (ids < self.vocab_size - (self.wrong == 'twin'))
-
-    def allowed_among(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        return self.allowed(state)[tokens + (self.wrong == 'columns')]
-
-    def forced(self, state: jax.Array) -> jax.Array | None:
-        return jnp.int32(0) if self.wrong == 'forced' else None
-
-    def advance(self, state: jax.Array, token: jax.Array) -> jax.Array:
-        return token
 
 
 def rising_twin(example: tuple[int, ...]) -> np.ndarray:
@@ -113,7 +84,7 @@ CASES = {
         VOCAB, STOP,
     ),
     'forcing grammar': ConstraintCase(forcing(), forcing_twin, VOCAB, STOP),
-    'rising': ConstraintCase(Rising(VOCAB), rising_twin, VOCAB, frozenset({0})),
+    'rising': ConstraintCase(Rising.of(VOCAB), rising_twin, VOCAB, frozenset({0})),
 }  # fmt: skip
 
 
@@ -143,7 +114,7 @@ def test_a_constraint_that_breaks_the_contract_is_found(
     wrong: str, check: Callable[[ConstraintCase], None]
 ) -> None:
     with pytest.raises(AssertionError):
-        check(dataclasses.replace(CASES['rising'], constraint=Rising(VOCAB, wrong)))
+        check(dataclasses.replace(CASES['rising'], constraint=Rising.of(VOCAB, wrong=wrong)))
 
 
 @pytest.mark.parametrize(

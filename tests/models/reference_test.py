@@ -6,7 +6,7 @@ import random
 import pytest
 
 from models import reference
-from models.batching import BatchPlan, Clustering
+from models.batch_plan import BatchPlan, Clustering
 from models.records import BatchId, SyntheticExample
 from tests import oracles
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from models import prompts
+from models import prompt_templates, prompts
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.records import Context
 
@@ -38,7 +38,7 @@ class Bytes(Tokenizer):
 
 def writer_of(tokenizer: Tokenizer, preset: str = 'instruction') -> prompts.PromptWriter:
     return prompts.PromptWriter(
-        template=prompts.read_template(preset), tokenizer=tokenizer, max_prompt_tokens=600
+        template=prompt_templates.read_template(preset), tokenizer=tokenizer, max_prompt_tokens=600
     )
 
 
@@ -66,7 +66,7 @@ def test_a_family_may_write_roles_in_its_own_way() -> None:
 def test_start_tokens_count_as_the_prompts() -> None:
     tokenizer = Bytes({START_OF_TURN: (5,), END_OF_TURN: (8,)}, start=(2, 3, 4))
     writer = prompts.PromptWriter(
-        template=prompts.PromptTemplate(private='{examples}', example='{text}', public='-'),
+        template=prompt_templates.PromptTemplate(private='{examples}', example='{text}', public='-'),
         tokenizer=tokenizer,
         max_prompt_tokens=10,
     )
@@ -78,6 +78,6 @@ def test_a_prompt_with_turns_is_refused_by_a_model_without() -> None:
     tokenizer = Bytes({}, start=())
     with pytest.raises(ValueError, match="a model that knows none, got markers=.*'document' preset"):
         writer_of(tokenizer).public_prompt(None)
-    plain = prompts.PromptTemplate(private='{examples}', example='{text}', public='- ')
+    plain = prompt_templates.PromptTemplate(private='{examples}', example='{text}', public='- ')
     writer = prompts.PromptWriter(template=plain, tokenizer=tokenizer, max_prompt_tokens=600)
     assert shown(tokenizer, writer.public_prompt(None)) == '- '

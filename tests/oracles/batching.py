@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.privacy.params import Unit
 from models.records import Batch, BatchId, Context, Record
 

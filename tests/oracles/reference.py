@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.records import BatchId, SyntheticExample
 
 

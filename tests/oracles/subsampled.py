@@ -49,8 +49,8 @@ def _delta(q: float, z: float, steps: int, epsilon: float, grid: float, removed:
 
 
 def _excess(masses: np.ndarray, losses: np.ndarray, epsilon: float) -> float:
-    """E[(1 - e^(ε - loss))⁺], the hockey-stick divergence."""
-    worse = losses > epsilon
+    """E[(1 - e^(ε - loss))⁺], the hockey-stick divergence, of losses that ascend."""
+    worse = slice(int(np.searchsorted(losses, epsilon, side='right')), None)
     return float(np.sum(np.maximum(masses[worse], 0) * -np.expm1(epsilon - losses[worse])))
 
 

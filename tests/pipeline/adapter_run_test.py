@@ -14,10 +14,13 @@ import pytest
 from models.finetuning import adapter as adapters
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
-from pipeline import audit, fine_tuning, plan
-from pipeline.config import JobConfig, read_config
+from pipeline.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import charge, folders, settings, start
+from pipeline.methods import workers
+from pipeline.methods.fine_tune import mechanism, released
+from pipeline.methods.predict import audit, plan, worker_settings
+from pipeline.run import charge, folders, start
+from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import predict, run_files
@@ -59,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def rewrite(folder: pathlib.Path, values: Any, **card: Any) -> None:
     """An adapter of other factors, with a card that names them."""
     rng = np.random.default_rng(3)
-    shapes = tiny.Tiny().adapter_shapes('tiny', fine_tuning.read_card(str(folder)).lora_rank)
+    shapes = tiny.Tiny().adapter_shapes('tiny', released.read_card(str(folder)).lora_rank)
     tree = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes)
     data = adapters.to_bytes(jax.tree.map(lambda leaf: np.float32(values(leaf, rng)), tree))
     (folder / TENSORS).write_bytes(data)
@@ -75,18 +78,18 @@ def tuning(folder: pathlib.Path, **changed: Any) -> JobConfig:
         'micro_batch_size': 4, 'max_prompt_tokens': 24, 'max_example_tokens': 10, 'examples_per_label': 0,
         'model': 'tiny', 'prompt': 'pretrained',
     }  # fmt: skip
-    return JobConfig(**(given | changed))
+    return job_config(**(given | changed))
 
 
 def config(trained: pathlib.Path, output: pathlib.Path, **changed: Any) -> JobConfig:
     given = {
-        'input': str(trained / 'in.jsonl'), 'output': str(output), 'run_id': 'votes',
+        'method': 'predict', 'input': str(trained / 'in.jsonl'), 'output': str(output), 'run_id': 'votes',
         'label_field': 'label', 'labels': ('a', 'b'), 'record_id_field': 'id', 'delta': 1e-2,
         'accounting': 'worst-case', 'max_private_tokens': 12, 'batches_per_label': 1, 'batch_size': 8,
         'reference_rounds': 1, 'max_prompt_tokens': 48, 'max_example_tokens': 6, 'model': 'tiny',
         'prompt': 'pretrained', 'shards': 1, 'micro_batch_size': 16,
     }  # fmt: skip
-    return JobConfig(**(given | changed))
+    return job_config(**(given | changed))
 
 
 def report_of(output: pathlib.Path) -> PrivacyReport:
@@ -128,7 +131,7 @@ def test_records_vote_with_a_difference_of_all_weights(trained: pathlib.Path, tm
     start.run(plain, [])
     assert texts['zero'] == rows_of(tmp_path / 'plain') != texts['strong']
     report = report_of(tmp_path / 'strong-votes')
-    assert report.settings['adapter_sha256'] == fine_tuning.read_card(str(tmp_path / 'strong')).factors
+    assert report.settings['adapter_sha256'] == released.read_card(str(tmp_path / 'strong')).factors
 
 
 def test_the_public_prompt_is_read_by_the_adapted_model(
@@ -145,11 +148,11 @@ def test_the_public_prompt_is_read_by_the_adapted_model(
     # And in numbers: the decoder of a run's generator is the model with the factors.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
     with_factors, without = (
-        predict.load_generator(settings.generator_settings(of)).decoder
+        predict.load_generator(worker_settings.generator_settings(of)).decoder
         for of in (run, config(trained, tmp_path / 'out'))
     )
     factors = adapters.from_bytes((trained / 'strong' / TENSORS).read_bytes(), 'tiny', 2)
-    prompt = settings.prompt_writer(run).public_prompt('a')
+    prompt = workers.prompt_writer(run.method, run.input).public_prompt('a')
     logits = [
         np.asarray(model.logits(model.weights, model.prefill([prompt] * 8)[0][0]))
         for model in (with_factors, without, tiny_decoder(with_factors, factors))
@@ -172,7 +175,7 @@ def test_both_costs_are_in_one_sum_and_the_report_says_so(
     ledger = Ledger.open(str(tmp_path / 'ledger.db'))
     charged = {'dataset': 'fruit', 'ledger': str(tmp_path / 'ledger.db')}
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'adapter'), **charged)
-    assert plan.plan_run(run).warnings == () and plan.ask_ledger(run).fits
+    assert plan.plan_run(run).warnings == () and charge.ask(run).fits
     start.run(run, [])
     first, second = ledger.account('fruit').runs
     report = report_of(tmp_path / 'out')
@@ -181,7 +184,7 @@ def test_both_costs_are_in_one_sum_and_the_report_says_so(
     enforced = ' '.join(report.assumptions_enforced)
     assert "trained by the run 'adapter'" in enforced and "as run 1 on dataset 'fruit'" in enforced
     assert 'the sum of all runs has both costs' in enforced
-    card = fine_tuning.read_card(str(trained / 'adapter'))
+    card = released.read_card(str(trained / 'adapter'))
     assert report.settings['adapter_epsilon'] == card.epsilon
     assert report.settings['adapter_sha256'] == card.factors
     (alone,) = [row for row in report.not_covered if 'adapter' in row]
@@ -239,12 +242,12 @@ def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refus
     text = json.loads((place / CARD).read_text())
     if 'steps' in changed:
         # Another training than what was charged: fewer steps cost less.
-        params = fine_tuning.read_card(str(place)).params
+        params = released.read_card(str(place)).params
         fewer = {'tuning_steps': params.tuning_steps - 1}
         given = tuning(trained, **fewer)
         from models.privacy.accounting import subsampled
 
-        epsilon = subsampled.epsilon_of_event(fine_tuning.params(given).event, 1e-2)
+        epsilon = subsampled.epsilon_of_event(mechanism.params(given).event, 1e-2)
         changed = {'mechanism': text['mechanism'] | fewer, 'epsilon': epsilon}
     (place / CARD).write_text(json.dumps(text | changed))
     charged = {'dataset': 'fruit', 'ledger': str(trained / 'ledger.db')}
@@ -252,7 +255,7 @@ def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refus
     ledger = Ledger.open(str(trained / 'ledger.db'))
     before = ledger.events()
     for asked in (
-        lambda: plan.ask_ledger(run),
+        lambda: charge.ask(run),
         lambda: charge.check(ledger, run),
         lambda: start.run(run, []),
     ):
@@ -288,12 +291,12 @@ def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_
             start.run(config(trained, tmp_path / 'out', **changed), [])
     assert not (tmp_path / 'out').exists() and not (tmp_path / 'out.curator').exists()
     # Sampling from it looks at the factors too.
-    given = JobConfig(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
+    given = job_config(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
     with pytest.raises(ValueError, match='factors that the card'):
-        fine_tuning.with_adapter(given)
+        released.with_adapter(given)
     # A file that changes after the launch is noticed where it is loaded.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
-    made = settings.generator_settings(run)
+    made = worker_settings.generator_settings(run)
     assert made.adapter is not None
     with pytest.raises(ValueError, match='factors that the card'):
         made.build(bytes(damaged))
@@ -326,8 +329,8 @@ def test_an_audit_replays_the_adapted_model(trained: pathlib.Path, tmp_path: pat
 
 def test_a_method_has_to_be_named_for_votes_with_an_adapter(trained: pathlib.Path) -> None:
     place = str(trained / 'strong')
-    assert read_config(None, {'adapter': place}).method == 'fine-tune'
+    assert read_config(None, {'adapter': place}).method.name == 'fine-tune'
     given = {'adapter': place, 'method': 'predict', 'epsilon': 1.0, 'delta': 1e-2}
-    assert read_config(None, given).votes
+    assert read_config(None, given).method.name == 'predict'
     with pytest.raises(ValueError, match='Expected delta or a declared number'):
         read_config(None, {'adapter': place, 'method': 'predict', 'epsilon': 1.0})

@@ -17,10 +17,13 @@ from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
-from pipeline import fine_tuning, input_check
-from pipeline.config import JobConfig
+from pipeline import input_check, methods
+from pipeline.config import job_config
 from pipeline.evaluation import reading
-from pipeline.run import folders, identity, settings, start
+from pipeline.methods.fine_tune import released
+from pipeline.methods.fine_tune.settings import FineTuneSettings
+from pipeline.run import folders, identity, record_rules, start
+from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
@@ -103,7 +106,7 @@ def config(folder: pathlib.Path, name: str, *given: dict[str, Any], **changed: A
     }  # fmt: skip
     for more in (*given, changed):
         values |= more
-    return JobConfig(**values)
+    return job_config(**values)
 
 
 def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
@@ -164,19 +167,19 @@ def test_another_declaration_is_another_run(folder: pathlib.Path) -> None:
         {'labels': (*DECLARED['labels'], 'sentiment:none')},
         {'label_name': 'sentiment=Mood'},
     ):
-        assert identity.fingerprint(dataclasses.replace(run, **changed))['config'] != before
+        assert identity.fingerprint(run.replace(**changed))['config'] != before
     start.run(run, [])
-    released = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
+    files = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     start.run(run, [])
-    assert released == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
+    assert files == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     with pytest.raises(FileExistsError, match='Its settings were others'):
-        start.run(dataclasses.replace(run, attributes=ATTRIBUTES[::-1]), [])
+        start.run(run.replace(attributes=ATTRIBUTES[::-1]), [])
 
 
 def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path) -> None:
     """FT 3.2: of every other one, those that share a value with the right one too."""
     run = config(folder, 'out', TUNED, DECLARED, prompt='document', max_prompt_tokens=120, wrong_prompts=9)
-    prepared = fine_tuning.settings(run)
+    prepared = methods.of(run).prepare(run)
     assert prepared.labels == COMBINATIONS and prepared.resolved_wrong_prompts == len(COMBINATIONS) - 1
     writer = prepared.writer()
     instructions = Instructions.of(writer, prepared.labels)
@@ -200,10 +203,12 @@ def test_combinations_that_a_template_does_not_tell_apart_are_refused(folder: pa
     own = folder / 'own.toml'
     forms = 'private = "{examples}"\nexample = "{text}"\nstop = ["\\n"]\n'
     own.write_text(forms + 'public = "A {label.sentiment} review:"\n')
+    run = config(folder, 'out', TUNED, DECLARED, prompt=str(own))
     with pytest.raises(ValueError, match='an instruction of its own for each label'):
-        fine_tuning.settings(config(folder, 'out', TUNED, DECLARED, prompt=str(own)))
+        methods.of(run).prepare(run)
     own.write_text(forms + 'public = "A {label.sentiment} review of {label.category}:"\n')
-    found = fine_tuning.settings(config(folder, 'out', TUNED, DECLARED, prompt=str(own)))
+    run = config(folder, 'out', TUNED, DECLARED, prompt=str(own))
+    found = methods.of(run).prepare(run)
     (first, *_) = (found.writer().public_prompt(label) for label in found.labels)
     assert tiny.Bytes().decode_batch([first]) == ['A good review of Books:']
 
@@ -219,17 +224,18 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     rows = rows_of(folder / 'out')
     check_columns(rows)
     assert sorted(row['label'] for row in rows) == sorted(COMBINATIONS * 2)
-    card = fine_tuning.read_card(str(folder / 'out'))
+    card = released.read_card(str(folder / 'out'))
     assert (card.attributes, card.labels) == (ATTRIBUTES, DECLARED['labels'])
     # More of it, without a record: labels, names and columns are those of the training.
     (folder / 'in.jsonl').rename(folder / 'kept.jsonl')
-    given = JobConfig(
+    given = job_config(
         adapter=str(folder / 'out'), method='fine-tune', output=str(folder / 'more'), examples_per_label=4,
         label_mix=('books|pos=2', *(f'{label}=1' for label in COMBINATIONS[1:])), micro_batch_size=8,
     )  # fmt: skip
-    sampling = fine_tuning.with_adapter(given)
-    assert sampling.label_attributes == run.label_attributes
-    assert sampling.label_attributes[0].name == 'About'
+    sampling = released.with_adapter(given)
+    names = sampling.method.label_attributes(sampling.input)
+    assert names == run.method.label_attributes(run.input)
+    assert names[0].name == 'About'
     start.run(sampling, [])
     more = rows_of(folder / 'more')
     check_columns(more)
@@ -240,7 +246,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     with pytest.raises(
         ValueError, match=r"no attributes with method='fine-tune', got attributes=.* no record is read"
     ):
-        fine_tuning.with_adapter(dataclasses.replace(given, label_mix=(), **DECLARED))
+        released.with_adapter(given.replace(label_mix=(), **DECLARED))
     # One attribute's column is compared with that column of the records.
     done = command_line.in_this_process(
         'evaluate', str(folder / 'out'), '--records', str(folder / 'kept.jsonl'), '--label-field=category',
@@ -259,9 +265,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     corpus, records = json.loads(done.stdout)['sources']
     assert corpus['labels'] == 6 < records['labels']
     done = command_line.in_this_process(*asked, '--attributes=category', '--label-field=sentiment')
-    assert done.returncode == 2 and 'Expected label_field or attributes' in done.stderr
-    done = command_line.in_this_process(*asked, '--attributes=category,')
-    assert done.returncode == 2 and "got attributes=['category', '']" in done.stderr
+    assert done.returncode == 2 and 'Expected a label column or attributes' in done.stderr
 
 
 def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None:
@@ -309,17 +313,17 @@ def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None
 def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     folder: pathlib.Path, full: bool
 ) -> None:
-    of_weights = {'full': True, 'lora_rank': JobConfig.lora_rank} if full else {}
+    of_weights = {'full': True, 'lora_rank': FineTuneSettings.lora_rank} if full else {}
     start.run(config(folder, 'out', TUNED, DECLARED, of_weights, label_mix_rho=2.0, examples_per_label=4), [])
     rows = rows_of(folder / 'out')
-    card = fine_tuning.read_card(str(folder / 'out'))
+    card = released.read_card(str(folder / 'out'))
     assert (card.lora_rank is None) == full and len(card.labels) == 5
     assert card.label_counts is not None and len(card.label_counts) == len(COMBINATIONS)
     texts = label_mix.texts_of_counts(4 * len(COMBINATIONS), card.label_counts)
     assert tuple(sum(row['label'] == label for row in rows) for label in COMBINATIONS) == texts
-    given = JobConfig(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
+    given = job_config(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
                       output=str(folder / 'more'), examples_per_label=4, micro_batch_size=4)  # fmt: skip
-    start.run(fine_tuning.with_adapter(given), [])
+    start.run(released.with_adapter(given), [])
     more = rows_of(folder / 'more')
     assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
     with pytest.raises(ValueError, match='a noisy count of each label'):
@@ -332,7 +336,7 @@ def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None
     written = json.loads(path.read_text())
     assert written.pop('attributes') == []
     path.write_text(json.dumps(written))
-    card = fine_tuning.read_card(str(folder / 'out'))
+    card = released.read_card(str(folder / 'out'))
     assert card.attributes == () and adapters.AdapterCard.from_json(card.to_json()) == card
 
 
@@ -343,10 +347,10 @@ def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> No
         writer.writerow(('text', *ATTRIBUTES))
         writer.writerows((row['text'], row['category'], row['sentiment']) for row in some_rows())
         writer.writerows([('x', 'books', 'so so'), ('y', 'books', 'so so'), ('z', 'radio', 'pos')])
-    run = JobConfig(input=str(path), context_budget=1.0, delta=1e-9, batch_size=8, **DECLARED)
+    run = job_config(input=str(path), context_budget=1.0, delta=1e-9, batch_size=8, **DECLARED)
     found = input_check.check_records(run)
     assert [(each.label, each.records) for each in found.labels] == [
         *((label, 8) for label in COMBINATIONS), ('books|so so', 2), ('radio|pos', 1),
     ]  # fmt: skip
     assert found.records == 48 and found.undeclared == 2
-    assert settings.record_rules(run).labels == COMBINATIONS
+    assert record_rules.record_rules(run.input, run.budget.unit).labels == COMBINATIONS

@@ -9,25 +9,25 @@ import typing
 import numpy as np
 import pytest
 
-from models.batching import BatchPlan, Clustering
+from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers, dp_kmeans
 from models.privacy import counts, report
 from models.privacy.accounting import RunCost
 from models.privacy.randomness import RunKey
 from pipeline import centers as centers_lib
-from pipeline import plan
-from pipeline.config import JobConfig
+from pipeline import embedder, methods
+from pipeline.config import job_config
 from pipeline.ledger import centers_charge
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
-from pipeline.methods import METHODS
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict import plan
 from pipeline.run import charge, render
+from pipeline.settings.job_config import JobConfig
 
 DELTA = 1e-6
 RHO = 0.25
 FIELDS = centers_lib.text_fields('text')
-SETTINGS = centers_lib.embedder_settings(
-    None, 'tfidf', model='bundled', checkpoint=None, tokenizer=None, dtype='float32'
-)
+SETTINGS = embedder.settings_of('tfidf')
 
 
 @pytest.fixture
@@ -68,16 +68,23 @@ def config(where: str, folder: pathlib.Path, **changes: typing.Any) -> JobConfig
         'delta': DELTA, 'aggregate': 'mean', 'epsilon': 5.0, 'dataset': 'visits', 'ledger': where,
         'clusters': 2, 'centers': str(folder), 'run_id': 'first',
     }  # fmt: skip
-    return JobConfig(**(arguments | changes))
+    return job_config(**(arguments | changes))
 
 
 def reserve(where: str, run: JobConfig) -> typing.Any:
     """As `charge.reserve`, of a run without folders."""
     opened = Ledger.open(where)
     return opened.reserve(
-        str(run.dataset), run_id=run.resolved_run_id, unit=run.unit, identity='i', key_commitment='k',
-        cost=plan.cost_to_charge(run, opened.account(str(run.dataset))),
+        str(run.budget.dataset), run_id=run.output.resolved_run_id, unit=run.budget.unit, identity='i',
+        key_commitment='k', cost=charge.cost_to_charge(run, opened.account(str(run.budget.dataset))),
     )  # fmt: skip
+
+
+def centers_run(opened: Ledger, run: JobConfig) -> str | None:
+    """The earlier charge that paid for the run's centres."""
+    paid = methods.of(run).paid_before(run, opened.account(str(run.budget.dataset)))
+    assert paid.keys() <= {'centers'}
+    return paid.get('centers')
 
 
 def test_centres_are_charged_under_a_name_of_their_own(
@@ -191,19 +198,19 @@ def test_a_run_with_these_centres_does_not_pay_for_them_again(
 ) -> None:
     fit(where, records, tmp_path / 'centers')
     run = config(where, tmp_path / 'centers')
-    whole = plan.run_cost(run).rho
+    whole = charge.run_cost(run).rho
     assert whole is not None and plan.plan_run(run).rho_total == whole
-    answer = plan.ask_ledger(run)
+    answer = charge.ask(run)
     assert answer.fits and answer.rho_left == pytest.approx(1.0 - whole, rel=1e-12)
     entry = reserve(where, run)
     assert (entry.run_number, entry.rho_before) == (2, RHO)
     assert entry.rho == pytest.approx(whole - RHO, rel=1e-12) and entry.rho_after == pytest.approx(whole)
     opened = Ledger.open(where)
-    assert charge.centers_run(opened, run) == 'centers'
+    assert centers_run(opened, run) == 'centers'
     # Neither does the next one; and a resumption is the run that was charged.
     assert reserve(where, run) == entry
     cheap = config(where, tmp_path / 'centers', run_id='second', epsilon=None, max_private_tokens=1)
-    assert reserve(where, cheap).rho == pytest.approx(plan.run_cost(cheap).rho - RHO)
+    assert reserve(where, cheap).rho == pytest.approx(charge.run_cost(cheap).rho - RHO)
 
 
 @pytest.mark.parametrize('how', ['no charge', 'other dataset', 'other ledger', 'own name'])
@@ -229,10 +236,10 @@ def test_centres_that_the_ledger_was_not_paid_for_are_paid_by_the_run(
         if how == 'own name':
             centers_charge.reserve(other, dataset='visits', run_id='centers', rho=RHO, settings={})
         run = config(other.where, folder)
-    opened = Ledger.open(str(run.ledger))
-    assert charge.centers_run(opened, run) is None
-    cost = plan.cost_to_charge(run, opened.account(str(run.dataset)))
-    assert cost == plan.run_cost(run) and cost.rho_by_stage['centers'] == RHO  # type: ignore[index]
+    opened = Ledger.open(str(run.budget.ledger))
+    assert centers_run(opened, run) is None
+    cost = charge.cost_to_charge(run, opened.account(str(run.budget.dataset)))
+    assert cost == charge.run_cost(run) and cost.rho_by_stage['centers'] == RHO  # type: ignore[index]
 
 
 def test_centres_beside_another_ones_charge_are_refused(
@@ -251,10 +258,10 @@ def test_centres_beside_another_ones_charge_are_refused(
     file.write_text(file.read_text().replace(f'"rho": {RHO}', '"rho": 0.001'))
     for name in ('unpaid', 'cheaper'):
         with pytest.raises(ValueError, match='others beside its charge'):
-            plan.ask_ledger(config(where, tmp_path / name))
+            charge.ask(config(where, tmp_path / name))
     (tmp_path / 'cheaper' / centers_charge.FILE).write_text('{"schema": "other"}')
     with pytest.raises(ValueError, match='another form'):
-        plan.ask_ledger(config(where, tmp_path / 'cheaper'))
+        charge.ask(config(where, tmp_path / 'cheaper'))
 
 
 def test_the_charge_tells_nothing_of_the_records(where: str, records: str, tmp_path: pathlib.Path) -> None:
@@ -281,7 +288,7 @@ def test_the_report_counts_the_centres_once_in_the_sum_and_in_the_run(
     fit(where, records, tmp_path / 'centers')
     run = config(where, tmp_path / 'centers', output=str(tmp_path / 'out'))
     entry = reserve(where, run)
-    privacy_report = _report(run, entry, charge.centers_run(Ledger.open(where), run))
+    privacy_report = _report(run, entry, centers_run(Ledger.open(where), run))
     assert privacy_report.rho_total == pytest.approx(entry.rho + RHO, rel=1e-12)
     assert privacy_report.epsilon == plan.plan_run(run).epsilon
     assert privacy_report.ledger.rho_after == pytest.approx(privacy_report.rho_total, rel=1e-12)
@@ -299,16 +306,17 @@ def test_the_report_counts_the_centres_once_in_the_sum_and_in_the_run(
         _report(run, None, 'centers')
 
 
-def _report(run: JobConfig, entry: typing.Any, centers_run: str | None) -> typing.Any:
-    made = centers.Centers.read(run.centers_path)
-    first, second = counts.split_rho(run.resolved_clustering_rho)
+def _report(run: JobConfig, entry: typing.Any, paid: str | None) -> typing.Any:
+    made = centers.Centers.read(run.method.centers_path)
+    first, second = counts.split_rho(run.method.resolved_clustering_rho)
     clustering = Clustering(kept=((0,),), noisy_counts=((3,) * made.count,), rho=first)
     batch_plan = BatchPlan(
-        labels=run.label_values, batches_per_group=(1,), noisy_counts=(5,), contexts_rho=second,
+        labels=run.input.label_values, batches_per_group=(1,), noisy_counts=(5,), contexts_rho=second,
         clustering=clustering,
     )  # fmt: skip
     files = render.render_released(
-        run, METHODS[run.method].prepare(run), {'numpy': np.__version__}, made, entry, centers_run,
+        run, methods.of(run).prepare(run), {'numpy': np.__version__}, entry,
+        {} if paid is None else {'centers': paid},
         report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0), batch_plan,
     )  # fmt: skip
     return report.PrivacyReport.from_json(files['privacy_report.json'].decode())

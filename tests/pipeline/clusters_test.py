@@ -201,13 +201,13 @@ def test_the_file_is_its_owners_alone_and_is_never_replaced(
     comparison: clusters.ClusterComparison, tmp_path: pathlib.Path, name: str
 ) -> None:
     path = tmp_path / name
-    clusters.write_comparison(comparison, path)
+    clusters_page.write(comparison, path)
     expected = comparison.to_json() if name.endswith('json') else clusters_page.render_html(comparison)
     assert path.read_text(encoding='utf-8') == expected
     if os.name == 'posix':
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(FileExistsError):
-        clusters.write_comparison(comparison, path)
+        clusters_page.write(comparison, path)
 
 
 @pytest.mark.parametrize('neighbour', ['data', 'privacy_report.json'])
@@ -216,13 +216,13 @@ def test_it_is_not_written_next_to_a_corpus(
 ) -> None:
     (tmp_path / neighbour).mkdir()
     with pytest.raises(ValueError, match='without a corpus'):
-        clusters.write_comparison(comparison, tmp_path / 'sizes.json')
+        clusters_page.write(comparison, tmp_path / 'sizes.json')
     assert [path.name for path in tmp_path.iterdir()] == [neighbour]
 
 
 def test_another_ending_is_refused(comparison: clusters.ClusterComparison, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match=r"\.html or \.json, got path='sizes.csv'"):
-        clusters.write_comparison(comparison, tmp_path / 'sizes.csv')
+        clusters_page.write(comparison, tmp_path / 'sizes.csv')
 
 
 # ---------------------------------------------------------------- refusals

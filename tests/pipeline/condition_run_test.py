@@ -4,7 +4,6 @@ The noise is small enough to know the released counts, or large enough to see th
 """
 
 import collections
-import dataclasses
 import json
 import math
 import pathlib
@@ -14,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from pipeline import audit, plan
-from pipeline.config import BUNDLED, JobConfig
-from pipeline.run import identity, start
+from models.bundled import FOLDER as BUNDLED
+from pipeline.methods.predict import audit, plan
+from pipeline.run import charge, identity, start
+from pipeline.settings.job_config import JobConfig
 from tests.one_model import one_model
 from tests.pipeline.job_test import LABELS, config, corpus, report_of, restricted_of, rows_of, work_dir
 from tests.pipeline.structure_run_test import MEAN, RUNS, SCHEMA, is_valid, records, structured
@@ -82,7 +82,10 @@ def assert_mix_follows_the_counts(run: JobConfig) -> None:
 
 @needs_model
 @pytest.mark.run
-@pytest.mark.parametrize('name', ['mean, sparse vector', 'difference, individual, two rounds'])
+@pytest.mark.parametrize(
+    'name',
+    ['mean, sparse vector', pytest.param('difference, individual, two rounds', marks=pytest.mark.long)],
+)
 def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, fixed=('note=late', 'items=[]'), **SHARP, **RUNS[name])
     start.run(run, [])
@@ -108,7 +111,7 @@ def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> No
     assert report.settings['fixed'] == 'note=late, items=[]'
     restricted = restricted_of(run)
     assert (restricted.records_in_no_cell, restricted.records_outside_structure) == (4, 4)
-    page = pathlib.Path(str(run.output), run_files.REPORT_PAGE).read_text()
+    page = pathlib.Path(str(run.output.output), run_files.REPORT_PAGE).read_text()
     assert 'Values that examples are given' in page and '&#34;parcel&#34;' in page
     assert 'Records in no cell' in (work_dir(run) / run_files.RESTRICTED_PAGE).read_text()
 
@@ -132,7 +135,7 @@ def test_a_resumed_run_has_the_same_counts_and_the_same_corpus(tmp_path: pathlib
     assert max(map(abs, noise)) >= 3
     kept = (work_dir(run) / run_files.CONDITIONS).read_bytes()
     assert json.loads((work_dir(run) / run_files.PLAN).read_text())['conditions'] == json.loads(kept)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     for path in (work_dir(run) / run_files.BATCHES_FOLDER).iterdir():
         path.unlink()
     start.run(run, [])
@@ -171,16 +174,14 @@ def test_the_plan_prices_the_counts(tmp_path: pathlib.Path) -> None:
     before, after = plan.plan_run(run), plan.plan_run(conditioned)
     assert (before.rho_cells, after.rho_cells) == (0.0, 0.005)
     assert before.rho_total is not None and after.rho_total == pytest.approx(before.rho_total + 0.005)
-    assert plan.run_cost(conditioned).rho_by_stage == {
-        **plan.run_cost(run).rho_by_stage,
+    assert charge.run_cost(conditioned).rho_by_stage == {
+        **charge.run_cost(run).rho_by_stage,
         'cell_counts': 0.005,
     }
     # With an epsilon, what is left for tokens is less.
     solved = [
-        plan.plan_run(
-            dataclasses.replace(of, max_private_tokens=None, max_batch_tokens=None, epsilon=2.0, delta=1e-5)
-        )
-        for of in (run, dataclasses.replace(conditioned, condition_rho=0.03))
+        plan.plan_run(of.replace(max_private_tokens=None, max_batch_tokens=None, epsilon=2.0, delta=1e-5))
+        for of in (run, conditioned.replace(condition_rho=0.03))
     ]
     assert solved[1].max_private_tokens < solved[0].max_private_tokens
     assert all(found.epsilon is not None and found.epsilon <= 2.0 for found in solved)
@@ -227,13 +228,13 @@ def test_too_many_cells_are_refused_with_their_numbers(tmp_path: pathlib.Path) -
     wide = {'type': 'object', 'properties': properties}
     with pytest.raises(ValueError, match='1 to 256 combinations .*, got cells=289: f0 has 17, f1 has 17'):
         structured(tmp_path, wide, **RUNS['mean'], condition_on=('f0', 'f1'))
-    assert structured(tmp_path, wide, **RUNS['mean'], condition_on=('f0',)).structure is not None
+    assert structured(tmp_path, wide, **RUNS['mean'], condition_on=('f0',)).method.structure is not None
 
 
 def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
     run = structured(tmp_path, **RUNS['mean'])
     prints = [
-        identity.fingerprint(dataclasses.replace(run, **changed))['config']
+        identity.fingerprint(run.replace(**changed))['config']
         for changed in (
             {},
             {'fixed': ('about=parcel',)},
@@ -255,10 +256,10 @@ def test_a_toml_file_and_flags_name_several(tmp_path: pathlib.Path) -> None:
         'fixed = ["note=a, b", "items=[1,2]"]\ncondition_on = ["about"]\n'
     )
     found = config_of(str(file), {})
-    assert found.fixed == ('note=a, b', 'items=[1,2]') and found.condition_on == ('about',)
+    assert found.method.fixed == ('note=a, b', 'items=[1,2]') and found.method.condition_on == ('about',)
     flags = config_of(str(file), {'fixed': 'note=x, about=parcel', 'condition_on': 'urgent'})
-    assert flags.fixed == ('note=x', 'about=parcel') and flags.condition_on == ('urgent',)
+    assert flags.method.fixed == ('note=x', 'about=parcel') and flags.method.condition_on == ('urgent',)
     again = tmp_path / 'again.toml'
     again.write_text(found.to_toml())
     assert config_of(str(again), {}) == found
-    assert config(tmp_path, **{**MEAN, 'delta': 1e-3}).condition_on == ()
+    assert config(tmp_path, **{**MEAN, 'delta': 1e-3}).method.condition_on == ()

@@ -27,14 +27,16 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from models.batching import BatchPlan
-from pipeline.config import BUNDLED, JobConfig, read_config
+from models.batch_plan import BatchPlan
+from models.bundled import FOLDER as BUNDLED
+from pipeline.config import read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.plan import run_cost
 from pipeline.run import folders, identity, start
+from pipeline.run.charge import run_cost
+from pipeline.settings.job_config import JobConfig
 from tests import fork_server
 from tests.object_store import object_store
-from transforms import durable, predict, write
+from transforms import batch_files, durable, restricted, run_files, write
 
 pytestmark = [
     pytest.mark.run,
@@ -491,7 +493,7 @@ def die_in_ledger(method: str, moment: str) -> None:
         if moment == 'before':
             die()
         if moment == 'within':
-            sa.event.listen(self._engine, 'commit', die)
+            sa.event.listen(self._database.engine, 'commit', die)
         real(self, *arguments, **options)
         die()
 
@@ -546,22 +548,22 @@ def prepare_beside_another(config: JobConfig) -> None:
 
     def interrupt(event: str, values: tuple[Any, ...]) -> None:
         nonlocal seen, other
-        if other or not str(values and values[0]).startswith(f'{config.output}{turn}'):
+        if other or not str(values and values[0]).startswith(f'{config.output.output}{turn}'):
             return
         seen += 1
         if seen == turn:
             other = 'begun'
             folders.prepare(of_turn)
-            other = durable.read_key(of_turn.resolved_work_dir).commitment('run')
+            other = durable.read_key(of_turn.output.resolved_work_dir).commitment('run')
 
     sys.addaudithook(interrupt)
     for turn in itertools.count(1):
         seen, other = 0, ''
-        of_turn = dataclasses.replace(config, output=f'{config.output}{turn}')
+        of_turn = config.replace(output=f'{config.output.output}{turn}')
         folders.prepare(of_turn)
         if not other:
             return
-        assert other == durable.read_key(of_turn.resolved_work_dir).commitment('run'), turn
+        assert other == durable.read_key(of_turn.output.resolved_work_dir).commitment('run'), turn
 
 
 def test_two_launchers_prepare_a_run_whichever_is_interrupted_where(tmp_path: pathlib.Path) -> None:
@@ -651,11 +653,11 @@ def fail_first_writes() -> None:
             raise OSError('disk full')
         real(path, data)
         # Runners repeat a bundle three times: those of a median write two kinds of files.
-        if new and len(set(paths)) == 2 and predict.LOSSES_FOLDER not in path:
+        if new and len(set(paths)) == 2 and run_files.LOSSES_FOLDER not in path:
             print('FAILED AFTER', path, flush=True)
             raise OSError('connection lost')
 
-    for module in (durable, predict, write):
+    for module in (durable, batch_files, write, restricted):
         module.write_file = write_file  # type: ignore[attr-defined]
 
 
@@ -711,7 +713,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
     median_run: tuple[Run, dict[str, bytes]],
 ) -> None:
     local, expected = median_run
-    remote = dataclasses.replace(local.config, output='gs://bucket/out')
+    remote = local.config.replace(output='gs://bucket/out')
     with object_store() as objects:
         folders.prepare(remote)
         generation, _ = objects['bucket/out.curator/run.key']
@@ -788,7 +790,7 @@ def test_a_run_of_other_code_is_refused(tmp_path: pathlib.Path) -> None:
     command = [sys.executable, '-c', program, str(run.work_dir / 'config.toml')]
     copied = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
     assert copied.returncode == 0, copied.stderr
-    source = code / 'transforms' / 'predict.py'
+    source = code / 'transforms' / 'predict' / 'text.py'
     source.write_text(source.read_text() + '\n# As good as before.\n')
     changed = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False)
     assert changed.returncode == 1 and "changed=['code']" in changed.stderr

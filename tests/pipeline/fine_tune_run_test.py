@@ -22,10 +22,12 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
-from pipeline import fine_tuning, plan, tuning_plan
-from pipeline.config import JobConfig
+from pipeline import methods, released_corpus
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import folders, identity, released_corpus, start
+from pipeline.methods.fine_tune import estimate, mechanism, plan, released
+from pipeline.run import charge, folders, identity, start
+from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -53,7 +55,7 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
         'max_prompt_tokens': 24, 'max_example_tokens': 10, 'examples_per_label': 6, 'model': 'tiny',
         'prompt': 'pretrained', 'shards': 1,
     }  # fmt: skip
-    return JobConfig(**(given | changed))
+    return job_config(**(given | changed))
 
 
 @pytest.fixture
@@ -75,9 +77,9 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
     run = config(folder, dataset='fruit', ledger=str(folder / 'ledger.db'))
     start.run(run, [])
-    params = fine_tuning.params(run)
+    params = mechanism.params(run)
     (charged,) = ledger.account('fruit').runs
-    assert charged.cost == plan.run_cost(run) and charged.cost.stages['fine-tuning'] == params.event
+    assert charged.cost == charge.run_cost(run) and charged.cost.stages['fine-tuning'] == params.event
     assert charged.rho == charged.cost.curve.rho_at(charged.renyi_order)
     # The corpus
     rows = rows_of(folder / 'out')
@@ -98,11 +100,11 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert len(ledger.account('fruit').runs) == 1
     # More of the adapter, without a record
     (folder / 'in.jsonl').unlink()
-    given = JobConfig(
+    given = job_config(
         adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=9, label_mix=('a=2', 'b=1'), micro_batch_size=4,
     )  # fmt: skip
-    start.run(fine_tuning.with_adapter(given), [])
+    start.run(released.with_adapter(given), [])
     labels = [row['label'] for row in rows_of(folder / 'more')]
     assert (labels.count('a'), labels.count('b'), len(labels)) == (12, 6, 18)
     more = report_of(folder / 'more')
@@ -120,10 +122,10 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
     run = config(folder, full=True, lora_rank=8, tuning_steps=2)
     start.run(run, [])
-    report, card = report_of(folder / 'out'), fine_tuning.read_card(str(folder / 'out'))
+    report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     assert card.lora_rank is None and report.settings['lora_rank'] is None
     assert 'full' not in report.settings and report.settings['learning_rate'] == 5e-4
-    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(fine_tuning.params(run).event, 1e-2)
+    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(mechanism.params(run).event, 1e-2)
     data = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
     difference = adapters.from_bytes(data, 'tiny', None)
     sizes = [leaf.size for leaf in jax.tree.leaves(difference)]
@@ -139,14 +141,14 @@ def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(
     assert len(rows_of(folder / 'out')) == 12
     (folder / 'in.jsonl').unlink()
     asked = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 3, 'micro_batch_size': 4}
-    given = JobConfig(adapter=str(folder / 'out'), output=str(folder / 'more'), **asked)
-    start.run(fine_tuning.with_adapter(given), [])
+    given = job_config(adapter=str(folder / 'out'), output=str(folder / 'more'), **asked)
+    start.run(released.with_adapter(given), [])
     assert len(rows_of(folder / 'more')) == 6 and report_of(folder / 'more').epsilon == report.epsilon
     assert 'low-rank' not in (folder / 'more' / 'README.md').read_text()
-    found = tuning_plan.plan_run(fine_tuning.with_adapter(given))
+    found = plan.plan_run(released.with_adapter(given))
     assert found.lora_rank is None and found.adapter_parameters == tiny.ARCHITECTURE.num_parameters
     with pytest.raises(ValueError, match='Expected no full with .* no record is read'):
-        fine_tuning.with_adapter(JobConfig(adapter=str(folder / 'out'), full=True, **asked))
+        released.with_adapter(job_config(adapter=str(folder / 'out'), full=True, **asked))
 
 
 def test_a_card_of_an_older_version_is_that_of_factors(folder: pathlib.Path) -> None:
@@ -183,20 +185,21 @@ def test_a_run_that_was_killed_in_training_ends_with_the_adapter_of_one_that_was
     key = read_key(str(folder / 'out.curator'))
     records = [Record(text=row['text'], label=row['label'], record_id=row['id']) for row in ROWS]
     rows: list[units.Row] = [(batching.record_hash(key, of), of.label, [of.text]) for of in records]
-    whole = train.Trainer(fine_tuning.settings(run)).train(units.in_order(rows), key)
-    released = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
-    assert released == adapters.to_bytes(whole)
-    restored = adapters.from_bytes(released, 'tiny', 2)
+    whole = train.Trainer(methods.of(run).prepare(run)).train(units.in_order(rows), key)
+    factors = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
+    assert factors == adapters.to_bytes(whole)
+    restored = adapters.from_bytes(factors, 'tiny', 2)
     assert jax.tree.structure(restored) == jax.tree.structure(whole)
 
 
 @hypothesis.given(shares=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6), each=st.integers(1, 50))
 def test_a_mix_has_as_many_texts_each_within_one_of_its_share(shares: list[float], each: int) -> None:
     labels = tuple(f'{number}=label {number}' for number in range(len(shares)))
-    found = JobConfig(
+    run = job_config(
         method='fine-tune', adapter='a', labels=labels, label_field='label', examples_per_label=each,
         label_mix=tuple(f'{number}={share!r}' for number, share in enumerate(shares)),
-    ).texts_of_labels  # fmt: skip
+    )  # fmt: skip
+    found = mechanism.texts_of_labels(run)
     exact = [each * len(shares) * share / sum(shares) for share in shares]
     assert all(number >= 1 and abs(number - of) <= 1 for number, of in zip(found, exact, strict=True))
     # A label that has its one text though its share is none takes it from nobody.
@@ -256,12 +259,12 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(folder: p
     restricted = restricted_of(folder / 'out')
     assert (restricted['records_read'], restricted['records_outside_structure']) == (30, 5)
     # The structure belongs to the run that samples, the prompt to the adapter.
-    card = fine_tuning.read_card(str(folder / 'out'))
+    card = released.read_card(str(folder / 'out'))
     assert json.loads(str(card.prompt['schema'])) == VISIT
     (folder / 'in.jsonl').unlink()
     (folder / 'other.json').write_text(json.dumps({'type': 'boolean'}))
     (folder / 'form.lark').write_text('start: "bed " /[0-9]/ ("," /[0-9]/)? "."')
-    of_visits = {'json_schema': run.json_schema, 'fixed': ('ward=ear',), 'close_truncated': True}
+    of_visits = {'json_schema': run.method.json_schema, 'fixed': ('ward=ear',), 'close_truncated': True}
     for name, asked, is_valid in (
         ('plain', {}, None),
         ('fixed', of_visits, lambda text: is_visit(text) and json.loads(text)['ward'] == 'ear'),
@@ -270,13 +273,13 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(folder: p
         ('schema', {'json_schema': str(folder / 'other.json')}, {'true', 'false'}.__contains__),
     ):
         output = folder / name
-        given = fine_tuning.with_adapter(
-            JobConfig(
+        given = released.with_adapter(
+            job_config(
                 adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(output),
                 examples_per_label=6, micro_batch_size=4, temperature=4.0, **asked,
             )
         )  # fmt: skip
-        prepared = fine_tuning.settings(given)
+        prepared = methods.of(given).prepare(given)
         assert prepared.schema == card.prompt['schema'] and (prepared.structure is None) == (not asked)
         start.run(given, [])
         texts = [row['text'] for row in rows_of(output) if name == 'fixed' or not row['truncated']]
@@ -295,9 +298,7 @@ def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
     before = identity.fingerprint(run)
     for changed in ({'close_truncated': True}, {'fixed': ('ward=eye',)}, {'json_schema': None, 'regex': 'a'}):
         prompt = {} if 'regex' not in changed else {'prompt': 'pretrained'}
-        assert (
-            identity.fingerprint(dataclasses.replace(run, **changed, **prompt))['config'] != before['config']
-        )
+        assert identity.fingerprint(run.replace(**changed, **prompt))['config'] != before['config']
     (folder / 'visit.json').write_text(json.dumps(VISIT | {'title': 'A visit'}), encoding='utf-8')
     after = identity.fingerprint(run)
     assert before['model'] != after['model'] and before['config'] == after['config']
@@ -345,7 +346,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
     start.run(alone, [])
     monkeypatch.setattr(train.Trainer, 'step', step)
     (charged,) = ledger.account('fruit').runs
-    assert charged.cost.stages['fine-tuning'] == fine_tuning.params(alone).event
+    assert charged.cost.stages['fine-tuning'] == mechanism.params(alone).event
     start.run(config(folder, run_id='same'), [])
     tensors = pathlib.PurePath('adapter', 'adapter.safetensors')
     trained = (folder / 'alone' / tensors).read_bytes()
@@ -379,14 +380,14 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
     with pytest.raises(FileNotFoundError, match='Expected a release with texts, got reference='):
         released_corpus.list_shards(str(folder / 'alone'), 'reference')
     # Texts of it
-    given = JobConfig(
+    given = job_config(
         adapter=str(folder / 'alone'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=3, micro_batch_size=4,
     )  # fmt: skip
-    start.run(fine_tuning.with_adapter(given), [])
+    start.run(released.with_adapter(given), [])
     assert len(rows_of(folder / 'more')) == 6
     with pytest.raises(ValueError, match='examples_per_label >= 1 with adapter='):
-        JobConfig(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
+        job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
 
 
 def test_a_run_without_a_step_that_finished_has_no_report(
@@ -407,16 +408,16 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
     start.run(run, [])
     given = {'method': 'fine-tune', 'model': 'tiny', 'output': str(folder / 'more'), 'examples_per_label': 1}
-    released = str(folder / 'out' / 'adapter')
-    assert fine_tuning.with_adapter(JobConfig(adapter=released, **given)).labels == ('a=apples', 'b')
+    place = str(folder / 'out' / 'adapter')
+    assert released.with_adapter(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
     with pytest.raises(ValueError, match='Expected the model of the adapter, .* Give --model tiny'):
-        fine_tuning.with_adapter(JobConfig(adapter=released, **(given | {'model': 'bundled'})))
+        released.with_adapter(job_config(adapter=place, **(given | {'model': 'bundled'})))
     with pytest.raises(ValueError, match='Expected no input .* no record is read'):
-        fine_tuning.with_adapter(JobConfig(adapter=released, **given, input='in.jsonl'))
+        released.with_adapter(job_config(adapter=place, **given, input='in.jsonl'))
     with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
-        fine_tuning.with_adapter(JobConfig(adapter=str(folder), **given))
+        released.with_adapter(job_config(adapter=str(folder), **given))
     with pytest.raises(ValueError, match='weights that the adapter was trained on'):
-        fine_tuning.with_adapter(JobConfig(adapter=released, **given, checkpoint=str(folder / 'in.jsonl')))
+        released.with_adapter(job_config(adapter=place, **given, checkpoint=str(folder / 'in.jsonl')))
     card = folder / 'out' / 'adapter' / 'adapter.json'
     text = json.loads(card.read_text())
     for changed, said in (
@@ -426,22 +427,22 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     ):
         card.write_text(json.dumps(text | changed))
         with pytest.raises(ValueError, match=said):
-            fine_tuning.with_adapter(JobConfig(adapter=released, **given))
+            released.with_adapter(job_config(adapter=place, **given))
 
 
 def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
     from pipeline import calibration
 
     run = config(folder)
-    found = tuning_plan.plan_run(run)
-    assert found.epsilon <= 6.0 and found.noise_multiplier == fine_tuning.params(run).noise_multiplier
+    found = plan.plan_run(run)
+    assert found.epsilon <= 6.0 and found.noise_multiplier == mechanism.params(run).noise_multiplier
     assert found.examples == 12 and found.sampling_probability == 0.2
     rates = calibration.known('bundled', dtype='float32')
-    slow, fast = (tuning_plan.estimate(config(folder, tuning_steps=steps), rates) for steps in (400, 4))
+    slow, fast = (estimate.estimate(config(folder, tuning_steps=steps), rates) for steps in (400, 4))
     assert slow.training_hours == pytest.approx(100 * fast.training_hours)
     larger = config(folder, micro_batch_size=64)
     assert 'weights are trained' not in ' '.join(found.warnings)
-    assert tuning_plan.needed_memory(larger, 'float32') > tuning_plan.needed_memory(run, 'float32')
+    assert estimate.needed_memory(larger, 'float32') > estimate.needed_memory(run, 'float32')
     assert folders.is_finished(run) is False
 
 
@@ -453,29 +454,50 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
             'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5, 'tuning_steps': 10,
             'max_prompt_tokens': 32, 'max_example_tokens': 32,
         }  # fmt: skip
-        return JobConfig(**(given | changed))
+        return job_config(**(given | changed))
 
     full, factors = planned(full=True), planned()
-    found, numbers = tuning_plan.plan_run(full), full.model_sizes.num_parameters
+    found, numbers = plan.plan_run(full), full.method.model_sizes.num_parameters
     assert found.lora_rank is None and found.adapter_parameters == numbers
     (warned,) = found.warnings
     assert f'All {numbers:,} weights are trained' in warned and 'of each of 16 units take 0.3 GiB' in warned
-    assert f'--lora-rank 8 trains {tuning_plan.plan_run(factors).adapter_parameters:,} numbers' in warned
+    assert f'--lora-rank 8 trains {plan.plan_run(factors).adapter_parameters:,} numbers' in warned
     # The difference, two moments, a sum, noise and a gradient of each unit, of the embedding twice.
-    more = tuning_plan.needed_memory(full, 'float32') - tuning_plan.needed_memory(factors, 'float32')
-    embedding = full.model_sizes.num_embed * full.model_sizes.embed_dim
-    assert more == 4 * ((numbers - factors.model_sizes.adapter_parameters(8)) * (5 + 16) + 16 * embedding)
+    more = estimate.needed_memory(full, 'float32') - estimate.needed_memory(factors, 'float32')
+    embedding = full.method.model_sizes.num_embed * full.method.model_sizes.embed_dim
+    assert more == 4 * (
+        (numbers - factors.method.model_sizes.adapter_parameters(8)) * (5 + 16) + 16 * embedding
+    )
     rates = calibration.known('bundled', dtype='float32')
-    slow, fast = (tuning_plan.estimate(of, rates).seconds_per_step for of in (full, factors))
+    slow, fast = (estimate.estimate(of, rates).seconds_per_step for of in (full, factors))
     assert fast < slow
+
+    # Where nothing but products of the layers takes time: of each row one on the way forward and one on the
+    # way back, and with all weights one for their own gradient.
+    def seconds(run: JobConfig, **free: float) -> float:
+        of_device = dataclasses.replace(rates.rates, weight_bytes=1e30, **free)
+        return estimate.estimate(run, dataclasses.replace(rates, rates=of_device)).seconds_per_step
+
+    def passes(run: JobConfig, rate: str, of_row: float) -> float:
+        others = dict.fromkeys(('prompt_flops', 'output_flops'), 1e30)
+        noise = seconds(run, **others)
+        given = seconds(run, **others | {rate: getattr(rates.rates, rate)}) - noise
+        # Without labels there is no wrong instruction.
+        return given * getattr(rates.rates, rate) / (run.method.expected_batch_size * of_row)
+
+    layers = full.method.model_sizes.prompt_flops(64)
+    assert [passes(run, 'prompt_flops', layers) for run in (factors, full)] == pytest.approx([2, 3])
+    # The output layer is computed again on the way back, for 32 tokens.
+    of_output = 2 * embedding * 32
+    assert [passes(run, 'output_flops', of_output) for run in (factors, full)] == pytest.approx([3, 4])
     # Fewer gradients lie side by side where they are large, and texts are sampled as ever.
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
     for model, units_together in (('bundled', 16), ('gemma3-270m', 1), ('gemma2-2b', 1)):
         of_model = planned(full=True, model=model, **files)
-        assert of_model.resolved_units_together == units_together
-        assert of_model.resolved_micro_batch_size == 16
-    assert planned(full=True, micro_batch_size=4).resolved_units_together == 4
-    assert planned(model='gemma3-270m', **files).resolved_units_together == 16
+        assert of_model.method.resolved_units_together == units_together
+        assert of_model.method.resolved_micro_batch_size == 16
+    assert planned(full=True, micro_batch_size=4).method.resolved_units_together == 4
+    assert planned(model='gemma3-270m', **files).method.resolved_units_together == 16
 
 
 @pytest.mark.parametrize(
@@ -529,6 +551,6 @@ def test_private_prediction_refuses_settings_of_fine_tuning() -> None:
     with pytest.raises(
         ValueError, match="no tuning_steps with method='predict', got tuning_steps=7. It is a"
     ):
-        JobConfig(epsilon=1.0, delta=1e-5, tuning_steps=7)
+        job_config(epsilon=1.0, delta=1e-5, tuning_steps=7)
     with pytest.raises(ValueError, match="no full with method='predict', got full=True. It is a"):
-        JobConfig(epsilon=1.0, delta=1e-5, full=True)
+        job_config(epsilon=1.0, delta=1e-5, full=True)

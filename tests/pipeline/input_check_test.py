@@ -9,9 +9,12 @@ import pytest
 
 from models.records import Record
 from pipeline import input_check
-from pipeline.config import JobConfig
-from pipeline.input_check import InputCheck
-from pipeline.run import settings
+from pipeline.checked_input import InputCheck
+from pipeline.config import job_config
+from pipeline.methods import workers
+from pipeline.methods.predict.settings import PredictSettings
+from pipeline.run.record_rules import record_rules
+from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from transforms.read import read_piece, split_file
 
@@ -38,7 +41,7 @@ def config_of(path: pathlib.Path, **changes: Any) -> JobConfig:
         'input': str(path), 'text_field': 'text', 'label_field': 'kind', 'labels': ('a', 'b'),
         'context_budget': 1.0, 'delta': 1e-9, 'batch_size': 8, 'max_prompt_tokens': 64,
     }  # fmt: skip
-    return JobConfig(**values | changes)
+    return job_config(**values | changes)
 
 
 def checked(path: pathlib.Path, **changes: Any) -> InputCheck:
@@ -48,7 +51,8 @@ def checked(path: pathlib.Path, **changes: Any) -> InputCheck:
 @pytest.mark.parametrize('changes', [{}, {'unit': 'user', 'unit_field': 'who'}])
 def test_it_counts_what_a_run_would_read(path: pathlib.Path, changes: dict[str, Any]) -> None:
     found = checked(path, **changes)
-    rules = settings.record_rules(config_of(path, **changes))
+    given = config_of(path, **changes)
+    rules = record_rules(given.input, given.budget.unit)
     rows = [row for piece in split_file(str(path)) for row in read_piece(piece, rules)]
     records = [row for row in rows if isinstance(row, Record)]
     reasons = [row.reason.value for row in rows if not isinstance(row, Record)]
@@ -80,7 +84,8 @@ def test_batches_and_slots_are_those_of_the_true_count(path: pathlib.Path) -> No
 def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
     found = checked(path).lengths
     assert found is not None
-    writer = settings.prompt_writer(config_of(path))
+    given = config_of(path)
+    writer = workers.prompt_writer(given.method, given.input)
     assert (found.texts, found.longest) == (62, writer.lengths(['word ' * 400])[0])
     assert found.room == writer.room('a', 1) < 64 and found.share_cut == pytest.approx(1 / 62)
     assert writer.room('a', 2) < writer.room('a', 1) / 2 + 1
@@ -89,7 +94,7 @@ def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
 
 TUNING: dict[str, Any] = {
     'method': 'fine-tune', 'context_budget': None, 'epsilon': 1.0, 'records': 62, 'expected_batch_size': 31,
-    'batch_size': JobConfig.batch_size, 'max_prompt_tokens': 96, 'max_example_tokens': 100,
+    'batch_size': PredictSettings.batch_size, 'max_prompt_tokens': 96, 'max_example_tokens': 100,
 }  # fmt: skip
 
 
@@ -98,11 +103,11 @@ TUNING: dict[str, Any] = {
 def test_of_fine_tuning_it_says_what_is_trained_on(path: pathlib.Path, changes: dict[str, Any]) -> None:
     config = config_of(path, **TUNING | changes)
     found = input_check.check_records(config)
-    assert found.batch_size == config.expected_batch_size and found.units == config.records
+    assert found.batch_size == config.method.expected_batch_size and found.units == config.input.records
     assert sum(each.contexts or 0 for each in found.labels) == found.units
     assert {each.batches for each in found.labels} == {None}
     assert found.lengths is not None
-    writer = settings.prompt_writer(config)
+    writer = workers.prompt_writer(config.method, config.input)
     # Of the text and what ends it, as training reads both: nothing is cut where all of them have an end.
     [longest] = writer.continuations(['word ' * 400], found.lengths.longest)
     assert (found.lengths.room, found.lengths.longest) == (100, len(longest))

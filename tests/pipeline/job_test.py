@@ -5,7 +5,6 @@ whether two runs write the same. The model is loaded once.
 """
 
 import base64
-import dataclasses
 import hashlib
 import json
 import logging
@@ -29,8 +28,9 @@ import pytest
 
 from models import batching
 from models.assembly import GeneratorSettings
+from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
-from models.generate import BatchGenerator
+from models.generate.batch import BatchGenerator
 from models.privacy import accounting, ex_post
 from models.privacy.individual import BatchSpending
 from models.privacy.randomness import RunKey
@@ -38,17 +38,18 @@ from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
 from pipeline import centers as centers_lib
 from pipeline import job
-from pipeline.config import BUNDLED, JobConfig
+from pipeline.config import job_config
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import BudgetExceeded
-from pipeline.run import charge, folders, identity, start
-from pipeline.run import settings as run_settings
+from pipeline.methods.predict import graph, mechanism, worker_settings
+from pipeline.run import charge, folders, identity, launched, start
 from pipeline.run.beam_options import beam_options
+from pipeline.settings.job_config import JobConfig
 from tests.one_model import one_model
 from tests.samples import unpacked
 from transforms import read, run_files
+from transforms.batch_files import read_facts
 from transforms.durable import RUN_KEY
-from transforms.predict import read_facts
 
 pytestmark = pytest.mark.skipif(
     not (BUNDLED / 'checkpoint').exists(), reason='the bundled model has no checkpoint: train it first'
@@ -106,11 +107,11 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
         'aggregate': 'mean', 'max_private_tokens': PRIVATE_TOKENS, 'delta': 1e-3, 'max_prompt_tokens': 64,
         'max_example_tokens': 8, 'micro_batch_size': 32, 'shards': 3,
     }  # fmt: skip
-    return JobConfig(**(small | settings))
+    return job_config(**(small | settings))
 
 
 def work_dir(run: JobConfig) -> pathlib.Path:
-    return pathlib.Path(run.resolved_work_dir)
+    return pathlib.Path(run.output.resolved_work_dir)
 
 
 def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
@@ -121,7 +122,7 @@ def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
 
 def corpus(run: JobConfig) -> dict[str, bytes]:
     """File name -> content, of the corpus proper."""
-    folder = pathlib.Path(str(run.output), 'data')
+    folder = pathlib.Path(str(run.output.output), 'data')
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
@@ -131,7 +132,7 @@ def batches(run: JobConfig) -> dict[str, bytes]:
 
 
 def report_of(run: JobConfig) -> PrivacyReport:
-    return PrivacyReport.from_json(pathlib.Path(str(run.output), run_files.REPORT).read_text())
+    return PrivacyReport.from_json(pathlib.Path(str(run.output.output), run_files.REPORT).read_text())
 
 
 def restricted_of(run: JobConfig) -> RestrictedReport:
@@ -139,7 +140,7 @@ def restricted_of(run: JobConfig) -> RestrictedReport:
 
 
 def rows_of(run: JobConfig) -> list[Row]:
-    return pq.read_table(pathlib.Path(str(run.output), 'data')).to_pylist()
+    return pq.read_table(pathlib.Path(str(run.output.output), 'data')).to_pylist()
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -161,7 +162,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
 
 @pytest.mark.run
 def test_files(first: JobConfig) -> None:
-    assert {path.name for path in pathlib.Path(str(first.output)).iterdir()} == RELEASED
+    assert {path.name for path in pathlib.Path(str(first.output.output)).iterdir()} == RELEASED
     assert set(corpus(first)) == {f'train-0000{shard}-of-00003.parquet' for shard in range(3)}
     assert {path.name for path in work_dir(first).iterdir()} == {
         'batches', 'config.toml', 'errors', 'losses', 'plan.json', 'restricted_report.html',
@@ -175,13 +176,13 @@ def test_the_folder_loads_as_a_dataset(
     first: JobConfig, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
-    loaded = datasets.load_dataset(str(first.output), cache_dir=str(tmp_path), split='train')
+    loaded = datasets.load_dataset(str(first.output.output), cache_dir=str(tmp_path), split='train')
     assert loaded.to_list() == rows_of(first)
 
 
 @pytest.mark.run
 def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) -> None:
-    frame = pd.read_parquet(pathlib.Path(str(first.output), 'data'))
+    frame = pd.read_parquet(pathlib.Path(str(first.output.output), 'data'))
     tokens = frame.groupby('batch_id')['private_tokens'].sum()
     assert sorted(tokens.index) == ['0000-000000', '0000-000001', '0001-000000', '0001-000001']
     # Without a threshold every token is private, and a batch uses up its cap.
@@ -225,7 +226,7 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
 
 def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     record = Record(text=row['text'], label=row['label'], record_id=row['id'])
-    placed = batching.place(key, record, run_settings.configured_plan(run))
+    placed = batching.place(key, record, worker_settings.configured_plan(run))
     assert placed is not None
     return str(placed[0])
 
@@ -256,7 +257,7 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
     records = [
         Record(
             text=row['text'], label=row['label'], record_id=row['id'],
-            unit=row['customer'] if run.unit == 'user' else None,
+            unit=row['customer'] if run.budget.unit == 'user' else None,
         )
         for row in some_rows()
     ]  # fmt: skip
@@ -264,7 +265,7 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
     assert 0 < len(kept) < len(records)
     found = restricted_of(run)
     assert (found.records_read, found.records_left_out) == (len(records), len(records) - len(kept))
-    contexts = kept if run.unit == 'example' else {record.unit for record in kept}
+    contexts = kept if run.budget.unit == 'example' else {record.unit for record in kept}
     assert sum(found.contexts_per_batch.values()) == len(contexts)
     page = (work_dir(run) / run_files.RESTRICTED_PAGE).read_text()
     assert f'<dt>Records that the sample left out</dt><dd>{len(records) - len(kept)}</dd>' in page
@@ -274,13 +275,13 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
     assert 'each with probability 0.5, whole or not at all' in said
     assert 'No amplification by sampling is claimed' in said
     with pytest.raises(FileExistsError, match='--sample-rate was 0.5 and is 0.25'):
-        folders.check_resumption(dataclasses.replace(run, sample_rate=0.25))
+        folders.check_resumption(run.replace(sample_rate=0.25))
 
 
 @pytest.mark.run
 def test_a_run_on_all_units_leaves_none_out_and_speaks_of_no_sample(first: JobConfig) -> None:
     assert restricted_of(first).records_left_out is None
-    assert 'sample of' not in (pathlib.Path(str(first.output)) / run_files.REPORT).read_text()
+    assert 'sample of' not in (pathlib.Path(str(first.output.output)) / run_files.REPORT).read_text()
 
 
 # --- The same run again ----------------------------------------------------------
@@ -350,7 +351,7 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
     with pytest.raises(RuntimeError, match='got error=MemoryError'):
         start.run(run, [])
     assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
-    assert not (pathlib.Path(str(run.output)) / run_files.REPORT).exists()
+    assert not (pathlib.Path(str(run.output.output)) / run_files.REPORT).exists()
 
     def the_rest(generator: BatchGenerator, batch: Batch, *arguments: Any) -> Any:
         assert str(batch.batch_id) not in decoded, 'a finished batch is decoded again'
@@ -369,7 +370,7 @@ def test_a_finished_run_whose_output_is_lost_is_written_again(
     run = config(tmp_path)
     prepare_with_key_of(run, first)
     shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
     start.run(run, [])
     assert corpus(run) == corpus(first)
@@ -413,9 +414,9 @@ def test_a_run_is_charged_in_full_before_its_first_step(
     run = charged_config(tmp_path, 100.0)
 
     def fail(*_: object) -> None:
-        account = ledger.Ledger.open(str(run.ledger)).account('visits')
+        account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
         assert [(one.run_id, one.state) for one in account.runs] == [('run', 'reserved')]
-        assert account.rho_spent == accounting.generation_rho(run.params())
+        assert account.rho_spent == accounting.generation_rho(mechanism.params(run))
         raise OSError('the machine is gone')
 
     monkeypatch.setattr(job, 'build', fail)
@@ -423,15 +424,15 @@ def test_a_run_is_charged_in_full_before_its_first_step(
         start.run(run, [])
     monkeypatch.undo()
     # Charged until it is resumed, which is free: and then it is the run that it would have been.
-    spent = ledger.Ledger.open(str(run.ledger)).account('visits').rho_spent
+    spent = ledger.Ledger.open(str(run.budget.ledger)).account('visits').rho_spent
     start.run(run, [])
-    account = ledger.Ledger.open(str(run.ledger)).account('visits')
+    account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
     assert account.rho_spent == spent
     assert [one.state for one in account.runs] == ['settled']
     entry = report_of(run).ledger
     assert entry == account.entry(account.runs[0])
     # The address of the ledger is nothing to the public, its name for the records is.
-    released = b''.join(path.read_bytes() for path in pathlib.Path(str(run.output)).glob('*.*'))
+    released = b''.join(path.read_bytes() for path in pathlib.Path(str(run.output.output)).glob('*.*'))
     assert b'visits' in released and b'ledger.db' not in released
 
 
@@ -447,8 +448,8 @@ def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
         plain.add(hashlib.sha256(text.encode()).hexdigest())
         charge.reserve(opened, run)
         found.add(opened.account('visits').runs[0].identity)
-        shutil.rmtree(run.resolved_work_dir)
-        shutil.rmtree(str(run.output))
+        shutil.rmtree(run.output.resolved_work_dir)
+        shutil.rmtree(str(run.output.output))
     assert len(plain) == 1 and len(found) == 2 and not plain & found
 
 
@@ -464,17 +465,17 @@ def test_workers_import_no_database() -> None:
 def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     first_run = charged_config(tmp_path, 100.0)
     start.run(first_run, [])
-    second = dataclasses.replace(first_run, output=str(tmp_path / 'second'), run_id='second')
+    second = first_run.replace(output=str(tmp_path / 'second'), run_id='second')
     start.run(second, [])
     entry = report_of(second).ledger
     assert entry is not None and entry.run_number == 2
-    assert entry.rho_after == 2 * accounting.generation_rho(first_run.params())
+    assert entry.rho_after == 2 * accounting.generation_rho(mechanism.params(first_run))
     assert entry.epsilon_after == accounting.epsilon_from_rho(entry.rho_after, 1e-3)
     # A later run changes nothing about what an earlier one says when it is resumed.
-    before = (pathlib.Path(str(first_run.output)) / run_files.REPORT).read_bytes()
-    shutil.rmtree(str(first_run.output))
+    before = (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes()
+    shutil.rmtree(str(first_run.output.output))
     start.run(first_run, [])
-    assert (pathlib.Path(str(first_run.output)) / run_files.REPORT).read_bytes() == before
+    assert (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes() == before
 
 
 def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
@@ -482,12 +483,12 @@ def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path)
     with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
         start.run(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
-    assert ledger.Ledger.open(str(run.ledger)).account('visits').runs == ()
+    assert ledger.Ledger.open(str(run.budget.ledger)).account('visits').runs == ()
 
 
 def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
-    pathlib.Path(str(run.ledger)).unlink()
+    pathlib.Path(str(run.budget.ledger)).unlink()
     with pytest.raises(ConnectionError, match='Expected a ledger'):
         start.run(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
@@ -497,11 +498,11 @@ def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) ->
 def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
     start.run(run, [])
-    shutil.rmtree(run.resolved_work_dir)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(run.output.resolved_work_dir)
+    shutil.rmtree(str(run.output.output))
     with pytest.raises(ValueError, match='two corpora would be released for one price'):
         start.run(run, [])
-    assert not list(pathlib.Path(str(run.output), 'data').iterdir())
+    assert not list(pathlib.Path(str(run.output.output), 'data').iterdir())
 
 
 # --- Refusals --------------------------------------------------------------------
@@ -509,7 +510,7 @@ def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.run
 def test_a_changed_config_is_refused(first: JobConfig) -> None:
-    changed = dataclasses.replace(first, max_private_tokens=PRIVATE_TOKENS + 1)
+    changed = first.replace(max_private_tokens=PRIVATE_TOKENS + 1)
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
         start.run(changed, [])
 
@@ -529,11 +530,12 @@ def test_local_paths_are_absolute_before_they_travel_to_workers(
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / 'in.jsonl', some_rows())
     run = config(tmp_path, input='in.jsonl, more-*.jsonl, gs://bucket/*.csv', output='out', run_id=None)
-    found = run_settings.with_absolute_paths(run)
-    assert found.input == f'{tmp_path}/in.jsonl,{tmp_path}/more-*.jsonl,gs://bucket/*.csv'
-    assert (found.output, found.work_dir) == (f'{tmp_path}/out', f'{tmp_path}/out.curator')
-    assert (found.run_id, found.prompt, found.checkpoint) == ('out', run.prompt, None)
-    assert run_settings.with_absolute_paths(found) == found
+    found = launched.with_absolute_paths(run)
+    assert found.input.input == f'{tmp_path}/in.jsonl,{tmp_path}/more-*.jsonl,gs://bucket/*.csv'
+    assert (found.output.output, found.output.work_dir) == (f'{tmp_path}/out', f'{tmp_path}/out.curator')
+    method = found.method
+    assert (found.output.run_id, method.prompt, method.checkpoint) == ('out', run.method.prompt, None)
+    assert launched.with_absolute_paths(found) == found
     # Told from another folder by other words, it is the same run.
     folders.prepare(config(tmp_path, input='in.jsonl', output='out', run_id=None))
     (tmp_path / 'elsewhere').mkdir()
@@ -543,7 +545,7 @@ def test_local_paths_are_absolute_before_they_travel_to_workers(
 
 @pytest.mark.run
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
-    run = dataclasses.replace(first, work_dir=str(tmp_path / 'work'))
+    run = first.replace(work_dir=str(tmp_path / 'work'))
     with pytest.raises(FileExistsError, match="this run's, got output="):
         start.run(run, [])
     assert not (tmp_path / 'work').exists()
@@ -576,7 +578,7 @@ def test_beam_options_are_checked_before_a_folder_is_made(
     run = config(tmp_path)
     with pytest.raises(ValueError, match=match):
         start.run(run, options)
-    assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
+    assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
 def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
@@ -688,7 +690,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     kept = (work_dir(run) / 'rejected.jsonl').read_text()
     assert kept.count(CANARY) > len(bad) / 2 and len(kept.splitlines()) == sum(counted.values())
     # Nothing of it anywhere else: not in the folder, the logs, the screen or the metrics.
-    assert leaks(pathlib.Path(str(run.output))) == []
+    assert leaks(pathlib.Path(str(run.output.output))) == []
     assert leaks(work_dir(run)) == ['rejected.jsonl']
     said = messages(caplog) + ''.join(capfd.readouterr())
     assert CANARY not in said
@@ -698,11 +700,11 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
 
 @pytest.mark.run
 def test_nothing_private_is_in_what_a_good_run_releases(first: JobConfig) -> None:
-    assert leaks(pathlib.Path(str(first.output))) == []
+    assert leaks(pathlib.Path(str(first.output.output))) == []
     assert leaks(work_dir(first)) == []
     for name in RELEASED - {'data'}:
-        text = pathlib.Path(str(first.output), name).read_text()
-        for path in (str(first.input), str(work_dir(first)), os.path.dirname(str(first.output))):
+        text = pathlib.Path(str(first.output.output), name).read_text()
+        for path in (str(first.input.input), str(work_dir(first)), os.path.dirname(str(first.output.output))):
             assert path not in text, 'a released file tells the layout of the machine'
 
 
@@ -729,7 +731,7 @@ def test_a_failure_keeps_its_details_with_the_curator(
     assert caught.value.__cause__ is None and caught.value.__context__ is None
     details = [name for name in leaks(work_dir(run)) if name.startswith('00')]
     assert details and set(details) <= set(os.listdir(work_dir(run) / 'errors'))
-    assert leaks(pathlib.Path(str(run.output))) == []
+    assert leaks(pathlib.Path(str(run.output.output))) == []
     assert re.findall(r'errors/(run\.\w+\.txt)', str(caught.value))[0] in os.listdir(work_dir(run) / 'errors')
 
 
@@ -757,11 +759,11 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 ) -> None:
     """Runners show a pipeline's options and stage its functions."""
     run = config(tmp_path, **settings)
-    settings = run_settings.generator_settings(run)
+    prepared = graph.prepare(run)
     folders.prepare(run)
     options = beam_options(run, [])
     root = beam.Pipeline(options=options)
-    job.build(root, run, settings)
+    job.build(root, run, prepared)
     proto = unpacked(root.to_runner_api().SerializeToString())
     # The search sees into the functions: this stands in the settings of the decoder.
     assert b'max_prompt_tokens' in proto and b'Generate/Decode' in proto
@@ -788,7 +790,7 @@ def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None
     assert len(batches(run)) == sum(plan['batches_per_group'])
     # A resumed run reads the plan that it wrote, and writes what it wrote.
     before = corpus(run)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     start.run(run, [])
     assert json.loads((work_dir(run) / run_files.PLAN).read_text()) == plan
     assert corpus(run) == before
@@ -874,7 +876,7 @@ def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> No
     ] == groups
     # A resumed run reads what it drew, and writes what it wrote.
     before = corpus(run)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     start.run(run, [])
     assert json.loads((work_dir(run) / run_files.CLUSTERING).read_text()) == clustering
     assert corpus(run) == before
@@ -887,11 +889,13 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
     caplog.set_level(logging.DEBUG)
     run = config(tmp_path, unit='user', unit_field='customer', **CLUSTERED)
     start.run(run, [])
-    embedder = run_settings.cluster_settings(run).load_embedder()
+    embedder = worker_settings.cluster_settings(run).load_embedder()
     vectors = embedder.embed([row['text'] for row in some_rows()])
     assert vectors.any(), 'the embedder knows none of the words'
     said = messages(caplog) + ''.join(capfd.readouterr())
-    written = [path for top in (work_dir(run), pathlib.Path(str(run.output))) for path in top.rglob('*')]
+    written = [
+        path for top in (work_dir(run), pathlib.Path(str(run.output.output))) for path in top.rglob('*')
+    ]
     everything = b'\0'.join(path.read_bytes() for path in written if path.is_file()) + said.encode()
     for vector in vectors[vectors.any(axis=1)]:
         assert vector.tobytes()[:64] not in everything
@@ -911,7 +915,7 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
     run = config(tmp_path, **CLUSTERED, centers=str(BUNDLED / 'centers'), embedder='decoder')
     with pytest.raises(ValueError, match='embedder of the centres'):
         start.run(run, [])
-    assert not work_dir(run).exists() and not pathlib.Path(str(run.output)).exists()
+    assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
 @pytest.mark.run
@@ -932,7 +936,7 @@ def test_centres_of_private_records_are_marked_and_charged(
     if source == 'k-means':
         assert (found.statement, found.epsilon, found.rho_total) == ('none', None, None)
         for name in RELEASED - {'data'}:
-            assert 'research only' in pathlib.Path(str(run.output), name).read_text().lower()
+            assert 'research only' in pathlib.Path(str(run.output.output), name).read_text().lower()
     else:
         decoding = PRIVATE_TOKENS * found.rho_per_private_token
         assert found.rho_total == pytest.approx(50.0 + 0.25 + decoding)
@@ -946,7 +950,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     tested = {} if threshold is None else {'threshold': threshold, 'threshold_noise_scale': 0.3}
     run = config(tmp_path, aggregate='median', **tested)
     start.run(run, [])
-    params = run.params()
+    params = mechanism.params(run)
     losses = [read_facts(str(work_dir(run)), batch_id, ex_post.BatchLoss) for batch_id in batches(run)]
     found = restricted_of(run).losses
     assert found is not None and found.run_ex_post_epsilon == ex_post.run_epsilon(losses, params) > 0
@@ -962,14 +966,14 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     assert digits
     shown = ''.join(capfd.readouterr())
     for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output), name).read_text()
+        shown += pathlib.Path(str(run.output.output), name).read_text()
     # Paths of a drawing are numbers too, of the settings alone.
     shown = re.sub(r'<svg.*?</svg>', '', shown, flags=re.DOTALL)
     assert [number for number in digits if number in shown] == []
     assert 'RESTRICTED' in (work_dir(run) / 'restricted_report.html').read_text().upper()
     # Losses are read back with their batches.
     before = corpus(run), restricted_of(run)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     (work_dir(run) / 'restricted_report.json').unlink()
     start.run(run, [])
     assert (corpus(run), restricted_of(run)) == before
@@ -1000,19 +1004,19 @@ def test_what_contexts_spend_stays_with_the_curator(
     released = report_of(run)
     assert {len(batch.voters) for batch in spending} == {24}
     assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)
-    assert released.rho_total == 0.05 and released.omega == run.params().omega
+    assert released.rho_total == 0.05 and released.omega == mechanism.params(run).omega
     # No number that depends on the records is in what is released or shown.
     shares = [share for batch in found.spending_by_batch.values() for share in (batch.mean_share_spent,)]
     digits = [f'{value:.4g}' for value in (*spent, *shares) if len(f'{value:.4g}') > 4]
     assert digits
     shown = ''.join(capfd.readouterr())
     for name in RELEASED - {'data'}:
-        shown += pathlib.Path(str(run.output), name).read_text()
+        shown += pathlib.Path(str(run.output.output), name).read_text()
     shown = re.sub(r'<svg.*?</svg>', '', shown, flags=re.DOTALL)
     assert [number for number in digits if number in shown] == []
     # Spending is read back with its batch, and a batch that is decoded again spends the same.
     before = corpus(run), restricted_of(run)
-    shutil.rmtree(str(run.output))
+    shutil.rmtree(str(run.output.output))
     (work_dir(run) / 'restricted_report.json').unlink()
     (work_dir(run) / 'batches' / f'{spending[0].batch_id}.json').unlink()
     start.run(run, [])

@@ -16,11 +16,13 @@ from models.finetuning.adapter import AdapterCard
 from models.privacy import counts
 from models.privacy.accounting import ZCDpEvent, curve_of, subsampled
 from models.privacy.report import MixedLedgerEntry
-from pipeline import fine_tuning, plan, tuning_plan
-from pipeline.commands import tuning
-from pipeline.config import JobConfig
+from pipeline.commands.plan import print_plan
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.fine_tune import mechanism, plan, released
+from pipeline.methods.predict import earlier
 from pipeline.run import charge, folders, start
+from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
 from tests.pipeline import fine_tune_run_test as runs
 from transforms import run_files
@@ -67,14 +69,14 @@ def released_counts(output: pathlib.Path) -> tuple[int, ...]:
 def of_adapter(folder: pathlib.Path, name: str, output: str, **changed: Any) -> JobConfig:
     given = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 10, 'micro_batch_size': 4}
     given |= {'adapter': str(folder / name), 'output': str(folder / output)} | changed
-    return fine_tuning.with_adapter(JobConfig(**given))
+    return released.with_adapter(job_config(**given))
 
 
 def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_on(
     folder: pathlib.Path,
 ) -> None:
     run = charged(folder)
-    params = fine_tuning.params(run)
+    params = mechanism.params(run)
     start.run(run, [])
     # One charge, of both stages, before anything
     ledger = Ledger.open(str(folder / 'ledger.db'))
@@ -82,7 +84,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     stages = of_run.cost.stages
     assert stages['noisy_counts'] == ZCDpEvent(rho=RHO)
     assert stages['fine-tuning'] == params.event_of_steps
-    assert of_run.cost == plan.run_cost(run)
+    assert of_run.cost == charge.run_cost(run)
     assert of_run.rho == pytest.approx(curve_of(params.event).rho_at(of_run.renyi_order), rel=1e-12)
     steps_alone = curve_of(params.event_of_steps).rho_at(of_run.renyi_order)
     assert of_run.rho == pytest.approx(steps_alone + RHO, rel=1e-12)
@@ -119,7 +121,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
         with pytest.raises(ValueError, match='Expected'):
             dataclasses.replace(report, **changed)
     # Whoever samples later has the mix for free, or asks for another.
-    card = fine_tuning.read_card(str(output))
+    card = released.read_card(str(output))
     assert card.label_counts == noisy and card.epsilon == report.epsilon
     (folder / 'in.jsonl').unlink()
     start.run(of_adapter(folder, 'out', 'more'), [])
@@ -177,7 +179,7 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
 
 def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> None:
     start.run(config(folder, examples_per_label=0, shards=None), [])
-    card, report = fine_tuning.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
+    card, report = released.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
     assert card.label_counts == released_counts(folder / 'out') and card.epsilon == report.epsilon
     assert not report.has_texts and len(report.stages) == 2
     assert 'Noisy count of records' in (folder / 'out' / 'README.md').read_text()
@@ -189,7 +191,7 @@ def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> 
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
     start.run(config(folder, examples_per_label=0, shards=None), [])
     text = (folder / 'out' / 'adapter' / 'adapter.json').read_text()
-    found, params = json.loads(text), fine_tuning.read_card(str(folder / 'out')).params
+    found, params = json.loads(text), released.read_card(str(folder / 'out')).params
     assert AdapterCard.from_json(text).to_json() == text
 
     def refused(said: str, **changed: Any) -> None:
@@ -200,8 +202,8 @@ def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Pat
     alone = subsampled.epsilon_of_event(params.event_of_steps, found['delta'])
     refused('Expected the guarantee that the settings give', epsilon=alone)
     for rho in (None, RHO / 2):
-        mechanism = found['mechanism'] | {'label_mix_rho': rho}
-        refused('Expected the guarantee that the settings give', mechanism=mechanism)
+        other = found['mechanism'] | {'label_mix_rho': rho}
+        refused('Expected the guarantee that the settings give', mechanism=other)
     # Counts that nobody paid for, and none where they were paid for
     refused('where they were paid for, and only there', label_counts=None)
     refused('where they were paid for, and only there', label_counts=[1, 2, 3])
@@ -216,18 +218,18 @@ def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Pat
 def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> None:
     start.run(charged(folder, examples_per_label=0, shards=None), [])
     given: dict[str, Any] = {
-        'adapter': str(folder / 'out'), 'model': 'tiny', 'label_field': 'label', 'labels': ('a', 'b'),
-        'dataset': 'fruit', 'delta': 1e-2, 'max_private_tokens': 12, 'accounting': 'worst-case',
-        'reference_rounds': 1, 'batches_per_label': 1,
+        'method': 'predict', 'adapter': str(folder / 'out'), 'model': 'tiny', 'label_field': 'label',
+        'labels': ('a', 'b'), 'dataset': 'fruit', 'delta': 1e-2, 'max_private_tokens': 12,
+        'accounting': 'worst-case', 'reference_rounds': 1, 'batches_per_label': 1,
     }  # fmt: skip
-    votes = JobConfig(ledger=str(folder / 'ledger.db'), **given)
-    charge.check_adapter(Ledger.open(str(folder / 'ledger.db')), votes)
+    votes = job_config(ledger=str(folder / 'ledger.db'), **given)
+    earlier.check_adapter(votes, Ledger.open(str(folder / 'ledger.db')))
     # The same run in a ledger that was charged for the steps alone.
-    card = fine_tuning.read_card(str(folder / 'out'))
+    card = released.read_card(str(folder / 'out'))
     other = Ledger.create(str(folder / 'other.db'))
     other.add_dataset('fruit', unit='example', delta=1e-2, epsilon=30.0)
     of_steps = dataclasses.replace(
-        plan.run_cost(config(folder)),
+        charge.run_cost(config(folder)),
         stages={'noisy_counts': ZCDpEvent(rho=0.0), 'fine-tuning': card.params.event_of_steps},
     )
     other.reserve(
@@ -235,25 +237,25 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
         key_commitment='b' * 64,
     )  # fmt: skip
     with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
-        charge.check_adapter(other, dataclasses.replace(votes, ledger=str(folder / 'other.db')))
+        earlier.check_adapter(votes.replace(ledger=str(folder / 'other.db')), other)
 
 
 def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = tuning_plan.plan_run(config(folder))
-    without = tuning_plan.plan_run(config(folder, label_mix_rho=None))
+    found = plan.plan_run(config(folder))
+    without = plan.plan_run(config(folder, label_mix_rho=None))
     assert found.label_mix_rho == RHO and without.label_mix_rho is None
     # The target is that of both: the steps have to make room.
     assert found.epsilon <= 6.0 and found.noise_multiplier > 1.01 * without.noise_multiplier
     assert found.examples == without.examples == 12
-    tuning.print_plan(found)
+    print_plan(found)
     shown = ' '.join(capsys.readouterr().out.split())
     assert 'Label mix from noisy counts, ρ = 0.5: discrete Gaussian noise of scale 1 on' in shown
-    tuning.print_plan(without)
+    print_plan(without)
     assert 'Label mix' not in capsys.readouterr().out
     with pytest.raises(
         ValueError, match='left for the steps, got epsilon=1.0, of which .* Lower --label-mix'
     ):
-        tuning_plan.plan_run(config(folder, label_mix_rho=2.0, epsilon=1.0))
-    of_noise = tuning_plan.plan_run(config(folder, epsilon=None, noise_multiplier=2.0))
+        plan.plan_run(config(folder, label_mix_rho=2.0, epsilon=1.0))
+    of_noise = plan.plan_run(config(folder, epsilon=None, noise_multiplier=2.0))
     alone = config(folder, epsilon=None, noise_multiplier=2.0, label_mix_rho=None)
-    assert of_noise.epsilon > tuning_plan.plan_run(alone).epsilon
+    assert of_noise.epsilon > plan.plan_run(alone).epsilon

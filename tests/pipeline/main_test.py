@@ -19,13 +19,14 @@ import pytest
 from pyarrow import parquet
 
 from launch.demo import records as demo_records
+from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main
-from pipeline import plan as plan_lib
 from pipeline.commands import screen
-from pipeline.config import BUNDLED, JobConfig
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict import plan as plan_lib
 from tests.command_line import Done, in_a_process, in_this_process
 from tests.one_model import one_model
 
@@ -209,7 +210,7 @@ def test_a_screen_alone_shows_the_columns_that_were_found(
     with open(reading, encoding='utf-8') as terminal:
         shown = terminal.readline() + terminal.readline()
     assert stop.value.code == 2 and 'Zyxquortle' not in shown
-    assert 'For the curator alone, as what seems to be a header row can be a record' in shown
+    assert 'For the curator alone, because what looks like a header row may be a record' in shown
     assert "['id;Notiz;Station']" in shown
 
 
@@ -333,7 +334,7 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
 ) -> None:
     where = str(tmp_path / 'ledger.db')
     price = plan_lib.plan_run(
-        JobConfig(batches_per_label=1, batch_size=8, aggregate='mean', max_private_tokens=8, delta=1e-3)
+        job_config(batches_per_label=1, batch_size=8, aggregate='mean', max_private_tokens=8, delta=1e-3)
     ).rho_total
     assert price is not None
     # Room for one run and a half.

@@ -11,11 +11,11 @@ import pytest
 import rich.console
 
 from models import activity
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.records import SyntheticExample
 from pipeline import progress
 from tests.object_store import object_store
-from transforms import durable, predict
+from transforms import batch_files, durable, run_files
 
 
 def example(batch_id: str, tokens: int) -> SyntheticExample:
@@ -27,7 +27,7 @@ def example(batch_id: str, tokens: int) -> SyntheticExample:
 
 @pytest.fixture
 def work_dir(tmp_path: pathlib.Path) -> str:
-    (tmp_path / predict.BATCHES_FOLDER).mkdir()
+    (tmp_path / run_files.BATCHES_FOLDER).mkdir()
     return str(tmp_path)
 
 
@@ -50,7 +50,7 @@ def last_lines(screen: io.StringIO) -> str:
 def test_silent_off_a_terminal_and_when_quiet(work_dir: str, options: dict[str, bool]) -> None:
     screen = io.StringIO()
     with progress.watch(work_dir, rich.console.Console(file=screen, **options)):
-        predict.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
+        batch_files.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
         assert lookers() == []
     assert screen.getvalue() == ''
 
@@ -60,10 +60,12 @@ def test_shows_finished_batches_and_their_tokens(work_dir: str) -> None:
     pathlib.Path(work_dir, 'plan.json').write_text(plan.to_json())
     console, screen = terminal()
     with progress.watch(work_dir, console):
-        predict.write_batch(work_dir, '0000-000000', [example('0000-000000', 5), example('0000-000000', 7)])
-        predict.write_batch(work_dir, '0001-000000', [example('0001-000000', 1_200)])
+        batch_files.write_batch(
+            work_dir, '0000-000000', [example('0000-000000', 5), example('0000-000000', 7)]
+        )
+        batch_files.write_batch(work_dir, '0001-000000', [example('0001-000000', 1_200)])
         # A batch that is being written is none.
-        pathlib.Path(work_dir, predict.BATCHES_FOLDER, '0000-000001.json.aa.tmp').write_text('[{')
+        pathlib.Path(work_dir, run_files.BATCHES_FOLDER, '0000-000001.json.aa.tmp').write_text('[{')
     assert '2 of 3 batches' in last_lines(screen)
     assert '1,215 tokens' in last_lines(screen)
     assert 'secret' not in screen.getvalue()
@@ -95,7 +97,7 @@ def test_shows_what_is_being_done(work_dir: str, monkeypatch: pytest.MonkeyPatch
             assert seen(f'Decoding, batch 0000-000001, token {tokens} of 96')
         assert seen('elapsed 0:00:0') and re.search(r'about 0:\d\d:\d\d left', last_lines(screen))
         for index in range(2):
-            predict.write_batch(work_dir, f'0000-00000{index}', [example(f'0000-00000{index}', 5)])
+            batch_files.write_batch(work_dir, f'0000-00000{index}', [example(f'0000-00000{index}', 5)])
         assert seen('Writing') and '2 of 2 batches' in last_lines(screen)
 
 
@@ -130,7 +132,7 @@ def test_a_resumed_run_does_not_count_earlier_tokens_into_its_rate(
     work_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LOOKS', 0.01)
-    predict.write_batch(work_dir, '0000-000000', [example('0000-000000', 1_000_000)])
+    batch_files.write_batch(work_dir, '0000-000000', [example('0000-000000', 1_000_000)])
     console, screen = terminal()
     with progress.watch(work_dir, console):
         threading.Event().wait(0.2)
@@ -138,8 +140,8 @@ def test_a_resumed_run_does_not_count_earlier_tokens_into_its_rate(
 
 
 def test_batches_are_read_as_they_were_written(work_dir: str) -> None:
-    predict.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
-    rows = json.loads(pathlib.Path(predict.batch_path(work_dir, '0000-000000')).read_text())
+    batch_files.write_batch(work_dir, '0000-000000', [example('0000-000000', 5)])
+    rows = json.loads(pathlib.Path(batch_files.batch_path(work_dir, '0000-000000')).read_text())
     assert [row['private_tokens'] + row['public_tokens'] for row in rows] == [6]
 
 
@@ -157,14 +159,14 @@ def test_a_bucket_is_watched_too_and_less_often(monkeypatch: pytest.MonkeyPatch)
     with object_store(), progress.watch('gs://bucket/work', console):
         plan = BatchPlan(labels=('a',), batches_per_group=(3,), noisy_counts=None, contexts_rho=0.0)
         durable.write_file('gs://bucket/work/plan.json', plan.to_json().encode())
-        predict.write_batch('gs://bucket/work', '0000-000000', [example('0000-000000', 5)])
+        batch_files.write_batch('gs://bucket/work', '0000-000000', [example('0000-000000', 5)])
     assert '1 of 3 batches' in last_lines(screen) and '6 tokens' in last_lines(screen)
     # The client of the bucket waits for its own threads, without a limit.
     assert {pause for pause in pauses if pause is not None} == {progress._SECONDS_BETWEEN_REMOTE_LOOKS}
 
 
 def test_a_damaged_batch_ends_neither_the_display_nor_the_run(work_dir: str) -> None:
-    pathlib.Path(work_dir, predict.BATCHES_FOLDER, '0000-000000.json').write_text('[{')
+    pathlib.Path(work_dir, run_files.BATCHES_FOLDER, '0000-000000.json').write_text('[{')
     console, screen = terminal()
     with progress.watch(work_dir, console):
         pass

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from models import batching
-from models.batching import BatchPlan
-from models.generate import BatchGenerator
+from models.batch_plan import BatchPlan
+from models.generate.batch import BatchGenerator
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record, SyntheticExample
-from pipeline.config import JobConfig
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict.reference import read_reference
 from pipeline.run import folders, start
-from pipeline.run.reference import read_reference
+from pipeline.settings.job_config import JobConfig
 from tests import oracles
 from tests.one_model import one_model
 from tests.samples import SECRET, needs_model
@@ -68,11 +69,11 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
         'max_prompt_tokens': 64, 'max_example_tokens': 16, 'micro_batch_size': 32, 'shards': 2,
         'aggregate': 'difference', 'public_top_k': 64, 'reference_size': 2,
     }  # fmt: skip
-    return JobConfig(**(small | settings))
+    return job_config(**(small | settings))
 
 
 def work_dir(run: JobConfig) -> pathlib.Path:
-    return pathlib.Path(run.resolved_work_dir)
+    return pathlib.Path(run.output.resolved_work_dir)
 
 
 def prepared(run: JobConfig) -> JobConfig:
@@ -114,7 +115,7 @@ def batch_of(row: Row, run: JobConfig) -> str:
 
 
 def report_of(run: JobConfig) -> PrivacyReport:
-    return PrivacyReport.from_json(pathlib.Path(str(run.output), run_files.REPORT).read_text())
+    return PrivacyReport.from_json(pathlib.Path(str(run.output.output), run_files.REPORT).read_text())
 
 
 def shared_of(run: JobConfig) -> int | None:
@@ -344,14 +345,14 @@ def test_texts_of_a_file_are_the_reference_of_every_batch(tmp_path: pathlib.Path
         'without a look at the records.'
     )
     assert found.settings['reference'] == 'given by the curator' and found.settings['reference_rounds'] == 1
-    for path in pathlib.Path(str(run.output)).glob('*.*'):
+    for path in pathlib.Path(str(run.output.output)).glob('*.*'):
         assert 'public.jsonl' not in path.read_text()
 
 
 def test_an_earlier_release_is_the_reference_of_a_later_run(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded
 ) -> None:
-    run = prepared(config(tmp_path, run_id='later', reference=str(first.output)))
+    run = prepared(config(tmp_path, run_id='later', reference=str(first.output.output)))
     start.run(run, [])
     complete = [one for one in examples(first, set(batches(first))) if not one.truncated]
     for name, reference in decoded.items():
@@ -376,8 +377,8 @@ def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path:
     charged = {'dataset': 'messages', 'ledger': where}
     earlier = prepared(config(tmp_path / 'earlier', run_id='earlier', **charged))
     start.run(earlier, [])
-    run = config(tmp_path / 'later', run_id='later', reference=str(earlier.output), **charged)
-    elsewhere = dataclasses.replace(run, ledger=other)
+    run = config(tmp_path / 'later', run_id='later', reference=str(earlier.output.output), **charged)
+    elsewhere = run.replace(ledger=other)
     with pytest.raises(ValueError, match='whose charge the ledger holds'):
         start.run(elsewhere, [])
     assert not work_dir(run).exists() and not Ledger.open(other).account('messages').runs

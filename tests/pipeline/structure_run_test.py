@@ -14,9 +14,11 @@ import jsonschema
 import pytest
 import rich.console
 
-from pipeline import audit
-from pipeline.config import BUNDLED, JobConfig
+from models.bundled import FOLDER as BUNDLED
+from pipeline.methods.predict import audit
 from pipeline.run import identity, start
+from pipeline.settings.job_config import JobConfig
+from tests import samples
 from tests.one_model import one_model
 from tests.pipeline.job_test import Row, config, report_of, restricted_of, rows_of
 
@@ -91,7 +93,8 @@ def _one_model() -> Iterator[None]:
 
 
 @pytest.mark.run
-@pytest.mark.parametrize('name', RUNS)
+# The others meet each aggregate; one of the two of the difference is enough of it.
+@pytest.mark.parametrize('name', samples.with_long(RUNS, 'difference, worst case', 'mean, sparse vector'))
 def test_every_complete_example_is_valid(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, **RUNS[name])
     start.run(run, [])
@@ -118,7 +121,10 @@ def test_what_a_cap_cut_short_is_closed_where_that_is_asked_for(tmp_path: pathli
 
 
 @pytest.mark.run
-@pytest.mark.parametrize('name', ['mean, sparse vector', 'difference, individual, two rounds'])
+@pytest.mark.parametrize(
+    'name',
+    ['mean, sparse vector', pytest.param('difference, individual, two rounds', marks=pytest.mark.long)],
+)
 def test_a_run_with_a_structure_is_audited(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, **RUNS[name])
     found = audit.leave_one_out(run, outsiders=2)

@@ -26,8 +26,9 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
-from pipeline.config import JobConfig
+from pipeline.config import job_config
 from pipeline.run import folders, start
+from pipeline.settings.job_config import JobConfig
 from tests.samples import needs_model
 from transforms import durable
 
@@ -211,7 +212,7 @@ def config(place: str, **settings: object) -> JobConfig:
         'aggregate': 'mean', 'max_private_tokens': 6, 'delta': 1e-3, 'max_prompt_tokens': 64,
         'max_example_tokens': 6, 'micro_batch_size': 32, 'shards': 2, 'keep_rejected': True,
     }  # fmt: skip
-    return JobConfig(**(given | settings))  # type: ignore[arg-type]
+    return job_config(**(given | settings))
 
 
 def records() -> bytes:

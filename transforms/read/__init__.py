@@ -1,22 +1,26 @@
 """Sensitive files -> records, and the rows that cannot be records.
 
-Formats, by extension: `.jsonl` and `.json` (one object per line, or for `.json` one
-array of objects, if the file begins with `[` and its first line is not a row among
-others), `.csv` (RFC 4180, with line breaks inside quotes, any delimiter and any encoding: see
-`transforms.read.dialect`) and `.parquet`.
-The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may lie on any
-filesystem that Beam knows.
+The extension of a file tells its format:
 
-A bad row never stops a run: success or failure is an output too (METHOD 8). It becomes a
-`Rejection`, which is restricted to the curator. In JSON lines and Parquet one row cannot
-change how another is read. In CSV a stray quote can swallow rows after it: that is the
-format's nature, so let a CSV writer do the quoting.
+* `.jsonl`: one JSON object per line.
+* `.json`: one JSON object per line, or one array of objects. A file is an array if it begins with `[`, unless
+  its first line is complete by itself and others follow.
+* `.csv`: RFC 4180, with line breaks inside quotes. Any delimiter and any encoding: see
+  `transforms.read.dialect`.
+* `.parquet`.
 
-Columns of a `.csv` file are named by its header row. Where all given names are numbers
-('0', '1', ...), they are positions, and the file has no header row.
+The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any filesystem that Beam
+knows.
 
-Labels, unit ids and record ids are compared as strings. JSON numbers and Parquet numbers
-become strings first, so 1, 1.0 and '1' are one label; booleans are 'true' and 'false'.
+A bad row never stops a run, because success or failure is an output, too (METHOD 8). The row becomes a
+`Rejection`, which is restricted to the curator. In JSON lines and Parquet a row cannot change how another row
+is read. In CSV an unclosed quote makes the rows after it part of one value, so use a CSV writer that quotes.
+
+The header row of a `.csv` file names its columns. If all given names are numbers ('0', '1', ...), they are
+positions, and the file has no header row.
+
+Labels, unit ids and record ids are compared as strings. Numbers of JSON and Parquet become strings first: 1,
+1.0 and '1' are one label. Booleans become 'true' and 'false'.
 """
 
 from transforms.read.compression import CorruptStream, decompressed

@@ -1,4 +1,4 @@
-"""The content of a file, whatever packed it."""
+"""The decompressed content of a file."""
 
 import bz2
 import lzma
@@ -26,14 +26,14 @@ class CorruptStream(Exception):
 
 
 def decompressed(file: BinaryIO, codec: str | None) -> Iterator[bytes]:
-    """Streams the content of an open file, all members of a concatenated one.
+    """Streams the content of an open file, with all members of a file that was concatenated.
 
-    Beam's and zstandard's own readers end silently at a cut stream; and an error of the
-    codec must become a rejection while an error of the filesystem must reach the runner,
-    which tries again. So the two are kept apart here.
+    An error of the codec must become a rejection; an error of the filesystem must reach the runner, which
+    tries again. So this function keeps the two apart. Other readers do not: Beam's and zstandard's end
+    silently at a cut stream, and Arrow's raises the same error for both and knows no xz.
 
     Raises:
-        CorruptStream: After everything that could be decoded.
+        CorruptStream: After all content that could be decoded.
     """
     decoder = None
     while chunk := file.read(_CHUNK_BYTES):

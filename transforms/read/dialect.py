@@ -1,7 +1,7 @@
-"""How a CSV file is written: what stands between its columns, and its encoding.
+"""How a CSV file is written: its delimiter and its encoding.
 
-What nobody says is looked for in the file's header line and its byte order mark, and nowhere else:
-no record decides how others are read, and every worker finds the same.
+If they are not given, they are found in the header line and the byte order mark, and nowhere else. So no
+record decides how other records are read, and all workers find the same.
 """
 
 import codecs
@@ -13,7 +13,7 @@ from transforms.read.compression import CorruptStream
 
 DELIMITERS = (',', ';', '\t', '|')
 ENCODINGS = ('utf-8', 'utf-16-le', 'utf-16-be')
-# A header line ends within these bytes, or is not looked at.
+# A header line that does not end within these bytes is ignored.
 HEAD_BYTES = 64 * 2**10
 
 _MARKS = {
@@ -29,9 +29,9 @@ class Dialect:
     """How CSV files are written. Public.
 
     Attributes:
-        delimiter: One character; None for that of `DELIMITERS` which a header line shows.
-        encoding: Python's name of it, 'utf-16' being of either byte order; None for that of `ENCODINGS`
-            which a byte order mark or a header line shows.
+        delimiter: One character; None: the one of `DELIMITERS` that the header line shows.
+        encoding: Python's name of the encoding; 'utf-16' is either byte order. None: the one of `ENCODINGS`
+            that the byte order mark or the header line shows.
     """
 
     delimiter: str | None = None
@@ -41,7 +41,7 @@ class Dialect:
 def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
     """The beginning of a stream, at most `HEAD_BYTES`, and the whole stream.
 
-    Damage in the beginning comes where it is in the stream, not here.
+    If the beginning is damaged, the error comes from the stream, at the place of the damage.
     """
     stream, held, size, damage = iter(chunks), list[bytes](), 0, None
     try:
@@ -63,15 +63,15 @@ def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 
 def detect(head: bytes, dialect: Dialect, names: Sequence[str]) -> Dialect:
-    """The dialect of a file, both parts known: as given, else what its header line shows.
+    """The delimiter and the encoding of a file: those that are given, else those that its header line shows.
 
-    That is the first under which the line has each of the columns once. Where none has, the delimiter
-    is a comma, and the encoding that of the byte order mark, else UTF-8.
+    These are the first pair with which the line has each of the columns once. If no pair does, the
+    delimiter is a comma, and the encoding is that of the byte order mark or else UTF-8.
 
     Args:
         head: The first `HEAD_BYTES` of the file, or all of it.
-        dialect: What is given.
-        names: The columns that are needed; none where the file has no header line.
+        dialect: The parts that are given.
+        names: The columns that are needed; empty if the file has no header line.
     """
     encodings, delimiters = _candidates(head, dialect)
     for encoding in encodings if names else ():
@@ -82,7 +82,7 @@ def detect(head: bytes, dialect: Dialect, names: Sequence[str]) -> Dialect:
 
 
 def suggest(head: bytes, names: Sequence[str]) -> Dialect | None:
-    """What to give so that a header line has the columns; None where nothing known helps."""
+    """The dialect with which the header line has the columns; None if no known dialect has them."""
     for encoding in (*_candidates(head, Dialect())[0], 'windows-1252'):
         for delimiter in DELIMITERS:
             if _has(header(head, encoding, delimiter), names):
@@ -97,7 +97,7 @@ def mark(head: bytes) -> bytes:
 
 def header(head: bytes, encoding: str, delimiter: str) -> list[str] | None:
     """The columns of a file's first line; None where it is no row of this dialect."""
-    # Whatever follows the line, records, may be decoded wrongly: it is cut off.
+    # The records after the line may be decoded wrongly: they are cut off.
     line, end, _ = head.decode(encoding, errors='replace').removeprefix('\ufeff').partition('\n')
     if '\ufffd' in line or (not end and len(head) >= HEAD_BYTES):
         return None
@@ -108,9 +108,9 @@ def header(head: bytes, encoding: str, delimiter: str) -> list[str] | None:
 
 
 def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Text of any encoding as UTF-8. What cannot be decoded becomes bytes that are not UTF-8.
+    """Text of any encoding as UTF-8. Bytes that cannot be decoded become bytes that are not UTF-8.
 
-    So it spoils the row that it is in and no other, as bad bytes of a file in UTF-8 do.
+    So they spoil their own row and no other, as in a file that claims to be UTF-8.
     """
     if encoding == 'utf-8':
         yield from chunks
@@ -122,13 +122,13 @@ def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _candidates(head: bytes, dialect: Dialect) -> tuple[Sequence[str], Sequence[str]]:
-    """Encodings and delimiters that may be the file's, the first where nothing tells."""
+    """Possible encodings and delimiters of the file; the first of each is the default."""
     delimiters = DELIMITERS if dialect.delimiter is None else (dialect.delimiter,)
     marked = _MARKS.get(mark(head))
     if dialect.encoding is None:
         return (ENCODINGS if marked is None else (marked,)), delimiters
     if dialect.encoding == 'utf-16':
-        # Without a mark, the byte order of what writes such files.
+        # Without a mark, the byte order of the programs that write such files.
         return (('utf-16-be' if marked == 'utf-16-be' else 'utf-16-le'),), delimiters
     return (dialect.encoding,), delimiters
 

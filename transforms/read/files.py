@@ -1,4 +1,4 @@
-"""Which files are read, and a look at each before anything else happens."""
+"""The files that are read, and a check of each before anything else happens."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from transforms.read.compression import CODECS
 from transforms.read.formats import FORMATS
 from transforms.read.rules import RecordFields
 
-# What a path may hold that `FileSystems.match` takes for a pattern.
+# Characters of a path that `FileSystems.match` takes for a pattern.
 _WILDCARDS = frozenset('*?[')
-# Of the columns of a file that lacks one.
+# How much is shown of the columns of a file that lacks one.
 _SHOWN_COLUMNS, _SHOWN_CHARACTERS = 40, 60
 
 
@@ -23,9 +23,9 @@ class InputFile:
     """A file that is read.
 
     Attributes:
-        path: Where it lies, on any filesystem that Beam knows.
-        size: In bytes.
-        updated: When it was last written, in seconds since 1970; 0 where its filesystem keeps no time.
+        path: Its path, on any filesystem that Beam knows.
+        size: Its size in bytes.
+        updated: When it was last written, in seconds since 1970; 0 if its filesystem keeps no time.
     """
 
     path: str
@@ -33,33 +33,34 @@ class InputFile:
     updated: float
 
     def checksum(self) -> str:
-        """What its filesystem knows of its content: an object store a checksum, a disk the size."""
+        """What its filesystem knows of its content: the checksum of an object store, the size on a disk."""
         return FileSystems.checksum(self.path)
 
 
 class MissingColumns(ValueError):
-    """A file has not the columns that are needed. Its text quotes nothing of the file.
+    """A file lacks columns that are needed. The text of the error quotes nothing of the file.
 
     Attributes:
-        for_the_curator: The columns that it seems to have. A record may be among them, so only a
-            screen may show it.
+        for_the_curator: The columns that the file seems to have, for the curator's screen alone: what looks
+            like a header row may be a record.
     """
 
     def __init__(self, message: str, columns: Iterable[str]) -> None:
         super().__init__(message)
         shown = [column[:_SHOWN_CHARACTERS] for column in sorted(columns)[:_SHOWN_COLUMNS]]
         self.for_the_curator = (
-            f'For the curator alone, as what seems to be a header row can be a record, its columns: {shown}'
+            'For the curator alone, because what looks like a header row may be a record, its columns: '
+            f'{shown}'
         )
 
 
 def list_input(pattern: str) -> list[InputFile]:
     """The files that a comma-separated list of paths and globs names, each once, sorted by path.
 
-    This list is what a run reads, and what is known of the input must be known of this list.
-    A file that is called exactly so is meant itself, its name's `[`, `*` and `?` too; only
-    where there is none are these a pattern's. Each once, since a file that is read twice
-    would count its units twice. A comma inside a file name cannot be spelt: use a `?` for it.
+    A run reads exactly these files, and its digest of the input is of exactly these files. If a file has
+    exactly the given name, that file is meant, even if the name has a `[`, `*` or `?`; otherwise these
+    characters form a pattern. Each file is listed once, because a file that is read twice would count its
+    units twice. A name with a comma cannot be given: write a `?` for the comma.
 
     Raises:
         ValueError: The list is empty.
@@ -83,7 +84,7 @@ def list_input(pattern: str) -> list[InputFile]:
 
 
 def _match(part: str) -> Iterable[filesystem.FileMetadata]:
-    # One at a time: Beam takes the filesystem of the first for all.
+    # One pattern at a time: Beam takes the filesystem of the first pattern for all.
     if _WILDCARDS & set(part) and FileSystems.exists(part):
         return [FileSystems.get_filesystem(part).metadata(part)]
     (match,) = FileSystems.match([part])
@@ -95,7 +96,7 @@ def _file_of(metadata: filesystem.FileMetadata) -> InputFile:
 
 
 def split_patterns(pattern: str) -> list[str]:
-    """The paths and globs of a comma list."""
+    """The paths and globs of a comma-separated list."""
     return [part.strip() for part in pattern.split(',') if part.strip()]
 
 
@@ -103,7 +104,7 @@ def file_format(path: str) -> tuple[str, str | None]:
     """Format and codec of a file, from its extension.
 
     Raises:
-        ValueError: No known extension.
+        ValueError: The extension is unknown.
     """
     stem, _, last = path.lower().rpartition('.')
     codec = last if last in CODECS else None
@@ -117,46 +118,46 @@ def file_format(path: str) -> tuple[str, str | None]:
 
 
 def open_file(path: str) -> BinaryIO:
-    """The file's own bytes: `decompressed` undoes the codec, see there."""
+    """Opens a file for its own bytes; `decompressed` undoes the codec."""
     return FileSystems.open(path, compression_type=filesystem.CompressionTypes.UNCOMPRESSED)
 
 
 def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
-    """The files of `list_input`, after a look at the schema of each.
+    """The files of `list_input`, after a check that each has the columns that are needed.
 
-    Messages quote file names and the asked-for columns, never anything read: what seems
-    to be a header row can be a record (`MissingColumns`).
+    Errors quote the names of files and of the needed columns, and nothing that was read: what looks like a
+    header row may be a record (`MissingColumns`).
 
     Args:
         pattern: Comma-separated paths and globs.
-        fields: The columns that every file must have. A file of JSON objects has those
-            that occur in any object near its beginning.
+        fields: The columns that every file must have. A file of JSON objects has each column that occurs in
+            an object near its beginning.
 
     Raises:
-        ValueError: An empty list, an unknown extension, a missing column, or a Parquet
-            file that is none or has a column of an unfit type.
+        ValueError: The list is empty, an extension is unknown, a column is missing, or a Parquet file is
+            damaged or has a column of a wrong type.
         FileNotFoundError: A pattern matches no file.
     """
     found = list_input(pattern)
     for file in found:
         file_format(file.path)
     with futures.ThreadPoolExecutor(16) as threads:
-        # `list` so that the first error, by file name, is raised here.
+        # `list` raises the first error, in the order of the file names.
         list(threads.map(lambda file: _check_file(file.path, fields), found))
     return found
 
 
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:
-    """Refuses to read other files than those that a run's digest of its input is of.
+    """Checks that the files are still those of the run's digest of its input.
 
     Raises:
-        ValueError: Files came or went in between.
+        ValueError: Files were added or removed in between.
     """
     came, went = sorted(set(found) - set(known)), sorted(set(known) - set(found))
     if came or went:
         raise ValueError(
-            f'Expected the same input files from start to end of the preparations, got new={came}, '
-            f'missing={went}. Repeat the command once nobody writes there.'
+            f'Expected the same input files throughout the preparations, got new={came}, missing={went}. '
+            'Repeat the command when no other program writes there.'
         )
 
 

@@ -1,18 +1,17 @@
-"""The lines of a text file, none of them held beyond a bound."""
+"""The lines of a text file, in bounded memory."""
 
 import codecs
 from collections.abc import Iterable, Iterator
 
-# A longer row is never held in memory whole. Far above any text that a prompt could use.
+# A longer row is never held in memory as a whole. No prompt could use a text of this length.
 MAX_ROW_BYTES = 64 * 2**20
 
 
 def split_lines(chunks: Iterable[bytes], limit: int | None = None) -> Iterator[tuple[bytes, bool]]:
-    """Yields (line with its line feed, whether it is whole).
+    """Yields (line with its line feed, whether it is complete).
 
-    A line of more than `limit` bytes, by default `MAX_ROW_BYTES`, is cut there and its rest
-    skipped, never held. The byte order mark of the first line is dropped. A carriage return
-    ends no line.
+    A line of more than `limit` bytes, by default `MAX_ROW_BYTES`, is cut there, and its rest is skipped. The
+    byte order mark of the first line is dropped. A carriage return does not end a line.
     """
     limit = MAX_ROW_BYTES if limit is None else limit
     held = bytearray()

@@ -1,4 +1,4 @@
-"""Input files -> records and rejections, as functions and as a transform."""
+"""Input files -> records and rejections."""
 
 import dataclasses
 import posixpath
@@ -13,12 +13,12 @@ from transforms.read.compression import CorruptStream
 from transforms.read.formats import FORMATS
 from transforms.read.rules import REJECTION_BYTES, Reason, RecordRules, Rejection, to_record
 
-# (path, part of the file): what one worker reads at a time.
+# (path, part of the file) that one worker reads at a time.
 Piece = tuple[str, int]
 
 
 def split_file(path: str) -> Iterator[Piece]:
-    """The row groups of a Parquet file; a text file whole, as it has no place to cut it."""
+    """The parts of a file: the row groups of a Parquet file, or a text file as a whole."""
     name, _ = files.file_format(path)
     for part in FORMATS[name].parts(lambda: files.open_file(path)):
         yield path, part
@@ -44,7 +44,7 @@ def _rejection(reason: Reason, path: str, ordinal: int, raw: bytes) -> Rejection
 
 
 class RecordCoder(coders.Coder):
-    """Encodes a `Record` as a tuple of its fields: a third of what pickle takes, and deterministic."""
+    """Encodes a `Record` as a tuple of its fields, which is deterministic and a third of pickle's size."""
 
     _tuple = coders.TupleCoder(
         [
@@ -77,13 +77,13 @@ coders.registry.register_coder(Record, RecordCoder)
 class ReadRecords(beam.PTransform):
     """Input files -> (records, rejections), two PCollections.
 
-    The files are listed and checked when the pipeline is built (`files.check_input`, whose
-    errors it raises). Nothing here counts: a runner's UI shows counters.
+    The files are listed and checked when the pipeline is built: see `files.check_input` for its errors. This
+    step has no counters, because the pages of a runner show counters.
 
     Attributes:
         pattern: Comma-separated paths and globs.
         rules: What makes a row a record.
-        known: The files that the run's digest of its input is of. None where a run keeps none.
+        known: The files of the run's digest of its input; None if the run keeps no digest.
     """
 
     pattern: str

@@ -1,4 +1,4 @@
-"""What makes a row a record, and what becomes of a row that is none."""
+"""What makes a row a record, and what becomes of other rows."""
 
 import dataclasses
 import enum
@@ -31,14 +31,14 @@ class Reason(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """A row that is not a record. Restricted to the curator, its number too.
+    """A row that is not a record. Rejections and their number are restricted to the curator.
 
     Attributes:
-        reason: Why.
+        reason: Why the row is not a record.
         file: Base name of the file.
-        ordinal: The row's place among the rows of its file (Parquet: of its row group),
-            from 0; a header row and blank lines do not count.
-        raw: Its first bytes, at most `REJECTION_BYTES`.
+        ordinal: Number of the row in its file, for Parquet in its row group, from 0. A header row and blank
+            lines do not count.
+        raw: The first bytes of the row, at most `REJECTION_BYTES`.
     """
 
     reason: Reason = dataclasses.field(repr=False)
@@ -53,11 +53,12 @@ class RecordFields:
 
     Attributes:
         text: The sensitive text.
-        label: The label; None when the run declares no labels, or attributes.
-        attributes: Those whose values together are the label; empty where it has one column, or none.
+        label: The label; None if the run declares no labels, or attributes.
+        attributes: The columns whose values together are the label; empty if the label has one column, or if
+            the run declares no labels.
         unit: The unit id; None under the `example` unit.
-        record_id: The row's own id, unique in the input; None when it has none.
-        dialect: How CSV files are written that have them.
+        record_id: The id of the row, unique in the input; None if rows have no id.
+        dialect: How the CSV files are written.
     """
 
     text: str
@@ -80,7 +81,7 @@ class RecordFields:
 
     @property
     def of_label(self) -> tuple[str, ...]:
-        """The columns that make up the label; none when the run declares no labels."""
+        """The columns that make up the label; empty if the run declares no labels."""
         return self.attributes if self.label is None else (self.label,)
 
     @property
@@ -91,7 +92,7 @@ class RecordFields:
 
     @property
     def positional(self) -> bool:
-        """Whether CSV columns are given by position, in files without a header row."""
+        """Whether CSV columns are given by position, for files without a header row."""
         return all(name.isascii() and name.isdigit() for name in self.names)
 
 
@@ -101,12 +102,12 @@ class RecordRules:
 
     Attributes:
         fields: The columns.
-        labels: The declared labels, of attributes their combinations (`models.attributes`); None when the
-            run declares none.
-        any_label: Whether a label is read as it comes, with none declared. No run does: which labels
-            there are would tell of the records.
+        labels: The declared labels, for attributes their combinations (`models.attributes`); None if the run
+            declares none.
+        any_label: Whether any label is read, with none declared. No run does this: the set of labels
+            would depend on the records.
         unit: The unit of privacy.
-        max_record_bytes: Longest text, in bytes of UTF-8.
+        max_record_bytes: Length of the longest text, in bytes of UTF-8.
     """
 
     fields: RecordFields
@@ -141,11 +142,11 @@ class RecordRules:
 
 
 def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reason:
-    """The record that a row holds, or why it holds none. Total: any values are fine.
+    """The record of a row, or why the row is not a record. It never raises, whatever the values are.
 
     Args:
-        values: Column name -> value. A `bytes` value is UTF-8 that nobody has checked; a
-            missing column and None are the same.
+        values: Column name -> value. A `bytes` value is UTF-8 that is not checked yet. A missing column and
+            None are the same.
         rules: What makes a row a record.
     """
     try:
@@ -184,7 +185,7 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
 
 
 def _decoded(value: object) -> object:
-    """Strict UTF-8 for `bytes`; refuses strings with lone surrogates, which JSON can spell."""
+    """`bytes` decoded from strict UTF-8; refuses strings with lone surrogates, which JSON can contain."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, str):
@@ -193,7 +194,7 @@ def _decoded(value: object) -> object:
 
 
 def name_of(value: object) -> str | None:
-    """A label or an id as it is compared: 1, 1.0 and '1' are one; None for what cannot be one."""
+    """A label or an id as it is compared: 1, 1.0 and '1' are the same; None for other types of values."""
     try:
         return _as_name(_decoded(value))
     except UnicodeError:
@@ -201,7 +202,7 @@ def name_of(value: object) -> str | None:
 
 
 def _as_name(value: object) -> str | None:
-    """A label or an id as a string; None for what cannot be one."""
+    """A label or an id as a string; None for other types of values."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -209,7 +210,7 @@ def _as_name(value: object) -> str | None:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
-        # pandas turns a column of whole numbers into floats as soon as one is missing.
+        # pandas turns a column of whole numbers into floats if one value is missing.
         return str(int(value)) if value.is_integer() else repr(value)
     return None
 

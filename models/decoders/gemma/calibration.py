@@ -17,6 +17,7 @@ import numpy as np
 
 from models.decoders.gemma import forward
 from models.decoders.gemma.architectures import Architecture
+from models.decoders.gemma.weights import Layer, Weights
 from models.decoders.rates import Rates
 
 # Rows of a step, and prompts that are read at once.
@@ -56,16 +57,16 @@ def measure(architecture: Architecture, *, dtype: str) -> Rates:
     )
 
 
-def random_weights(architecture: Architecture, dtype: str) -> forward.Weights:
+def random_weights(architecture: Architecture, dtype: str) -> Weights:
     """Weights of no model: even within ±1/32, so that nothing overflows."""
     a, rng = architecture, np.random.default_rng(0)
 
     def draw(*shape: int) -> jax.Array:
         return jnp.asarray((rng.random(shape, np.float32) - 0.5) / 16, dtype)
 
-    def layer() -> forward.Layer:
+    def layer() -> Layer:
         heads = a.num_heads + 2 * a.num_kv_heads
-        return forward.Layer(
+        return Layer(
             pre_attention_norm=draw(a.embed_dim),
             query_key_value=draw(a.embed_dim, heads * a.head_dim),
             query_norm=draw(a.head_dim) if a.use_qk_norm else None,
@@ -78,34 +79,34 @@ def random_weights(architecture: Architecture, dtype: str) -> forward.Weights:
             post_ffw_norm=draw(a.embed_dim) if a.use_post_norms else None,
         )
 
-    return forward.Weights(
+    return Weights(
         embedding=draw(a.num_embed, a.embed_dim),
         layers=tuple(layer() for _ in a.attention_types),
         final_norm=draw(a.embed_dim),
     )
 
 
-def _prompt_flops(one: Architecture, weights: forward.Weights) -> float:
+def _prompt_flops(one: Architecture, weights: Weights) -> float:
     in_pieces = jax.devices()[0].platform == 'cpu'
     rows = 8 if in_pieces else ROWS  # as many as go through the layers at once
     tokens = jnp.full((rows, PROMPT_TOKENS), 2, jnp.int32)
     lengths = jnp.full(rows, PROMPT_TOKENS, jnp.int32)
 
     @jax.jit
-    def read(weights: forward.Weights) -> Any:
+    def read(weights: Weights) -> Any:
         return forward.read_prompts(one, weights, tokens, lengths, example_slots=1, in_pieces=in_pieces)
 
     (seconds,) = _seconds(lambda: read(weights))
     return rows * one.prompt_flops(PROMPT_TOKENS) / seconds
 
 
-def _of_a_step(one: Architecture, models: Sequence[forward.Weights]) -> dict[str, float]:
+def _of_a_step(one: Architecture, models: Sequence[Weights]) -> dict[str, float]:
     itemsize = models[0].embedding.dtype.itemsize
     slot_bytes = one.cache_bytes_per_token(itemsize)
     long = max(128, CACHE_BYTES // (ROWS * slot_bytes * 128) * 128)
 
     @jax.jit
-    def step(weights: forward.Weights, cache: forward.Cache) -> jax.Array:
+    def step(weights: Weights, cache: forward.Cache) -> jax.Array:
         # The slot that it writes is not read by anyone.
         return forward.append(one, weights, cache, jnp.array([2]), jnp.int32(1), jnp.int32(0))[0]
 
@@ -138,15 +139,15 @@ def _filled_cache(one: Architecture, slots: int, itemsize: int) -> forward.Cache
     return forward.Cache(prompt=of(slots), example=of(8), lengths=jnp.full(ROWS, slots, jnp.int32))
 
 
-def _of_the_output(one: Architecture, weights: forward.Weights) -> dict[str, float]:
+def _of_the_output(one: Architecture, weights: Weights) -> dict[str, float]:
     states = jnp.full((ROWS, one.embed_dim), 0.5, jnp.float32)
 
     @jax.jit
-    def of_one(weights: forward.Weights) -> jax.Array:
+    def of_one(weights: Weights) -> jax.Array:
         return forward.logits(one, weights, states[:1])
 
     @jax.jit
-    def of_many(weights: forward.Weights) -> jax.Array:
+    def of_many(weights: Weights) -> jax.Array:
         found = forward.logits(one, weights, states)
         return jnp.maximum(found - found.max(axis=-1, keepdims=True), -10.0).sum(axis=0)
 

@@ -12,13 +12,17 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import psutil
+from etils import epath
 
 from models.decoders import decoder as decoder_lib
 from models.decoders.gemma import architectures, forward
+from models.decoders.gemma.weights import Adapter, Weights, adapt, arrange
 
 if TYPE_CHECKING:
-    import jax
     from gemma import gm
 
 Parameters = dict[str, Any]
@@ -27,7 +31,7 @@ _LISTED = 3
 
 
 def make_transformer(
-    architecture: architectures.Architecture, *, dtype: 'jax.typing.DTypeLike'
+    architecture: architectures.Architecture, *, dtype: jax.typing.DTypeLike
 ) -> 'gm.nn.Transformer':
     """The text decoder of an architecture, without a vision encoder.
 
@@ -74,9 +78,6 @@ def parameter_shapes(architecture: architectures.Architecture) -> Parameters:
         The nested dictionary of the parameters with a float32 `jax.ShapeDtypeStruct`
         at each leaf.
     """
-    import jax
-    import jax.numpy as jnp
-
     model = make_transformer(architecture, dtype=jnp.float32)
     tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     return jax.eval_shape(model.init, jax.random.key(0), tokens)['params']
@@ -98,7 +99,7 @@ def load_orbax(
     architecture: architectures.Architecture,
     path: str | os.PathLike[str],
     *,
-    dtype: 'jax.typing.DTypeLike',
+    dtype: jax.typing.DTypeLike,
 ) -> Parameters:
     """Reads the text parameters of an Orbax directory.
 
@@ -118,9 +119,6 @@ def load_orbax(
         FileNotFoundError: There is no such directory.
         ValueError: It is damaged, or a parameter is missing, surplus, or of another shape.
     """
-    import jax
-    import jax.numpy as jnp
-    from etils import epath
     from gemma import gm
 
     directory = epath.Path(path)
@@ -180,7 +178,7 @@ def _flat_shapes(tree: Mapping[str, Any], prefix: str = '') -> dict[str, tuple[i
 
 
 def make_pooled_states(
-    architecture: architectures.Architecture, *, dtype: 'jax.typing.DTypeLike'
+    architecture: architectures.Architecture, *, dtype: jax.typing.DTypeLike
 ) -> 'Callable[[Parameters, jax.typing.ArrayLike, jax.typing.ArrayLike], jax.Array]':
     """A compiled function from texts to the mean hidden state of each, for embeddings.
 
@@ -197,9 +195,6 @@ def make_pooled_states(
         of text, and lengths `[m]` that count it; gives `[m D]` float32, a row of zeros
         for a text without tokens.
     """
-    import jax
-    import jax.numpy as jnp
-
     model = make_transformer(architecture, dtype=dtype)
 
     def pooled_states(weights: Parameters, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -234,8 +229,8 @@ _LENGTHS = (1, 2, 4)
 class GemmaDecoder(decoder_lib.Decoder):
     """Gemma as a `Decoder`: cached, micro-batched, sharded over all local devices.
 
-    Prompts and steps go through this project's own forward pass (`forward.py`), which the library's
-    definitions are the reference for. Going back to the prompts' end is a matter of the offset alone.
+    Prompts and steps go through this project's own forward pass (`forward.py`), which is tested against the
+    library's. A step at offset 0 starts again at the end of the prompts.
     """
 
     def __init__(
@@ -244,8 +239,8 @@ class GemmaDecoder(decoder_lib.Decoder):
         parameters: Parameters,
         *,
         shapes: decoder_lib.Shapes,
-        dtype: 'jax.typing.DTypeLike',
-        adapter: forward.Adapter | None = None,
+        dtype: jax.typing.DTypeLike,
+        adapter: Adapter | None = None,
     ) -> None:
         """Places the parameters on the devices.
 
@@ -259,9 +254,6 @@ class GemmaDecoder(decoder_lib.Decoder):
             adapter: Low-rank factors that are added to the matrices, or a difference that is added to all
                 weights, in float32; None for none.
         """
-        import jax
-        import jax.numpy as jnp
-
         devices = jax.local_devices()
         if shapes.micro_batch_size % len(devices):
             raise ValueError(
@@ -278,24 +270,22 @@ class GemmaDecoder(decoder_lib.Decoder):
         mesh = jax.sharding.Mesh(np.array(devices), (_ROWS,))
         self._by_row = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_ROWS))
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        self.weights = forward.arrange(
+        self.weights = arrange(
             architecture,
             parameters,
             lambda weight: jax.device_put(jnp.asarray(weight, dtype), everywhere),
         )
         if adapter is not None:
             # A difference is added weight after weight: it need not lie there whole.
-            is_difference = isinstance(adapter, forward.Weights)
+            is_difference = isinstance(adapter, Weights)
             placed = adapter if is_difference else jax.device_put(adapter, everywhere)
-            self.weights = forward.adapt(self.weights, placed)
+            self.weights = adapt(self.weights, placed)
         self._prefill = jax.jit(self._prefill_micro_batch)
 
     def prefill(
         self, prompts: 'Sequence[np.ndarray]', *, together: int | None = None
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Decoder.prefill`."""
-        import jax
-
         size, length = together or self.shapes.micro_batch_size, self.shapes.max_prompt_tokens
         self._check_memory(len(prompts))
         tokens = np.zeros((len(prompts), length), np.int32)
@@ -312,8 +302,6 @@ class GemmaDecoder(decoder_lib.Decoder):
 
     def _prefill_micro_batch(self, weights: Any, tokens: Any, lengths: Any) -> tuple[Any, Any]:
         """Prompts `[m P]` and their lengths `[m]` to last states `[m D]` and the cache, both by row."""
-        import jax
-
         states, cache = forward.read_prompts(
             self._architecture,
             weights,
@@ -350,15 +338,11 @@ class GemmaDecoder(decoder_lib.Decoder):
 
     def _check_memory(self, rows: int) -> None:
         """Refuses a batch whose caches and logits cannot fit, before anything is sampled."""
-        import jax
-
         devices = jax.local_devices()
         stats = devices[0].memory_stats() or {}
         if 'bytes_limit' in stats:
             free = (stats['bytes_limit'] - stats['bytes_in_use']) * len(devices)
         else:  # the host's own memory, what it can drop from its file cache counted in
-            import psutil
-
             free = psutil.virtual_memory().available
         cache = (
             rows * self.shapes.cache_length * self._architecture.cache_bytes_per_token(self._dtype.itemsize)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, final
 from models import bundled, fetched
 from models.decoders import family
 from models.decoders.gemma import architectures
+from models.decoders.rates import Rates
 
 if TYPE_CHECKING:
     from models.decoders.decoder import Shapes
     from models.decoders.gemma.decoder import GemmaDecoder
     from models.decoders.gemma.tokenizer import GemmaTokenizer
-    from models.decoders.rates import Rates
 
 # Of every generation here; the fetched file has the text beside it.
 _TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
@@ -90,24 +90,25 @@ class GemmaFamily(family.Family):
 
     def adapter_shapes(self, model: str, rank: int | None) -> Any:
         """See `Family.adapter_shapes`."""
-        from models.decoders.gemma import forward
+        from models.decoders.gemma.weights import adapter_shapes
 
-        return forward.adapter_shapes(self.models[model], rank)
+        return adapter_shapes(self.models[model], rank)
 
     def load_tunable(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Tunable:
         """See `Family.load_tunable`."""
         import jax.numpy as jnp
 
-        from models.decoders.gemma import checkpoints, forward, tuning
+        from models.decoders.gemma import checkpoints, tuning
+        from models.decoders.gemma.weights import arrange
 
         architecture = self.models[model]
         parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
         return family.Tunable(
-            weights=forward.arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
+            weights=arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
             log_probabilities=functools.partial(tuning.log_probabilities, architecture),
         )
 
-    def measure_rates(self, model: str, *, dtype: str) -> 'Rates':
+    def measure_rates(self, model: str, *, dtype: str) -> Rates:
         """See `Family.measure_rates`."""
         from models.decoders.gemma import calibration
 

@@ -8,15 +8,13 @@ with, through the very same functions.
 from __future__ import annotations
 
 import functools
-import typing
 from typing import Any
 
 from etils import epy
 
 from models.decoders.gemma import forward
-
-if typing.TYPE_CHECKING:
-    from models.decoders.gemma.architectures import Architecture
+from models.decoders.gemma.architectures import Architecture
+from models.decoders.gemma.weights import adapt
 
 with epy.lazy_imports():
     import jax
@@ -36,7 +34,7 @@ def log_probabilities(
     count: int,
 ) -> jax.Array:
     """See `models.decoders.family.Tunable.log_probabilities`."""
-    weights = forward.adapt(weights, adapter)
+    weights = adapt(weights, adapter)
     states = forward.states(architecture, weights, tokens)
     places = first[:, None] + jnp.arange(count)
     before = jnp.take_along_axis(states, places[..., None] - 1, axis=1).reshape(-1, states.shape[-1])

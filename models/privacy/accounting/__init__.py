@@ -1,13 +1,13 @@
-"""The currency of privacy: what a run costs, how costs compose, and how they become (epsilon, delta).
+"""The cost of a run: what it is, how costs compose, and how they become (epsilon, delta).
 
-One file for each question:
+Events (`models/privacy/events.py`) state what was released. One file here for each question on them:
 
-* `events`: what was released, as data that documents its mathematics.
 * `run_cost`: a run's stages and their events, under one neighbouring relation; its JSON.
 * `zcdp`: the price of private prediction (PP Theorem 1).
 * `conversion`: a Rényi curve to (epsilon, delta) and back.
 * `calibration`: which settings fit into a target.
-* `library`: the same events as the dp-accounting library's own.
+* `subsampled`: the price of DP-SGD, by privacy loss distributions.
+* `library`: the same events as those of the dp-accounting library.
 
 Sources: PP = Amin et al. 2024, Theorem 1 and Lemmas 2-5; CKS = Canonne, Kamath and Steinke 2020,
 "The Discrete Gaussian for Differential Privacy", Corollary 13; BS = Bun and Steinke 2016;
@@ -33,16 +33,6 @@ from models.privacy.accounting.conversion import (
     optimal_order,
     rho_from_epsilon,
 )
-from models.privacy.accounting.events import (
-    ComposedDpEvent,
-    DiscreteGaussianDpEvent,
-    DpEvent,
-    GaussianDpEvent,
-    PoissonSampledDpEvent,
-    SelfComposedDpEvent,
-    TruncatedZCDpEvent,
-    ZCDpEvent,
-)
 from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, compose, curve_of
 from models.privacy.accounting.zcdp import (
     aggregate_rho,
@@ -52,6 +42,16 @@ from models.privacy.accounting.zcdp import (
     sparse_vector_pure_cost,
     sparse_vector_rho,
     to_dp_event,
+)
+from models.privacy.events import (
+    ComposedDpEvent,
+    DiscreteGaussianDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    TruncatedZCDpEvent,
+    ZCDpEvent,
 )
 
 __all__ = [

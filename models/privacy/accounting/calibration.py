@@ -1,23 +1,20 @@
-"""Which settings fit into a target: the inverse of pricing."""
+"""The settings that a target (epsilon, delta) pays for: the inverse of pricing."""
 
 import decimal
 import math
-import typing
 from collections.abc import Callable
 
 from models.privacy.accounting import conversion, zcdp
-
-if typing.TYPE_CHECKING:
-    from models.privacy.params import MechanismParams
+from models.privacy.params import MechanismParams
 
 
 def solve_max_private_tokens(
-    params: 'MechanismParams', *, epsilon: float, delta: float, other_rho: float
+    params: MechanismParams, *, epsilon: float, delta: float, other_rho: float
 ) -> int:
     """Largest cap r for which the whole run stays within (epsilon, delta).
 
     Args:
-        params: Every setting but the cap, whose value is not read.
+        params: Every setting; the value of the cap is not read.
         epsilon: Target.
         delta: Target.
         other_rho: rho of the run's other releases (noisy counts).
@@ -46,7 +43,7 @@ def solve_max_private_tokens(
 
 
 def _smallest_epsilon(pays: Callable[[float], bool], least: float) -> float:
-    """The first epsilon of three digits that pays, from a lower bound on."""
+    """The first epsilon of three digits, from `least` upwards, for which `pays` is true."""
     epsilon = float(_SHORT.create_decimal_from_float(least))
     while not pays(epsilon):
         epsilon = float(_SHORT.create_decimal_from_float(epsilon * 1.001))
@@ -70,24 +67,24 @@ _GRID = 33
 _SECTIONS = 16
 
 
-def worst_case_price(params: 'MechanismParams') -> float:
-    """ρ that no context pays more than for one token, with individual accounting: ½ (2c/(sτ))².
+def worst_case_price(params: MechanismParams) -> float:
+    """The largest ρ that a context pays for one token, with individual accounting: ½ (2c/(sτ))².
 
-    A vote is at most 2c, and the square of the largest is among the levels of a price
+    A vote is at most 2c, and a price tries the square of the largest vote as a level
     (models/privacy/individual.py).
     """
     return 2 * (params.clip_bound / (params.batch_size * params.temperature)) ** 2
 
 
-def worst_case_tokens(params: 'MechanismParams', context_budget: float) -> int:
-    """Tokens that any context is paid for, whatever it gives to each: most vote for far longer."""
+def worst_case_tokens(params: MechanismParams, context_budget: float) -> int:
+    """Tokens that the budget of a worst-case context pays for. Most contexts vote on far more."""
     return math.floor(context_budget / worst_case_price(params))
 
 
-def worst_case_budget(params: 'MechanismParams', tokens: int) -> float:
-    """B of which any context is paid for so many tokens, whatever it gives to each.
+def worst_case_budget(params: MechanismParams, tokens: int) -> float:
+    """The budget B with which even a worst-case context votes on that many tokens.
 
-    With what prices and their sum in float32 are rounded up by (models/privacy/individual.py).
+    It includes the rounding of prices and their sum in float32 (models/privacy/individual.py).
     """
     return float(
         _READABLE_UP.create_decimal(tokens * worst_case_price(params) * (1 + (tokens + 8) * 2.0**-23))
@@ -95,7 +92,7 @@ def worst_case_budget(params: 'MechanismParams', tokens: int) -> float:
 
 
 def solve_context_budget(
-    params: 'MechanismParams',
+    params: MechanismParams,
     *,
     epsilon: float,
     delta: float,
@@ -105,25 +102,25 @@ def solve_context_budget(
 ) -> tuple[float, float]:
     """The largest budget B of one context that keeps the whole run within (epsilon, delta), and its ω.
 
-    A context may replace another where records share slots, and the run then costs 4 B (METHOD 4d). Without
-    a given ω it is the one with the largest B(ω) e^(−Δ (ω−1)/3), Δ = 2c/(sτ) or 4c/(sτ): a price grows with
-    ω by e^(k₁ h + …), where k₁ has a third of ω and the size h of a vote is about Δ at most.
+    If records share slots, a context may replace another, and the run then costs 4 B (METHOD 4d). If no ω is
+    given, it is the one with the largest B(ω) e^(−Δ (ω−1)/3), Δ = 2c/(sτ) or 4c/(sτ): a price grows with ω
+    by e^(k₁ h + …), where k₁ contains ω/3 and the size h of a vote is at most about Δ.
 
     Args:
-        params: Every setting but B and ω, whose values are not read.
+        params: Every setting; the values of B and ω are not read.
         epsilon: Target.
         delta: Target.
-        other_rho: rho of the run's other releases (noisy counts, centres), which hold at every order.
+        other_rho: rho of the run's other releases (noisy counts, centres), a bound at every order.
         omega: ω, > 1; None chooses it.
-        to_best: Whether a chosen ω is to reach the order at which the whole target converts best, and so
-            that of any ledger whose budget is no less. A price is then a little higher.
+        to_best: Whether a chosen ω reaches the order at which the whole target converts best. It then also
+            reaches the order of any ledger with at least that budget. Prices are a little higher.
 
     Returns:
         B and ω; `epsilon_from_rho(change² B + other_rho, delta, largest_order=ω)` is at most epsilon.
 
     Raises:
-        ValueError: B does not pay for one token of a worst-case context, at so small an ω perhaps for none;
-            it names the smallest epsilon that does.
+        ValueError: B does not pay for one token of a worst-case context; the message names the smallest
+            epsilon that does.
     """
     change = params.change.value
 
@@ -166,15 +163,15 @@ def solve_context_budget(
 
 
 def omega_of_budget(
-    params: 'MechanismParams', context_budget: float, *, delta: float, other_rho: float
+    params: MechanismParams, context_budget: float, *, delta: float, other_rho: float
 ) -> float:
-    """The least ω that costs no epsilon at a given B: the order at which the whole run converts best."""
+    """The smallest ω that does not raise epsilon at a given B: the order at which the run converts best."""
     rho = math.fsum((params.change.value**2 * context_budget, other_rho))
     return _rounded(conversion.optimal_order(rho, delta), up=True)
 
 
-def _solve_omega(params: 'MechanismParams', epsilon: float, delta: float, other_rho: float) -> float:
-    """ω of `solve_context_budget`: a grid of log(ω−1), then golden sections around its best."""
+def _solve_omega(params: MechanismParams, epsilon: float, delta: float, other_rho: float) -> float:
+    """ω for `solve_context_budget`: a grid of log(ω−1), then golden-section search around the best one."""
     change = params.change.value
     share = 2 / 3 * change * params.clip_bound / (params.batch_size * params.temperature)
 
@@ -207,7 +204,7 @@ def _best_order(epsilon: float, delta: float) -> float:
 
 
 def _rounded(omega: float, *, up: bool) -> float:
-    """An order with few digits of what it is above 1."""
+    """An order rounded so that ω − 1 has few digits."""
     places = _DIGITS - 1 - math.floor(math.log10(omega - 1))
     rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
     return float(decimal.Decimal(omega).quantize(decimal.Decimal(1).scaleb(-places), rounding))

@@ -4,8 +4,8 @@ For one order α > 1, D_α <= R gives delta at epsilon (CKS Proposition 12; here
 
     log δ = (α−1) (R − ε + log(1 − 1/α)) − log α
 
-so a curve gives the least of it over all orders that it holds at. Of a zCDP curve, truncated or not,
-that least value is found exactly; of a mixture it is sought among many orders, each of which holds.
+so a curve gives the smallest such delta over all its orders. For a zCDP curve, truncated or not, this
+minimum is found exactly. For a mixture it is searched for among many orders; each of them is a bound.
 """
 
 import dataclasses
@@ -13,17 +13,17 @@ import functools
 import math
 from collections.abc import Callable
 
-# scipy.optimize and dp_accounting are imported where they are used: they take half a second and a
-# whole one, and `--help` needs neither.
+# scipy.optimize and dp_accounting are imported where they are used: they take half a second and one
+# second, and `--help` needs neither.
 
-# Where the least value over orders is sought for a mixture. Above 32 whole numbers only: there the
+# Orders among which the minimum for a mixture is searched for. Above 32 only whole numbers: for them the
 # library's sum is finite, and for fractions it may not converge.
 _LEAST_EXCESS = 1e-2
 _MOST_FRACTIONAL = 32
 _LARGEST_ORDER = 2**14
-# The library's float64 arithmetic is better than this; what it gives is rounded up by it.
+# The error of the library's float64 arithmetic is smaller than this; its results are rounded up by it.
 _ROUNDING = 1e-9
-# log(α − 1) of the least order that is told from 1.
+# log(α − 1) of the smallest order that differs from 1.
 _LEAST_LOG_EXCESS = -745.0
 
 
@@ -31,12 +31,12 @@ _LEAST_LOG_EXCESS = -745.0
 class RenyiCurve:
     """D_α <= α ρ + Σ steps · G(α; q, z) for 1 < α <= largest_order, where G is the sampled Gaussian's.
 
-    What every event composes to: zCDP adds up in rho, truncation keeps the smallest order, and
+    Every event composes to such a curve: zCDP adds up in rho, truncation keeps the smallest order, and
     Poisson-sampled Gaussians are counted by their settings.
 
     Attributes:
         rho: zCDP part, >= 0.
-        largest_order: ω; infinite where nothing is truncated.
+        largest_order: ω; infinite if nothing is truncated.
         sampled: (sampling probability q, noise multiplier z, steps), each pair once.
     """
 
@@ -46,11 +46,11 @@ class RenyiCurve:
 
     @property
     def is_zcdp(self) -> bool:
-        """Whether it is ρ-zCDP: one number that holds at every order."""
+        """Whether the curve is ρ-zCDP, one number for every order."""
         return not self.sampled and math.isinf(self.largest_order)
 
     def rho_at(self, order: float) -> float:
-        """The bound on D_α over α: ρ itself for zCDP at any order; infinite above the largest order."""
+        """The bound on D_α divided by α: ρ itself for zCDP, infinite above the largest order."""
         if not order > 1:
             raise ValueError(f'Expected an order > 1, got order={order!r}. Rényi bounds hold above 1.')
         if order > self.largest_order:
@@ -83,7 +83,7 @@ class RenyiCurve:
         return self._least(lambda order: _delta_at_order(order, order * self.rho_at(order), epsilon))
 
     def _least(self, bound: Callable[[float], float]) -> float:
-        """The least bound over many orders: a grid's, then twice those of a finer one around its best."""
+        """The smallest bound over many orders: of a grid, then of two finer grids around its best order."""
         high = min(self.largest_order, float(_LARGEST_ORDER))
         low, least = min(1 + _LEAST_EXCESS, high), math.inf
         for count in (96, 16, 16):
@@ -99,8 +99,8 @@ class RenyiCurve:
 def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order: float) -> float:
     """D_α of one Poisson-sampled Gaussian, in the worse direction (MTZ 3.3, by dp_accounting); rounded up.
 
-    Where the library's sum does not converge, as for little noise at fractional orders just above 1, it is
-    that of the next whole order, whose sum is finite: D_α never falls as α grows.
+    If the library's sum does not converge, as for little noise at fractional orders just above 1, the result
+    is that of the next whole order, whose sum is finite: D_α never falls as α grows.
     """
     import dp_accounting
     from dp_accounting import rdp
@@ -120,7 +120,7 @@ def epsilon_at_order(order: float, divergence: float, delta: float) -> float:
 
 
 def _epsilon_of_nothing(order: float, delta: float) -> float:
-    """What C adds to D_α: log(1 − 1/α) − log(αδ)/(α − 1); it may be negative."""
+    """The term that C adds to D_α: log(1 − 1/α) − log(αδ)/(α − 1). It may be negative."""
     _check_delta(delta)
     return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
@@ -135,7 +135,7 @@ def _delta_at_order(order: float, divergence: float, epsilon: float) -> float:
 
 
 def optimal_order(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
-    """The order at which ρ-zCDP converts best at delta: `epsilon_at_order` there is `epsilon_from_rho`.
+    """The order at which ρ-zCDP converts best at delta, so that `epsilon_at_order` gives `epsilon_from_rho`.
 
     Args:
         rho: > 0.
@@ -155,7 +155,7 @@ def delta_from_rho(rho: float, epsilon: float, *, largest_order: float = math.in
         delta = inf over 1 < α <= ω of exp((α−1)(αρ−ε)) / (α−1) · (1 − 1/α)^α
 
     The logarithm of the objective has derivative (2α−1)ρ − ε + log(1 − 1/α), which
-    increases in α, so its only root is the infimum; where the root lies above ω, ω is.
+    increases in α, so its only root gives the infimum; if the root lies above ω, ω gives it.
 
     Args:
         rho: zCDP cost, >= 0.
@@ -201,8 +201,8 @@ def _best_log_excess(rho: float, epsilon: float) -> float:
 def epsilon_closed_form(rho: float, delta: float, *, largest_order: float = math.inf) -> float:
     """ρ + √(4ρ log(1/δ)) (BS Lemma 3.5; PP Theorem 1, second form), an upper bound on `epsilon_from_rho`.
 
-    It is αρ + log(1/δ)/(α − 1) at its best order α. Of truncated zCDP ω takes the place of an α above
-    it (BDRS Lemma 6).
+    It is αρ + log(1/δ)/(α − 1) at its best order α. For truncated zCDP, ω replaces an α above it
+    (BDRS Lemma 6).
 
     Args:
         rho: zCDP cost, >= 0.
@@ -259,7 +259,7 @@ def rho_from_epsilon(epsilon: float, delta: float, *, largest_order: float = mat
         largest_order: ω of truncated zCDP; infinite for zCDP.
 
     Raises:
-        ValueError: A value out of range, or ω is so small that no rho > 0 gives epsilon at delta.
+        ValueError: A value is out of range, or ω is so small that no rho > 0 gives epsilon at delta.
     """
     from scipy import optimize
 

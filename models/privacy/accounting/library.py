@@ -1,6 +1,6 @@
 """Our events as those of the dp-accounting library, for its accountants.
 
-Imported inside functions only: the library takes a second to import.
+Other files import this one inside functions, because the library takes a second to import.
 """
 
 import typing
@@ -8,7 +8,7 @@ import typing
 import attr
 import dp_accounting
 
-from models.privacy.accounting import events
+from models.privacy import events
 
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
@@ -42,7 +42,7 @@ class DiscreteGaussianDpEvent(dp_accounting.DpEvent):
 
 
 def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
-    """An event as the library's own, by the same name and with the same fields."""
+    """The library's event of the same name, with the same fields."""
     match event:
         case events.ZCDpEvent(rho=rho):
             return dp_accounting.ZCDpEvent(rho=rho)
@@ -58,16 +58,14 @@ def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
             return dp_accounting.SelfComposedDpEvent(to_library(one), count)
         case events.ComposedDpEvent(events=parts):
             return dp_accounting.ComposedDpEvent([to_library(part) for part in parts])
-    raise ValueError(
-        f'Expected an event of models.privacy.accounting.events, got event={event!r}. Add its translation.'
-    )
+    raise ValueError(f'Expected an event of models.privacy.events, got event={event!r}. Add its translation.')
 
 
 def from_library(event: dp_accounting.DpEvent) -> events.DpEvent:
-    """One of the library's events as ours, such as one that a DP-SGD library states of itself.
+    """Our event for one of the library's, such as the one that a DP-SGD library states for itself.
 
     Raises:
-        ValueError: We have no such event, or it is not of the form that we can account for.
+        ValueError: We have no such event, or cannot account for its form.
     """
     match event:
         case dp_accounting.ZCDpEvent(rho=rho, xi=0.0):
@@ -86,6 +84,6 @@ def from_library(event: dp_accounting.DpEvent) -> events.DpEvent:
         case dp_accounting.ComposedDpEvent(events=parts):
             return events.ComposedDpEvent(events=tuple(map(from_library, parts)))
     raise ValueError(
-        f'Expected an event that models.privacy.accounting.events has a twin of, got event={event!r}. Its '
+        f'Expected an event that models.privacy.events has a twin of, got event={event!r}. Its '
         'cost is not known here.'
     )

@@ -1,4 +1,4 @@
-"""A run's cost: the events of its stages under one neighbouring relation, and what they compose to."""
+"""The cost of a run: the events of its stages under one neighbouring relation, and their composition."""
 
 import collections
 import dataclasses
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from models.privacy.accounting.conversion import RenyiCurve
-from models.privacy.accounting.events import (
+from models.privacy.events import (
     ComposedDpEvent,
     DiscreteGaussianDpEvent,
     DpEvent,
@@ -22,8 +22,8 @@ from models.privacy.accounting.events import (
 
 SCHEMA = 'dp-corpus/run-cost'
 SCHEMA_VERSION = 1
-# Costs under different relations do not add up. The unit that is added or removed, a record or a
-# user, is the dataset's own (`pipeline.ledger.budget.Dataset`).
+# Costs under different relations do not add up. The dataset states which unit is added or removed, a
+# record or a user (`pipeline.ledger.budget.Dataset`).
 NeighboringRelation = typing.Literal['add-or-remove-one']
 
 _EVENTS: Mapping[str, type] = {kind.__name__: kind for kind in typing.get_args(DpEvent)}
@@ -33,7 +33,7 @@ _EVENTS: Mapping[str, type] = {kind.__name__: kind for kind in typing.get_args(D
 class RunCost:
     """What a run costs, stage by stage. All fields are public.
 
-    Every stage is paid for, whatever the outputs; what depends on the records has no place here.
+    Every stage is charged, whatever its output. Nothing here depends on the records.
 
     Attributes:
         stages: Event by name of the stage, in the order of the run; not empty.
@@ -68,13 +68,13 @@ class RunCost:
 
     @property
     def rho(self) -> float | None:
-        """zCDP cost of the whole run; None where it is not in zCDP."""
+        """zCDP cost of the whole run; None if it is not in zCDP."""
         curve = self.curve
         return curve.rho if curve.is_zcdp else None
 
     @property
     def rho_by_stage(self) -> dict[str, float] | None:
-        """zCDP cost by name of the stage; None where one of them is not in zCDP."""
+        """zCDP cost by name of the stage; None if one of them is not in zCDP."""
         curves = {name: curve_of(event) for name, event in self.stages.items()}
         if not all(curve.is_zcdp for curve in curves.values()):
             return None
@@ -101,7 +101,7 @@ class RunCost:
         return dataclasses.replace(self, stages={**self.stages, **added})
 
     def to_json_object(self) -> dict[str, Any]:
-        """The cost as what `json` writes; `from_json_object` reads it back."""
+        """The cost as an object for `json`; `from_json_object` reads it back."""
         return {
             'schema': SCHEMA,
             'schema_version': SCHEMA_VERSION,
@@ -145,7 +145,7 @@ def curve_of(event: DpEvent) -> RenyiCurve:
     """The Rényi curve of an event.
 
     Raises:
-        ValueError: The event is not known: a bound that nobody stated is no bound.
+        ValueError: The event is not known, so no bound is either.
     """
     match event:
         case ZCDpEvent(rho=rho):
@@ -170,13 +170,13 @@ def curve_of(event: DpEvent) -> RenyiCurve:
         case ComposedDpEvent(events=parts):
             return compose(map(curve_of, parts))
     raise ValueError(
-        f'Expected an event of models.privacy.accounting.events, got event={event!r}. Its cost is not known '
+        f'Expected an event of models.privacy.events, got event={event!r}. Its cost is not known '
         'here: teach `curve_of` its bound, with a test against a slow twin.'
     )
 
 
 def compose(curves: Iterable[RenyiCurve]) -> RenyiCurve:
-    """Adaptive composition: divergences add up at the orders that all curves hold at (BS Lemma 2.3)."""
+    """Adaptive composition: divergences add up at the orders at which all curves hold (BS Lemma 2.3)."""
     curves = tuple(curves)
     sampled: collections.Counter[tuple[float, float]] = collections.Counter()
     for curve in curves:
@@ -190,7 +190,7 @@ def compose(curves: Iterable[RenyiCurve]) -> RenyiCurve:
 
 
 def _to_object(event: DpEvent) -> dict[str, Any]:
-    """An event by the name of its class and its fields."""
+    """An event as the name of its class and its fields."""
     values = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
     if 'event' in values:
         values['event'] = _to_object(values['event'])

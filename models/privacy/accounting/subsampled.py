@@ -1,22 +1,22 @@
 """The price of DP-SGD: Poisson-sampled Gaussians, under adding or removing one unit, and counts before them.
 
-By the privacy loss distributions of the dp-accounting library (PLD: Koskela et al. 2020; Gopi et al. 2021;
-Doroshenko et al. 2022, "Connect the dots"), whose discretisation is pessimistic: what it gives is an upper
-bound. They are tighter than Rényi orders, and do not add up with costs that are known at Rényi orders
-alone. So a run by itself is stated by PLD, and a ledger, which adds runs of all kinds, charges the same event
-at its Rényi order (`conversion.sampled_gaussian`), which is an upper bound too, and a larger one.
+It is computed with the privacy loss distributions of the dp-accounting library (PLD: Koskela et al. 2020;
+Gopi et al. 2021; Doroshenko et al. 2022, "Connect the dots"). Their discretisation is pessimistic, so the
+result is an upper bound. PLDs are tighter than Rényi orders, but do not add up with costs that are known
+at Rényi orders alone. So a run by itself is stated by PLD. A ledger, which adds runs of all kinds, charges
+the same event at its Rényi order (`conversion.sampled_gaussian`): an upper bound too, but a larger one.
 """
 
 import functools
 import math
 from typing import Any
 
-from models.privacy.accounting import events
+from models.privacy import events
 
-# Of the solver: z is no more than this above the least that would do.
+# The solver's z is at most this much (relatively) above the smallest z that fits.
 _PRECISION = 1e-3
 _LEAST, _MOST = 2.0**-6, 2.0**20
-# Between two losses of a distribution: that of the library's accountant.
+# Distance between two losses of a distribution; the library's accountant has the same.
 _INTERVAL = 1e-4
 
 
@@ -35,8 +35,8 @@ def epsilon_of_steps(
         noise_multiplier: z > 0.
         steps: T >= 1.
         delta: In (0, 1).
-        sigma: Of the discrete Gaussian noise on counts that are released too, of which one unit moves one
-            by 1; None without counts.
+        sigma: Scale of the discrete Gaussian noise on counts that are released too; one unit moves one
+            count by 1. None without counts.
     """
     _check_delta(delta)
     # Not at the top: the library takes a second to import.
@@ -62,8 +62,8 @@ def epsilon_of_steps(
 def _losses_of_counts(sigma: float) -> Any:
     """The privacy loss distribution of one discrete Gaussian, the same in both directions.
 
-    The library leaves out noise beyond 11.6 σ, of less than 1e-30 of the mass: far below what a float64
-    rounds.
+    The library leaves out noise beyond 11.6 σ, less than 1e-30 of the mass. That is far below the rounding
+    of a float64.
     """
     from dp_accounting import pld
 
@@ -73,10 +73,10 @@ def _losses_of_counts(sigma: float) -> Any:
 
 
 def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
-    """`epsilon_of_steps` of the event of fine-tuning.
+    """`epsilon_of_steps` for the event of fine-tuning.
 
     Raises:
-        ValueError: It is another one: no PLD of it is known here.
+        ValueError: It is another event, whose PLD is not known here.
     """
     match event:
         case events.SelfComposedDpEvent(
@@ -108,20 +108,20 @@ def epsilon_of_event(event: events.DpEvent, delta: float) -> float:
 def solve_noise_multiplier(
     *, sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None = None
 ) -> float:
-    """The least noise multiplier that keeps `steps` within (epsilon, delta), but for a thousandth.
+    """The smallest noise multiplier that keeps `steps` within (epsilon, delta), to a thousandth.
 
     Args:
         sampling_probability: q in (0, 1].
         steps: T >= 1.
         epsilon: Target, > 0.
         delta: Target, in (0, 1).
-        sigma: As `epsilon_of_steps` has it: counts that the target has to pay for too.
+        sigma: As for `epsilon_of_steps`: the target pays for these counts too.
 
     Returns:
-        z, a number of few digits with `epsilon_of_steps(q, z, steps, delta, sigma) <= epsilon`.
+        z, a number of five digits with `epsilon_of_steps(q, z, steps, delta, sigma) <= epsilon`.
 
     Raises:
-        ValueError: A target out of range, or one that no noise gives.
+        ValueError: The target is out of range, or no noise reaches it.
     """
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f'Expected a finite epsilon > 0, got epsilon={epsilon}. Give --epsilon 3, say.')
@@ -172,7 +172,7 @@ def _check_delta(delta: float) -> None:
 
 
 def _rounded_up(z: float) -> float:
-    """Five digits: z is a public setting that people read."""
+    """`z` with five digits, rounded up: it is a public setting that people read."""
     unit = 10.0 ** (math.floor(math.log10(z)) - 4)
     return float(f'{math.ceil(z / unit) * unit:.4e}')
 

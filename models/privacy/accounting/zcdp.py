@@ -1,25 +1,21 @@
 """The price of private prediction in zCDP (PP Theorem 1).
 
-A batch's private tokens compose sequentially. Batches hold disjoint contexts, so
-they compose in parallel (PP Lemma 2) and their number does not appear below.
+The private tokens of a batch compose sequentially. Batches hold disjoint contexts, so they compose in
+parallel (PP Lemma 2), and their number does not appear below.
 """
 
-import typing
 from typing import Any
 
-from models.privacy import sparse_vector
-from models.privacy.accounting import events
+from models.privacy import events, sparse_vector
 from models.privacy.aggregates import individual
-
-if typing.TYPE_CHECKING:
-    from models.privacy.params import MechanismParams
+from models.privacy.params import MechanismParams
 
 
-def aggregate_rho(params: 'MechanismParams') -> float:
+def aggregate_rho(params: MechanismParams) -> float:
     """rho of sampling one private token, from the event of the run's aggregate.
 
     Raises:
-        ValueError: The aggregate has no price in advance, or not one in zCDP.
+        ValueError: The aggregate has no price in advance, or its price is not in zCDP.
     """
     event = params.strategy.event(params)
     if not isinstance(event, events.ZCDpEvent):
@@ -30,27 +26,27 @@ def aggregate_rho(params: 'MechanismParams') -> float:
     return event.rho
 
 
-def sparse_vector_pure_cost(params: 'MechanismParams') -> float:
+def sparse_vector_pure_cost(params: MechanismParams) -> float:
     """Pure epsilon of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
     return sparse_vector.pure_cost(params)
 
 
-def sparse_vector_rho(params: 'MechanismParams') -> float:
+def sparse_vector_rho(params: MechanismParams) -> float:
     """rho of one run of the sparse-vector test (PP Lemma 5); 0 without the test."""
     event = sparse_vector.event(params)
     return 0.0 if event is None else event.rho
 
 
-def rho_per_private_token(params: 'MechanismParams') -> float:
+def rho_per_private_token(params: MechanismParams) -> float:
     """rho of one private token with the sparse-vector run that led to it (PP Theorem 1)."""
     return aggregate_rho(params) + sparse_vector_rho(params)
 
 
-def generation_rho(params: 'MechanismParams') -> float:
+def generation_rho(params: MechanismParams) -> float:
     """rho of all decoding: r times the cost of one private token (PP Theorem 1).
 
-    Stated for the cap r, whatever number of private tokens a run happens to use. With individual
-    accounting what one unit may spend, B or 4B, at orders up to omega (METHOD 4d).
+    It is stated for the cap r, however many private tokens a run uses. With individual accounting it is
+    what one unit may spend, B or 4B, at orders up to omega (METHOD 4d).
     """
     event = generation_event(params)
     if isinstance(event, events.TruncatedZCDpEvent):
@@ -59,7 +55,7 @@ def generation_rho(params: 'MechanismParams') -> float:
 
 
 def generation_event(
-    params: 'MechanismParams',
+    params: MechanismParams,
 ) -> events.SelfComposedDpEvent | events.TruncatedZCDpEvent:
     """All decoding as an event: r private tokens, each in zCDP (PP Theorem 1).
 
@@ -71,7 +67,7 @@ def generation_event(
     return events.SelfComposedDpEvent(event=token, count=params.private_token_cap)
 
 
-def to_dp_event(params: 'MechanismParams', *, other_rho: float) -> Any:
+def to_dp_event(params: MechanismParams, *, other_rho: float) -> Any:
     """The run as a `dp_accounting` event, for accountants that compose it further.
 
     Returns:

@@ -1,8 +1,8 @@
-"""Ways to combine the votes of a batch, each a file with its votes and its price; `AGGREGATES` is the table.
+"""The aggregates: ways to combine the votes of a batch. `AGGREGATES` is the table.
 
-A new one is a final subclass of `Aggregate` in a file of its own, a slow twin in
-`tests/oracles/aggregates.py`, and one call of `register`. What has a name here is a value of the
-`aggregate` setting everywhere else.
+A new aggregate is a final subclass of `Aggregate` in a file of its own, one call of `register`, and a
+slow twin in `tests/oracles/aggregates.py` (`tests/dummies/halved.py` shows one). Every name in the table
+is a value of the `aggregate` setting.
 """
 
 from models.privacy.aggregates.aggregate import Aggregate
@@ -12,7 +12,7 @@ from models.privacy.aggregates.mean import Mean
 from models.privacy.aggregates.median import Median
 
 AGGREGATES: dict[str, Aggregate] = {}
-# What `accounting='individual'` makes of the difference; not a name of the `aggregate` setting.
+# The difference with `accounting='individual'`. It is not a value of the `aggregate` setting.
 INDIVIDUAL_DIFFERENCE = IndividualDifference()
 
 

@@ -1,9 +1,9 @@
-"""What a way to combine votes is: how it votes, what it needs, what it costs and what it may sample.
+"""The interface of an aggregate: how it combines votes, what it needs and costs, and what it may sample.
 
-An aggregate is a strategy without a state: the compiled loop of `models/generate.py` calls it
-through `models/privacy/mechanism.py`, the price comes from its event, and a report states
-its facts. V is the vocabulary size, C the number of a step's candidates
-(`models/privacy/candidates.py`), m the rows of one micro-batch.
+An aggregate is a strategy without state. The compiled loop of `models/generate/loop.py` calls it through
+`models/privacy/mechanism.py`, its event gives the price, and a report states its facts. V is the size of
+the vocabulary, C the number of candidates of a step (`models/privacy/candidates.py`), m the rows of one
+micro-batch.
 
 PP = Amin et al. 2024.
 """
@@ -12,27 +12,22 @@ from __future__ import annotations
 
 import abc
 import functools
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import candidates
+from models.privacy import candidates, events
+from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
-
-if typing.TYPE_CHECKING:
-    import numpy as np
-
-    from models.privacy.accounting import events
-    from models.privacy.candidates import Candidates
-    from models.privacy.params import MechanismParams
+from models.privacy.public_numbers import PublicNumbers
 
 # `--help` lists the aggregates, and answers at once.
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
 
 class Aggregate(abc.ABC):
@@ -49,13 +44,13 @@ class Aggregate(abc.ABC):
         default_temperature: τ where the settings name none.
         default_public_top_k: K where the settings name none; None for the whole vocabulary.
         reads_public_logits: Whether decoding has to run the public prompt for it.
-        takes_reference: Whether votes are differences from the public rows, so that public texts can
-            stand there and each context can be charged what it adds to them (METHOD 4c, 4d).
+        takes_reference: Whether votes are differences from the public rows. Only then can public texts
+            be the reference, and can each context be charged for what it adds (METHOD 4c, 4d).
         has_price_in_advance: Whether a private token has a price that is known before the run.
             Otherwise the loss is a function of records and output (METHOD 5), known
             afterwards and to the curator alone.
-        largest_clip_over_temperature: Up to this c/τ the scores of a batch of s contexts stay in the
-            range that the sampler resolves.
+        largest_clip_over_temperature: The largest c/τ at which the scores of a batch of s contexts stay
+            in the range that the sampler resolves.
     """
 
     name: ClassVar[str]
@@ -74,92 +69,92 @@ class Aggregate(abc.ABC):
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
-        params: MechanismParams,
+        params: PublicNumbers,
     ) -> Any:
-        """What one step has to know of the batch's votes: any pytree of arrays.
+        """Tallies the votes of one step: any pytree of arrays that `charge` and `combine` understand.
 
-        Formal guarantees: a row that is not private changes nothing; whatever a row holds, it
-        changes nothing of what the other rows add; how rows are cut into micro-batches
-        matters for rounding at most; a column that is not counted changes nothing of the others.
+        Formal guarantees: a row that is not private changes nothing; a row, whatever it holds, does not
+        change what the other rows add; how the rows are cut into micro-batches changes rounding at most;
+        a column that is not counted changes nothing in the others.
 
         Args:
             logits: `[m, C]` raw logits of the candidates for every micro-batch.
             is_private: `[m]` bool for every micro-batch.
-            candidates: Of which `counted` are the columns that a row is centred over.
+            candidates: The step's candidates; rows are centred over the `counted` ones.
             params: The mechanism.
         """
 
     def open_accounts(self, rows: tuple[int, ...]) -> Any:
-        """What the loop carries of what each row has spent: nothing, but for individual accounting.
+        """The accounts that the loop carries: what each row has spent. None without individual accounting.
 
         Args:
             rows: Rows m of every micro-batch.
         """
         return None
 
-    def charge(self, tallied: Any, accounts: Any, params: MechanismParams) -> tuple[Any, Any, Any]:
-        """What `combine` is given, the accounts after the step, and the receipt of it or None.
+    def charge(self, tallied: Any, accounts: Any, params: PublicNumbers) -> tuple[Any, Any, Any]:
+        """Charges the rows for one step: the tally for `combine`, the accounts after it, a receipt or None.
 
-        Called once for every token that is sampled. With individual accounting those who cannot pay
-        sit the step out; otherwise nothing happens.
+        The loop calls it once for every sampled token. With individual accounting a row that cannot pay
+        does not vote at this step. Otherwise nothing happens.
 
         Args:
-            tallied: What `tally` gave.
-            accounts: Of `open_accounts`, or of the step before.
+            tallied: The result of `tally`.
+            accounts: From `open_accounts`, or from the step before.
             params: The mechanism.
         """
         return tallied, accounts, None
 
     @abc.abstractmethod
-    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+    def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
         """The scores that a private token is sampled from, `[C]` float32, before the temperature.
 
-        Formal guarantees, for the counted candidates: finite, whatever the private rows held; where
-        `has_price_in_advance`, one unit moves any component by `sensitivity(params)` at most. A
-        batch without contexts gives a function of public values.
+        Formal guarantees, for the counted candidates: the scores are finite, whatever the private rows
+        hold; with `has_price_in_advance`, one unit moves any component by at most `sensitivity(params)`.
+        For a batch without contexts the result is a function of public values.
         """
 
     @abc.abstractmethod
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
-        """The candidates that may be sampled, `[C]` bool: of `mask`, and never none of a mask that has some.
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
+        """The candidates that may be sampled, `[C]` bool: a subset of `mask`, empty only if `mask` is.
 
-        Formal guarantee: a function of its arguments, which are public, and so free.
+        Formal guarantee: the result is a function of its arguments. They are public, so it costs nothing.
 
         Args:
             mask: `[C]` bool, what the step's constraint allows.
             public_logits: `[C]` of the public prompt; zeros where it is not run.
-            params: Of which `public_top_k` keeps the K best tokens of the mask.
+            params: The mechanism; `public_top_k` keeps the K best tokens of the mask.
         """
 
     @abc.abstractmethod
-    def sensitivity(self, params: MechanismParams) -> float:
-        """Most that one unit moves any component of `combine`, in nats.
+    def sensitivity(self, params: PublicNumbers) -> float:
+        """The most that one unit can move any component of `combine`, in nats.
 
         Raises:
             ValueError: Nothing bounds it before the run.
         """
 
     @abc.abstractmethod
-    def event(self, params: MechanismParams) -> events.DpEvent | None:
+    def event(self, params: PublicNumbers) -> events.DpEvent | None:
         """The privacy event of sampling one private token; None without a price in advance."""
 
     @abc.abstractmethod
-    def facts(self, params: MechanismParams) -> Facts:
-        """What a report states of it: cost, sensitivity, what has to hold, what it does not say."""
+    def facts(self, params: PublicNumbers) -> Facts:
+        """What a report states about it: cost, sensitivity, assumptions and limits."""
 
     @abc.abstractmethod
     def token_losses(
-        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
+        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers
     ) -> tuple[jax.Array, jax.Array] | None:
         """−log α and log β of a private token, scalars; None where a price is known in advance.
 
-        For every neighbouring batch the log ratio of the token's probabilities under this
-        batch and that one lies between log α and log β. Private to the curator.
+        For every neighbouring batch, the log ratio of the token's probabilities under this batch and the
+        neighbour lies between log α and log β. Only the curator may see the two numbers.
 
         Args:
-            tallied: What `tally` gave.
+            tallied: The result of `tally`.
             allowed: `[C]` bool, the candidates that could be sampled.
-            index: The one that was, among the C.
+            index: Index of the sampled candidate among the C.
             params: The mechanism.
         """
 
@@ -170,37 +165,38 @@ class Aggregate(abc.ABC):
         public_logits: np.ndarray,
         allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
-        params: MechanismParams,
+        params: PublicNumbers,
         *,
         clips: bool = True,
         narrows: bool = False,
     ) -> Iterator[np.ndarray]:
-        """`combine` of several batches once more, for audits: `[V]` float64 each, slowly, in NumPy.
+        """The scores of several batches again, for audits: `[V]` float64 each, slowly, in NumPy.
 
-        Of all V tokens, of which those that are not counted mean nothing. It may call nothing of `tally`
-        and `combine`: an audit is to find what is wrong with those.
+        It gives scores for all V tokens; those of tokens that are not counted have no meaning. It must not
+        call `tally`, `combine` or their parts, because an audit looks for errors in them.
 
         Args:
             logits: `[rows, V]` raw logits of contexts.
             public_logits: `[V]`, finite; zeros where the public prompt is not run.
-            allowed: `[V]` bool, of `replayed_tokens`: with `public_top_k` rows are centred over these.
-            batches: Rows of each batch: a batch, then neighbours of it, with a context more, less or another.
+            allowed: `[V]` bool, from `replayed_tokens`: with `public_top_k` rows are centred over these.
+            batches: Rows of each batch: one batch, then its neighbours, which have one context more, one
+                less, or another one in its place.
             params: The mechanism.
-            clips: False leaves the votes unbounded, a mechanism that is broken on purpose.
-            narrows: Whether predictions are taken given that an allowed token comes: rows are centred over
-                `allowed` then as well.
+            clips: False leaves the votes unbounded: a mechanism that is broken on purpose.
+            narrows: Whether predictions are conditioned on an allowed token; rows are then centred over
+                `allowed` as well.
         """
 
     @abc.abstractmethod
     def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
     ) -> np.ndarray:
-        """The allowed candidates once more, for audits: `[V]` bool, in NumPy, without calling `allowed`.
+        """The allowed candidates again, for audits: `[V]` bool, in NumPy, without calling `allowed`.
 
         Args:
             mask: `[V]` bool.
             public_logits: `[V]`.
-            params: Of which `public_top_k` limits the candidates to `candidates.count`.
+            params: The mechanism; `public_top_k` limits the candidates to `candidates.count`.
         """
 
 
@@ -210,7 +206,7 @@ def sum_over_contexts(
     """Σ vote(z) over the private rows of all micro-batches, `[C]`: a sum, never a mean.
 
     Args:
-        vote: From `[m, C]` logits to `[m, C]` votes, row by row, bounded whatever a row holds.
+        vote: Maps `[m, C]` logits to `[m, C]` votes, row by row; votes are bounded whatever a row holds.
         logits: `[m, C]` for every micro-batch.
         is_private: `[m]` bool for every micro-batch.
     """
@@ -224,7 +220,7 @@ def sum_over_contexts(
 def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float = 0.0) -> jax.Array:
     """The tokens of a mask whose public logit is at least that of its K-th best, less a slack; `[C]` bool.
 
-    Ties with the K-th stay in. All of a mask that has no more than K.
+    Ties with the K-th token stay in. A mask of K tokens or fewer is returned whole.
 
     Args:
         mask: `[C]` bool.
@@ -238,12 +234,12 @@ def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float
     return mask & (logits >= jax.lax.top_k(logits, k)[0][-1] - slack)
 
 
-def candidate_facts(params: MechanismParams, slack: str = '') -> tuple[str, ...]:
-    """What a report states of `public_top_k`; nothing where it is not set.
+def candidate_facts(params: PublicNumbers, slack: str = '') -> tuple[str, ...]:
+    """What a report states about `public_top_k`; nothing if it is not set.
 
     Args:
         params: The mechanism.
-        slack: What the aggregate takes off the K-th logit, such as ' minus 2c/s (Top-k+)'.
+        slack: What the aggregate subtracts from the K-th logit, such as ' minus 2c/s (Top-k+)'.
     """
     k = params.public_top_k
     if k is None:
@@ -256,28 +252,28 @@ def candidate_facts(params: MechanismParams, slack: str = '') -> tuple[str, ...]
     )
 
 
-def bounded_sensitivity(params: MechanismParams) -> float:
-    """c/s, or 2c/s where a unit may replace a context: votes in [−c, c] over the public s (METHOD 1)."""
+def bounded_sensitivity(params: PublicNumbers) -> float:
+    """c/s, or 2c/s if a unit may replace a context: votes lie in [−c, c] and are divided by s (METHOD 1)."""
     return params.change.value * params.clip_bound / params.batch_size
 
 
 def bounded_facts(
     aggregate: Aggregate,
-    params: MechanismParams,
+    params: PublicNumbers,
     *,
     explanation: str,
     quantity: str,
     enforced: tuple[str, ...],
     sources: tuple[str, ...] = (),
 ) -> Facts:
-    """What an aggregate tells whose components one unit moves by c/s at most (PP Lemma 4).
+    """The facts of an aggregate whose components one unit moves by at most c/s (PP Lemma 4).
 
     Args:
         aggregate: With a price in advance, in zCDP.
         params: The mechanism.
         explanation: What is paid for.
         quantity: What one unit moves.
-        enforced: What the code sees to.
+        enforced: Assumptions of the proof that the code enforces.
         sources: Where it was published.
     """
     r, s, moved = params.private_token_cap, params.batch_size, aggregate.sensitivity(params)
@@ -317,7 +313,4 @@ def exponential_mechanism_event(sensitivity: float, temperature: float) -> event
         sensitivity: Δz, in nats.
         temperature: τ.
     """
-    # Prices ask the aggregates, and are not imported before them.
-    from models.privacy.accounting import events
-
     return events.ZCDpEvent(rho=0.5 * (sensitivity / temperature) ** 2)

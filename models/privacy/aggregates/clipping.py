@@ -1,9 +1,9 @@
-"""Bounding one context's vote, the step from which every sensitivity follows.
+"""Bounds the vote of one context. Every sensitivity follows from these bounds.
 
 PP = Amin et al. 2024. All functions work row by row in float32, whatever the model
 computes in. V is the number of columns of logits: those of a step's candidates, or all of the
-vocabulary. `counted`, `[V]` bool, says which of them a row is centred over (METHOD 4d); the others
-have no part in the votes of these, and votes of their own that nobody reads. None counts all.
+vocabulary. `counted`, `[V]` bool, says which columns a row is centred over (METHOD 4d). The other
+columns do not affect the votes of the counted ones; their own votes are not read. None counts all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def clip_logits(logits: jax.Array, clip_bound: float, counted: jax.Array | None 
     """Recentres the maximum of the counted columns to c and clips from below at −c (PP equation 1).
 
     Formal guarantee: every component of the result lies in [−c, c], for any input, and
-    is a function of its own row alone; a row that is not finite counts as all −c, so
-    that it cannot spoil a sum.
+    is a function of its own row alone. A row that is not finite votes −c everywhere, so
+    it cannot spoil a sum.
 
     Args:
         logits: `[..., V]`.
@@ -34,10 +34,10 @@ def clip_logits(logits: jax.Array, clip_bound: float, counted: jax.Array | None 
 
 
 def clip_below(logits: jax.Array, top: jax.Array, finite: jax.Array, clip_bound: float) -> jax.Array:
-    """`clip_logits` of some columns, given the `row_tops` of all.
+    """`clip_logits` of some columns, given the `row_tops` of all columns.
 
-    The bounds hold element by element, whatever `top` and `finite` say: what is not
-    finite, or lies above the top, votes −c.
+    The bounds hold for each element, whatever `top` and `finite` are: an element that is
+    not finite, or lies above the top, votes −c.
     """
     vote = (logits.astype(jnp.float32) - top) + clip_bound
     # Both comparisons are false of a NaN, which a minimum or maximum may let through.
@@ -58,8 +58,8 @@ def probabilities(logits: jax.Array, counted: jax.Array | None = None) -> jax.Ar
     """softmax over the counted columns of the last axis, float32, as votes for a distance.
 
     Formal guarantee: every row of the result is non-negative and of a mass of at most 1
-    (but for rounding), for any input; a row that is not finite has none, nor has a column that is not
-    counted.
+    (but for rounding), for any input. A row that is not finite has mass 0, and so has a column that is
+    not counted.
 
     Args:
         logits: `[..., V]`.
@@ -86,9 +86,8 @@ def clip_difference(
     mid-range) none distorts the aggregate visibly less: see
     `tests/benchmarks/centring_benchmark.py`.
 
-    Formal guarantee: every component of the result lies in [−c, c] for any input; a
-    row that is not finite counts as all 0, so that it adds nothing, and so does a column that
-    is not counted.
+    Formal guarantee: every component of the result lies in [−c, c] for any input. A row that
+    is not finite votes 0 everywhere, so it adds nothing; so does a column that is not counted.
 
     Args:
         logits: `[..., V]` of private prompts.

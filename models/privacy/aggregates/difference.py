@@ -11,14 +11,12 @@ from typing import Any, ClassVar
 
 from etils import epy
 
+from models.privacy import events
 from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
+from models.privacy.public_numbers import PublicNumbers
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
-
-if typing.TYPE_CHECKING:
-    from models.privacy.accounting import events
-    from models.privacy.candidates import Candidates
-    from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
     import jax
@@ -28,12 +26,12 @@ with epy.lazy_imports():
 
 @typing.final
 class Difference(aggregate.Aggregate):
-    """z_pub + (1/s) Σ clamp(z − z_pub, −c, c), of log-probabilities: a context votes where it differs."""
+    """z_pub + (1/s) Σ clamp(z − z_pub, −c, c), of log-probabilities: a context votes only if it differs."""
 
     name: ClassVar[str] = 'difference'
     summary: ClassVar[str] = 'the public prediction plus the average of clipped differences from it'
     default_clip_bound: ClassVar[float] = 1.0  # METHOD 4b: about a tenth of the mean's
-    # At so small a c the model's own temperature can be paid for, and more would add nonsense.
+    # With so small a c the budget pays for the model's own temperature; a higher one only adds noise.
     default_temperature: ClassVar[float] = 1.0
     default_public_top_k: ClassVar[int | None] = 1024
     reads_public_logits: ClassVar[bool] = True
@@ -47,7 +45,7 @@ class Difference(aggregate.Aggregate):
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
-        params: MechanismParams,
+        params: PublicNumbers,
     ) -> jax.Array:
         """Σ clamp(z − z_pub, −c, c), `[C]`; a context adds at most c in absolute value to any component."""
         return aggregate.sum_over_contexts(
@@ -58,18 +56,17 @@ class Difference(aggregate.Aggregate):
             is_private,
         )
 
-    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+    def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
         """log softmax(z_pub) + (1/s) Σ clamp(…), `[C]`. An empty batch gives the public prediction."""
         public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
         return public + tallied / params.batch_size
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """Top-k+ of the mask, within what the sampler resolves.
 
-        `public_top_k` is widened to Top-k+ (METHOD 4b): what 2c/s more or less could lift over
-        the K-th token stays in. Tokens so far below the public top that the range of the
-        scores would pass what the sampler resolves are left out; together they would be
-        drawn with odds of at most V e^(2c/τ − 30).
+        `public_top_k` is widened to Top-k+ (METHOD 4b): a token that a shift of 2c/s could lift over the
+        K-th token stays in. Tokens so far below the public top that the sampler could not resolve the
+        range of scores are left out; together their odds would be at most V e^(2c/τ − 30).
         """
         slack = 2 * params.clip_bound / params.batch_size
         kept = aggregate.top_k(mask, public_logits, params.public_top_k, slack)
@@ -77,16 +74,16 @@ class Difference(aggregate.Aggregate):
         logits = jnp.where(mask, public_logits, -jnp.inf)
         return kept & (logits >= logits.max() - widest)
 
-    def sensitivity(self, params: MechanismParams) -> float:
+    def sensitivity(self, params: PublicNumbers) -> float:
         """c/s, or 2c/s (METHOD 1): only the second term depends on the records."""
         return aggregate.bounded_sensitivity(params)
 
-    def event(self, params: MechanismParams) -> events.ZCDpEvent:
-        """zCDP of ½ (c/(sτ))² (PP Lemma 4; METHOD 4b), 4 times that where a unit may replace a context."""
+    def event(self, params: PublicNumbers) -> events.ZCDpEvent:
+        """zCDP of ½ (c/(sτ))² (PP Lemma 4; METHOD 4b), 4 times that if a unit may replace a context."""
         return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
 
-    def facts(self, params: MechanismParams) -> Facts:
-        """What a report states of clipped differences (METHOD 4b)."""
+    def facts(self, params: PublicNumbers) -> Facts:
+        """What a report states about clipped differences (METHOD 4b)."""
         vocabulary = aggregate.candidate_facts(params, ' minus 2c/s (Top-k+)') or (
             'Text is made of tokens within a fixed range below the most likely public one, a function of '
             'public values alone.',
@@ -108,10 +105,8 @@ class Difference(aggregate.Aggregate):
             sources=('InvisibleInk, arXiv 2507.02974 (clipped differences, Top-k+).',),
         )
 
-    def token_losses(
-        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
-    ) -> None:
-        """None: a price is known in advance."""
+    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
+        """None: the price is known in advance."""
 
     def replayed_scores(
         self,
@@ -119,7 +114,7 @@ class Difference(aggregate.Aggregate):
         public_logits: np.ndarray,
         allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
-        params: MechanismParams,
+        params: PublicNumbers,
         *,
         clips: bool = True,
         narrows: bool = False,
@@ -140,7 +135,7 @@ class Difference(aggregate.Aggregate):
             yield votes[list(rows)].sum(axis=0) / params.batch_size + public
 
     def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
     ) -> np.ndarray:
         """Top-k+ within the sampler's range; see `Aggregate.replayed_tokens`."""
         slack = 2 * params.clip_bound / params.batch_size

@@ -8,16 +8,13 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import individual
+from models.privacy import events, individual
 from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
+from models.privacy.public_numbers import PublicNumbers
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
-
-if typing.TYPE_CHECKING:
-    from models.privacy.accounting import events
-    from models.privacy.candidates import Candidates
-    from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
     import jax
@@ -29,8 +26,8 @@ with epy.lazy_imports():
 class IndividualDifference(aggregate.Aggregate):
     """log p + (1/s) Σ u_i, over the contexts that can pay for their votes u_i, flattened beyond c₂.
 
-    It is the difference with `accounting='individual'`, and no value of the `aggregate` setting. Votes and
-    prices are those of `models/privacy/individual.py`.
+    It is the difference with `accounting='individual'`, not a value of the `aggregate` setting.
+    `models/privacy/individual.py` computes votes and prices.
     """
 
     name: ClassVar[str] = 'difference'
@@ -50,9 +47,9 @@ class IndividualDifference(aggregate.Aggregate):
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
-        params: MechanismParams,
+        params: PublicNumbers,
     ) -> tuple[individual.Votes, ...]:
-        """What every context would give, and what that would cost it; nothing is added up yet."""
+        """The vote of every context and its price; nothing is added up yet."""
         public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
         return tuple(
             individual.votes_of(
@@ -69,9 +66,9 @@ class IndividualDifference(aggregate.Aggregate):
         return tuple(jnp.zeros(count, jnp.float32) for count in rows)
 
     def charge(
-        self, tallied: Any, accounts: Any, params: MechanismParams
+        self, tallied: Any, accounts: Any, params: PublicNumbers
     ) -> tuple[jax.Array, tuple[jax.Array, ...], individual.Receipt]:
-        """Sums the votes of those who can pay, `[C]` int32 in quanta, and charges them."""
+        """Sums the votes of the contexts that can pay, `[C]` int32 in quanta, and charges these contexts."""
         total = jnp.int32(0)
         after, charged, voted = [], [], []
         for votes, spent in zip(tallied, accounts, strict=True):
@@ -83,29 +80,29 @@ class IndividualDifference(aggregate.Aggregate):
             voted.append(pays)
         return total, tuple(after), individual.Receipt(tuple(charged), tuple(voted))
 
-    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
-        """log p + τ l(w/τ) with w = (1/s) Σ u, `[C]`, of the sum that `charge` gave."""
+    def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
+        """log p + τ l(w/τ) with w = (1/s) Σ u, `[C]`, from the sum that `charge` returned."""
         assert params.shift_bound is not None
         tau = params.temperature
         public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
         shift = tallied.astype(jnp.float32) * (individual.QUANTUM / (params.batch_size * tau))
         return public + tau * individual.flattened(shift, params.shift_bound / tau)
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """The K best of the mask, within what the sampler resolves, whatever the shift."""
         kept = aggregate.top_k(mask, public_logits, params.public_top_k)
         logits = jnp.where(mask, public_logits, -jnp.inf)
         return kept & (logits >= logits.max() - _widest(params))
 
-    def sensitivity(self, params: MechanismParams) -> float:
-        """2c/s, or 4c/s (METHOD 1): what any context may move a score by. Its price follows from less."""
+    def sensitivity(self, params: PublicNumbers) -> float:
+        """2c/s, or 4c/s (METHOD 1): the most that a context can move a score. Prices use tighter bounds."""
         return 2 * aggregate.bounded_sensitivity(params)
 
-    def event(self, params: MechanismParams) -> None:
-        """None: a token has no price of its own. The whole stream has (`accounting.generation_event`)."""
+    def event(self, params: PublicNumbers) -> None:
+        """None: only the whole stream has a price, a token has none (`accounting.generation_event`)."""
 
-    def facts(self, params: MechanismParams) -> Facts:
-        """What a report states of individual accounting (METHOD 4d)."""
+    def facts(self, params: PublicNumbers) -> Facts:
+        """What a report states about individual accounting (METHOD 4d)."""
         assert params.context_budget is not None
         event = accounting_of(params)
         budget, omega = format_exact(params.context_budget), format_exact(event.omega)
@@ -164,10 +161,8 @@ class IndividualDifference(aggregate.Aggregate):
             ),
         )
 
-    def token_losses(
-        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
-    ) -> None:
-        """None: a price is known in advance."""
+    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
+        """None: the price is known in advance."""
 
     def replayed_scores(
         self,
@@ -175,12 +170,12 @@ class IndividualDifference(aggregate.Aggregate):
         public_logits: np.ndarray,
         allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
-        params: MechanismParams,
+        params: PublicNumbers,
         *,
         clips: bool = True,
         narrows: bool = False,
     ) -> Iterator[np.ndarray]:
-        """Of batches of those contexts alone that vote at this step; see `Aggregate.replayed_scores`."""
+        """The batches hold only contexts that vote at this step; see `Aggregate.replayed_scores`."""
         assert params.shift_bound is not None
         counted = replay.counted(allowed, params, narrows=narrows)
         finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
@@ -198,7 +193,7 @@ class IndividualDifference(aggregate.Aggregate):
             yield public + tau * np.maximum(flat if clips else shift, -15.0)
 
     def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
     ) -> np.ndarray:
         """The K best within the sampler's range; see `Aggregate.replayed_tokens`."""
         logits = replay.masked(mask, public_logits)
@@ -209,11 +204,11 @@ def replayed_votes(
     differences: np.ndarray,
     public: np.ndarray,
     allowed: np.ndarray,
-    params: MechanismParams,
+    params: PublicNumbers,
     *,
     clips: bool = True,
 ) -> np.ndarray:
-    """`individual.votes_of` once more, for audits: `[rows, V]` float64, in NumPy, of finite rows.
+    """`individual.votes_of` again, for audits: `[rows, V]` float64, in NumPy, of finite rows.
 
     Args:
         differences: `[rows, V]` log p_i − log p.
@@ -229,16 +224,13 @@ def replayed_votes(
     return np.where(allowed, votes - mean[:, None], 0.0) / 2.0**16
 
 
-def accounting_of(params: MechanismParams) -> events.TruncatedZCDpEvent:
-    """The whole stream of a batch: (B, ω)-truncated zCDP, or (4B, ω) where a unit may replace a context."""
-    # Prices ask the aggregates, and are not imported before them.
-    from models.privacy.accounting import events
-
+def accounting_of(params: PublicNumbers) -> events.TruncatedZCDpEvent:
+    """The whole stream of a batch: (B, ω)-truncated zCDP, or (4B, ω) if a unit may replace a context."""
     assert params.context_budget is not None and params.omega is not None
     return events.TruncatedZCDpEvent(rho=params.change.value**2 * params.context_budget, omega=params.omega)
 
 
-def _widest(params: MechanismParams) -> float:
+def _widest(params: PublicNumbers) -> float:
     """How far below the best public logit a token may be, in nats, so that scores stay resolvable."""
     return 2 * MAX_CLIP_OVER_TEMPERATURE * params.temperature
 

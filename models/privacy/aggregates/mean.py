@@ -11,19 +11,16 @@ from typing import Any, ClassVar
 
 from etils import epy
 
+from models.privacy import events
 from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
+from models.privacy.public_numbers import PublicNumbers
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
-
-if typing.TYPE_CHECKING:
-    import numpy as np
-
-    from models.privacy.accounting import events
-    from models.privacy.candidates import Candidates
-    from models.privacy.params import MechanismParams
 
 with epy.lazy_imports():
     import jax
+    import numpy as np
 
 
 @typing.final
@@ -45,7 +42,7 @@ class Mean(aggregate.Aggregate):
         logits: tuple[jax.Array, ...],
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
-        params: MechanismParams,
+        params: PublicNumbers,
     ) -> jax.Array:
         """Σ clip(z), `[C]`; a context adds at most c in absolute value to any component."""
         return aggregate.sum_over_contexts(
@@ -54,24 +51,24 @@ class Mean(aggregate.Aggregate):
             is_private,
         )
 
-    def combine(self, tallied: Any, candidates: Candidates, params: MechanismParams) -> jax.Array:
+    def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
         """(1/s) Σ clip(z), `[C]`: divided by the public s. An empty batch gives the zero vector."""
         return tallied / params.batch_size
 
-    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: MechanismParams) -> jax.Array:
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """The K best tokens of the mask, by the public logits."""
         return aggregate.top_k(mask, public_logits, params.public_top_k)
 
-    def sensitivity(self, params: MechanismParams) -> float:
+    def sensitivity(self, params: PublicNumbers) -> float:
         """c/s, or 2c/s (METHOD 1)."""
         return aggregate.bounded_sensitivity(params)
 
-    def event(self, params: MechanismParams) -> events.ZCDpEvent:
-        """zCDP of ½ (c/(sτ))² (PP Lemma 4), 4 times that where a unit may replace a context."""
+    def event(self, params: PublicNumbers) -> events.ZCDpEvent:
+        """zCDP of ½ (c/(sτ))² (PP Lemma 4), 4 times that if a unit may replace a context."""
         return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
 
-    def facts(self, params: MechanismParams) -> Facts:
-        """What a report states of the clipped mean (PP equation 1)."""
+    def facts(self, params: PublicNumbers) -> Facts:
+        """What a report states about the clipped mean (PP equation 1)."""
         return aggregate.bounded_facts(
             self,
             params,
@@ -86,10 +83,8 @@ class Mean(aggregate.Aggregate):
             ),
         )
 
-    def token_losses(
-        self, tallied: Any, allowed: jax.Array, index: jax.Array, params: MechanismParams
-    ) -> None:
-        """None: a price is known in advance."""
+    def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
+        """None: the price is known in advance."""
 
     def replayed_scores(
         self,
@@ -97,7 +92,7 @@ class Mean(aggregate.Aggregate):
         public_logits: np.ndarray,
         allowed: np.ndarray,
         batches: Sequence[Sequence[int]],
-        params: MechanismParams,
+        params: PublicNumbers,
         *,
         clips: bool = True,
         narrows: bool = False,
@@ -109,7 +104,7 @@ class Mean(aggregate.Aggregate):
             yield votes[list(rows)].sum(axis=0) / params.batch_size
 
     def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams
+        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
     ) -> np.ndarray:
         """See `Aggregate.replayed_tokens`."""
         return replay.top_k(mask, public_logits, params)

@@ -1,31 +1,27 @@
-"""What the replays of several aggregates need: slow, in NumPy float64, and by formulas of their own.
+"""Parts of the replays of aggregates: slow, in NumPy float64, written independently of decoding.
 
 An audit computes with these what decoding computed with `clipping.py` and the sampler's masks. It
-finds what is wrong there only as long as neither side calls the other.
+can find errors there only if neither side calls the other.
 
 PP = Amin et al. 2024.
 """
 
 from __future__ import annotations
 
-import typing
-
 from etils import epy
 
 from models.privacy import candidates
-
-if typing.TYPE_CHECKING:
-    from models.privacy.params import MechanismParams
+from models.privacy.public_numbers import PublicNumbers
 
 # `--help` lists the aggregates, and answers at once.
 with epy.lazy_imports():
     import numpy as np
 
 
-def counted(allowed: np.ndarray, params: MechanismParams, *, narrows: bool) -> np.ndarray:
+def counted(allowed: np.ndarray, params: PublicNumbers, *, narrows: bool) -> np.ndarray:
     """The tokens that a row is centred over, `[V]` bool: the allowed ones, or all.
 
-    The allowed ones with `public_top_k`, and where predictions are narrowed to them.
+    The allowed ones with `public_top_k`, or if predictions are narrowed to them.
     """
     return allowed if narrows or params.public_top_k is not None else np.ones_like(allowed)
 
@@ -36,8 +32,8 @@ def clipped(logits: np.ndarray, clip_bound: float, among: np.ndarray, *, clips: 
     Args:
         logits: `[rows, V]`.
         clip_bound: c.
-        among: `[V]` bool, of `counted`: the tokens that have the maximum, and have to be finite.
-        clips: False recentres the rows and cuts nothing off.
+        among: `[V]` bool, from `counted`: the maximum is taken over these, and they have to be finite.
+        clips: False recentres the rows without clipping them.
     """
     finite = np.isfinite(logits[:, among]).all(axis=1, keepdims=True)
     z = np.where(finite & among, logits, 0.0).astype(np.float64)
@@ -56,11 +52,11 @@ def masked(mask: np.ndarray, public_logits: np.ndarray) -> np.ndarray:
 
 
 def top_k(
-    mask: np.ndarray, public_logits: np.ndarray, params: MechanismParams, slack: float = 0.0
+    mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers, slack: float = 0.0
 ) -> np.ndarray:
     """The mask's tokens from the K-th best public logit on, less a slack in nats, `[V]` bool.
 
-    No more of them than a step has candidates: the first by logit, of equal ones by id.
+    There are at most as many as a step has candidates: first by logit, then by id.
     """
     k = params.public_top_k
     if k is None or k >= len(mask):

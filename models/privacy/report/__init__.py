@@ -1,14 +1,14 @@
-"""What a run tells about its privacy: `PrivacyReport` for anyone, `RestrictedReport` for the curator.
+"""The privacy reports of a run: `PrivacyReport` for anyone, `RestrictedReport` for the curator.
 
-The two are different types that share no field but the run's public name, so that a
-true count cannot slip from one into the other (METHOD 8). `PrivacyReport` answers the
+The two are different types. They share no field but the run's public name, so a true count cannot get
+from one into the other (METHOD 8). `PrivacyReport` answers the
 checklist of METHOD 9 (PP appendix C, after Ponomareva et al. 2023, section 5.3.3; PP =
 Amin et al. 2024).
 
-released.py and restricted.py hold the types, with groups.py and ledger.py for what a
-report says of the plan and of other runs. build.py makes a report from the facts that
-each part of the mechanism brings (models/privacy/facts.py) and the sentences of words.py
-that belong to no part; codec.py reads and writes the JSON.
+released.py and restricted.py hold the types; groups.py, ledger.py and totals.py hold the parts on the
+plan, on other runs and on the corpus; figures.py checks that figures follow from one another. build.py
+makes a report from the facts of each part of the mechanism (models/privacy/facts.py) and from the
+sentences of words.py that belong to no part. codec.py reads and writes the JSON.
 """
 
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
@@ -33,9 +33,7 @@ from models.privacy.report.released import (
     PRIVACY_REPORT_SCHEMA,
     RELEASABLE,
     RESEARCH_ONLY,
-    CorpusTotals,
     PrivacyReport,
-    StructuredTotals,
 )
 from models.privacy.report.restricted import (
     RESTRICTED,
@@ -51,7 +49,7 @@ from models.privacy.report.restricted import (
     context_spending,
     ex_post_losses,
 )
-from models.privacy.report.tuning import TunedTotals
+from models.privacy.report.totals import CorpusTotals, StructuredTotals, TunedTotals
 
 __all__ = [
     'BUDGET_SLACK',

@@ -1,6 +1,4 @@
-"""What a released adapter tells a report of private prediction: whose records it was trained on, and what
-that takes.
-"""
+"""The facts of a released adapter for a report of private prediction: on whose records it was trained."""
 
 from models.privacy.facts import Facts
 from models.privacy.numbers import format_exact, format_up
@@ -19,17 +17,17 @@ def given_facts(
     own_unit: Unit,
     dataset: str | None,
 ) -> Facts:
-    """What it takes that the model decodes with an adapter that was released before.
+    """The facts of a run that decodes with an adapter which an earlier run released.
 
     Args:
-        trained_by: The run that trained it. One that names this run's dataset has been looked up in the
-            ledger (`pipeline.run.charge.check`).
+        trained_by: The run that trained it. If it names this run's dataset, the caller has looked it up in
+            the ledger (`pipeline.run.charge.check`).
         factors: SHA-256 of its file, in hexadecimal.
-        epsilon: That of the adapter, at `delta`.
-        delta: As set by whoever trained it.
+        epsilon: The adapter's epsilon at `delta`.
+        delta: As the run that trained it set it.
         unit: Whose presence the adapter hides.
         own_unit: Whose presence this run hides.
-        dataset: Name under which this run is charged; None where no ledger charges it.
+        dataset: Name under which this run is charged; None if no ledger charges it.
     """
     figures = f'ε = {format_up(epsilon)}, δ = {format_exact(delta)}'
     one = prediction.unit_nouns(unit)[0]

@@ -12,7 +12,7 @@ from models.privacy.report import groups, prediction, tuning, words
 from models.privacy.report.groups import Cells, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry
 from models.privacy.report.ledger import facts as ledger_facts
-from models.privacy.report.released import CorpusTotals, PrivacyReport
+from models.privacy.report.released import PrivacyReport
 from models.privacy.report.restricted import (
     BatchEpsilon,
     ContextSpending,
@@ -21,6 +21,7 @@ from models.privacy.report.restricted import (
     RestrictedReport,
     SpendingOfBatch,
 )
+from models.privacy.report.totals import CorpusTotals, TunedTotals
 
 
 def build_privacy_report(
@@ -29,7 +30,7 @@ def build_privacy_report(
     run_id: str,
     delta: float,
     plan: Sequence[GroupPlan],
-    corpus: CorpusTotals | tuning.TunedTotals,
+    corpus: CorpusTotals | TunedTotals,
     settings: Mapping[str, Setting],
     versions: Mapping[str, str],
     noisy_counts_rho: float = 0.0,
@@ -42,8 +43,8 @@ def build_privacy_report(
     """The report of a finished run, from public values alone.
 
     Args:
-        method: What the run's method tells; of private prediction its settings do, which all of
-            it follows from.
+        method: The facts of the run's method. For private prediction its settings are enough: the facts
+            follow from them.
         run_id: Public name of the run.
         delta: In (0, 1); there is no default.
         plan: Planned batches, one entry per declared label, or per cluster that it keeps.

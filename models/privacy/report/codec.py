@@ -1,4 +1,4 @@
-"""Reports as JSON text and back, strictly: an error names the place and quotes no value."""
+"""Writes reports as JSON text and reads them back, strictly. Errors name the place and quote no value."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ SCHEMA_VERSION = 5
 
 
 class Report(typing.Protocol):
-    """What both reports are to the codec: a dataclass that says who may read it."""
+    """A report as the codec sees it: a dataclass that says who may read it."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -90,7 +90,7 @@ def _decode(expected: Any, value: Any, path: str) -> Any:
         for option in arguments:
             if _matches(option, value):
                 return value
-        # Of several classes the one with these keys; else the first, which says what is missing.
+        # Of several classes take the one with these keys; else the first, whose error says what is missing.
         classes = [option for option in arguments if dataclasses.is_dataclass(option)]
         if classes and isinstance(value, dict):
             fitting = [option for option in classes if value.keys() == typing.get_type_hints(option).keys()]

@@ -1,4 +1,4 @@
-"""The public groups of a run, by label and cluster: as types, and what they tell a report."""
+"""The public groups of a run, by label and cluster: their types, and their facts for a report."""
 
 import dataclasses
 import typing
@@ -116,7 +116,7 @@ class Clusters:
 
     @property
     def rho_charged_before(self) -> float:
-        """What of the run's cost its ledger charged before the run, under a name of its own."""
+        """The part of the run's cost that the ledger charged before the run, under a separate name."""
         return 0.0
 
     @property
@@ -243,13 +243,13 @@ def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
 def facts(
     noisy_counts_rho: float, clusters: Clusters | None, cells: Cells | None = None
 ) -> tuple[Facts, ...]:
-    """What the groups tell, in the order of payment.
+    """The facts of the groups, in the order of payment.
 
     Args:
-        noisy_counts_rho: zCDP cost of the noisy counts that the batches follow from; 0
-            where the settings gave the batches.
+        noisy_counts_rho: zCDP cost of the noisy counts that give the batches; 0 if the settings
+            gave the batches.
         clusters: Where the clusters come from; None without clusters.
-        cells: Which values examples are given by noisy counts; None where they are given none.
+        cells: Which values examples are given by noisy counts; None if they are given none.
     """
     parts: tuple[Facts, ...] = () if cells is None else (_cell_facts(cells),)
     parts = parts if clusters is None else (*parts, *cluster_facts(clusters))
@@ -270,7 +270,7 @@ def facts(
 
 
 def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
-    """What the clusters tell, in the order of payment: their centres, and the counts per centre."""
+    """The facts of the clusters, in the order of payment: their centres, and the counts per centre."""
     centers = dataclasses.replace(
         _SOURCES[clusters.source](clusters), assumptions_enforced=(_NEAREST,), sources=(_PAPER,)
     )
@@ -285,7 +285,7 @@ def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
 
 
 def _cell_facts(cells: Cells) -> Facts:
-    """What the counts of cells tell."""
+    """The facts of the counts of cells."""
     counted = counts.facts(
         cells.counts_rho,
         stage='Noisy counts per cell',

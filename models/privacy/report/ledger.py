@@ -1,4 +1,4 @@
-"""What the ledger says of a run: the runs on the same records so far, and what holds of them together."""
+"""A run's entry in the ledger: the runs on the same records so far, and their common guarantee."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from models.privacy import accounting
 from models.privacy.facts import Facts
 from models.privacy.numbers import format_exact, format_up
 
-# Relative slack of a budget: decimal numbers are not exact in binary.
+# Relative slack of a budget, because decimal numbers are not exact in binary.
 BUDGET_SLACK = 1e-12
 
 
@@ -95,14 +95,39 @@ class MixedLedgerEntry(LedgerEntry):
         return 0 <= stated <= computed * (1 + 1e-6)
 
 
+def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: float) -> None:
+    """Refuses an entry in which the charge is not the cost of the run.
+
+    Args:
+        entry: The run's; None where no ledger charged it.
+        rho_total: zCDP cost of the run; None where no price was known in advance.
+        before: The part of that cost that the ledger charged before the run, under a separate name.
+
+    Raises:
+        ValueError: The costs differ, or there is no entry although something was charged before.
+    """
+    if entry is None:
+        if before:
+            raise ValueError(
+                'Expected the entry of the ledger that charged the centres, got none. Pass it, or clusters '
+                'whose centres were charged to no ledger.'
+            )
+    elif rho_total is None or not math.isclose(entry.rho + before, rho_total, rel_tol=1e-9):
+        raise ValueError(
+            'Expected the ledger to have charged what the run costs, got '
+            f'charged={entry.rho!r}, charged before={before!r}, rho_total={rho_total!r}. A '
+            'run without a price in advance is charged to no ledger: pass none.'
+        )
+
+
 def epsilon_of_budget(rho: float, given: float | None, delta: float, order: float | None) -> float:
-    """epsilon that a budget, or a part of one, bounds at delta.
+    """The epsilon at delta of a budget, or of a part of one.
 
     Args:
         rho: The budget in zCDP, or at `order`.
-        given: The epsilon that it was given as; None where it was given in rho.
+        given: The epsilon that the user gave; None if the budget was given in rho.
         delta: The dataset's.
-        order: The one order that it bounds, where costs are not all in zCDP; None otherwise.
+        order: The one order that it bounds if not all costs are in zCDP; None otherwise.
     """
     if order is None:
         return accounting.epsilon_from_rho(rho, delta) if given is None else given
@@ -111,7 +136,7 @@ def epsilon_of_budget(rho: float, given: float | None, delta: float, order: floa
 
 
 def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
-    """What holds of all runs on the dataset up to this one, in words; numbers rounded upwards.
+    """The guarantee for all runs on the dataset up to this one, in words; numbers are rounded upwards.
 
     Args:
         ledger: The run's entry.
@@ -153,7 +178,7 @@ def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
 
 
 def facts(ledger: LedgerEntry | None) -> Facts:
-    """What it takes that a run was charged to a ledger, or to none."""
+    """What the curator has to keep if a run was charged to a ledger, or to none."""
     return Facts(
         assumptions_of_curator=(
             'Runs on the same records share a budget that the curator keeps.'

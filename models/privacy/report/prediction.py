@@ -1,4 +1,4 @@
-"""What private prediction tells a report: the facts of its aggregate and of its test, and of both together.
+"""The facts of private prediction for a report: of its aggregate, of its test, and of both together.
 
 PP = Amin et al. 2024.
 """
@@ -17,14 +17,14 @@ from models.privacy.params import Change, MechanismParams
 def facts(
     params: MechanismParams, reference: tuple[Facts, ...] = (), adapter: Facts | None = None
 ) -> MethodFacts:
-    """What a run with these settings tells, from public values alone.
+    """The facts of a run with these settings, from public values alone.
 
     Args:
         params: The mechanism.
-        reference: What is to say of the reference (`models.privacy.report.reference`); nothing where
-            the public prompt is the one public row.
-        adapter: What is to say of the adapter that the model decodes with
-            (`models.privacy.report.adapter`); None where it has none.
+        reference: The facts of the reference (`models.privacy.report.reference`); empty if the public
+            prompt is the only public row.
+        adapter: The facts of the adapter that the model decodes with (`models.privacy.report.adapter`);
+            None if it has none.
     """
     aggregate = params.strategy.facts(params)
     parts = (aggregate, sparse_vector.facts(params)) if params.uses_sparse_vector else (aggregate,)
@@ -56,19 +56,19 @@ def facts(
 
 
 def facts_of(mechanism: Mapping[str, Setting]) -> MethodFacts:
-    """`facts` of the settings that a report holds.
+    """`facts` for the settings that a report holds.
 
     Args:
         mechanism: Every field of `MechanismParams`, by name.
 
     Raises:
-        ValueError: They are not those of a mechanism that this installation knows.
+        ValueError: This installation knows no mechanism with these settings.
     """
     return facts(MechanismParams(**typing.cast(dict[str, typing.Any], dict(mechanism))))
 
 
 def unit_nouns(unit: Setting) -> tuple[str, str]:
-    """The unit of privacy as one and as many."""
+    """The unit of privacy in the singular and in the plural."""
     return ('user', 'users') if unit == 'user' else ('record', 'records')
 
 
@@ -90,8 +90,8 @@ def has_price_in_advance(mechanism: Mapping[str, Setting]) -> bool:
 def expects_price_per_token(mechanism: Mapping[str, Setting]) -> bool:
     """Whether a report of these settings states what one more private token per batch costs.
 
-    It does for private prediction with a price in advance, but not with individual accounting, where
-    each context pays a price of its own.
+    It does for private prediction with a price in advance. With individual accounting it does not, because
+    each context pays its own price.
     """
     return is_of_prediction(mechanism) and mechanism.get('accounting') != 'individual'
 
@@ -166,9 +166,9 @@ def _contexts(params: MechanismParams) -> Facts:
 
 
 def _reproduction(params: MechanismParams, parts: tuple[Facts, ...]) -> Reproduction | None:
-    """r times the cost of one private token, the sum over the parts (PP Theorem 1).
+    """r times the cost of one private token, which is the sum over the parts (PP Theorem 1).
 
-    With individual accounting the cost of the whole stream, which one part has (METHOD 4d).
+    With individual accounting one part has the cost of the whole stream (METHOD 4d).
     """
     costs = [part.reproduction for part in parts if part.reproduction is not None]
     if len(costs) < len(parts):

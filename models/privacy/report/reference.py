@@ -1,4 +1,4 @@
-"""What the reference tells a report (METHOD 4c): where its texts come from, and what that takes."""
+"""The facts of the reference for a report (METHOD 4c): where its texts come from."""
 
 import dataclasses
 
@@ -16,11 +16,11 @@ ROUNDS = Facts(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Release:
-    """An earlier run whose corpus the reference is of, as its report names it. All fields are public.
+    """An earlier run whose corpus gives the texts of the reference. All fields are public.
 
     Attributes:
         run_id: Public name of the run.
-        dataset: Name under which a ledger charged it; None, like the next two, where none did.
+        dataset: Name under which a ledger charged it; None, like the next two, if none did.
         run_number: Its place among the runs charged to that dataset, from 1.
         rho: What it was charged.
     """
@@ -32,14 +32,14 @@ class Release:
 
 
 def given_facts(size: int, digest: str, release: Release | None, dataset: str | None = None) -> Facts:
-    """What it takes that the curator gave the texts.
+    """The facts of a reference whose texts the curator gave.
 
     Args:
-        size: M, of texts of each label.
+        size: M, the number of texts of each label.
         digest: SHA-256 of the texts, in hexadecimal.
-        release: The run whose corpus they are of; None for public texts. A release that names this run's
-            dataset has been looked up in the ledger (`pipeline.run.charge.check`).
-        dataset: Name under which this run is charged; None where no ledger charges it.
+        release: The run whose corpus gave the texts; None for public texts. If it names this run's dataset,
+            the caller has looked it up in the ledger (`pipeline.run.charge.check`).
+        dataset: Name under which this run is charged; None if no ledger charges it.
     """
     which = f'{size} of each label, SHA-256 {digest}'
     if release is None:

@@ -1,55 +1,25 @@
-"""The report that anyone may read, as types: `PrivacyReport` and what it holds.
+"""The report that anyone may read: `PrivacyReport`.
 
-A run makes one of three kinds of statement, and its report says first which:
-(epsilon, delta) in advance; for the median a loss known afterwards, and only to the
-curator (METHOD 5); or none, for research, where private records placed the clusters
-without noise (METHOD 3).
+A run makes one of three kinds of statement, and its report names the kind first: (epsilon, delta) in
+advance; for the median a loss that is known afterwards, and only to the curator (METHOD 5); or none, for
+research, if private records placed the clusters without noise (METHOD 3).
 
 Sources: PP = Amin et al. 2024; CKS = Canonne, Kamath and Steinke 2020.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
-from models.privacy import accounting
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_exact, format_up
-from models.privacy.report import codec, ledger, prediction, tuning
+from models.privacy.report import codec, figures, ledger, prediction, tuning
 from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
+from models.privacy.report.totals import CorpusTotals, StructuredTotals, TunedTotals
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RELEASABLE = 'Anyone may read this report.'
 RESEARCH_ONLY = 'Research only: never publish it or its corpus.'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusTotals:
-    """Totals of the corpus, a function of the mechanism's output alone.
-
-    Attributes:
-        examples: Synthetic examples, unfinished ones included.
-        private_tokens: Tokens sampled from the private aggregate.
-        public_tokens: Tokens sampled from the public prompt's logits.
-        truncated: Examples that ended without a stop token.
-    """
-
-    examples: int
-    private_tokens: int
-    public_tokens: int
-    truncated: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StructuredTotals(CorpusTotals):
-    """Totals of a corpus whose examples have a structure.
-
-    Attributes:
-        forced_tokens: Tokens that nobody chose: the structure allowed no other.
-    """
-
-    forced_tokens: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -330,7 +300,7 @@ class PrivacyReport:
     clusters: Clusters | ChargedClusters | None
     cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | None
-    corpus: CorpusTotals | StructuredTotals | tuning.TunedTotals
+    corpus: CorpusTotals | StructuredTotals | TunedTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
     versions: Mapping[str, str]
@@ -365,45 +335,15 @@ class PrivacyReport:
                 f'rho_total={self.rho_total!r}. Build the report with build_privacy_report; do not edit it.'
             )
         before = 0.0 if self.clusters is None else self.clusters.rho_charged_before
-        if before and self.ledger is None:
-            raise ValueError(
-                'Expected the entry of the ledger that charged the centres, got none. Pass it, or clusters '
-                'whose centres were charged to no ledger.'
-            )
-        if self.ledger is not None and (
-            self.rho_total is None or not math.isclose(self.ledger.rho + before, self.rho_total, rel_tol=1e-9)
-        ):
-            raise ValueError(
-                'Expected the ledger to have charged what the run costs, got '
-                f'charged={self.ledger.rho!r}, charged before={before!r}, rho_total={self.rho_total!r}. A '
-                'run without a price in advance is charged to no ledger: pass none.'
-            )
-        if self.rho_total is None or self.epsilon is None:
-            return
-        stages = math.fsum(cost for cost in costs if cost is not None)
-        if not math.isclose(stages, self.rho_total, rel_tol=1e-9):
-            raise ValueError(
-                f'Expected rho_total to be the sum over the stages, got rho_total={self.rho_total!r}, '
-                f'sum={stages!r}. Build the report with build_privacy_report and do not edit it.'
-            )
-        omega = min((stage.omega for stage in self.stages if stage.omega is not None), default=None)
-        largest_order = math.inf if omega is None else omega
-        order = accounting.optimal_order(self.rho_total, self.delta, largest_order=largest_order)
-        if (
-            self.omega != omega
-            or (self.order is None) != (omega is None)
-            or not math.isclose(order if self.order is None else self.order, order, rel_tol=1e-6)
-        ):
-            raise ValueError(
-                "Expected omega to be the least of the stages', and order the best up to it, got "
-                f'omega={self.omega!r}, order={self.order!r}. Build the report with build_privacy_report and '
-                'do not edit it.'
-            )
-        epsilon = accounting.epsilon_from_rho(self.rho_total, self.delta, largest_order=largest_order)
-        if not math.isclose(epsilon, self.epsilon, rel_tol=1e-6):
-            raise ValueError(
-                f'Expected epsilon to follow from rho_total and delta, got epsilon={self.epsilon!r}, '
-                f'computed={epsilon!r}. Build the report with build_privacy_report and do not edit it.'
+        ledger.check_charge(self.ledger, self.rho_total, before)
+        if self.rho_total is not None and self.epsilon is not None:
+            figures.check(
+                self.stages,
+                rho_total=self.rho_total,
+                omega=self.omega,
+                order=self.order,
+                epsilon=self.epsilon,
+                delta=self.delta,
             )
 
     @property
@@ -423,7 +363,7 @@ class PrivacyReport:
 
     @property
     def orders(self) -> str | None:
-        """At which Rényi orders the cost is a bound, and at which one it was used; None at every one."""
+        """The Rényi orders at which the cost is a bound, and the one that was used; None without a limit."""
         if self.omega is None or self.order is None or self.rho_total is None:
             return None
         return (
@@ -433,7 +373,7 @@ class PrivacyReport:
 
     @property
     def covered_together(self) -> str | None:
-        """What holds of all runs on the same records up to this one; None without a ledger."""
+        """The guarantee for all runs on the same records up to this one; None without a ledger."""
         if self.ledger is None:
             return None
         sentence = ledger.guarantee_of_all_runs(self.ledger, self.unit_noun)
@@ -441,7 +381,7 @@ class PrivacyReport:
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """The accesses of `data_accesses` that no figure of this report speaks of."""
+        """The accesses of `data_accesses` that no figure of this report covers."""
         return self.data_accesses[1 if self.ledger is None else 2 :]
 
     def _expected_statement(self) -> Statement:

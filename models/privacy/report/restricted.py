@@ -1,7 +1,7 @@
-"""The report that only the curator may read, as types, and the losses or the spending that it holds.
+"""The report that only the curator may read, and the losses or the spending that it holds.
 
-It shares no type and no field with `PrivacyReport` but the run's public name, so that a
-true count cannot slip from one into the other (METHOD 8).
+It shares no type and no field with `PrivacyReport` but the run's public name, so a true count cannot get
+from one into the other (METHOD 8).
 
 Source: CL = the paper on clusters and the median.
 """
@@ -17,7 +17,7 @@ from models.privacy.params import MechanismParams
 from models.privacy.report import codec
 
 BatchFacts = BatchLoss | BatchSpending
-"""What a batch tells the curator beside its size: the losses of a median, or what its contexts spent."""
+"""What the curator learns of a batch beside its size: the losses of a median, or what contexts spent."""
 
 RESTRICTED_REPORT_SCHEMA = 'dp-corpus/restricted-report'
 RESTRICTED = 'Restricted to the curator. It holds true counts: never publish it.'
@@ -231,7 +231,7 @@ class RestrictedReport:
 
 
 def ex_post_losses(losses: Sequence[BatchLoss], params: MechanismParams) -> ExPostLosses:
-    """What the curator learns of the losses of a run without a price in advance, from those of its batches.
+    """The losses of a run without a price in advance, from the losses of its batches.
 
     Args:
         losses: One entry for each planned batch, in any order.
@@ -272,7 +272,7 @@ def ex_post_losses(losses: Sequence[BatchLoss], params: MechanismParams) -> ExPo
 def _place_loss(losses: Sequence[float]) -> PlaceLoss:
     if not losses:
         return PlaceLoss(tokens=0, mean=0.0, lower_decile=0.0, upper_decile=0.0)
-    # As sorted, or the order in which batches finish would show in the last digit.
+    # Sorted, because otherwise the order in which batches finish would show in the last digit.
     ordered = np.sort(np.asarray(losses, np.float64))
     low, high = np.quantile(ordered, (0.1, 0.9))
     return PlaceLoss(
@@ -281,7 +281,7 @@ def _place_loss(losses: Sequence[float]) -> PlaceLoss:
 
 
 def context_spending(spending: Sequence[BatchSpending], params: MechanismParams) -> ContextSpending:
-    """What the curator learns of how the contexts of a run spent their budgets.
+    """How the contexts of a run spent their budgets, from the spending of its batches.
 
     Args:
         spending: One entry for each planned batch, in any order.
@@ -296,7 +296,7 @@ def context_spending(spending: Sequence[BatchSpending], params: MechanismParams)
             f'accounting={params.accounting!r}, batches={len(spending)}. Leave the spending out otherwise.'
         )
     by_batch = {}
-    # In an order of their own, or the order in which batches finish would show in the last digit.
+    # Sorted, because otherwise the order in which batches finish would show in the last digit.
     ordered = sorted(spending, key=lambda batch: batch.batch_id)
     longest = max(len(batch.voters) for batch in ordered)
     sums, counts = np.zeros(longest), np.zeros(longest)

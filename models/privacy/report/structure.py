@@ -1,4 +1,4 @@
-"""What a structure of the examples tells a report: why it is free (README step 2c, and section 9)."""
+"""The facts of a structure of the examples for a report: why it costs nothing (README step 2c, section 9)."""
 
 from models.privacy.facts import Facts
 
@@ -14,7 +14,7 @@ FACTS = Facts(
     assumptions_of_curator=(_CHOSEN,),
 )
 
-# Of texts that are sampled from an adapter.
+# For texts that are sampled from an adapter.
 FACTS_OF_SAMPLING = Facts(
     assumptions_enforced=(
         'Which tokens the structure allows is a function of the tokens of the text so far and of public '

@@ -1,4 +1,4 @@
-"""What DP fine-tuning tells a report: its steps, its clipping, and whose adapter the text is sampled from.
+"""The facts of DP fine-tuning for a report: its steps, its clipping, and who trained the adapter.
 
 FT = Mattern et al. 2022; AB = Abadi et al. 2016, "Deep learning with differential privacy".
 """
@@ -15,13 +15,13 @@ from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
-# Of a run whose settings say how many texts each label has.
+# For a run whose settings say how many texts each label has.
 LABEL_MIX = Facts(
     assumptions_of_curator=(
         "The labels' shares of the texts were given, and were not counted in the records.",
     ),
 )
-# Of a run whose texts have the labels in the shares of noisy counts: its own, or those of its adapter.
+# For a run that gives labels to texts in the shares of noisy counts: its own, or those of its adapter.
 COUNTED_MIX = Facts(
     assumptions_enforced=(
         'How many texts each label has follows from the released noisy counts: one below zero is taken for '
@@ -29,21 +29,6 @@ COUNTED_MIX = Facts(
     ),
 )
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TunedTotals:
-    """Totals of a corpus that was sampled from an adapter, a function of the corpus alone.
-
-    Attributes:
-        examples: Synthetic examples, unfinished ones included.
-        sampled_tokens: Tokens that were sampled.
-        truncated: Examples that ended without a stop token.
-    """
-
-    examples: int
-    sampled_tokens: int
-    truncated: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +55,7 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
     """The mechanism of the settings that a report holds.
 
     Raises:
-        ValueError: They are not those of a mechanism that this installation knows.
+        ValueError: This installation knows no mechanism with these settings.
     """
     values = typing.cast(dict[str, typing.Any], dict(mechanism))
     try:
@@ -89,12 +74,12 @@ def facts(
     *,
     writes_texts: bool = True,
 ) -> MethodFacts:
-    """What a run with these settings tells, from public values alone.
+    """The facts of a run with these settings, from public values alone.
 
     Args:
         params: The mechanism.
-        trained_by: The run that trained the adapter; None where the run itself did.
-        sampling: What is to say of how texts are sampled beside (`models.privacy.report.structure`, and
+        trained_by: The run that trained the adapter; None if this run did.
+        sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
             `LABEL_MIX` or `COUNTED_MIX`).
         writes_texts: Whether the run samples texts too.
     """
@@ -174,7 +159,7 @@ def _contexts(params: TuningParams, one: str, many: str) -> Facts:
 
 
 def _counts_of_labels(params: TuningParams, one: str) -> tuple[Facts, ...]:
-    """What the noisy counts of labels tell, where there are any."""
+    """The facts of the noisy counts of labels; empty without them."""
     if params.label_mix_rho is None:
         return ()
     counted = counts.facts(
@@ -287,7 +272,7 @@ def _data_accesses(one: str, trained_by: TrainedBy | None) -> tuple[str, ...]:
 
 
 def reproduction(params: TuningParams, delta: float) -> str:
-    """Lines of Python that print epsilon again; they need dp-accounting."""
+    """Lines of Python that print epsilon again. They need dp-accounting."""
     if params.label_mix_rho is not None:
         return f"""\
 from math import sqrt
@@ -338,14 +323,14 @@ def check(
 
     Args:
         mechanism: Its settings.
-        epsilon: What it states.
-        delta: At which.
+        epsilon: The epsilon that it states at delta.
+        delta: In (0, 1).
         stages: Its stages.
-        without: Figures that only zCDP has.
-        ledger: What its ledger says.
+        without: Its figures that exist in zCDP alone.
+        ledger: Its entry in the ledger; None without one.
 
     Raises:
-        ValueError: See above.
+        ValueError: A figure does not follow from the settings.
     """
     params = params_of(mechanism)
     computed = subsampled.epsilon_of_event(params.event, delta)

@@ -20,15 +20,15 @@ def guarantee(
     *,
     released: str = 'The corpus and this report',
 ) -> str:
-    """The formal statement.
+    """The formal statement of the guarantee.
 
     Args:
-        weakest: The part that decides what kind of statement holds.
-        epsilon: None where that is not (epsilon, delta).
+        weakest: The part with the weakest statement, which is that of the run.
+        epsilon: None if that statement is not (epsilon, delta).
         delta: As set by the curator.
         counts_rho: zCDP cost of the stages that have a price in advance.
         one: The unit of privacy, as a noun.
-        released: What it is about.
+        released: What the statement is about.
     """
     shown = format_exact(delta)
     if weakest.statement_words is None:
@@ -109,7 +109,7 @@ def delta_relation(
 
 
 def no_figure(delta: float) -> str:
-    """What takes the place of `delta_relation` where the report states no figure."""
+    """The sentence in place of `delta_relation` if the report states no figure."""
     return f'δ = {format_exact(delta)} was set by the curator. No figure of this report goes with it.'
 
 
@@ -141,7 +141,7 @@ GIVEN_ADAPTER = (
 
 
 def during_the_run(*, has_adapter: bool) -> Facts:
-    """What holds of any run while it lasts.
+    """The assumptions of any run while it lasts.
 
     Args:
         has_adapter: Whether the model that reads records has an adapter, which may know of them.
@@ -155,7 +155,7 @@ def during_the_run(*, has_adapter: bool) -> Facts:
 
 
 def sampled(rate: float, one: str, many: str) -> Facts:
-    """What holds of a run on a sample of its units."""
+    """The facts of a run on a sample of its units."""
     return Facts(
         assumptions_enforced=(
             f'The run takes a sample of the {many}: each with probability {rate:g}, whole or not at all, by '
@@ -166,7 +166,7 @@ def sampled(rate: float, one: str, many: str) -> Facts:
 
 
 def declared_units(many: str) -> Facts:
-    """What it takes that a number of units was declared."""
+    """The assumption behind a declared number of units."""
     return Facts(assumptions_of_curator=(f'The declared number of {many} is public.',))
 
 

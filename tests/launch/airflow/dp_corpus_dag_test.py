@@ -1,7 +1,6 @@
 """The DAG in Airflow itself: `make airflow` installs one, or AIRFLOW_PYTHON names its Python."""
 
 import ast
-import dataclasses
 import json
 import os
 import pathlib
@@ -18,9 +17,11 @@ from launch.dataflow import profiles
 from launch.dataflow.template import template_metadata
 from models.privacy.accounting import RunCost
 from pipeline.commands import exit_codes
-from pipeline.config import EMBEDDERS, PROMPT_PRESETS, JobConfig, path_settings, read_config
+from pipeline.config import all_settings, job_config, path_settings, read_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict.settings.clusters import EMBEDDERS
 from pipeline.run.beam_options import beam_options
+from pipeline.settings.prompt import PROMPT_PRESETS
 
 ROOT = pathlib.Path(__file__).parents[3]
 FOLDER = ROOT / 'launch' / 'airflow'
@@ -105,12 +106,17 @@ def given_to(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 def test_every_setting_is_forwarded() -> None:
-    assert constant_of('PARAMETERS') == tuple(field.name for field in dataclasses.fields(JobConfig))
+    assert tuple(constant_of('PARAMETERS')) == tuple(all_settings())
+
+
+def free() -> set[str]:
+    """The settings that the trigger form may change to any value."""
+    return {name for name, is_free in constant_of('PARAMETERS').items() if is_free}
 
 
 def fixed() -> set[str]:
-    """The settings that are the TOML file's alone."""
-    return set(constant_of('PARAMETERS')) - set(constant_of('FREE')) - set(constant_of('CHOICES'))
+    """The settings that the TOML file alone decides."""
+    return set(constant_of('PARAMETERS')) - free() - set(constant_of('CHOICES'))
 
 
 def test_what_decides_the_records_and_the_budget_is_fixed() -> None:
@@ -119,7 +125,7 @@ def test_what_decides_the_records_and_the_budget_is_fixed() -> None:
 
 @pytest.mark.parametrize('name', sorted(path_settings()))
 def test_a_setting_that_may_name_a_path_is_fixed_or_one_of_known_names(name: str) -> None:
-    assert name not in constant_of('FREE')
+    assert name not in free()
     choices = constant_of('CHOICES').get(name, ())
     assert not any(choice and re.search(r'[/.]', choice) for choice in choices)
 
@@ -129,8 +135,7 @@ def test_the_known_names_are_those_of_the_job() -> None:
     assert set(choices) == {'prompt', 'embedder'}
     assert choices['prompt'] == (None, *PROMPT_PRESETS)
     assert choices['embedder'] == (None, *EMBEDDERS)
-    defaults = {field.name: field.default for field in dataclasses.fields(JobConfig)}
-    assert all(defaults[name] is None for name in choices)
+    assert all(all_settings()[name].default is None for name in choices)
 
 
 def test_the_dag_knows_the_exit_code_of_a_spent_budget() -> None:
@@ -153,7 +158,7 @@ def test_dataflow_gets_the_options_of_the_profiles() -> None:
 
 def test_the_example_settings_are_accepted() -> None:
     config = read_config(str(FOLDER / 'dp_corpus.toml'), {})
-    assert config.dataset is not None
+    assert config.budget.dataset is not None
     assert set(tomllib.loads((FOLDER / 'dp_corpus.toml').read_text())) <= set(constant_of('PARAMETERS'))
 
 
@@ -251,7 +256,7 @@ def test_flink_gets_options_that_beam_knows(tmp_path: pathlib.Path) -> None:
     flags, options = given_to(by_hand['tasks']['run_on_flink']['rendered']['bash_command'])
     assert flags['runner'] == 'FlinkRunner'
     assert flags['run_id'] == 'visits-20260506T070809'
-    known = beam_options(JobConfig(delta=1e-6, epsilon=1, runner='FlinkRunner'), options)
+    known = beam_options(job_config(delta=1e-6, epsilon=1, runner='FlinkRunner'), options)
     assert known.get_all_options()['flink_submit_uber_jar'] is True
 
 

@@ -21,12 +21,12 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from launch.dataflow import commands, profiles
-from pipeline import job, main
+from models.bundled import FOLDER as BUNDLED
+from pipeline import job, main, methods
 from pipeline.commands import flags as command_flags
-from pipeline.config import BUNDLED, JobConfig
-from pipeline.methods import METHODS
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
+from pipeline.settings.job_config import JobConfig
 from tests.samples import unpacked, write_rows
 from transforms import run_files
 from transforms.durable import RUN_KEY
@@ -126,7 +126,7 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
         ],
     )
     root = beam.Pipeline(options=options)
-    job.build(root, config, METHODS[config.method].prepare(config))
+    job.build(root, config, methods.of(config).prepare(config))
     root.run()
     data, graph = (local / 'job.json').read_bytes(), b''
     for path in local.rglob('pipeline.pb'):

@@ -15,11 +15,13 @@ from packaging.version import Version
 
 from launch.dataflow.template import template_metadata
 from pipeline import main
-from pipeline.config import JobConfig
+from pipeline.config import all_settings
+from pipeline.methods import METHODS
+from pipeline.settings.job_config import OF_EVERY_RUN
 
 ROOT = pathlib.Path(__file__).parents[3]
 LAUNCH = ROOT / 'launch'
-FIELDS = [field.name for field in dataclasses.fields(JobConfig)]
+FIELDS = list(all_settings())
 METADATA = json.loads((LAUNCH / 'dataflow' / 'template_metadata.json').read_text())
 BY_NAME: dict[str, dict[str, Any]] = {parameter['name']: parameter for parameter in METADATA['parameters']}
 
@@ -198,8 +200,12 @@ def test_only_input_and_output_are_required() -> None:
 
 @pytest.mark.parametrize('name', FIELDS)
 def test_a_parameter_says_what_the_flag_says(name: str) -> None:
-    (field,) = (field for field in dataclasses.fields(JobConfig) if field.name == name)
-    assert BY_NAME[name]['helpText'].startswith(field.metadata['help'])
+    assert BY_NAME[name]['helpText'].startswith(all_settings()[name].help)
+    panels = (*OF_EVERY_RUN.values(), *(method.settings for method in METHODS.values()))
+    fields = [field for panel in panels for field in dataclasses.fields(panel) if field.name == name]
+    assert fields or name == 'method'
+    # Of one that several methods have it says what each of them says.
+    assert all(field.metadata['help'] in BY_NAME[name]['helpText'] for field in fields)
     assert BY_NAME[name]['label'] and set(BY_NAME[name]) <= {
         'name',
         'label',

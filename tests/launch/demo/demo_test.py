@@ -29,13 +29,13 @@ def test_first_texts_are_complete_ones_of_each_label_in_turn(tmp_path: pathlib.P
 
 
 def test_the_bundled_settings_are_settings() -> None:
-    assert config_of(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).model == 'bundled'
+    assert config_of(str(ROOT / 'launch' / 'demo' / 'demo.toml'), {}).method.model == 'bundled'
 
 
 @pytest.mark.weights
 def test_the_settings_on_gemma_are_settings() -> None:
     config = config_of(str(ROOT / 'launch' / 'demo' / 'gemma.toml'), {})
-    assert config.model == 'gemma3-270m' and config.resolved_prompt == 'document'
+    assert config.method.model == 'gemma3-270m' and config.method.resolved_prompt == 'document'
 
 
 @pytest.mark.run
@@ -50,7 +50,8 @@ def test_without_the_weights_it_says_so_and_goes_on(tmp_path: pathlib.Path) -> N
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert 'cannot be had here, for the reason above: the demo goes on with the bundled model' in done.stdout
+    said = 'cannot be downloaded, for the reason above: the demo goes on with the bundled model'
+    assert said in done.stdout
     assert 'demo/corpus/privacy_report.html' in done.stdout
     report = json.loads((tmp_path / 'demo' / 'corpus' / 'privacy_report.json').read_text())
     for label, text in first_texts(tmp_path / 'demo' / 'corpus' / 'data', 5):

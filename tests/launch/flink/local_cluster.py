@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from launch.demo.records import demo_records
 from launch.flink import supervisor
-from pipeline.config import BUNDLED
+from launch.flink.network import Network
+from models.bundled import FOLDER as BUNDLED
 
 ROOT = pathlib.Path(__file__).parents[3]
 SCRIPT = (str(ROOT / 'launch' / 'flink' / 'flink.sh'),)
@@ -144,6 +146,16 @@ def run_locally(folder: pathlib.Path) -> Run:
     )
     assert len(run.corpus) == 2 and run.batches >= 6
     return run
+
+
+# Several machines
+def network(tmp_path: pathlib.Path, **changed: Any) -> Network:
+    """One of two machines, with files in place of a key and its password."""
+    for name in ('key', 'password'):
+        (tmp_path / name).write_text('secret\n')
+        (tmp_path / name).chmod(0o600)
+    settings = {'address': '10.77.0.1', 'job_manager': '10.77.0.1', 'task_manager_port': 6130} | changed
+    return Network(keystore=tmp_path / 'key', password_file=tmp_path / 'password', **settings)
 
 
 def script_environment() -> dict[str, str]:

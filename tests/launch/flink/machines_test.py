@@ -125,7 +125,7 @@ def machines(local_run: Run) -> Iterator[tuple[Machine, Machine]]:
 def key(local_run: Run) -> list[str]:
     """Flags of a key made as the page says."""
     password, keystore = local_run.folder / 'flink.password', local_run.folder / 'flink.p12'
-    page = (ROOT / 'launch' / 'flink' / 'README.md').read_text()
+    page = (ROOT / 'docs' / 'deploying' / 'flink.md').read_text()
     found = re.search(r'^umask 077\n(.*\n)+?(?=```)', page, re.MULTILINE)
     assert found is not None
     subprocess.run(['sh', '-ec', found[0]], cwd=local_run.folder, check=True, capture_output=True)
@@ -161,12 +161,12 @@ def test_start_on_the_second_machine_returns_when_the_first_has_its_slot(
     assert (overview['taskmanagers'], overview['slots-total']) == (2, 2)
     assert 'task managers  2, of which this machine has 1' in cluster[0].flink('status')
     assert f'joined         {cluster[0].address}' in cluster[1].flink('status')
-    with pytest.raises(RuntimeError, match='Expected the machine of the job manager'):
+    with pytest.raises(RuntimeError, match='Expected the machine with the job manager'):
         cluster[1].flink('run', '--', '--help')
 
 
 def test_other_machines_reach_the_ports_of_the_page_and_no_other(cluster: tuple[Machine, Machine]) -> None:
-    page = (ROOT / 'launch' / 'flink' / 'README.md').read_text()
+    page = (ROOT / 'docs' / 'deploying' / 'flink.md').read_text()
     assert '6123, 6124, 6125' in page and '6130, 6131, 6132' in page
     first, second = cluster
     loopback, every = {'127.0.0.1', '::1'}, {'*', '0.0.0.0', '::'}

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from launch.flink import cluster as flink
-from launch.flink import distribution, main, supervisor
+from launch.flink import distribution, main, rest, supervisor
 from launch.flink.job_server import fetch_job_server
 from tests.launch.flink import local_cluster
 from tests.launch.flink.local_cluster import (
@@ -63,16 +63,16 @@ def job_server() -> pathlib.Path:
 
 def task_managers(folder: pathlib.Path) -> set[str]:
     port = json.loads((folder / supervisor.CLUSTER).read_text())['port']
-    return {entry['id'] for entry in flink.rest(port, '/taskmanagers')['taskmanagers']}
+    return {entry['id'] for entry in rest.ask(port, '/taskmanagers')['taskmanagers']}
 
 
 def told_by_flink(folder: pathlib.Path) -> str:
     """All that the REST interface says of jobs, and all that the processes logged."""
     port = json.loads((folder / supervisor.CLUSTER).read_text())['port']
     told = [path.read_text(errors='replace') for path in (folder / supervisor.LOGS).iterdir()]
-    for job in flink.rest(port, '/jobs')['jobs']:
+    for job in rest.ask(port, '/jobs')['jobs']:
         for view in ('', '/config', '/plan', '/exceptions', '/accumulators'):
-            told.append(json.dumps(flink.rest(port, f'/jobs/{job["id"]}{view}'), ensure_ascii=False))
+            told.append(json.dumps(rest.ask(port, f'/jobs/{job["id"]}{view}'), ensure_ascii=False))
     return '\n'.join(told)
 
 
@@ -81,7 +81,7 @@ def told_by_flink(folder: pathlib.Path) -> str:
 
 def test_start_waits_until_every_slot_is_there(cluster: pathlib.Path) -> None:
     settings = flink.read_cluster(cluster)
-    overview = flink.rest(settings['port'], '/overview')
+    overview = rest.ask(settings['port'], '/overview')
     assert (overview['taskmanagers'], overview['slots-total']) == (2, 2)
     assert overview['flink-version'] == distribution.FLINK
     assert set(supervisor.read_processes(cluster)) == {
@@ -90,7 +90,7 @@ def test_start_waits_until_every_slot_is_there(cluster: pathlib.Path) -> None:
 
 
 def test_flink_restarts_jobs_by_the_written_strategy(cluster: pathlib.Path) -> None:
-    entries = flink.rest(flink.read_cluster(cluster)['port'], '/jobmanager/config')
+    entries = rest.ask(flink.read_cluster(cluster)['port'], '/jobmanager/config')
     config = {entry['key']: entry['value'] for entry in entries}
     assert config['restart-strategy.type'] == 'fixed-delay'
     assert config['restart-strategy.fixed-delay.delay'] == '6 s'  # longer than workers are kept idle

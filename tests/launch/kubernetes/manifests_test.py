@@ -13,8 +13,9 @@ from launch.flink.distribution import FLINK_MINOR
 from launch.flink.job_server import JOB_SERVER
 from models.privacy.randomness import RunKey
 from pipeline.commands import exit_codes
-from pipeline.config import JobConfig, read_config
+from pipeline.config import read_config
 from pipeline.run.beam_options import beam_options
+from pipeline.settings.job_config import JobConfig
 from transforms import durable
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -60,9 +61,9 @@ def config() -> JobConfig:
 def test_the_launcher_runs_a_config_that_the_job_accepts() -> None:
     assert submitted()[0][:2] == ['dp-corpus', 'generate']
     accepted = config()
-    assert accepted.resolved_run_id == JOB_NAME
-    assert accepted.runner == 'FlinkRunner'
-    assert (accepted.dataset is None, accepted.ledger is None) == (False, False)
+    assert accepted.output.resolved_run_id == JOB_NAME
+    assert accepted.runner.runner == 'FlinkRunner'
+    assert (accepted.budget.dataset is None, accepted.budget.ledger is None) == (False, False)
 
 
 def test_beam_knows_its_options() -> None:
@@ -73,8 +74,8 @@ def test_beam_knows_its_options() -> None:
 
 def test_every_run_has_folders_of_its_own_on_the_shared_volume() -> None:
     accepted = config()
-    assert accepted.output != accepted.resolved_work_dir
-    for path in (str(accepted.output), accepted.resolved_work_dir):
+    assert accepted.output.output != accepted.output.resolved_work_dir
+    for path in (str(accepted.output.output), accepted.output.resolved_work_dir):
         assert path.startswith('/data/') and path.endswith(f'/{JOB_NAME}')
     for pod, container in ((LAUNCHER, SUBMIT), (TASK_MANAGER, POOL)):
         mounts = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}

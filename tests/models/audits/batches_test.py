@@ -7,7 +7,7 @@ import pytest
 
 from models import records
 from models.audits import batches
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles

@@ -1,7 +1,7 @@
 """Leaving one context out finds what is there: exact log ratios, and broken mechanisms.
 
-The model is the table of `generate_test` over the bundled vocabulary: some of its rows are broken
-or have extreme logits, which a right mechanism has to bear. Keys are fixed, so every test is
+The model is the table of `tests/models/generate/table.py` over the bundled vocabulary: some of its rows
+are broken or have extreme logits, which a right mechanism has to bear. Keys are fixed, so every test is
 deterministic.
 """
 
@@ -13,14 +13,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from models import bundled, generate, prompts, records
-from models.audits import leave_one_out, replay
+from models import bundled, prompt_templates, prompts, records
+from models.audits import bounds, leave_one_out, replay
 from models.decoders.gemma import tokenizer
+from models.generate.batch import BatchGenerator
+from models.generate.stream import TokenStream
 from models.privacy import accounting
 from models.privacy.params import Change, MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
-from tests.models import generate_test
+from tests.models.generate import table as tables
 
 KEY = RunKey(bytes(range(32)))
 AGGREGATES = ('mean', 'median', 'difference')
@@ -35,16 +37,16 @@ OTHERS = ('shares', 'a bank', 'profits')
 
 
 @pytest.fixture(scope='module')
-def generator() -> generate.BatchGenerator:
+def generator() -> BatchGenerator:
     vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
     writer = prompts.PromptWriter(
-        template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
+        template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200
     )
-    table = generate_test._table(11, vocabulary.vocab_size)
+    table = tables.table_of(11, vocabulary.vocab_size)
     table[:, :, sorted(writer.tokenizer.stop_tokens)] += 6
-    return generate.BatchGenerator(
+    return BatchGenerator(
         # Room for the largest batch: one program for every number of contexts.
-        decoder=generate_test.TableDecoder(table, micro_batch_size=8),
+        decoder=tables.TableDecoder(table, micro_batch_size=8),
         writer=writer,
         params=PARAMS,
         run_id='audit',
@@ -61,7 +63,7 @@ def batch(texts: typing.Sequence[str] = TEXTS) -> records.Batch:
     return records.Batch(batch_id=records.BatchId(group=0, index=0), label='sports', contexts=contexts(texts))
 
 
-def with_params(generator: generate.BatchGenerator, **changes: object) -> generate.BatchGenerator:
+def with_params(generator: BatchGenerator, **changes: object) -> BatchGenerator:
     return dataclasses.replace(generator, params=dataclasses.replace(generator.params, **changes))
 
 
@@ -73,16 +75,16 @@ INDIVIDUAL = {
 
 
 def individual_log_probability(
-    generator: generate.BatchGenerator, held: typing.Sequence[records.Context], stream: generate.TokenStream
+    generator: BatchGenerator, held: typing.Sequence[records.Context], stream: TokenStream
 ) -> tuple[float, np.ndarray]:
     """Exact log-probability of an output under a batch, and what its contexts spent, by the slow twins."""
     params, writer = generator.params, generator.writer
     table = np.asarray(generator.decoder.weights)
-    types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
-    public_type = generate_test._type_of(writer.public_prompt('sports'))
+    types = [tables.type_of(p) for p in writer.private_prompts('sports', held)]
+    public_type = tables.type_of(writer.public_prompt('sports'))
     settings = oracles.Individual.of(params, writer.tokenizer.stop_tokens)
     released = writer.released_tokens(table.shape[-1])
-    total, example, spent, state = 0.0, (), np.zeros(len(held)), generate_test.STATES
+    total, example, spent, state = 0.0, (), np.zeros(len(held)), tables.STATES
     for token in stream.tokens.tolist():
         logits, public = table[np.array(types, int), state], table[public_type, state]
         allowed = oracles.allowed_tokens(public, released, settings.top_k, settings.s, 0.0)
@@ -95,15 +97,15 @@ def individual_log_probability(
         shift = oracles.link(votes[voting].sum(axis=0) / settings.s, settings.c2, settings.tau)
         total += oracles.log_softmax((log_p + shift) / settings.tau)[int(allowed[:token].sum())]
         offset, example = len(example), (*example, token)
-        state = generate_test._next_state(state, token, offset)
+        state = tables.next_state(state, token, offset)
         if oracles.example_of(example, settings) == ():
-            state, example = generate_test.STATES, ()
+            state, example = tables.STATES, ()
     return total, spent
 
 
 @pytest.mark.parametrize('k', [1, 2], ids=['', 'replace'])
 def test_log_ratios_and_payments_of_individual_accounting_are_exact(
-    generator: generate.BatchGenerator, k: int
+    generator: BatchGenerator, k: int
 ) -> None:
     # With k = 2 prices grow more steeply: a larger s, and a budget of as many tokens.
     more = {'batch_size': 64, 'context_budget': 0.0005} if k == 2 else {}
@@ -141,7 +143,7 @@ def test_log_ratios_and_payments_of_individual_accounting_are_exact(
 
 @pytest.mark.parametrize('texts', [(), TEXTS[:1], TEXTS], ids=len)
 def test_individual_accounting_charges_for_what_is_given(
-    generator: generate.BatchGenerator, texts: tuple[str, ...]
+    generator: BatchGenerator, texts: tuple[str, ...]
 ) -> None:
     """Over ten keys, rows with broken and with extreme logits among the contexts."""
     found = with_params(generator, **INDIVIDUAL)
@@ -153,9 +155,7 @@ def test_individual_accounting_charges_for_what_is_given(
 
 
 @pytest.mark.parametrize('sabotage', ['no-filter', 'no-growth', 'half-price', 'no-clipping', 'paste'])
-def test_a_broken_price_or_filter_is_found(
-    generator: generate.BatchGenerator, sabotage: replay.Sabotage
-) -> None:
+def test_a_broken_price_or_filter_is_found(generator: BatchGenerator, sabotage: replay.Sabotage) -> None:
     found = with_params(generator, **INDIVIDUAL, public_temperature=1.5)
     result = leave_one_out.leave_one_out(found, batch(), KEY, sabotage=sabotage)
     assert not result.ok
@@ -168,7 +168,7 @@ def test_a_broken_price_or_filter_is_found(
 
 @pytest.mark.parametrize('sabotage', replay.INDIVIDUAL)
 def test_the_same_outlier_is_paid_for_by_the_right_mechanism(
-    generator: generate.BatchGenerator, sabotage: replay.Sabotage, monkeypatch: pytest.MonkeyPatch
+    generator: BatchGenerator, sabotage: replay.Sabotage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is found is the broken price or filter, not the outlier and not the small s."""
     found = with_params(generator, **INDIVIDUAL)
@@ -182,22 +182,22 @@ def test_the_same_outlier_is_paid_for_by_the_right_mechanism(
     assert result.ok and result.payments[0].paid > 0
 
 
-def test_a_sabotage_of_individual_accounting_needs_it(generator: generate.BatchGenerator) -> None:
+def test_a_sabotage_of_individual_accounting_needs_it(generator: BatchGenerator) -> None:
     with pytest.raises(ValueError, match="sabotage='half-price'"):
         leave_one_out.leave_one_out(generator, batch(), KEY, sabotage='half-price')
 
 
 def log_probability(
-    generator: generate.BatchGenerator, held: typing.Sequence[records.Context], stream: generate.TokenStream
+    generator: BatchGenerator, held: typing.Sequence[records.Context], stream: TokenStream
 ) -> float:
     """Exact log-probability of a whole output under a batch, by the slow twins."""
     params, writer = generator.params, generator.writer
     table = np.asarray(generator.decoder.weights)
-    types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
-    public_type = generate_test._type_of(writer.public_prompt('sports'))
+    types = [tables.type_of(p) for p in writer.private_prompts('sports', held)]
+    public_type = tables.type_of(writer.public_prompt('sports'))
     settings = oracles.Mechanism.of(params, writer.tokenizer.stop_tokens)
     released = writer.released_tokens(table.shape[-1])
-    total, below, state, offset = 0.0, [], generate_test.STATES, 0
+    total, below, state, offset = 0.0, [], tables.STATES, 0
     for token, is_private in zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True):
         logits, public = table[np.array(types, int), state], table[public_type, state]
         scores = public / params.public_temperature
@@ -214,7 +214,7 @@ def log_probability(
                 total += oracles.log_run_probability(below, [d], params.threshold, settings)
             below = [] if is_private else [*below, d]
         ended = token in writer.tokenizer.stop_tokens or offset + 1 == params.max_example_tokens
-        state = generate_test.STATES if ended else generate_test._next_state(state, token, offset)
+        state = tables.STATES if ended else tables.next_state(state, token, offset)
         offset = 0 if ended else offset + 1
     if below:
         total += oracles.log_run_probability(below, [], params.threshold, settings)
@@ -229,7 +229,7 @@ def log_probability(
 @pytest.mark.parametrize('k', [1, 2], ids=['', 'replace'])
 @pytest.mark.parametrize('aggregate', AGGREGATES)
 def test_log_ratios_are_those_of_the_exact_distribution(
-    generator: generate.BatchGenerator, aggregate: str, k: int, sparse: dict[str, float]
+    generator: BatchGenerator, aggregate: str, k: int, sparse: dict[str, float]
 ) -> None:
     found = with_params(generator, aggregate=aggregate, examples_per_context=k, **sparse)
     held, others = contexts(TEXTS), contexts(OTHERS)[:2]
@@ -255,10 +255,10 @@ def test_log_ratios_are_those_of_the_exact_distribution(
     assert result.empirical_epsilon == max(map(abs, result.removed + result.added + result.replaced)) > 0
 
 
-def test_micro_batches_change_no_ratio(generator: generate.BatchGenerator) -> None:
+def test_micro_batches_change_no_ratio(generator: BatchGenerator) -> None:
     sparse = with_params(generator, **SPARSE)
     table = np.asarray(generator.decoder.weights)
-    parts = dataclasses.replace(sparse, decoder=generate_test.TableDecoder(table, micro_batch_size=4))
+    parts = dataclasses.replace(sparse, decoder=tables.TableDecoder(table, micro_batch_size=4))
     whole, found = (
         leave_one_out.leave_one_out(one, batch(), KEY, outsiders=contexts(OTHERS)) for one in (sparse, parts)
     )
@@ -271,7 +271,7 @@ def test_micro_batches_change_no_ratio(generator: generate.BatchGenerator) -> No
 @pytest.mark.parametrize('sparse', [{}, SPARSE], ids=['', 'sparse vector'])
 @pytest.mark.parametrize('aggregate', AGGREGATES)
 def test_a_right_mechanism_stays_within_its_bound(
-    generator: generate.BatchGenerator, aggregate: str, sparse: dict[str, float], texts: tuple[str, ...]
+    generator: BatchGenerator, aggregate: str, sparse: dict[str, float], texts: tuple[str, ...]
 ) -> None:
     """Over ten keys, rows with broken and with extreme logits among the contexts."""
     found = with_params(generator, aggregate=aggregate, **sparse)
@@ -286,7 +286,7 @@ def test_a_right_mechanism_stays_within_its_bound(
 @pytest.mark.parametrize('sparse', [{}, SPARSE], ids=['', 'sparse vector'])
 @pytest.mark.parametrize('aggregate', AGGREGATES)
 def test_a_broken_mechanism_is_found(
-    generator: generate.BatchGenerator, aggregate: str, sparse: dict[str, float], sabotage: replay.Sabotage
+    generator: BatchGenerator, aggregate: str, sparse: dict[str, float], sabotage: replay.Sabotage
 ) -> None:
     found = with_params(generator, aggregate=aggregate, **sparse)
     result = leave_one_out.leave_one_out(found, batch(), KEY, sabotage=sabotage)
@@ -295,7 +295,7 @@ def test_a_broken_mechanism_is_found(
 
 
 def test_the_bound_is_the_reported_loss_of_a_median_and_the_pure_bound_of_the_others(
-    generator: generate.BatchGenerator,
+    generator: BatchGenerator,
 ) -> None:
     median = with_params(generator, aggregate='median', **SPARSE)
     reported = median.generate(batch(), KEY).loss
@@ -306,18 +306,18 @@ def test_the_bound_is_the_reported_loss_of_a_median_and_the_pure_bound_of_the_ot
     mean = with_params(generator, aggregate='mean', examples_per_context=2)
     # Δ = 2c/s where a context may be replaced; 8 private tokens.
     assert leave_one_out.leave_one_out(mean, batch(), KEY).bound == pytest.approx(8 * 2 * (2 * 3 / 6) / 1.5)
-    stream = generate.TokenStream(np.zeros(5, np.int32), np.array([0, 1, 0, 1, 0], bool))
+    stream = TokenStream(np.zeros(5, np.int32), np.array([0, 1, 0, 1, 0], bool))
     sparse = dataclasses.replace(PARAMS, **SPARSE)
     tests = 3 * accounting.sparse_vector_pure_cost(sparse)  # the open run at the end as well
-    assert replay.output_bound(stream, sparse) == pytest.approx(2 * 2 * (3 / 6) / 1.5 + tests)
+    assert bounds.output_bound(stream, sparse) == pytest.approx(2 * 2 * (3 / 6) / 1.5 + tests)
 
 
-def test_what_contexts_paid_is_not_shown(generator: generate.BatchGenerator) -> None:
+def test_what_contexts_paid_is_not_shown(generator: BatchGenerator) -> None:
     result = leave_one_out.leave_one_out(with_params(generator, **INDIVIDUAL), batch(), KEY)
     assert repr(result.payments[0]) == 'Payment(most=0.0061)' and 'Payment' not in repr(result)
 
 
-def test_the_audit_of_a_batch_shows_none_of_it(generator: generate.BatchGenerator) -> None:
+def test_the_audit_of_a_batch_shows_none_of_it(generator: BatchGenerator) -> None:
     result = leave_one_out.leave_one_out(generator, batch(), KEY, outsiders=contexts(OTHERS))
     assert repr(result) == (
         "LeaveOneOut(batch_id='0000-000000', label='sports', reference_texts=0, private_tokens=8, "

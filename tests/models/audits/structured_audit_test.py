@@ -1,7 +1,7 @@
 """The audit where examples have a structure: exact log ratios on the mask, free forced tokens, broken twins.
 
-The model is the table of `generate_test` over the bundled vocabulary, and every text is one of a few.
-Keys are fixed, so every test is deterministic.
+The model is the table of `tests/models/generate/table.py` over the bundled vocabulary, and every text is
+one of a few. Keys are fixed, so every test is deterministic.
 """
 
 import dataclasses
@@ -11,15 +11,17 @@ import typing
 import numpy as np
 import pytest
 
-from models import bundled, generate, prompts, records
-from models.audits import leave_one_out, replay
+from models import bundled, prompt_templates, prompts, records
+from models.audits import leave_one_out, replay, spelling
 from models.decoders.gemma import tokenizer
+from models.generate.batch import BatchGenerator
+from models.generate.stream import TokenStream
 from models.grammars.structure import Structure
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles
-from tests.models import generate_test
 from tests.models.audits.leave_one_out_test import INDIVIDUAL, KEY, OTHERS, contexts, with_params
+from tests.models.generate import table as tables
 
 COLOURS, THINGS, ENDS = ('red', 'blue', 'bright green'), ('ball', 'shirt', 'cup', 'cart'), ('', ' and old')
 VALID = {
@@ -47,15 +49,15 @@ ACCOUNTED = INDIVIDUAL | {'public_top_k': 300, 'max_batch_tokens': 40}
 
 
 @pytest.fixture(scope='module')
-def generator() -> generate.BatchGenerator:
+def generator() -> BatchGenerator:
     vocabulary = tokenizer.GemmaTokenizer(bundled.TOKENIZER, 3)
     writer = prompts.PromptWriter(
-        template=prompts.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200,
+        template=prompt_templates.read_template('instruction'), tokenizer=vocabulary, max_prompt_tokens=200,
         structure=Structure(regex=PATTERN),
     )  # fmt: skip
-    table = generate_test._table(11, vocabulary.vocab_size)
-    return generate.BatchGenerator(
-        decoder=generate_test.TableDecoder(table, micro_batch_size=8, max_example_tokens=24),
+    table = tables.table_of(11, vocabulary.vocab_size)
+    return BatchGenerator(
+        decoder=tables.TableDecoder(table, micro_batch_size=8, max_example_tokens=24),
         writer=writer,
         params=PARAMS,
         run_id='audit',
@@ -67,19 +69,19 @@ def batch(texts: typing.Sequence[str] = HELD) -> records.Batch:
 
 
 def log_probability(
-    generator: generate.BatchGenerator, held: typing.Sequence[records.Context], stream: generate.TokenStream
+    generator: BatchGenerator, held: typing.Sequence[records.Context], stream: TokenStream
 ) -> float:
     """Exact log-probability of a whole output under a batch, by the slow twins."""
     params, writer = generator.params, generator.writer
     table, stop = np.asarray(generator.decoder.weights), writer.tokenizer.stop_tokens
-    types = [generate_test._type_of(p) for p in writer.private_prompts('sports', held)]
-    public_type = generate_test._type_of(writer.public_prompt('sports'))
+    types = [tables.type_of(p) for p in writer.private_prompts('sports', held)]
+    public_type = tables.type_of(writer.public_prompt('sports'))
     settings = dataclasses.replace(oracles.Mechanism.of(params, stop), narrows=True)
-    released = np.flatnonzero(writer.released_tokens(table.shape[-1])).tolist()
+    released = frozenset(np.flatnonzero(writer.released_tokens(table.shape[-1])).tolist())
     masks = oracles.grammar(
         PREFIXES.__contains__, VALID.__contains__, writer.tokenizer.token_bytes(), released, stop
     )
-    total, below, example, state = 0.0, list[float](), tuple[int, ...](), generate_test.STATES
+    total, below, example, state = 0.0, list[float](), tuple[int, ...](), tables.STATES
     for token, is_private, is_chosen in zip(stream.tokens.tolist(), stream.is_private, stream.is_chosen):
         if is_chosen:
             logits, public, mask = (
@@ -97,7 +99,7 @@ def log_probability(
                     total += oracles.log_run_probability(below, [d], params.threshold, settings)
                 below = [] if is_private else [*below, d]
         ended = token in stop or len(example) + 1 == params.max_example_tokens
-        state = generate_test.STATES if ended else generate_test._next_state(state, token, len(example))
+        state = tables.STATES if ended else tables.next_state(state, token, len(example))
         example = () if ended else (*example, token)
     if below:
         assert params.threshold is not None
@@ -107,7 +109,7 @@ def log_probability(
 
 @pytest.mark.parametrize('name', MECHANISMS)
 def test_log_ratios_are_those_of_the_exact_distribution_on_the_mask(
-    generator: generate.BatchGenerator, name: str
+    generator: BatchGenerator, name: str
 ) -> None:
     found = with_params(generator, public_temperature=1.5, **MECHANISMS[name])
     held, others = contexts(HELD), contexts(OTHERS)[:2]
@@ -126,7 +128,7 @@ def test_log_ratios_are_those_of_the_exact_distribution_on_the_mask(
 
 
 def test_a_replay_that_does_not_narrow_is_noticed(
-    generator: generate.BatchGenerator, monkeypatch: pytest.MonkeyPatch
+    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = with_params(generator, public_temperature=1.5, **SPARSE)
     right = leave_one_out.leave_one_out(found, batch(), KEY)
@@ -135,7 +137,7 @@ def test_a_replay_that_does_not_narrow_is_noticed(
     assert np.abs(np.subtract(right.removed, wrong.removed)).max() > 1e-3
 
 
-def test_forced_tokens_are_neither_voted_on_nor_paid_for(generator: generate.BatchGenerator) -> None:
+def test_forced_tokens_are_neither_voted_on_nor_paid_for(generator: BatchGenerator) -> None:
     found = with_params(generator, **ACCOUNTED)
     for number in range(5):
         key = RunKey(bytes([number]) * 32)
@@ -146,7 +148,7 @@ def test_forced_tokens_are_neither_voted_on_nor_paid_for(generator: generate.Bat
 
 
 @pytest.mark.parametrize('name', [*MECHANISMS, 'individual'])
-def test_a_text_that_is_pasted_is_found(generator: generate.BatchGenerator, name: str) -> None:
+def test_a_text_that_is_pasted_is_found(generator: BatchGenerator, name: str) -> None:
     settings = ACCOUNTED if name == 'individual' else MECHANISMS[name]
     found = with_params(generator, public_temperature=1.5, **settings)
     case = replay.Case.of(found, batch(), sabotage='paste')
@@ -159,14 +161,14 @@ def test_a_text_that_is_pasted_is_found(generator: generate.BatchGenerator, name
 
 
 @pytest.mark.parametrize('sabotage', ['no-clipping', *replay.INDIVIDUAL])
-def test_a_broken_mechanism_is_found(generator: generate.BatchGenerator, sabotage: replay.Sabotage) -> None:
+def test_a_broken_mechanism_is_found(generator: BatchGenerator, sabotage: replay.Sabotage) -> None:
     found = with_params(generator, public_temperature=1.5, **ACCOUNTED)
     assert not leave_one_out.leave_one_out(found, batch(), KEY, sabotage=sabotage).ok
 
 
-def test_a_text_is_spelled_in_the_tokens_that_are_allowed(generator: generate.BatchGenerator) -> None:
+def test_a_text_is_spelled_in_the_tokens_that_are_allowed(generator: BatchGenerator) -> None:
     pieces, constraint = generator.writer.tokenizer.token_bytes(), generator.constraint()
     for text in VALID:
-        ids = replay.spell(text, constraint, pieces)
+        ids = spelling.spell(text, constraint, pieces)
         assert b''.join(pieces[token] for token in ids.tolist()) == text
-    assert len(replay.spell(b'A red dog.', constraint, pieces)) == 0
+    assert len(spelling.spell(b'A red dog.', constraint, pieces)) == 0

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from models.batching import BatchPlan
+from models.batch_plan import BatchPlan
 from models.finetuning import label_mix
 from models.finetuning.settings import TuningSettings
 from tests.models.finetuning import tiny

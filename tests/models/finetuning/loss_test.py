@@ -9,6 +9,7 @@ import pytest
 
 from models.decoders import decoder
 from models.decoders.gemma import architectures, forward, tuning
+from models.decoders.gemma.weights import ADAPTED, Adapter, Weights, adapt, adapter_shapes
 from models.finetuning import loss
 from tests.models.finetuning import tiny
 
@@ -16,7 +17,7 @@ RNG = np.random.default_rng(5)
 TOKENS = RNG.integers(4, 260, (3, 20)).astype(np.int32)
 
 
-def slow_log_probabilities(weights: forward.Weights, row: np.ndarray, first: int, count: int) -> np.ndarray:
+def slow_log_probabilities(weights: Weights, row: np.ndarray, first: int, count: int) -> np.ndarray:
     """Token after token, each from a prompt of its own."""
     found = []
     for place in range(first, first + count):
@@ -33,15 +34,13 @@ def slow_log_probabilities(weights: forward.Weights, row: np.ndarray, first: int
     return np.array(found)
 
 
-def merged(weights: forward.Weights, adapter: forward.Adapter) -> forward.Weights:
+def merged(weights: Weights, adapter: Adapter) -> Weights:
     """The factors multiplied out, or the difference, in the weights themselves."""
-    if isinstance(adapter, forward.Weights):
+    if isinstance(adapter, Weights):
         leaves = zip(jax.tree.leaves(weights), jax.tree.leaves(adapter), strict=True)
         return jax.tree.unflatten(jax.tree.structure(weights), [of + more for of, more in leaves])
     layers = tuple(
-        layer._replace(
-            **{name: getattr(layer, name) + of[name].down @ of[name].up for name in forward.ADAPTED}
-        )
+        layer._replace(**{name: getattr(layer, name) + of[name].down @ of[name].up for name in ADAPTED})
         for layer, of in zip(weights.layers, adapter, strict=True)
     )
     return weights._replace(layers=layers)
@@ -93,11 +92,11 @@ def test_the_loss_is_equation_4_on_the_tokens_of_the_texts(weight: float, wrong:
 def test_the_first_adapter_adds_nothing_and_learns() -> None:
     from models.finetuning import adapter as adapters
 
-    shapes = forward.adapter_shapes(tiny.ARCHITECTURE, 2)
+    shapes = adapter_shapes(tiny.ARCHITECTURE, 2)
     first = adapters.first(shapes, 2, lambda count: np.random.default_rng(0).normal(size=count))
     weights, starts = tiny.weights(), jnp.array([2, 2, 2])
 
-    def total(adapter: forward.Adapter) -> jax.Array:
+    def total(adapter: Adapter) -> jax.Array:
         return tuning.log_probabilities(
             tiny.ARCHITECTURE, weights, adapter, jnp.asarray(TOKENS), starts, count=5
         ).sum()
@@ -114,12 +113,12 @@ def test_a_difference_of_zero_leaves_every_bit_and_every_weight_learns(dtype: st
     from models.finetuning import adapter as adapters
 
     weights = jax.tree.map(lambda leaf: leaf.astype(dtype), tiny.weights())
-    shapes = forward.adapter_shapes(tiny.ARCHITECTURE, None)
+    shapes = adapter_shapes(tiny.ARCHITECTURE, None)
     zero = adapters.first(shapes, None, lambda _: pytest.fail('it begins at zero'))
     assert jax.tree.structure(zero) == jax.tree.structure(weights)
     assert {leaf.dtype for leaf in jax.tree.leaves(zero)} == {np.dtype('float32')}
 
-    def found(adapter: forward.Adapter) -> jax.Array:
+    def found(adapter: Adapter) -> jax.Array:
         return tuning.log_probabilities(
             tiny.ARCHITECTURE, weights, adapter, jnp.asarray(TOKENS), jnp.array([2, 2, 2]), count=5
         )
@@ -134,15 +133,13 @@ def test_a_difference_of_zero_leaves_every_bit_and_every_weight_learns(dtype: st
     # Steps that bfloat16 would round away one by one add up.
     step = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 2.0**-12), zero)
     many = jax.tree.map(lambda leaf: 64 * leaf, step)
-    moved = jax.tree.map(
-        lambda before, after: bool((before != after).any()), weights, forward.adapt(weights, many)
-    )
+    moved = jax.tree.map(lambda before, after: bool((before != after).any()), weights, adapt(weights, many))
     assert all(jax.tree.leaves(moved))
 
 
 def test_a_difference_has_every_weight_of_every_model() -> None:
     for name, architecture in architectures.ARCHITECTURES.items():
-        shapes = forward.adapter_shapes(architecture, None)
+        shapes = adapter_shapes(architecture, None)
         sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)]
         assert sum(sizes) == architecture.num_parameters == architecture.adapter_parameters(None), name
 

@@ -13,14 +13,14 @@ import jsonschema
 import numpy as np
 import pytest
 
+from models.bundled import FOLDER as BUNDLED
 from models.decoders import decoder, family
 from models.decoders.gemma import forward
 from models.finetuning.sample import TextSampler, nucleus
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
-from models.prompts import PRESETS
+from models.prompt_templates import PRESETS
 from models.records import BatchId, TunedExample
-from pipeline.config import BUNDLED
 from tests import oracles
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from models.decoders import family
-from models.decoders.gemma import architectures, forward
+from models.decoders.gemma import architectures
+from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma import family as gemma_family
+from models.decoders.gemma.weights import Layer, Weights, adapter_shapes
 from models.decoders.tokenizer import Tokenizer
 from models.finetuning.settings import TuningSettings
 from models.privacy.gradients import TuningParams
-from models.prompts import PromptTemplate
+from models.prompt_templates import PromptTemplate
 
 EOS, BOS, FIRST_BYTE = 1, 2, 4
 ARCHITECTURE = architectures.Architecture(
@@ -30,7 +32,7 @@ TEMPLATE = PromptTemplate(
 )
 
 
-def weights(seed: int = 0) -> forward.Weights:
+def weights(seed: int = 0) -> Weights:
     rng, a = np.random.default_rng(seed), ARCHITECTURE
 
     def of(*shape: int) -> jax.Array:
@@ -40,7 +42,7 @@ def weights(seed: int = 0) -> forward.Weights:
         return jnp.asarray(0.1 * rng.normal(size=size), jnp.float32)
 
     layers = tuple(
-        forward.Layer(
+        Layer(
             pre_attention_norm=norm(a.embed_dim),
             query_key_value=of(a.embed_dim, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim),
             query_norm=norm(a.head_dim),
@@ -56,12 +58,12 @@ def weights(seed: int = 0) -> forward.Weights:
     )
     # Rows that are long enough for logits to tell tokens apart.
     embedding = jnp.asarray(rng.normal(size=(a.num_embed, a.embed_dim)), jnp.float32)
-    return forward.Weights(embedding=embedding, layers=layers, final_norm=norm(a.embed_dim))
+    return Weights(embedding=embedding, layers=layers, final_norm=norm(a.embed_dim))
 
 
 def adapter(rank: int | None = 2, seed: int = 1) -> Any:
     rng = np.random.default_rng(seed)
-    shapes = forward.adapter_shapes(ARCHITECTURE, rank)
+    shapes = adapter_shapes(ARCHITECTURE, rank)
     size = 0.1 if rank is None else 0.3
     return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), jnp.float32), shapes)
 
@@ -125,11 +127,9 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
     def load_decoder(
         self, model: str, checkpoint: Any, *, shapes: Any, dtype: str, adapter: Any | None = None
     ) -> Any:
-        from models.decoders.gemma.decoder import GemmaDecoder
-
-        decoder = GemmaDecoder.__new__(GemmaDecoder)
+        decoder = gemma.GemmaDecoder.__new__(gemma.GemmaDecoder)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(forward, 'arrange', lambda *_: weights())
+            patch.setattr(gemma, 'arrange', lambda *_: weights())
             decoder.__init__(ARCHITECTURE, {}, shapes=shapes, dtype=dtype, adapter=adapter)  # type: ignore[misc]
         return decoder
 

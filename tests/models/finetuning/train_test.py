@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models.decoders.gemma import forward
+from models.decoders.gemma.weights import Weights
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.finetuning.settings import TuningSettings
@@ -120,13 +121,13 @@ def test_the_gradient_of_all_weights_is_that_of_each_unit_on_the_added_weights_c
     prompts = [settings.writer().public_prompt(label) for label in settings.labels]
     added = jax.tree.map(jnp.add, tiny.weights(), difference)
 
-    def nll(weights: forward.Weights, label: int, text: np.ndarray) -> jax.Array:
+    def nll(weights: Weights, label: int, text: np.ndarray) -> jax.Array:
         whole, first = np.concatenate([prompts[label], text]), len(prompts[label])
         states = forward.states(tiny.ARCHITECTURE, weights, jnp.asarray(whole[None]))[0]
         shares = jax.nn.log_softmax(states @ weights.embedding.T)
         return -sum(shares[place - 1, whole[place]] for place in range(first, len(whole)))
 
-    def loss(weights: forward.Weights, index: int) -> jax.Array:
+    def loss(weights: Weights, index: int) -> jax.Array:
         right, *wrong = trainer._chosen(int(encoded.labels[index]), int(words[index]))
         total = jnp.float32(0)
         for text, length in zip(encoded.texts[index], encoded.lengths[index], strict=True):

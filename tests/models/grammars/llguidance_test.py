@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.grammars import automaton, regular_expressions, schema
+from models.grammars import automaton, regular_expressions
 from models.grammars.automaton import Automaton
+from models.grammars.json_schema import schema
 
 llguidance = pytest.importorskip('llguidance')
 

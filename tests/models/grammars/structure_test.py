@@ -8,7 +8,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.grammars import automaton, regular_expressions, schema
+from models.grammars import automaton, regular_expressions
+from models.grammars.json_schema import schema
 from models.grammars.structure import Structure
 from tests import oracles
 

@@ -14,7 +14,8 @@ from models import bundled
 from models.constraints import Grammar
 from models.decoders.gemma.tokenizer import GemmaTokenizer
 from models.decoders.tokenizer import Tokenizer
-from models.grammars import automaton, expressions, forced, regular_expressions, schema
+from models.grammars import automaton, expressions, forced, regular_expressions
+from models.grammars.json_schema import schema
 
 SCHEMA: dict[str, Any] = {
     'type': 'object',

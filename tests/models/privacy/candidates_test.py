@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.privacy import candidates, mechanism
-from models.privacy.aggregates import AGGREGATES, median
+from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
@@ -64,7 +64,7 @@ def test_candidates_equal_the_twin(aggregate: str, k: int | None) -> None:
         for share in (0.02, 0.5, 1.0):
             mask = rng.random(VOCAB) < share
             mask[rng.integers(VOCAB)] = True
-            found = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params)
+            found = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params, params.strategy.allowed)
             ids = oracles.candidates(public, mask, k)
             assert len(ids) == candidates.count(k, VOCAB) == len(found.allowed)
             if found.tokens is None:
@@ -81,7 +81,7 @@ def test_candidates_equal_the_twin(aggregate: str, k: int | None) -> None:
 
 def test_what_a_slack_admits_beyond_the_candidates_is_left_out() -> None:
     params = _params('difference', 2)
-    found = candidates.choose(jnp.ones(VOCAB, bool), jnp.zeros(VOCAB), params)
+    found = candidates.choose(jnp.ones(VOCAB, bool), jnp.zeros(VOCAB), params, params.strategy.allowed)
     assert samples.allowed_of(found, VOCAB).nonzero()[0].tolist() == list(range(66))
     assert oracles.top_k_plus(np.zeros(VOCAB), np.ones(VOCAB, bool), 2, 3, 2.0).sum() == VOCAB
 
@@ -156,7 +156,7 @@ def test_a_column_that_is_not_allowed_has_no_part_in_a_vote(aggregate: str, k: i
         again, found, other = _step(jnp.asarray(spoilt), mask, params, mechanism.given)
         np.testing.assert_array_equal(np.asarray(again)[allowed], np.asarray(scores)[allowed])
         assert np.isfinite(np.asarray(again)[allowed]).all()
-        if isinstance(votes.tallied, median.Medians):
+        if isinstance(votes.tallied, median_range.Medians):
             for part, before in zip(found.tallied, votes.tallied, strict=True):
                 np.testing.assert_array_equal(np.asarray(part)[allowed], np.asarray(before)[allowed])
             if first == 0:

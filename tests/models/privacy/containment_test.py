@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from models.privacy import mechanism, sparse_vector
-from models.privacy.aggregates import AGGREGATES, clipping, median
+from models.privacy.aggregates import AGGREGATES, clipping, median_range
 from models.privacy.params import MechanismParams
 from tests import samples
 from tests.samples import PARAMS
@@ -73,7 +73,7 @@ def _step(logits: jax.Array, is_private: jax.Array, params: MechanismParams) -> 
         mechanism.aggregate(votes, params),
         votes.distance,
         sparse_vector.tally((logits[:4], logits[4:]), (is_private[:4], is_private[4:])),
-        votes.tallied if isinstance(votes.tallied, median.Medians) else None,
+        votes.tallied if isinstance(votes.tallied, median_range.Medians) else None,
     )
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from models.privacy import accounting, ex_post, mechanism
-from models.privacy.aggregates import AGGREGATES, median
+from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
@@ -107,8 +107,10 @@ def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: Mechan
             return jnp.full(vocab, other).at[tokens].set(kept)
 
         scores = among_all(mechanism.aggregate(votes, params), -jnp.inf)
-        is_median = isinstance(votes.tallied, median.Medians)
-        ranges = median.Medians(*(among_all(part, 0.0) for part in votes.tallied)) if is_median else None
+        is_median = isinstance(votes.tallied, median_range.Medians)
+        ranges = (
+            median_range.Medians(*(among_all(part, 0.0) for part in votes.tallied)) if is_median else None
+        )
         return scores, votes.distance, ranges
 
     over_prefixes = jax.vmap(at_prefix, in_axes=(1, 0, None))
@@ -415,13 +417,13 @@ def test_what_would_pass_the_candidates_is_left_out(aggregate: str) -> None:
 
 
 @functools.partial(jax.jit, static_argnames='tau')
-def _token_losses(medians: median.Medians, allowed: jax.Array, tau: float) -> jax.Array:
+def _token_losses(medians: median_range.Medians, allowed: jax.Array, tau: float) -> jax.Array:
     """`[2, ..., V]` of medians and masks of `[..., V]`: both losses of every token, were it sampled."""
     vocab = medians.middle.shape[-1]
 
-    def at_step(here: median.Medians, mask: jax.Array) -> jax.Array:
+    def at_step(here: median_range.Medians, mask: jax.Array) -> jax.Array:
         def of_token(token: jax.Array) -> jax.Array:
-            return jnp.stack(ex_post.token_losses(here, mask, token, tau))
+            return jnp.stack(median_range.token_losses(here, mask, token, tau))
 
         return jax.vmap(of_token, out_axes=1)(jnp.arange(vocab))
 
@@ -447,7 +449,7 @@ def _reported(
     allowed = jnp.isfinite(scores)
     ends = (found.middle + narrowed * (end - found.middle) for end in found[1:])
     losses = np.asarray(
-        _token_losses(median.Medians(found.middle, *ends), allowed, params.temperature), np.float64
+        _token_losses(median_range.Medians(found.middle, *ends), allowed, params.temperature), np.float64
     )
     # Those that are possible, as in `distributions`.
     may = np.asarray(allowed[0])
@@ -622,7 +624,7 @@ def test_a_threshold_that_is_not_refreshed_is_another_distribution() -> None:
     within the pure price 2rΔ/σ, and on these batches within ρα as well. What it breaks is the
     composition of r independent runs that the price is derived from: the flags of two
     runs depend on each other. That the decoding loop has the right one of the two is shown in
-    `tests/models/generate_test.py`.
+    `tests/models/generate/loop_test.py`.
     """
     family, params, stop = _case('two runs')
     right = oracles.Mechanism.of(params, stop)

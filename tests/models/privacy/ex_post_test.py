@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from models.privacy import ex_post
-from models.privacy.aggregates import clipping, median
+from models.privacy.aggregates import clipping, median_range
 from models.privacy.params import Change, MechanismParams
 from tests import oracles
 
@@ -36,15 +36,15 @@ SLACK = 1e-5
 
 
 @functools.partial(jax.jit, static_argnames='tau')
-def _all_losses(medians: median.Medians, allowed: jax.Array, tau: float) -> tuple[jax.Array, jax.Array]:
+def _all_losses(medians: median_range.Medians, allowed: jax.Array, tau: float) -> tuple[jax.Array, jax.Array]:
     """`[V]` of each: the losses of every token."""
     tokens = jnp.arange(allowed.shape[0])
-    return jax.vmap(ex_post.token_losses, in_axes=(None, None, 0, None))(medians, allowed, tokens, tau)
+    return jax.vmap(median_range.token_losses, in_axes=(None, None, 0, None))(medians, allowed, tokens, tau)
 
 
 def _losses(medians: tuple, tau: float, allowed: np.ndarray | None = None) -> np.ndarray:
     """`[2, V]` float64."""
-    device = median.Medians(*(jnp.asarray(part, jnp.float32) for part in medians))
+    device = median_range.Medians(*(jnp.asarray(part, jnp.float32) for part in medians))
     mask = jnp.ones(device.middle.shape[0], bool) if allowed is None else jnp.asarray(allowed)
     return np.stack([np.asarray(part, np.float64) for part in _all_losses(device, mask, tau)])
 
@@ -188,16 +188,16 @@ def _neighbours(
 @functools.partial(jax.jit, static_argnames=('c', 'change'))
 def _compiled(
     rows: jax.Array, mask: jax.Array, public: jax.Array, c: float, change: Change
-) -> median.Medians:
-    return median.medians((rows,), (mask,), public, c, change)
+) -> median_range.Medians:
+    return median_range.medians((rows,), (mask,), public, c, change)
 
 
-def _medians(logits: np.ndarray, public: np.ndarray, c: float, change: Change) -> median.Medians:
+def _medians(logits: np.ndarray, public: np.ndarray, c: float, change: Change) -> median_range.Medians:
     """Ours, in float32, among eight rows of which the others are padding."""
     rows = np.zeros((8, logits.shape[1]), np.float32)
     rows[: len(logits)] = logits
     found = _compiled(jnp.asarray(rows), jnp.arange(8) < len(logits), jnp.asarray(public), c, change)
-    return median.Medians(*map(np.asarray, found))
+    return median_range.Medians(*map(np.asarray, found))
 
 
 @pytest.mark.parametrize('change', Change)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.privacy import candidates, mechanism, sampling, sparse_vector
-from models.privacy.aggregates import AGGREGATES, median
+from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles, samples
@@ -206,9 +206,11 @@ def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, r
 def test_only_the_median_has_medians() -> None:
     rows, mask = (jnp.ones((3, 5)),), (jnp.ones(3, bool),)
     for params in (PARAMS, DIFFERENCE):
-        assert not isinstance(samples.tally(rows, mask, params).tallied, median.Medians)
+        assert not isinstance(samples.tally(rows, mask, params).tallied, median_range.Medians)
     medians = samples.tally(rows, mask, MEDIAN).tallied
-    assert isinstance(medians, median.Medians) and (np.asarray(medians.middle) == PARAMS.clip_bound).all()
+    assert (
+        isinstance(medians, median_range.Medians) and (np.asarray(medians.middle) == PARAMS.clip_bound).all()
+    )
 
 
 def test_aggregate_divides_by_the_public_batch_size() -> None:
@@ -239,7 +241,7 @@ def test_aggregate_and_distance_equal_the_oracle(batch: int) -> None:
 def _allowed(public: list[float], released: list[bool], top_k: int | None) -> list[bool]:
     params = dataclasses.replace(PARAMS, public_top_k=top_k)
     logits = jnp.asarray(public, jnp.float32)
-    found = candidates.choose(jnp.asarray(released), logits, params)
+    found = candidates.choose(jnp.asarray(released), logits, params, params.strategy.allowed)
     return samples.allowed_of(found, len(public)).tolist()
 
 

@@ -375,6 +375,6 @@ def test_where_the_best_hold_no_allowed_token_the_best_allowed_ones_are_taken() 
     ):
         mask = jnp.zeros(vocab, bool).at[jnp.array(allowed)].set(True)
         narrowed = Narrowed(lambda mask=mask: mask, lambda tokens, mask=mask: mask[tokens])
-        found = candidates.choose(narrowed, jnp.asarray(public), params)
+        found = candidates.choose(narrowed, jnp.asarray(public), params, params.strategy.allowed)
         assert np.asarray(found.tokens[found.allowed]).tolist() == expected
         assert math.isclose(float(found.public_logits[found.allowed][0]), public[expected[0]])

@@ -228,8 +228,8 @@ def test_sharp_edges_are_ranked() -> None:
     'symbol, exists',
     [
         ('models.privacy.aggregates.clipping.clip_logits', True),
-        ('models.privacy.params.MechanismParams.change', True),
-        ('models.privacy.params.MechanismParams.batch_size', True),
+        ('models.privacy.public_numbers.PublicNumbers.change', True),
+        ('models.privacy.public_numbers.PublicNumbers.batch_size', True),
         ('models.privacy.sampling.MAX_CLIP_OVER_TEMPERATURE', True),
         ('models.privacy.mechanism.clip_logit', False),
         ('models.privacy.aggregates.clipping.clip_logits.inner', False),

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import doctest
 import json
 import pathlib
 import re
@@ -287,6 +288,10 @@ def test_corpora_are_drawn_together_and_what_they_are_compared_with_once() -> No
         assert together.count(f'>{name}<') == drawn, name
     assert page_of('tuned', 'short').count('<svg') == 1
     assert page_of('tuned').count('<svg') == 1
+
+
+def test_examples_of_the_page_hold() -> None:
+    assert doctest.testmod(evaluation_page).failed == 0
 
 
 # --- The command -----------------------------------------------------------------

@@ -8,7 +8,8 @@ import pathlib
 import pytest
 
 from pipeline.evaluation import facts as facts_module
-from pipeline.evaluation.facts import Fact, KnownFacts, invented_facts, read_facts, records_of, said_of, write
+from pipeline.evaluation.facts import Fact, invented_facts, read_facts, records_of, write
+from pipeline.evaluation.known_facts import KnownFacts, said_of
 from pipeline.evaluation.measure import NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.words import words_of

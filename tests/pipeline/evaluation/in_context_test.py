@@ -12,15 +12,13 @@ import pytest
 from models.decoders import family
 from models.decoders.decoder import Decoder, Shapes
 from models.decoders.tokenizer import Tokenizer
-from pipeline.evaluation import asked, evaluation, in_context
-from pipeline.evaluation.in_context import (
-    CONTENT_FREE,
-    InContext,
-    InContextSettings,
-    Questions,
-    calibrated,
-    orders,
-)
+from pipeline.evaluation import asked, evaluation
+from pipeline.evaluation.in_context import answers as answers_lib
+from pipeline.evaluation.in_context import in_context
+from pipeline.evaluation.in_context.answers import Questions, calibrated
+from pipeline.evaluation.in_context.in_context import CONTENT_FREE, InContext
+from pipeline.evaluation.in_context.prompts import orders
+from pipeline.evaluation.in_context.settings import InContextSettings
 from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.sources import Sources, Texts
 from tests.pipeline.evaluation.texts import NoEmbedder, figures_of
@@ -105,7 +103,7 @@ def test_answers_are_those_of_one_prompt_at_a_time(one_at_a_time: np.ndarray) ->
         prompts=((), *itertools.permutations(SHOTS)),
         queries=(*CONTENT_FREE, *TEST.texts),
     )
-    found = in_context.answers(questions)
+    found = answers_lib.answers(questions)
     np.testing.assert_allclose(found, one_at_a_time, atol=1e-4)
     # Of so many the order, the examples and the text matter.
     assert np.ptp(found[1:], axis=0).max() > 0.01 and np.ptp(found[1], axis=0).max() > 0.01
@@ -148,10 +146,10 @@ def test_rows_do_not_hang_on_the_block_that_they_are_in(monkeypatch: pytest.Monk
         prompts=tuple(itertools.permutations(SHOTS)) * 2,
         queries=TEST.texts,
     )
-    whole = in_context.answers(questions)
-    monkeypatch.setattr(in_context, 'MOST_ROWS', 8)
-    in_context.answers.cache_clear()
-    np.testing.assert_allclose(in_context.answers(questions), whole, atol=1e-5)
+    whole = answers_lib.answers(questions)
+    monkeypatch.setattr(answers_lib, 'MOST_ROWS', 8)
+    answers_lib.answers.cache_clear()
+    np.testing.assert_allclose(answers_lib.answers(questions), whole, atol=1e-5)
 
 
 # --- Calibration -----------------------------------------------------------------
@@ -161,7 +159,7 @@ def test_what_the_model_prefers_without_content_is_divided_out() -> None:
     questions = Questions(
         settings=SETTINGS, words=tuple(WORDS.items()), prompts=(SHOTS,), queries=(*CONTENT_FREE, 'N/A')
     )
-    found = in_context.answers(questions)[0]
+    found = answers_lib.answers(questions)[0]
     content_free, text = found[:-1], found[-1:]
     assert content_free.argmax(axis=-1).tolist() == [int(text.argmax())] * 3
     # The mean of the content-free inputs has no preference, and neither has the input if it is the only one.
@@ -216,7 +214,7 @@ def test_draws_have_an_error_and_comparisons_a_value() -> None:
 
 def test_another_seed_draws_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Questions] = []
-    answers = in_context.answers
+    answers = answers_lib.answers
 
     def watched(questions: Questions) -> np.ndarray:
         seen.append(questions)
@@ -232,7 +230,7 @@ def test_another_seed_draws_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_several_corpora_are_compared_with_is_asked_once() -> None:
-    in_context.answers.cache_clear()
+    answers_lib.answers.cache_clear()
     sources = [
         Sources(corpus=larger(count, f'{count}'), test=TEST, records=CORPUS, embedder=NoEmbedder())
         for count in (2, 3)
@@ -240,7 +238,7 @@ def test_what_several_corpora_are_compared_with_is_asked_once() -> None:
     small = dataclasses.replace(SETTINGS, labels=LABELS, most_orders=1, draws=1, most_test_texts=2)
     told: list[tuple[str, str, int, int]] = []
     made = evaluation.evaluate(sources, [InContext(small)], on_progress=lambda *parts: told.append(parts))
-    assert made.failed == () and in_context.answers.cache_info().misses == 3
+    assert made.failed == () and answers_lib.answers.cache_info().misses == 3
     for corpus in ('2', '3'):
         done = [parts for name, _, *parts in told if name == corpus]
         # Five queries to the corpus's prompts and five to the others.

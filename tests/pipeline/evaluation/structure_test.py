@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pipeline.evaluation.json_objects import json_type, parse_object
 from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.sources import Sources
-from pipeline.evaluation.structure import Structure, json_type, parse_object
+from pipeline.evaluation.structure import Structure
 from tests.pipeline.evaluation.placed import plain_sources
 
 SUITE = pathlib.Path(__file__).parents[4] / 'shared' / 'data' / 'json-schema-test-suite'

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
-from pipeline.ledger.budget import Account, BudgetExceeded, Charge, Dataset
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 
 DELTA = 1e-6
 

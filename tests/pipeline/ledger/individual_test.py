@@ -8,12 +8,14 @@ import pytest
 from models.privacy import accounting, report
 from models.privacy.report import build_privacy_report
 from models.privacy.report.prediction import facts
-from pipeline import plan
-from pipeline.config import JobConfig
-from pipeline.ledger.budget import reaching
-from pipeline.ledger.ledger import Account, BudgetExceeded, Ledger
+from pipeline.config import job_config
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import BudgetExceeded, reaching
+from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict import mechanism, plan
 from pipeline.pages import ledger_page
 from pipeline.run import charge
+from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from tests.oracles import costs
 from tests.pipeline.pages.report_page_test import Page, plain
@@ -25,7 +27,7 @@ KNOWN: dict[str, typing.Any] = {'unit': 'example', 'identity': 'i', 'key_commitm
 
 def config(where: str, **settings: typing.Any) -> JobConfig:
     given = {'delta': DELTA, 'aggregate': 'difference', 'dataset': 'visits', 'ledger': where}
-    return JobConfig(**(given | settings))
+    return job_config(**(given | settings))
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def where(tmp_path: pathlib.Path) -> str:
 
 
 def reserve(run: JobConfig, run_id: str) -> report.LedgerEntry:
-    ledger = Ledger.open(str(run.ledger))
-    cost = plan.cost_to_charge(run, ledger.account('visits'))
+    ledger = Ledger.open(str(run.budget.ledger))
+    cost = charge.cost_to_charge(run, ledger.account('visits'))
     return ledger.reserve('visits', run_id=run_id, cost=cost, **KNOWN)
 
 
@@ -102,16 +104,16 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
             config(where, epsilon=held.epsilon_left, omega=omega)
         smallest = float(str(refused.value).partition('--epsilon ')[2].split()[0])
         run = config(where, epsilon=smallest, omega=omega)
-        assert smallest > held.epsilon_left and plan.ask_ledger(run).epsilon_left_up_to_omega > smallest
+        assert smallest > held.epsilon_left and charge.ask(run).epsilon_left_up_to_omega > smallest
     else:
         run = config(where, epsilon=held.epsilon_left, omega=omega)
-    assert plan.ask_ledger(run).fits
+    assert charge.ask(run).fits
     # Where its orders are too small for this epsilon to take all of it, a larger one does, and no other.
-    most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=run.params().omega)
+    most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=mechanism.params(run).omega)
     assert most >= held.epsilon_left * (1 - 1e-12)
-    whole = plan.ask_ledger(config(where, epsilon=most, omega=run.params().omega))
+    whole = charge.ask(config(where, epsilon=most, omega=mechanism.params(run).omega))
     assert whole.fits and whole.rho_left < 1e-4 * held.rho_left
-    over = plan.ask_ledger(config(where, epsilon=1.01 * most, omega=run.params().omega))
+    over = charge.ask(config(where, epsilon=1.01 * most, omega=mechanism.params(run).omega))
     assert not over.fits and over.epsilon_left_up_to_omega == pytest.approx(most)
     (setting,) = over.fitting
     assert setting.name == 'epsilon' and 0.99 * most < setting.value <= most and setting.omega is None
@@ -121,29 +123,33 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
 def test_what_workers_compute_with_is_what_was_charged(where: str) -> None:
     """They are told of no ledger, with which larger orders are chosen."""
     run = config(where, epsilon=8.0)
-    params = run.params()
-    assert params.omega >= account(where).dataset.order > config(where, epsilon=8.0, **ALONE).params().omega
-    assert config(where, epsilon=8.0, omega=params.omega, **ALONE).params() == params
-    short = config(where, epsilon=8.0, max_batch_tokens=100)
-    assert config(where, epsilon=8.0, omega=short.params().omega, max_batch_tokens=100, **ALONE).params() == (
-        short.params()
+    params = mechanism.params(run)
+    assert (
+        params.omega
+        >= account(where).dataset.order
+        > mechanism.params(config(where, epsilon=8.0, **ALONE)).omega
     )
+    assert mechanism.params(config(where, epsilon=8.0, omega=params.omega, **ALONE)) == params
+    short = config(where, epsilon=8.0, max_batch_tokens=100)
+    assert mechanism.params(
+        config(where, epsilon=8.0, omega=mechanism.params(short).omega, max_batch_tokens=100, **ALONE)
+    ) == (mechanism.params(short))
 
 
 def test_orders_that_reach_the_ledgers_and_buy_too_much_come_with_what_fits(where: str) -> None:
     """At the given ω epsilon buys so little that it would fit; at the one to give, more than is left."""
     held = add_charge(where, 0.5, None)
     run = config(where, epsilon=1.3 * held.epsilon_left, omega=held.dataset.order - 1.5)
-    assert held.fits(plan.run_cost(run).curve.rho)
+    assert held.fits(charge.run_cost(run).curve.rho)
     with pytest.raises(ValueError, match=r'To fit, give at most --epsilon \S+ with --omega') as refused:
-        plan.ask_ledger(run)
+        charge.ask(run)
     with pytest.raises(ValueError) as of_launch:
         charge.check(Ledger.open(where), run)
     assert str(of_launch.value) == str(refused.value)
     words = str(refused.value).split()
     epsilon, omega = (float(words[words.index(flag) + 1].rstrip(',')) for flag in ('--epsilon', '--omega'))
-    assert plan.ask_ledger(config(where, epsilon=epsilon, omega=omega)).fits
-    assert not plan.ask_ledger(config(where, epsilon=1.02 * epsilon, omega=omega)).fits
+    assert charge.ask(config(where, epsilon=epsilon, omega=omega)).fits
+    assert not charge.ask(config(where, epsilon=1.02 * epsilon, omega=omega)).fits
 
 
 def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) -> None:
@@ -151,11 +157,11 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
     order = account(where).dataset.order
     whole = config(where, epsilon=8.0, omega=order - 0.1)
     with pytest.raises(ValueError, match=r'Give --omega (\S+) or more') as refused:
-        plan.ask_ledger(whole)
+        charge.ask(whole)
     given = float(str(refused.value).partition('--omega ')[2].split()[0])
     assert order <= given <= order + 0.01
     again = config(where, epsilon=8.0, omega=given)
-    answer = plan.ask_ledger(again)
+    answer = charge.ask(again)
     assert answer.fits and answer.rho_left < 1e-4
     reserve(again, 'whole')
     with pytest.raises(BudgetExceeded):
@@ -165,11 +171,11 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
 def test_a_run_over_the_budget_does_not_fit_whatever_its_orders(where: str) -> None:
     """Its smaller orders are no reason to ask for larger ones, with which it would be refused too."""
     over = config(where, epsilon=12.0, omega=2.5)
-    assert over.params().omega < account(where).dataset.order
-    assert not plan.ask_ledger(over).fits
+    assert mechanism.params(over).omega < account(where).dataset.order
+    assert not charge.ask(over).fits
     with pytest.raises(BudgetExceeded, match='Ask for less'):
         reserve(over, 'over')
-    assert not plan.ask_ledger(config(where, epsilon=12.0, omega=account(where).dataset.order + 1)).fits
+    assert not charge.ask(config(where, epsilon=12.0, omega=account(where).dataset.order + 1)).fits
     assert not account(where).runs
 
 
@@ -182,11 +188,11 @@ def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
     assert isinstance(added, report.MixedLedgerEntry) and added.rho_before == entry.rho_after
     # The report of that run takes the entry, and says what both are together.
     made = build_privacy_report(
-        facts(run.params()), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
+        facts(mechanism.params(run)), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
         plan=[report.GroupPlan(label=None, batches=2, noisy_count=120)], noisy_counts_rho=0.005,
         corpus=report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0),
     )  # fmt: skip
-    assert made.omega == run.params().omega and made.epsilon <= 2.0
+    assert made.omega == mechanism.params(run).omega and made.epsilon <= 2.0
     assert 'All 2 runs' in (made.covered_together or '')
 
 

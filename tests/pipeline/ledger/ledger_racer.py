@@ -19,9 +19,10 @@ import sqlalchemy as sa
 
 from models.privacy import report
 from models.privacy.accounting import RunCost
-from pipeline.ledger import ledger as ledger_lib
-from pipeline.ledger.budget import Account, Charge
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.ledger import database, tables
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import BudgetExceeded, Charge
+from pipeline.ledger.ledger import Ledger
 
 # Long enough that the wrong transactions of all racers overlap on a busy machine too.
 PAUSE = 0.4
@@ -49,10 +50,10 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
     )
     account = ledger.account(dataset).with_charge(charge, at='now')
     time.sleep(PAUSE)
-    with ledger._writing() as connection:
-        taken = connection.scalar(sa.select(sa.func.max(ledger_lib._RUNS.c.number)))
+    with ledger._database.writing() as connection:
+        taken = connection.scalar(sa.select(sa.func.max(tables.RUNS.c.number)))
         run = dataclasses.replace(account.runs[-1], number=(taken or 0) + 1)
-        connection.execute(ledger_lib._RUNS.insert().values(dataset=dataset, **ledger_lib._row(run)))
+        connection.execute(tables.RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
     return account.entry(account.runs[-1])
 
 
@@ -67,9 +68,9 @@ def main(
         time.sleep(600)
 
     if mode == 'deferred':
-        ledger_lib._begin_sqlite = lambda connection: connection.exec_driver_sql('BEGIN') and None
+        database._begin_sqlite = lambda connection: connection.exec_driver_sql('BEGIN') and None
     if mode == 'stale':
-        ledger_lib._begin_postgresql = lambda connection: None
+        database._begin_postgresql = lambda connection: None
     ledger = Ledger.open(where)
     if mode in ('deferred', 'stale'):
         right = ledger._account
@@ -81,7 +82,7 @@ def main(
 
         ledger._account = slowly  # type: ignore[method-assign]
     if mode == 'hang':
-        sa.event.listen(ledger._engine, 'commit', hang)
+        sa.event.listen(ledger._database.engine, 'commit', hang)
     answers.send('ready')
     while True:
         try:

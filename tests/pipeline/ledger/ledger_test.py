@@ -19,8 +19,9 @@ import sqlalchemy as sa
 
 from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
-from pipeline.ledger import ledger as ledger_lib
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.ledger import tables
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.ledger.ledger import Ledger
 from tests import fork_server
 from tests.pipeline.ledger import ledger_racer
 
@@ -313,8 +314,8 @@ def test_another_database_is_no_ledger(where: str, tmp_path: pathlib.Path) -> No
 
 
 def test_another_version_is_refused(ledger: Ledger, where: str) -> None:
-    with ledger._writing() as connection:
-        connection.execute(ledger_lib._SCHEMA.update().values(version=99))
+    with ledger._database.writing() as connection:
+        connection.execute(tables.SCHEMA.update().values(version=99))
     with pytest.raises(ConnectionError, match='version=99'):
         Ledger.open(where)
 
@@ -363,7 +364,7 @@ def test_a_ledger_of_other_peoples_database_stands_beside_their_tables(
         connection.execute(sa.text('CREATE TABLE runs (theirs integer)'))
         connection.execute(sa.text('ALTER DATABASE ' + engine.url.database + ' SET synchronous_commit = off'))
     ledger = Ledger.create(url)
-    with ledger._writing() as connection:
+    with ledger._database.writing() as connection:
         assert connection.scalar(sa.text('SHOW synchronous_commit')) == 'on'
     assert ledger.accounts() == ()
 
@@ -382,7 +383,7 @@ def test_costs_come_back_as_they_were_charged(
 
 def test_sqlite_commits_outlive_a_power_cut(tmp_path: pathlib.Path) -> None:
     ledger = Ledger.create(str(tmp_path / 'ledger.db'))
-    with ledger._writing() as connection:
+    with ledger._database.writing() as connection:
         assert connection.scalar(sa.text('PRAGMA synchronous')) == 3  # EXTRA
 
 

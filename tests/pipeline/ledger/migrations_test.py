@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from models.privacy import accounting
 from models.privacy.accounting import RunCost
-from pipeline.ledger import ledger as ledger_lib
-from pipeline.ledger import migrations
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.ledger import migrations, tables
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.ledger.ledger import Ledger
 
 VERSION_1 = pathlib.Path(__file__).parent / 'version_1'
 STAGES = {
@@ -77,7 +77,7 @@ def test_every_charge_budget_and_event_is_kept(where: str) -> None:
     ]  # fmt: skip
     for old, new in zip(before['ledger_datasets'], after['ledger_datasets'], strict=True):
         assert new[: len(old)] == old
-    assert after['ledger_schema'] == [(ledger_lib.SCHEMA_VERSION,)]
+    assert after['ledger_schema'] == [(tables.SCHEMA_VERSION,)]
 
 
 def test_what_reports_said_is_said_again(where: str) -> None:
@@ -129,7 +129,7 @@ def test_of_many_that_open_it_at_once_one_migrates(where: str) -> None:
         opened = list(pool.map(lambda _: Ledger.open(where), range(6)))
     accounts = [ledger.accounts() for ledger in opened]
     assert all(found == accounts[0] for found in accounts) and len(accounts[0][2].runs) == 3
-    assert contents(where)['ledger_schema'] == [(ledger_lib.SCHEMA_VERSION,)]
+    assert contents(where)['ledger_schema'] == [(tables.SCHEMA_VERSION,)]
 
 
 def test_a_migration_is_whole_or_not_at_all(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_a_program_of_version_1_can_charge_nothing_more(where: str) -> None:
 def test_a_newer_version_is_refused_at_the_door_and_inside(where: str) -> None:
     ledger = Ledger.open(where)
     with engine_of(where).begin() as connection:
-        connection.exec_driver_sql(f'UPDATE ledger_schema SET version = {ledger_lib.SCHEMA_VERSION + 1}')
+        connection.exec_driver_sql(f'UPDATE ledger_schema SET version = {tables.SCHEMA_VERSION + 1}')
     before = contents(where)
     with pytest.raises(ConnectionError, match=r'version=3.*newer dp-corpus'):
         Ledger.open(where)

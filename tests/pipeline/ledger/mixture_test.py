@@ -21,7 +21,8 @@ from models.privacy.accounting import (
     TruncatedZCDpEvent,
     ZCDpEvent,
 )
-from pipeline.ledger.budget import Account, BudgetExceeded, Charge, Dataset
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 from pipeline.ledger.ledger import Ledger
 from tests.oracles import costs
 

@@ -16,7 +16,9 @@ from models.privacy.accounting import RunCost
 from pipeline import main
 from pipeline.ledger import ledger as ledger_lib
 from pipeline.ledger import released
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.ledger.event import Event, EventKind
+from pipeline.ledger.ledger import Ledger
 
 # How the same three charges on two days can have gone: after each, what happened to the run.
 Course = Callable[[Ledger, str], None]
@@ -170,10 +172,8 @@ def test_the_curators_view_says_that_it_is_the_curators_and_holds_everything(
 
 
 def test_a_refusal_before_the_charge_is_public_and_one_after_it_is_not() -> None:
-    def event(
-        number: int, kind: ledger_lib.EventKind, run_id: str, dataset: str = 'visits'
-    ) -> ledger_lib.Event:
-        return ledger_lib.Event(
+    def event(number: int, kind: EventKind, run_id: str, dataset: str = 'visits') -> Event:
+        return Event(
             number=number, dataset=dataset, run_id=run_id, kind=kind, details={}, at='2026-01-01T00:00:00'
         )
 
@@ -190,4 +190,4 @@ def test_a_refusal_before_the_charge_is_public_and_one_after_it_is_not() -> None
 
 def test_every_kind_of_line_is_public_or_known_to_be_the_curators() -> None:
     """A new kind has to be thought about here."""
-    assert set(typing.get_args(ledger_lib.EventKind)) == {*released._KINDS, 'settled', 'resumed'}
+    assert set(typing.get_args(EventKind)) == {*released._KINDS, 'settled', 'resumed'}

@@ -9,8 +9,9 @@ import pytest
 
 from models.privacy import report
 from models.privacy.accounting import RunCost
-from pipeline.ledger import ledger
-from pipeline.ledger.budget import Account, Charge, Dataset
+from pipeline.ledger.account import Account
+from pipeline.ledger.budget import Charge, Dataset
+from pipeline.ledger.event import Event, EventKind
 from pipeline.pages import ledger_page
 
 NASTY = '<script>alert("1")</script> & {{ 7*7 }} $\\frac$'
@@ -37,11 +38,9 @@ def account(count: int, rho: float = 0.1) -> Account:
 BUDGET = {'rho_budget': 1.05, 'epsilon_budget': 8.0, 'delta': 1e-6}
 
 
-def event(
-    number: int, kind: ledger.EventKind, run_id: str | None = None, **details: typing.Any
-) -> ledger.Event:
+def event(number: int, kind: EventKind, run_id: str | None = None, **details: typing.Any) -> Event:
     at = f'2026-01-0{number}T00:00'
-    return ledger.Event(number=number, dataset='visits', run_id=run_id, kind=kind, details=details, at=at)
+    return Event(number=number, dataset='visits', run_id=run_id, kind=kind, details=details, at=at)
 
 
 EVENTS = [

@@ -13,7 +13,7 @@ from models.privacy import accounting, report
 from models.privacy.params import MechanismParams
 from models.privacy.report import CenterCounts, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from pipeline.pages import page as page_lib
-from pipeline.pages import report_page
+from pipeline.pages import report_page, report_plots, report_terminal
 from tests.models.privacy.report.samples import clusters
 from tests.samples import assert_import_leaves, on_terminal
 
@@ -290,7 +290,7 @@ def test_drawings_show_the_numbers() -> None:
     made = make()
     budget, epsilon, batches = (
         Page(plot(made).svg).text
-        for plot in (report_page.budget_plot, report_page.epsilon_plot, report_page.batches_plot)
+        for plot in (report_plots.budget_plot, report_plots.epsilon_plot, report_plots.batches_plot)
     )
     assert [float(number) for number in re.findall(r'0\.\d+', budget)] == [
         float(report.format_up(stage.rho)) for stage in made.stages
@@ -301,13 +301,13 @@ def test_drawings_show_the_numbers() -> None:
 
 def test_drawing_of_many_labels_says_that_it_leaves_some_out() -> None:
     made = make(plan=[GroupPlan(label=f'label {i}', batches=i + 1) for i in range(200)], noisy_counts_rho=0.0)
-    plot = report_page.batches_plot(made)
+    plot = report_plots.batches_plot(made)
     assert 'label 199' in plot.svg and 'label 0' not in plot.svg
     assert '200 labels' in plot.caption
 
 
 def shown_on_terminal(made: PrivacyReport, width: int) -> str:
-    return on_terminal(functools.partial(report_page.render_terminal, made), width)
+    return on_terminal(functools.partial(report_terminal.render, made), width)
 
 
 @pytest.mark.parametrize('made', REPORTS)
@@ -347,7 +347,7 @@ def test_a_page_without_epsilon_draws_and_promises_none(made: PrivacyReport) -> 
     assert 'Epsilon against the cap' not in text and 'Budget by stage' not in text
     assert 'weaker closed form' not in text and 'is bounded:' not in text
     with pytest.raises(ValueError, match='Leave this picture out'):
-        report_page.epsilon_plot(made)
+        report_plots.epsilon_plot(made)
 
 
 def test_a_median_page_says_why_it_shows_no_number() -> None:
@@ -391,7 +391,7 @@ def test_many_labels_are_folded() -> None:
 
 
 def test_released_sizes_are_drawn_largest_first_with_the_batch_size() -> None:
-    plot = report_page.sizes_plot(make_clustered())
+    plot = report_plots.sizes_plot(make_clustered())
     assert '240 groups' in plot.caption
     wide = page_lib.sorted_sizes('sizes', [-3, 90_000, 20], expected=64, x_name='Clusters')
     ticks = Page(wide).text.split()
@@ -403,16 +403,16 @@ def test_released_sizes_are_drawn_largest_first_with_the_batch_size() -> None:
 
 
 def test_released_sizes_of_few_labels_bear_their_names() -> None:
-    assert Page(report_page.sizes_plot(make()).svg).text.split() == [
+    assert Page(report_plots.sizes_plot(make()).svg).text.split() == [
         'dermatology',
         '771',
         'cardiology',
         '493',
     ]
     none = make(plan=[GroupPlan(label=name, batches=1, noisy_count=-5) for name in 'ab'])
-    assert Page(report_page.sizes_plot(none).svg).text.split() == ['b', '-5', 'a', '-5']
+    assert Page(report_plots.sizes_plot(none).svg).text.split() == ['b', '-5', 'a', '-5']
     many = make(plan=[GroupPlan(label=f'label {i}', batches=1, noisy_count=i) for i in range(25)])
-    assert 'Labels, largest first' in report_page.sizes_plot(many).svg
+    assert 'Labels, largest first' in report_plots.sizes_plot(many).svg
 
 
 def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> None:
@@ -420,9 +420,9 @@ def test_drawing_of_the_centers_has_a_panel_for_each_label_up_to_a_limit() -> No
     many = make_clustered(labels=12, kept=2).clusters
     assert few is not None and many is not None
     names = {f'label {index}': f'label {index} its words' for index in range(12)}
-    svg = report_page.centers_plot(few, names).svg
+    svg = report_plots.centers_plot(few, names).svg
     assert [f'label {index} its words' in svg for index in range(4)] == [True] * 3 + [False]
-    plot = report_page.centers_plot(many, names)
+    plot = report_plots.centers_plot(many, names)
     assert 'label 7' in plot.svg and 'label 8' not in plot.svg
     assert 'The first 8 of 12 labels' in plot.caption
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from models.privacy.accounting import RunCost
-from pipeline import plan
-from pipeline.config import JobConfig
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge
+from pipeline.settings.job_config import JobConfig
 from transforms import run_files
 
 RHO = 0.1 + 0.2
@@ -42,7 +42,7 @@ def write_release(tmp_path: pathlib.Path, entry: object, run_id: str = 'earlier'
 
 
 def config(tmp_path: pathlib.Path, reference: str, dataset: str = 'visits') -> JobConfig:
-    return JobConfig(
+    return job_config(
         input='in.jsonl', output=str(tmp_path / 'out'), delta=1e-6, aggregate='difference', epsilon=0.5,
         accounting='worst-case', dataset=dataset, ledger=str(tmp_path / 'ledger.db'), reference=reference,
     )  # fmt: skip
@@ -85,12 +85,12 @@ def test_a_release_that_claims_a_charge_which_the_ledger_does_not_hold_is_refuse
         charge.check(ledger, run)
     assert f'run_id={run_id!r}' in str(refused.value) and repr(entry['dataset']) in str(refused.value)
     with pytest.raises(ValueError, match='whose charge the ledger holds'):
-        plan.ask_ledger(run)
+        charge.ask(run)
     assert ledger.events() == before
 
 
 def test_a_plan_knows_a_reference_that_was_charged(tmp_path: pathlib.Path, ledger: Ledger) -> None:
-    assert plan.ask_ledger(config(tmp_path, write_release(tmp_path, ENTRY))).fits
+    assert charge.ask(config(tmp_path, write_release(tmp_path, ENTRY))).fits
 
 
 def test_a_release_of_a_dataset_of_the_same_name_in_another_ledger_is_refused(tmp_path: pathlib.Path) -> None:

@@ -1,19 +1,21 @@
 """The type of computation is decided where a run is launched, and is part of what the run is."""
 
-import dataclasses
 import pathlib
 
 import pytest
 
 from models.decoders import device
-from pipeline.config import JobConfig
-from pipeline.run import identity, settings
+from pipeline.config import job_config
+from pipeline.methods.predict.worker_settings import cluster_settings, generator_settings
+from pipeline.run import identity
+from pipeline.run.launched import with_dtype
+from pipeline.settings.job_config import JobConfig
 
 
 def config(folder: pathlib.Path, **more: object) -> JobConfig:
     (folder / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
     given = {'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'), 'records': 1000}
-    return JobConfig(**{**given, 'aggregate': 'mean', 'max_private_tokens': 4, **more})
+    return job_config(**{**given, 'aggregate': 'mean', 'max_private_tokens': 4, **more})
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
@@ -21,9 +23,9 @@ def test_workers_are_told_a_type_and_never_choose(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     monkeypatch.setattr(device, 'fastest_dtype', lambda: dtype)
-    assert settings.generator_settings(config(tmp_path)).dtype == dtype
+    assert generator_settings(config(tmp_path)).dtype == dtype
     other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[dtype]
-    assert settings.generator_settings(config(tmp_path, dtype=other)).dtype == other
+    assert generator_settings(config(tmp_path, dtype=other)).dtype == other
 
 
 def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
@@ -42,10 +44,10 @@ def test_centres_are_of_one_type_wherever_records_are_embedded(
 ) -> None:
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
     files = {'embedder': 'decoder', 'centers': str(tmp_path)}
-    clustered = settings.with_dtype(config(tmp_path, clusters=3, **files))
-    assert clustered.dtype == 'float32'
-    assert settings.cluster_settings(clustered).dtype == 'float32'
-    assert settings.with_dtype(config(tmp_path)).dtype == 'bfloat16'
+    clustered = with_dtype(config(tmp_path, clusters=3, **files))
+    assert clustered.method.dtype == 'float32'
+    assert cluster_settings(clustered).dtype == 'float32'
+    assert with_dtype(config(tmp_path)).method.dtype == 'bfloat16'
 
 
 @pytest.mark.parametrize(
@@ -62,5 +64,5 @@ def test_a_difference_is_taken_in_float32_on_a_processor(
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
     budget = {'max_private_tokens': None, 'epsilon': 1.0} if aggregate == 'difference' else {}
     run = config(tmp_path, aggregate=aggregate, **budget)
-    assert settings.with_dtype(run).dtype == dtype
-    assert settings.with_dtype(dataclasses.replace(run, dtype='bfloat16')).dtype == 'bfloat16'
+    assert with_dtype(run).method.dtype == dtype
+    assert with_dtype(run.replace(dtype='bfloat16')).method.dtype == 'bfloat16'

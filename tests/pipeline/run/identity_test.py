@@ -1,6 +1,5 @@
 """What a run is known by: exactly the files that it reads, and everything that computes with them."""
 
-import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -11,9 +10,11 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from pipeline.config import JobConfig
-from pipeline.run import folders, identity
-from pipeline.run.settings import record_rules, with_absolute_paths, with_dtype
+from pipeline.config import job_config
+from pipeline.run import digests, folders, identity
+from pipeline.run.launched import with_absolute_paths, with_dtype
+from pipeline.run.record_rules import record_rules
+from pipeline.settings.job_config import JobConfig
 from transforms import read, run_files
 
 
@@ -22,7 +23,7 @@ def config(folder: pathlib.Path, **settings: Any) -> JobConfig:
         'input': str(folder / 'in*.jsonl'), 'output': str(folder / 'out'), 'delta': 1e-3,
         'aggregate': 'mean', 'max_private_tokens': 8, 'batch_size': 8, 'batches_per_label': 1,
     }  # fmt: skip
-    return JobConfig(**(given | settings))
+    return job_config(**(given | settings))
 
 
 def write_record(path: pathlib.Path, text: str) -> None:
@@ -82,8 +83,8 @@ def test_a_changed_setting_is_named_with_both_values(tmp_path: pathlib.Path) -> 
     started = with_dtype(with_absolute_paths(run))
     folders.prepare(started)
     folders.check_resumption(run)
-    folders.check_resumption(dataclasses.replace(run, runner='DirectRunner'))
-    other = dataclasses.replace(run, batch_size=16, record_id_field=None, corpus_description='Letters.')
+    folders.check_resumption(run.replace(runner='DirectRunner'))
+    other = run.replace(batch_size=16, record_id_field=None, corpus_description='Letters.')
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]") as refused:
         folders.check_resumption(other)
     said = str(refused.value)
@@ -110,8 +111,9 @@ def test_other_files_than_those_of_the_digest_are_not_read(tmp_path: pathlib.Pat
     write_record(tmp_path / 'in.jsonl', 'A record.')
     files = folders.prepare(run)
     (tmp_path / 'in.jsonl').rename(tmp_path / 'in2.jsonl')
+    rules = record_rules(run.input, run.budget.unit)
     with pytest.raises(ValueError, match=r'new=\[.*in2\.jsonl.\], missing=\[.*in\.jsonl.\]'):
-        _ = beam.Pipeline() | read.ReadRecords(str(run.input), record_rules(run), files)
+        _ = beam.Pipeline() | read.ReadRecords(str(run.input.input), rules, files)
 
 
 # --- The model -------------------------------------------------------------------
@@ -120,7 +122,7 @@ def test_other_files_than_those_of_the_digest_are_not_read(tmp_path: pathlib.Pat
 def test_weights_in_one_file_are_known_by_content_whatever_their_size_and_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, '_HASHED_BYTES', 10)
+    monkeypatch.setattr(digests, 'HASHED_BYTES', 10)
     write_record(tmp_path / 'in.jsonl', 'A record.')
     file = tmp_path / 'weights.gguf'
     file.write_bytes(b'GGUF' + bytes(60))
@@ -134,7 +136,7 @@ def test_weights_in_one_file_are_known_by_content_whatever_their_size_and_time(
     # The weights count where the tokenizer is another file, and under their own name.
     text = tmp_path / 'tokenizer.model'
     text.write_bytes(bytes(5))
-    apart = dataclasses.replace(run, tokenizer=str(text))
+    apart = run.replace(tokenizer=str(text))
     second = identity.fingerprint(apart)['model']
     file.write_bytes(b'GGUF' + bytes(60))
     assert len({first, second, identity.fingerprint(apart)['model']}) == 3
@@ -166,18 +168,18 @@ def test_what_only_tests_need_is_none_of_the_codes_business() -> None:
 
 def test_another_version_of_a_library_is_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = identity.installed_versions()
-    digests = set()
+    found = set()
     for changed in ({}, {'scikit-learn': '99'}, {'jaxlib': '99'}, {'zstandard': '99'}):
         monkeypatch.setattr(identity, 'installed_versions', lambda changed=changed: installed | changed)
-        digests.add(identity._code_digest.__wrapped__())
-    assert len(digests) == 4
+        found.add(identity._code_digest.__wrapped__())
+    assert len(found) == 4
 
 
 def test_a_work_directory_of_older_code_is_refused_with_its_reason(tmp_path: pathlib.Path) -> None:
     """As one that this package wrote when it digested the versions of its report alone."""
     run = config(tmp_path)
     write_record(tmp_path / 'in.jsonl', 'A record.')
-    sources = identity._digest_of_files(
+    sources = digests.digest_of_files(
         path
         for package in ('models', 'transforms', 'pipeline')
         for path in (pathlib.Path(identity.__file__).parents[2] / package).rglob('*')
@@ -185,7 +187,7 @@ def test_a_work_directory_of_older_code_is_refused_with_its_reason(tmp_path: pat
     )
     versions = json.dumps(identity.software_versions(), sort_keys=True)
     code = hashlib.sha256(f'{sources}\n{versions}'.encode()).hexdigest()
-    work_dir = pathlib.Path(run.resolved_work_dir)
+    work_dir = pathlib.Path(run.output.resolved_work_dir)
     work_dir.mkdir()
     (work_dir / run_files.RUN).write_text(json.dumps(identity.fingerprint(run) | {'code': code}))
     with pytest.raises(

@@ -12,10 +12,11 @@ import pytest
 
 from models.decoders import device
 from models.decoders.gemma import architectures
-from pipeline.config import JobConfig
+from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.plan import needed_memory
+from pipeline.methods.predict.decoding_estimate import needed_memory
 from pipeline.run import resources
+from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 
 Usage = collections.namedtuple('Usage', 'total used free')
@@ -143,15 +144,15 @@ def config(**settings: Any) -> JobConfig:
         'delta': 1e-6,
         'dtype': 'float32',
     }
-    return JobConfig(**(given | settings))
+    return job_config(**(given | settings))
 
 
 def test_needed_memory_is_weights_and_one_batch() -> None:
     small = config(batch_size=1, max_prompt_tokens=1, max_example_tokens=1)
-    sizes = small.model_sizes
+    sizes = small.method.model_sizes
     assert needed_memory(small, 'float32') == 4 * sizes.num_parameters + 2 * sizes.cache_bytes_per_token(4)
     large = config(batch_size=64)
-    slots = large.max_prompt_tokens + large.max_example_tokens
+    slots = large.method.max_prompt_tokens + large.method.max_example_tokens
     assert needed_memory(large, 'float32', devices=4) == (
         4 * sizes.num_parameters + 64 * slots * sizes.cache_bytes_per_token(4) // 4
     )

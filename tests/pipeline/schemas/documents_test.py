@@ -15,19 +15,24 @@ import pytest
 
 from models.audits.leave_one_out import LeaveOneOut
 from models.audits.reconstruction import Reconstruction
-from models.batching import BatchPlan, Clustering
+from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
-from models.prompts import PRESETS
-from pipeline import audit, calibration, clusters, input_check, plan, tuning_plan, vote_estimate
+from models.prompt_templates import PRESETS
+from pipeline import calibration, checked_input, clusters, input_check
 from pipeline.commands import schema
-from pipeline.config import JobConfig
+from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
-from pipeline.ledger.ledger import BudgetExceeded, Ledger
+from pipeline.ledger.budget import BudgetExceeded
+from pipeline.ledger.ledger import Ledger
+from pipeline.methods.fine_tune import estimate as tuning_estimate
+from pipeline.methods.fine_tune import plan as tuning_plan
+from pipeline.methods.predict import audit, decoding_estimate, plan, vote_estimate
 from pipeline.run import identity
-from pipeline.schemas import documents
+from pipeline.schemas import documents, generated
+from pipeline.settings.job_config import JobConfig
 from tests import command_line
 from tests.documents import check_document
 from tests.models.privacy.report import golden_test
@@ -78,8 +83,8 @@ def reconstruction() -> audit.ReconstructionAudit:
     )
 
 
-def checked(path: pathlib.Path, **settings: typing.Any) -> input_check.InputCheck:
-    config = JobConfig(input=str(path), output='x', text_field='text', epsilon=1.0, delta=1e-9, **settings)
+def checked(path: pathlib.Path, **settings: typing.Any) -> checked_input.InputCheck:
+    config = job_config(input=str(path), output='x', text_field='text', epsilon=1.0, delta=1e-9, **settings)
     return input_check.check_records(config)
 
 
@@ -100,7 +105,7 @@ CLUSTERING = Clustering(kept=((0, 2), (1,)), noisy_counts=((300, -2, 41), (7, 65
 
 
 def config(**settings: typing.Any) -> JobConfig:
-    return JobConfig(
+    return job_config(
         **({'delta': 1e-6, 'aggregate': 'mean', 'max_private_tokens': 100, 'batch_size': 128} | settings)
     )
 
@@ -171,16 +176,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     """Without an estimate, and with one."""
-    given = JobConfig(
+    given = job_config(
         method='fine-tune', noise_multiplier=1.0, records=1000, delta=1e-4, tuning_steps=2, labels=('a', 'b'),
         label_field='label',
     )  # fmt: skip
     made = tuning_plan.plan_run(given)
     yield made
-    yield tuning_plan.plan_run(dataclasses.replace(given, label_mix_rho=0.005))
+    yield tuning_plan.plan_run(given.replace(label_mix_rho=0.005))
     rates = calibration.known('bundled', dtype='float32')
-    yield dataclasses.replace(made, estimate=tuning_plan.estimate(given, rates), rho_at_order=0.5)
-    yield tuning_plan.plan_run(dataclasses.replace(given, full=True))
+    yield dataclasses.replace(made, estimate=tuning_estimate.estimate(given, rates), rho_at_order=0.5)
+    yield tuning_plan.plan_run(given.replace(full=True))
 
 
 def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:
@@ -201,12 +206,12 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
     )  # fmt: skip
 
 
-def run_plans(given: JobConfig) -> Iterator[plan.RunPlan]:
+def run_plans(given: JobConfig) -> Iterator[plan.PredictionPlan]:
     """Without an estimate, with one of rates that were measured or not, and with one of votes."""
     yield (run_plan := plan.plan_run(given))
     reference = calibration.REFERENCE['bfloat16']
     for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
-        yield dataclasses.replace(run_plan, decoding=plan.estimate_decoding(given, found))
+        yield dataclasses.replace(run_plan, decoding=decoding_estimate.estimate_decoding(given, found))
     against = tuple(
         vote_estimate.lasting([np.full((tokens, 3), price)], 1.0, 100, reference_texts=texts)
         for tokens, price, texts in ((8, 0.001, 4), (1, 0.1, 0))
@@ -287,8 +292,8 @@ NAMES = documents.names()
 
 @pytest.mark.parametrize('name', NAMES)
 def test_the_committed_schema_is_the_one_that_the_types_give(name: str) -> None:
-    assert documents.committed(name) == documents.generate(name), (
-        'run python -m pipeline.schemas.documents, and raise the schema_version if readers have to know'
+    assert documents.committed(name) == generated.generate(name), (
+        'run python -m pipeline.schemas.generated, and raise the schema_version if readers have to know'
     )
 
 

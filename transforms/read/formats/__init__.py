@@ -1,4 +1,4 @@
-"""Formats of input files. A new one is a file here and a line of the table."""
+"""Formats of input files. A new format is a file in this folder and a line of the table."""
 
 from transforms.read.formats import csv, json, parquet
 from transforms.read.formats.format import WHOLE, Format, RawRow

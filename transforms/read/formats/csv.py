@@ -1,7 +1,9 @@
-"""CSV by RFC 4180, with line breaks inside quotes, with a header row or by position.
+"""CSV by RFC 4180, with line breaks inside quotes; columns by the names of a header row, or by position.
 
-Columns may be separated by another character, and the text may be in another encoding than UTF-8: see
-`transforms.read.dialect`.
+Another delimiter than a comma and another encoding than UTF-8 are possible: see `transforms.read.dialect`.
+
+Python's reader is used, and not Arrow's: Arrow accepts text after a closing quote and an unclosed quote, and
+it does not tell the bytes of a row that is rejected later.
 """
 
 import csv
@@ -22,7 +24,7 @@ _ROWS_LOOKED_AT = 1000
 
 
 class Csv(Format):
-    """One record of RFC 4180 is one row; columns by the header row's names, or by numbers."""
+    """One record of RFC 4180 is one row."""
 
     def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
         return csv_records(decompressed(file, codec), fields)
@@ -33,8 +35,8 @@ class Csv(Format):
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         if fields.positional:
             return (
-                'Numbers name columns of CSV without a header row, and count from 0; what separates them, '
-                'a comma or else, --delimiter says.'
+                'Numbers name the columns of CSV without a header row; they count from 0. Give --delimiter '
+                'if the delimiter is no comma.'
             )
         head, _ = dialect_lib.peek(decompressed(file, codec))
         found = dialect_lib.suggest(head, fields.names)
@@ -44,8 +46,8 @@ class Csv(Format):
         if found.encoding != 'windows-1252':
             return f'{remedy}: give these.'
         return (
-            f'{remedy}, which is what spreadsheets of western Europe write: give these, or the encoding that '
-            'it was written in.'
+            f'{remedy}, as spreadsheets of western Europe write it: give these, or the encoding that the '
+            'writer of the file used.'
         )
 
 
@@ -59,9 +61,9 @@ class _RowTooLong(Exception):
 
 
 class _CsvLines:
-    """Feeds decoded lines to `csv.reader` and keeps the bytes of the row in progress.
+    """Gives decoded lines to `csv.reader` and keeps the bytes of the current row.
 
-    A class and not a generator, since it must go on after it has raised.
+    It is a class and no generator, because it must go on after it has raised.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -81,18 +83,18 @@ class _CsvLines:
         self.raw += line
         if not whole or len(self.raw) > lines_lib.MAX_ROW_BYTES:
             raise _RowTooLong
-        # Bad bytes must reach the reader as something that is no quote, comma or line
-        # end, so that they spoil the row that they are in and no other.
+        # The reader must not take bad bytes for a quote, a delimiter or a line end, so that they spoil their
+        # own row and no other.
         return line.decode(errors='surrogateescape')
 
 
 def csv_rows(chunks: Iterable[bytes], delimiter: str = ',') -> Iterator[tuple[list[str] | Reason, bytes]]:
-    """The rows of a CSV file in UTF-8, its header row too; blank lines are none.
+    """The rows of a CSV file in UTF-8, with its header row; blank lines are no rows.
 
-    Strict RFC 4180: text after a closing quote is malformed, and so is a row with a lone
-    carriage return outside quotes. An unclosed quote makes the rest of the file unreadable.
+    It is strict about RFC 4180: text after a closing quote is malformed, and so is a row with a lone
+    carriage return outside of quotes. An unclosed quote makes the rest of the file unreadable.
     """
-    # The limit is one of the process; rows are bounded by MAX_ROW_BYTES instead.
+    # This limit is global to the process. MAX_ROW_BYTES bounds the rows instead.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     lines = _CsvLines(chunks)
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
@@ -109,7 +111,7 @@ def csv_rows(chunks: Iterable[bytes], delimiter: str = ',') -> Iterator[tuple[li
             yield Reason.MALFORMED, bytes(lines.raw[:REJECTION_BYTES])
             continue
         except _RowTooLong:
-            # Where this row ends is not known, so neither is where the next begins.
+            # The end of this row is unknown, and so is the beginning of the next.
             yield Reason.UNREADABLE_REST, bytes(lines.raw[:REJECTION_BYTES])
             return
         if row:
@@ -118,7 +120,7 @@ def csv_rows(chunks: Iterable[bytes], delimiter: str = ',') -> Iterator[tuple[li
 
 
 def csv_content(chunks: Iterable[bytes], fields: RecordFields) -> tuple[Dialect, bytes, Iterator[bytes]]:
-    """How a CSV file is written, the byte order mark that it begins with, and its content as UTF-8."""
+    """The dialect of a CSV file, its byte order mark, and its content as UTF-8."""
     head, whole = dialect_lib.peek(chunks)
     # Without a header row the first line is a record.
     found = dialect_lib.detect(head, fields.dialect, () if fields.positional else fields.names)
@@ -138,7 +140,7 @@ def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRo
     positions: Mapping[str, int]
     width = None
     if fields.positional:
-        # No width is taken from the first row: one record would decide over all others.
+        # The width of the first row does not count: one record would decide about all others.
         positions = {name: int(name) for name in fields.names}
     else:
         header, raw = next(rows, ([], b''))
@@ -151,19 +153,18 @@ def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRo
         if isinstance(row, Reason):
             yield row, raw
         elif width is not None and len(row) != width:
-            # An unquoted delimiter in the text, say: its columns are not to be trusted.
+            # For example an unquoted delimiter in the text: the columns of this row cannot be trusted.
             yield Reason.MALFORMED, raw
         else:
             yield {name: row[place] for name, place in positions.items() if place < len(row)}, raw
 
 
 def _csv_columns(file: BinaryIO, codec: str | None, fields: RecordFields) -> set[str] | None:
-    """Column names that occur once in the first row; None where no row can be looked at."""
+    """Column names that occur once in the first row; None if there is no row."""
     rows = _rows_of(decompressed(file, codec), fields)
     try:
         if fields.positional:
-            # The widest of many: one short or bad record is a rejection later on, and
-            # no reason to stop.
+            # The widest of many rows counts: a short or bad record is rejected later, and does not stop here.
             head = [row for row, _ in itertools.islice(rows, _ROWS_LOOKED_AT) if not isinstance(row, Reason)]
             return {str(place) for place in range(max(map(len, head)))} if head else None
         row, _ = next(rows, (None, b''))

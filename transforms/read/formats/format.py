@@ -1,4 +1,4 @@
-"""What a format of input files has to say: its rows, and the columns that it seems to have."""
+"""The interface of a format of input files: its rows, and its columns."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping
@@ -6,15 +6,15 @@ from typing import BinaryIO
 
 from transforms.read.rules import Reason, RecordFields
 
-# (the row's values, or why it has none; its first bytes)
+# (values of the row, or why it has none; first bytes of the row)
 RawRow = tuple[Mapping[str, object] | Reason, bytes]
 
-# The one part of a file that has no place to cut it.
+# The only part of a file that cannot be cut.
 WHOLE = -1
 
 
 class Format(abc.ABC):
-    """How a file is read. Stateless, and total over contents: a bad row is a `Reason`, no error.
+    """How a file is read. It has no state. Any content is fine: a bad row is a `Reason` and no error.
 
     Attributes:
         is_text: Whether the file may be compressed as a whole.
@@ -23,7 +23,7 @@ class Format(abc.ABC):
     is_text = True
 
     def parts(self, open_file: Callable[[], BinaryIO]) -> Iterator[int]:
-        """What can be read apart, as numbers that `rows` takes: a text file has no place to cut it."""
+        """The parts that workers can read apart, as numbers for `rows`; a text file is one part."""
         yield WHOLE
 
     @abc.abstractmethod
@@ -31,23 +31,23 @@ class Format(abc.ABC):
         """The rows of one part, streamed, in the file's order.
 
         Args:
-            file: Opened, at its beginning, not decompressed.
-            codec: What compresses it.
+            file: The open file at its beginning, not decompressed.
+            codec: The codec that compresses it; None: it is not compressed.
             part: One of `parts`.
             fields: The columns that are needed; a row may have more.
 
         Raises:
-            CorruptStream: After every row before the damage.
+            CorruptStream: After all rows before the damage.
         """
 
     @abc.abstractmethod
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
-        """The columns that a look at the file's beginning finds; None where nothing there has any.
+        """The columns that the beginning of the file has; None if nothing there has columns.
 
         Raises:
-            ValueError: The file can be none of this format. It quotes `path`, never content.
+            ValueError: The file cannot be of this format. The error quotes `path` and no content.
         """
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
-        """What to do when `fields` are not among the columns. It quotes nothing of the file."""
-        return 'Name the columns as the file does; for CSV without a header row, by their numbers from 0.'
+        """What to do if `fields` are missing among the columns. The text quotes nothing of the file."""
+        return 'Name the columns as the file does; for CSV without a header row, give numbers from 0.'

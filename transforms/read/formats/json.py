@@ -1,4 +1,8 @@
-"""JSON: one object a line, or one array of objects."""
+"""JSON: one object per line, or one array of objects.
+
+Python's decoder is used, and not Arrow's, which refuses a whole file for one bad row, and for a key whose
+values have different types.
+"""
 
 import codecs
 import json
@@ -10,7 +14,7 @@ from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import Reason, RecordFields, is_utf8
 
-# How much of a file a look at its columns reads.
+# How much of a file is read to find its columns.
 _PEEK_BYTES = 256 * 2**10
 
 
@@ -21,14 +25,14 @@ class JsonLines(Format):
         return self._rows_of(decompressed(file, codec))
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
-        """Keys of the objects near the beginning; None where there is no object."""
+        """Keys of the objects near the beginning; None if there is no object."""
         columns: set[str] | None = None
         try:
             for values, _ in self._rows_of(_head(decompressed(file, codec))):
                 if not isinstance(values, Reason):
                     columns = (columns or set()) | set(values)
         except CorruptStream:
-            pass  # What was read until here decides; the rest is read, or rejected, later on.
+            pass  # the rows before the damage decide; the rest is read or rejected later
         return columns
 
     def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
@@ -67,12 +71,12 @@ def _only_object(value: object) -> Mapping[str, object] | Reason:
 
 
 def json_file(chunks: Iterable[bytes]) -> Iterator[RawRow]:
-    """The rows of a `.json` file: of one array if it begins with `[`, else of its lines.
+    """The rows of a `.json` file: those of one array if the file begins with `[`, else those of its lines.
 
-    Lines may begin with a bad row that is an array itself. So a file is lines, too, where
-    its first line is whole by itself and others follow; and where an array breaks off, its
-    rest is read as lines. Then the first of the lines changes nothing of how others are
-    read. What is held is bounded by `MAX_ROW_BYTES`, not by the file.
+    The first of several lines may be a bad row that begins with `[`. It must not change how the other lines
+    are read. So a file is also read as lines if its first line is complete JSON and others follow; and
+    where an array breaks off, its rest is read as lines. Memory is bounded by `MAX_ROW_BYTES`, and not by the
+    size of the file.
     """
     chunks = _from_first_row(chunks)
     head, line_end, is_cut, more_follow = bytearray(), -1, False, False
@@ -99,7 +103,7 @@ def json_file(chunks: Iterable[bytes]) -> Iterator[RawRow]:
 
 
 def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content from its first character on that is not blank, without a byte order mark."""
+    """The content from its first character that is not blank, without a byte order mark."""
     chunks, first, has_begun = iter(chunks), b'', False
     for chunk in chunks:
         first += chunk
@@ -120,7 +124,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def json_array(chunks: Iterable[bytes]) -> Iterator[RawRow]:
-    """One row for each element of the array, and for each line of what follows the last good one."""
+    """One row for each element of the array, and for each line after the last good element."""
     buffer = _Buffer(chunks)
     buffer.skip()  # the bracket
     is_broken = False
@@ -139,7 +143,7 @@ def json_array(chunks: Iterable[bytes]) -> Iterator[RawRow]:
 
 
 def _after_break(rows: Iterator[RawRow]) -> Iterator[RawRow]:
-    """The lines from where an array breaks off, with a bad row at least that tells that it did."""
+    """The lines from where an array breaks off; at least one bad row tells that it broke off."""
     first = next(rows, (Reason.UNREADABLE_REST, b''))
     if not isinstance(first[0], Reason):
         yield Reason.MALFORMED, b''
@@ -160,9 +164,9 @@ def _after_break(rows: Iterator[RawRow]) -> Iterator[RawRow]:
 
 
 class _Buffer:
-    """The text of a stream, of which what was read is not held any longer.
+    """The text of a stream; text that was read is dropped from memory.
 
-    Bad bytes become lone surrogates, which spoil the element that they are in and no other.
+    Bad bytes become lone surrogates, which spoil their own element and no other.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -173,7 +177,7 @@ class _Buffer:
         self._place = 0
 
     def following(self) -> str:
-        """The next character that is not blank; none at the end."""
+        """The next character that is not blank; empty at the end."""
         while True:
             self._place = _skip_space(self._text, self._place)
             if self._place < len(self._text):
@@ -182,20 +186,20 @@ class _Buffer:
                 return ''
 
     def skip(self) -> str:
-        """Goes past the next character that is not blank, and tells which it was."""
+        """Goes past the next character that is not blank, and returns it."""
         character = self.following()
         self._place += len(character)
         return character
 
     def element(self) -> tuple[object, bytes] | None:
-        """The next value and its bytes; None where there is none, or no comma or bracket after it."""
+        """The next value and its bytes; None if there is no value, or no comma or bracket after it."""
         while self.following():
             try:
                 value, end = self._decode(self._text, self._place)
             except (ValueError, RecursionError):
                 end = len(self._text)
             after = _skip_space(self._text, end)
-            # What is there may be the beginning of a value, or of a longer number.
+            # The text may end within a value, or within a longer number.
             if after < len(self._text) and self._text[after] not in '.eE':
                 if self._text[after] not in ',]':
                     return None
@@ -207,13 +211,13 @@ class _Buffer:
         return None
 
     def rest(self) -> Iterator[bytes]:
-        """Everything that is left."""
+        """The rest of the stream."""
         held, _ = self._utf8.getstate()
         yield self._text[self._place :].encode(errors='surrogateescape') + held
         yield from self._chunks
 
     def _fetch(self) -> bool:
-        """Reads on, as much as is held, so that long values are decoded few times; False for nothing new."""
+        """Reads as much as is held already, so that long values are decoded few times; False at the end."""
         held = len(self._text) - self._place
         if held > lines.MAX_ROW_BYTES:
             return False
@@ -237,7 +241,7 @@ def _skip_space(text: str, place: int) -> int:
 
 
 def _head(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The beginning; it ends as a stream does whose rest is lost."""
+    """The beginning of a stream; it ends like a stream whose rest is damaged."""
     size = 0
     for chunk in chunks:
         yield chunk

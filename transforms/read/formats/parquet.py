@@ -40,15 +40,15 @@ def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterat
                 text = values.get(fields.text)
                 yield values, text if isinstance(text, bytes) else b''
     except (pa.ArrowException, OSError) as error:
-        # Arrow reports broken pages as a bare OSError without a number; those of a
-        # filesystem have a number or a class of their own, and the runner tries again.
+        # Arrow reports a broken page as a bare OSError without a number. An error of a filesystem has a
+        # number or a class of its own: it goes to the runner, which tries again.
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise
         yield Reason.UNREADABLE_REST, b''
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Strings as unchecked bytes (Parquet promises UTF-8, writers break it), categories as values."""
+    """Strings as unchecked bytes, because some writers store other bytes than UTF-8; categories as values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.large_binary()) if _is_text(column.type) else column
@@ -64,7 +64,7 @@ def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str
         schema = pq.read_schema(file)
     except pa.ArrowInvalid:
         raise ValueError(
-            f'Expected a Parquet file, got path={path!r}, which is none or is cut. Write it again.'
+            f'Expected a Parquet file, got path={path!r}, which is none or is incomplete. Write it again.'
         ) from None
     for name in set(fields.names) & set(schema.names):
         kind = schema.field(name).type
@@ -72,7 +72,7 @@ def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         if not (_is_text(kind) or (number and name != fields.text)):
             raise ValueError(
-                'Expected text in the text column and text, numbers or booleans in the others, got '
+                'Expected text in the text column and text, numbers or booleans in the other columns, got '
                 f'path={path!r}, column={name!r}, type={str(kind)!r}. Convert the column.'
             )
     return set(schema.names)

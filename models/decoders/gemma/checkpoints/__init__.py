@@ -2,23 +2,20 @@
 
 import os
 import pathlib
-from typing import TYPE_CHECKING
 
+import jax
 from etils import epath
 
 from models.decoders.gemma import architectures, gguf_file
 from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma.checkpoints import gguf, orbax, safetensors
 
-if TYPE_CHECKING:
-    import jax
-
 
 def load_parameters(
     architecture: architectures.Architecture,
     path: str | os.PathLike[str],
     *,
-    dtype: 'jax.typing.DTypeLike',
+    dtype: jax.typing.DTypeLike,
 ) -> gemma.Parameters:
     """Reads the text parameters of a checkpoint.
 

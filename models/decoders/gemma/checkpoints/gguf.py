@@ -12,6 +12,8 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from models.decoders.gemma import architectures, gguf_file
@@ -20,7 +22,6 @@ from models.decoders.gemma.checkpoints import differences, name_map
 
 if TYPE_CHECKING:
     import gguf
-    import jax
 
 # `general.architecture` of each generation.
 ARCHITECTURE_NAMES = {1: 'gemma', 2: 'gemma2', 3: 'gemma3'}
@@ -50,15 +51,12 @@ _JAX_ALIGNMENT = 64
 
 
 def load(
-    architecture: architectures.Architecture, path: pathlib.Path, *, dtype: 'jax.typing.DTypeLike'
+    architecture: architectures.Architecture, path: pathlib.Path, *, dtype: jax.typing.DTypeLike
 ) -> gemma.Parameters:
     """Reads the parameters of a file, a tensor at a time and the embedding in pieces.
 
     Arguments, result and errors as of `load_parameters`.
     """
-    import jax
-    import jax.numpy as jnp
-
     tensors, weights = _match(architecture, path)
     params: gemma.Parameters = {}
     with path.open('rb') as file:

@@ -6,16 +6,16 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import ml_dtypes  # noqa: F401 - teaches NumPy the bfloat16 of the files
 import numpy as np
 
 from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma.checkpoints import differences, name_map
-
-if TYPE_CHECKING:
-    import jax
 
 INDEX_NAME = 'model.safetensors.index.json'
 
@@ -30,11 +30,9 @@ _FLOAT_TYPES = ('BF16', 'F16', 'F32', 'F64')
 
 
 def load(
-    architecture: architectures.Architecture, directory: pathlib.Path, *, dtype: 'jax.typing.DTypeLike'
+    architecture: architectures.Architecture, directory: pathlib.Path, *, dtype: jax.typing.DTypeLike
 ) -> gemma.Parameters:
     """Reads the text parameters of a folder; arguments, result and errors as of `load_parameters`."""
-    import jax.numpy as jnp
-
     with contextlib.ExitStack() as stack:
         match = _match(architecture, directory, stack)
         tensors, prefix = match.tensors, match.prefix
@@ -112,7 +110,6 @@ def _tensor_files(directory: pathlib.Path) -> list[pathlib.Path]:
 
 def _open_tensors(files: list[pathlib.Path], stack: contextlib.ExitStack) -> dict[str, Any]:
     """Maps each tensor name to the open file that holds it."""
-    import ml_dtypes  # noqa: F401 - teaches NumPy the bfloat16 of the files
     import safetensors
 
     tensors: dict[str, Any] = {}

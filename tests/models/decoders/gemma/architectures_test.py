@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import pytest
 from gemma import gm
 
-from models.decoders.gemma import architectures, forward
+from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma.weights import adapter_shapes, arrange
 
 PRESETS = {
     'gemma2-2b': gm.nn.Gemma2_2B,
@@ -62,10 +63,10 @@ def test_number_of_parameters_is_that_of_the_initialized_model(name: str) -> Non
 def test_a_difference_of_all_weights_lies_as_the_weights_are_arranged(name: str) -> None:
     architecture = architectures.ARCHITECTURES[name]
     weights = jax.eval_shape(
-        lambda parameters: forward.arrange(architecture, parameters, lambda weight: weight),
+        lambda parameters: arrange(architecture, parameters, lambda weight: weight),
         gemma.parameter_shapes(architecture),
     )
-    difference = forward.adapter_shapes(architecture, None)
+    difference = adapter_shapes(architecture, None)
     assert jax.tree.structure(difference) == jax.tree.structure(weights)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(of)] for of in (difference, weights)]
     assert shapes[0] == shapes[1]

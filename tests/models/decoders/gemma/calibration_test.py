@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from models.decoders.gemma import architectures, calibration, forward
+from models.decoders.gemma.weights import Weights
 from models.decoders.rates import Rates
 
 ROWS, SLOTS, TOKENS = 16, 8, 32
@@ -31,7 +32,7 @@ def test_arithmetic_is_what_xla_counts() -> None:
     weights = calibration.random_weights(WIDE, 'float32')
     tokens, lengths = jnp.full((ROWS, TOKENS), 2), jnp.full(ROWS, TOKENS)
 
-    def read(weights: forward.Weights) -> tuple[jax.Array, forward.Cache]:
+    def read(weights: Weights) -> tuple[jax.Array, forward.Cache]:
         return forward.read_prompts(WIDE, weights, tokens, lengths, example_slots=SLOTS, in_pieces=False)
 
     counted = jax.jit(read).lower(weights).cost_analysis()['flops']
@@ -39,7 +40,7 @@ def test_arithmetic_is_what_xla_counts() -> None:
     assert ROWS * WIDE.prompt_flops(TOKENS) == pytest.approx(counted, rel=0.05)
     cache = read(weights)[1]
 
-    def step(weights: forward.Weights, cache: forward.Cache) -> jax.Array:
+    def step(weights: Weights, cache: forward.Cache) -> jax.Array:
         return forward.append(WIDE, weights, cache, jnp.array([2]), jnp.int32(1), jnp.int32(0))[0]
 
     counted = jax.jit(step).lower(weights, cache).cost_analysis()['flops']

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import generate
 from models.constraints import Vocabulary
 from models.decoders.decoder import Shapes
 from models.decoders.gemma import decoder as gemma
+from models.generate import loop
+from models.generate.loop import decode_stream
 from models.privacy import candidates, sampling
 from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
@@ -47,16 +48,16 @@ def _decoder() -> gemma.GemmaDecoder:
 
 def _program(params: MechanismParams, monkeypatch: pytest.MonkeyPatch) -> str:
     """The optimized programs of one batch's loop, which has run: five contexts, two micro-batches."""
-    decoder, real, programs = _decoder(), generate._run_loop, []
+    decoder, real, programs = _decoder(), loop._run_loop, []
 
     def compiled(*arguments: object, **settings: object) -> object:
         programs.append(real.lower(*arguments, **settings).compile().as_text())
         return real(*arguments, **settings)
 
-    monkeypatch.setattr(generate, '_run_loop', compiled)
+    monkeypatch.setattr(loop, '_run_loop', compiled)
     rows = decoder_contract.prompts(VOCAB, 6, longest=6)
     levels = sampling.tree_levels(candidates.count(params.public_top_k, VOCAB))
-    stream = generate.decode_stream(
+    stream = decode_stream(
         decoder,
         samples.public_rows(decoder, rows[0], params),
         rows[1:],

@@ -72,10 +72,10 @@ def test_top_k_plus_equals_the_oracle(top_k: int, batch_size: int) -> None:
         released[0] = True
         expected = oracles.top_k_plus(public, released, top_k, batch_size, params.clip_bound)
         mask, logits = jnp.asarray(released), jnp.asarray(public)
-        found = candidates.choose(mask, logits, params)
+        found = candidates.choose(mask, logits, params, params.strategy.allowed)
         assert samples.allowed_of(found, 30).tolist() == expected.tolist()
         plain = dataclasses.replace(PARAMS, public_top_k=top_k, batch_size=batch_size)
-        fewer = samples.allowed_of(candidates.choose(mask, logits, plain), 30)
+        fewer = samples.allowed_of(candidates.choose(mask, logits, plain, plain.strategy.allowed), 30)
         assert not (fewer & ~expected).any()
 
 
@@ -83,7 +83,9 @@ def test_top_k_plus_keeps_every_token_that_one_context_could_lift_over_the_kth()
     """Within 2c/s of the K-th a context can turn the order around; past it none can."""
     params = dataclasses.replace(DIFFERENCE, public_top_k=1, clip_bound=1.0)
     public = np.array([0.0, -0.49, -0.51, -2.0])
-    found = candidates.choose(jnp.ones(4, bool), jnp.asarray(public, jnp.float32), params)
+    found = candidates.choose(
+        jnp.ones(4, bool), jnp.asarray(public, jnp.float32), params, params.strategy.allowed
+    )
     allowed = np.asarray(found.allowed)
     assert allowed.tolist() == [True, True, False, False]
     whole = dataclasses.replace(params, public_top_k=None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from models.privacy.aggregates import clipping, median
+from models.privacy.aggregates import clipping, median_range
 from models.privacy.params import Change
 from tests import oracles
 
@@ -23,8 +23,8 @@ PUBLIC = np.random.default_rng(0).normal(0, 4, VOCAB).astype(np.float32)
 @functools.partial(jax.jit, static_argnames=('bound', 'change'))
 def _compiled(
     logits: tuple, is_private: tuple, public: jax.Array, bound: float, change: Change
-) -> median.Medians:
-    return median.medians(logits, is_private, public, bound, change)
+) -> median_range.Medians:
+    return median_range.medians(logits, is_private, public, bound, change)
 
 
 def _medians(
@@ -35,7 +35,7 @@ def _medians(
     bound: float = C,
     fill: tuple[int, ...] | None = None,
     size: int = 10,
-) -> median.Medians:
+) -> median_range.Medians:
     """Ours, on micro-batches of `size` rows of which `fill` are private; the others hold anything."""
     rng = np.random.default_rng(1)
     parts, masks, start = [], [], 0
@@ -48,7 +48,7 @@ def _medians(
         start += private
     assert start == len(logits)
     found = _compiled(tuple(parts), tuple(masks), jnp.asarray(public), bound, change)
-    return median.Medians(*map(np.asarray, found))
+    return median_range.Medians(*map(np.asarray, found))
 
 
 def _votes(logits: np.ndarray, bound: float = C) -> np.ndarray:
@@ -163,7 +163,7 @@ def test_micro_batches_of_any_fill_give_the_same_bits(fill: tuple[int, ...], cha
 @pytest.mark.parametrize('rows, low_share', [(8, 0.0), (9, 0.55), (33, 0.52), (64, 0.5), (64, 0.97)])
 def test_every_column_of_a_large_vocabulary_is_found(rows: int, low_share: float, change: Change) -> None:
     """Several blocks of columns and none: those that are selected from, and those at the floor."""
-    vocab = 3 * median.BLOCK + 17
+    vocab = 3 * median_range.BLOCK + 17
     rng = np.random.default_rng(rows)
     logits = np.where(rng.random((rows, vocab)) < low_share, -99.0, rng.normal(0, 1, (rows, vocab)))
     logits = logits.astype(np.float32)

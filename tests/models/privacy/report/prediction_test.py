@@ -9,8 +9,7 @@ from typing import Any, ClassVar, final
 
 import pytest
 
-from models.privacy import aggregates
-from models.privacy.accounting import events
+from models.privacy import aggregates, events
 from models.privacy.aggregates.aggregate import Aggregate
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity, StatementWords
 from models.privacy.params import MechanismParams

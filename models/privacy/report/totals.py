@@ -1,0 +1,46 @@
+"""Totals of a corpus, of each kind of corpus: functions of the released text alone."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusTotals:
+    """Totals of the corpus, a function of the mechanism's output alone.
+
+    Attributes:
+        examples: Synthetic examples, unfinished ones included.
+        private_tokens: Tokens sampled from the private aggregate.
+        public_tokens: Tokens sampled from the public prompt's logits.
+        truncated: Examples that ended without a stop token.
+    """
+
+    examples: int
+    private_tokens: int
+    public_tokens: int
+    truncated: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StructuredTotals(CorpusTotals):
+    """Totals of a corpus whose examples have a structure.
+
+    Attributes:
+        forced_tokens: Tokens that nobody chose: the structure allowed no other.
+    """
+
+    forced_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TunedTotals:
+    """Totals of a corpus that was sampled from an adapter, a function of the corpus alone.
+
+    Attributes:
+        examples: Synthetic examples, unfinished ones included.
+        sampled_tokens: Tokens that were sampled.
+        truncated: Examples that ended without a stop token.
+    """
+
+    examples: int
+    sampled_tokens: int
+    truncated: int

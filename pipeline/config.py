@@ -1,0 +1,258 @@
+"""A run's config from flat keys: of a TOML file, of flags, or of a call. `JobConfig.to_toml` is the way back.
+
+Which of the keys belong to which panel nobody who writes them has to know.
+"""
+
+import dataclasses
+import difflib
+import itertools
+import pathlib
+import re
+import tomllib
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pipeline.methods import METHODS
+from pipeline.methods.method import Method
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
+from pipeline.settings.output import Output
+from pipeline.settings.runner import Runner
+
+METHOD, DEFAULT_METHOD = 'method', 'predict'
+METHOD_PANEL = 'Method'
+
+
+def method_help() -> str:
+    """What the key says of itself."""
+    known = '; '.join(f'{name}, {method.summary}' for name, method in METHODS.items())
+    return f'What makes a corpus of the records: {known}.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One key and flag.
+
+    Attributes:
+        name: Its name, with underscores.
+        type: Of its value; a `Literal` of its choices where it has any.
+        panel: Where `--help` shows it.
+        help: What it is.
+        default: Its value where nobody gives one.
+        names_path: Whether a text may name a file (`pipeline.settings.panel.setting`).
+    """
+
+    name: str
+    type: Any
+    panel: str
+    help: str
+    default: Any
+    names_path: bool
+
+
+def settings_of(method: str) -> dict[str, Setting]:
+    """Every setting of a method's runs, by name, in the order of `--help`."""
+    found = _of_panels(Input, Budget)
+    chosen = typing.Literal[tuple(METHODS)]  # type: ignore[valid-type]
+    found[METHOD] = Setting(
+        name=METHOD, type=chosen, panel=METHOD_PANEL, help=method_help(), default=DEFAULT_METHOD,
+        names_path=False,
+    )  # fmt: skip
+    own = METHODS[method].settings
+    settings = _of_panels(own)
+    for name, text in own.added_help.items():
+        settings[name] = dataclasses.replace(settings[name], help=f'{settings[name].help} {text}')
+    in_order = sorted(settings.items(), key=lambda item: own.panels.index(item[1].panel))
+    return found | dict(in_order) | _of_panels(Output, Runner)
+
+
+def all_settings() -> dict[str, Setting]:
+    """Every setting of every method's runs, by name; the help of one that several have tells all of them.
+
+    Settings of methods stand between those of the input and those of the output.
+    """
+    found: dict[str, Setting] = {}
+    for method in METHODS:
+        for name, setting in settings_of(method).items():
+            if name not in found:
+                found[name] = setting
+            elif further := _further_help(setting.help, found[name].help):
+                both = f'{found[name].help} With --method {method}: {further}'
+                found[name] = dataclasses.replace(found[name], help=both)
+    last = _of_panels(Output, Runner)
+    return {name: found[name] for name in (*(name for name in found if name not in last), *last)}
+
+
+def _further_help(text: str, known: str) -> str:
+    """The sentences of a help text after those that another one begins with too."""
+    own, others = (re.split(r'(?<=\.) ', of) for of in (text, known))
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(own, others)))
+    return ' '.join(own[shared:])
+
+
+def _of_panels(*panels: type[panel.Panel]) -> dict[str, Setting]:
+    return {
+        field.name: Setting(
+            name=field.name,
+            type=hint,
+            panel=field.metadata['panel'],
+            help=field.metadata['help'],
+            default=field.default,
+            names_path=field.metadata['names_path'],
+        )
+        for of in panels
+        for field, hint in zip(dataclasses.fields(of), panel.setting_types(of).values(), strict=True)
+    }
+
+
+def path_settings() -> frozenset[str]:
+    """Names of the settings whose value may be a path: who sets one chooses what file is read or written.
+
+    Every setting that takes any text is one of them unless its metadata says that it names
+    something else, so that a schedule's form leaves a new one to whoever deploys it.
+    """
+    return frozenset(
+        setting.name
+        for setting in all_settings().values()
+        if setting.names_path and _takes_any_text(setting.type)
+    )
+
+
+def _takes_any_text(hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    return hint is str or any(_takes_any_text(option) for option in typing.get_args(hint))
+
+
+def job_config(**given: Any) -> JobConfig[Any]:
+    """A run's config from settings by their names.
+
+    A setting that another method has, and this one lacks, may have its default value: configs that were
+    saved before methods had settings of their own hold all of them.
+
+    Raises:
+        ValueError: A setting that the method lacks, or values that do not fit.
+    """
+    values = dict(given)
+    name = values.pop(METHOD, None)
+    if name is None:
+        name = implied_method(values) or DEFAULT_METHOD
+    if name not in METHODS:
+        shown = ' or '.join(map(repr, METHODS))
+        raise ValueError(f'Expected {shown} for {METHOD}, got {METHOD}={name!r}. {method_help()}')
+    method = METHODS[name]
+    classes = {**OF_EVERY_RUN, METHOD: method.settings}
+    parts: dict[str, dict[str, Any]] = {part: {} for part in classes}
+    owners = {field.name: part for part, of in classes.items() for field in dataclasses.fields(of)}
+    for key, value in values.items():
+        if key in owners:
+            parts[owners[key]][key] = value
+        else:
+            _refuse_of_another(method, key, value)
+    return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+
+
+def implied_method(values: Mapping[str, Any]) -> str | None:
+    """The method that a setting chooses by being given."""
+    for name, method in METHODS.items():
+        for field in dataclasses.fields(method.settings):
+            if field.metadata['implies_method'] and values.get(field.name) is not None:
+                return name
+    return None
+
+
+def _refuse_of_another(method: Method[Any], key: str, value: Any) -> None:
+    """Refuses a setting that the method lacks, unless it has the default value that others have for it."""
+    fields = {
+        owner: field
+        for owner, other in METHODS.items()
+        for field in dataclasses.fields(other.settings)
+        if field.name == key
+    }
+    if not fields:
+        raise ValueError(f'Expected a known setting, got {key!r}. See dp-corpus generate --help.')
+    if any(value == field.default for field in fields.values()):
+        return
+    why = method.instead.get(key) or f'It is a setting of --method {" and ".join(fields)}.'
+    raise ValueError(
+        f'Expected no {key} with method={method.name!r}, got {key}={value!r}. {why} Leave it out.'
+    )
+
+
+def read_config(
+    path: str | None, flags: Mapping[str, Any], keys: Collection[str] | None = None
+) -> JobConfig[Any]:
+    """Builds the config from a TOML file and flags; flags win.
+
+    Args:
+        path: The TOML file, or None.
+        flags: Values by setting; None means that the flag was not given.
+        keys: What the file may hold; None for every setting.
+
+    Raises:
+        ValueError: An unknown key, one that is not among `keys`, a value of another type, or settings that
+            do not fit.
+        FileNotFoundError: There is no such file.
+    """
+    entries = {} if path is None else _entries(path)
+    known = all_settings()
+    for key in entries:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f'Did you mean {near[0]}?' if near else 'See dp-corpus generate --help for the keys.'
+            raise ValueError(f'Expected only known keys in config={path!r}, got key={key!r}. {hint}')
+        if keys is not None and key not in keys:
+            raise ValueError(
+                f'Expected only settings of this command in config={path!r}, got key={key!r}. Its flags are '
+                'all that it has: leave the key out.'
+            )
+    for name, value in entries.items():
+        if isinstance(value, list) and known[name].type == tuple[str, ...]:
+            entries[name] = tuple(value)
+    if isinstance(entries.get('labels'), dict):
+        entries['labels'] = _labels_of(entries['labels'])
+    for names in _alternatives().values():
+        if any(flags.get(name) is not None for name in names):
+            for name in names:
+                entries.pop(name, None)  # a flag replaces its counterpart in the file
+    entries |= {name: value for name, value in flags.items() if value is not None}
+    return job_config(**entries)
+
+
+def _entries(path: str) -> dict[str, Any]:
+    file = pathlib.Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f'Expected a TOML file, got config={path!r}, which is not there.')
+    try:
+        return tomllib.loads(file.read_text(encoding='utf-8'))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f'Expected TOML in config={path!r}, got: {error}.') from error
+
+
+def _alternatives() -> dict[str, set[str]]:
+    """Settings of which a run has one, since the others follow from it."""
+    found: dict[str, set[str]] = {}
+    for method in METHODS.values():
+        for field in dataclasses.fields(method.settings):
+            if (other := field.metadata['instead_of']) is not None:
+                found.setdefault(other, {other}).add(field.name)
+    return found
+
+
+def _labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Labels as flags give them, VALUE=WORDS, from a table of words by value; of attributes one for each."""
+    found: list[str] = []
+    for value, words in table.items():
+        if isinstance(words, dict) and not any(isinstance(of, dict) for of in words.values()):
+            found += (f'{value}:{declared}' for declared in _labels_of(words))
+        elif isinstance(words, str) and '=' not in value:
+            found.append(f'{value}={words}' if words else value)
+        else:
+            raise ValueError(
+                f'Expected a table of words by label, got labels.{value}={words!r}. Write '
+                '2 = "digestive system diseases", and no = in a label.'
+            )
+    return tuple(found)

@@ -1,0 +1,144 @@
+"""What a ledger answers before a run: whether it fits, what is left, and which settings would fit."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from models.privacy.numbers import format_down, format_exact, format_up
+
+# Whether the dataset has room for a run with other values of settings; None where there is no such run.
+HasRoom = Callable[[Mapping[str, Any]], bool | None]
+# Digits of a value that would fit, and how far below the one that does not it is looked for.
+_DIGITS, _LEAST_SHARE = 3, 1e-6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FittingSetting:
+    """One setting that alone would make a run fit.
+
+    Attributes:
+        name: The setting.
+        value: Its largest value with which the run would fit; of a choice, another one with its own
+            bounds.
+        omega: The largest Rényi order to give with it; None where it may stay as it is.
+    """
+
+    name: str
+    value: float | str
+    omega: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetAnswer:
+    """Whether a run fits into what its dataset's ledger has left. All fields are public.
+
+    Attributes:
+        dataset: Name under which the ledger keeps the records' budget.
+        fits: Whether the run may start.
+        is_charged: Whether it was charged already; resuming it is free.
+        rho_budget: What all runs on the dataset may cost.
+        rho_spent: What the runs that were charged cost.
+        rho_left: What is left for further runs once this one is charged; where it does not
+            fit, what is left now.
+        epsilon_left: epsilon of one further run that takes all of `rho_left`.
+        epsilon_left_up_to_omega: The same of a run with this one's ω, at orders up to it: more, where the
+            best order lies above; None of a run whose cost holds at every order.
+        delta: The dataset's, for `epsilon_left` and `epsilon`.
+        epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
+        fitting: Settings of which one would be enough where the run does not fit.
+    """
+
+    dataset: str
+    fits: bool
+    is_charged: bool
+    rho_budget: float
+    rho_spent: float
+    rho_left: float
+    epsilon_left: float
+    epsilon_left_up_to_omega: float | None
+    delta: float
+    epsilon: float
+    fitting: tuple[FittingSetting, ...]
+
+    def rows(self, delta: float, omega: float | None = None) -> list[tuple[str, str]]:
+        """The answer as rows of a plan's table.
+
+        Args:
+            delta: The run's own.
+            omega: Largest Rényi order at which the run's cost is a bound; None of all.
+        """
+        if self.is_charged:
+            verdict = 'was charged already: resuming it is free'
+        else:
+            verdict = 'fits' if self.fits else 'DOES NOT FIT: it would not start'
+        left = f'ρ = {format_down(self.rho_left)} left {"now" if not self.fits else "after it"}'
+        rows = [
+            ('Budget', f'{self.dataset}: {verdict}'),
+            ('', f'ρ = {format_up(self.rho_spent)} of {format_down(self.rho_budget)} spent, {left}'),
+            (
+                '',
+                f'which is ε = {format_down(self.epsilon_left)} at δ = {format_exact(self.delta)} '
+                'for one more run',
+            ),
+        ]
+        restricted = self.epsilon_left_up_to_omega
+        if restricted is not None and omega is not None and restricted > self.epsilon_left * (1 + 1e-3):
+            rows.append((
+                '', f'or --epsilon {format_down(restricted)} with --omega {omega:.10g}: orders end there'
+            ))  # fmt: skip
+        if not self.fits:
+            at_own = f'; the plan states its ε at its own δ = {format_exact(delta)}'
+            alone = (
+                f'This run is ε = {format_up(self.epsilon)} by itself at that δ = {format_exact(self.delta)}'
+            )
+            rows.append(('', alone + (at_own if self.delta != delta else '')))
+            rows.append(('', fitting_words(self.fitting, delta)))
+        return rows
+
+
+def fitting_words(settings: Sequence[FittingSetting], delta: float) -> str:
+    """What would fit, for people, without a full stop."""
+    if not settings:
+        return 'No smaller run of these settings would fit'
+    flags = {setting.name: f'--{setting.name.replace("_", "-")}' for setting in settings}
+    shown = ' or '.join(
+        f'{flags[setting.name]} {setting.value}'
+        if isinstance(setting.value, str)
+        else f'at most {flags[setting.name]} {setting.value:.10g}'
+        + ('' if setting.omega is None else f' with --omega {setting.omega:.10g}')
+        for setting in settings
+    )
+    return f'To fit, give {shown}' + (f', at δ = {delta:.6g}' if settings[0].name == 'epsilon' else '')
+
+
+def largest_fitting(
+    name: str,
+    present: float,
+    has_room: HasRoom,
+    *,
+    is_whole: bool = False,
+    others: Mapping[str, Any] | None = None,
+) -> float | None:
+    """The largest value of a setting, below its present one, with which a run would fit; None without any.
+
+    Args:
+        name: The setting.
+        present: Its value, with which the run does not fit.
+        has_room: Whether a run with other values of settings would fit.
+        is_whole: Whether it has whole numbers alone.
+        others: Further settings that change with it.
+    """
+    changed = dict(others or {})
+    high = present
+    low = high * _LEAST_SHARE
+    while high / low > 1 + 10.0**-_DIGITS:
+        middle = math.sqrt(low * high)
+        # Too little to buy a token is not too much.
+        if has_room({name: math.ceil(middle) if is_whole else middle, **changed}) is False:
+            high = middle
+        else:
+            low = middle
+    unit = 10.0 ** (math.floor(math.log10(low)) - _DIGITS + 1)
+    value = math.floor(high) if is_whole else float(f'{math.floor(low / unit) * unit:.{_DIGITS - 1}e}')
+    return value if has_room({name: value, **changed}) else None

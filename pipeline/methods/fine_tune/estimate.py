@@ -1,0 +1,131 @@
+"""How long a fine-tuning run would take on a device of known rates, and how much memory."""
+
+import dataclasses
+
+from models.decoders.device import Dtype
+from models.decoders.rates import Rates
+from pipeline.calibration import Calibration
+from pipeline.methods.fine_tune import mechanism
+from pipeline.methods.fine_tune.mechanism import Config
+
+_ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
+# Products of the layers, forward and backward: frozen weights pass the gradient on and have none themselves.
+_PASSES = 2
+# With that of all weights, a product for each product of the way forward.
+_PASSES_FULL = 3
+# How often the numbers of a gradient of all weights are read or written: made, measured, clipped, added.
+_GRADIENT_PASSES = 4
+# Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
+# Measured on one core of a server; no accelerator helps.
+NOISE_SECONDS = 6e-8
+# Numbers of a token in a layer that the way back reads again, in widths of the residual stream.
+_KEPT_WIDTHS = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningEstimate:
+    """How long one device would train and sample, from its rates. All fields are public.
+
+    Loading the model, compiling and reading records come on top.
+
+    Attributes:
+        device: Whose rates they are.
+        dtype: Type of the frozen weights.
+        measured_on: ISO date of this machine's calibration; None for reference rates, which are of
+            another machine.
+        seconds_per_step: One step of training with a batch of the expected size.
+        training_hours: All steps.
+        sampling_hours: All texts, up to their length cap.
+        memory_bytes: What weights, adapter, its optimizer and a micro-batch take at the least.
+    """
+
+    device: str
+    dtype: Dtype
+    measured_on: str | None
+    seconds_per_step: float
+    training_hours: float
+    sampling_hours: float
+    memory_bytes: int
+
+
+def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
+    """How long training and sampling would take on a device of these rates."""
+    sizes, rates = config.method.model_sizes, calibration.rates
+    params = mechanism.params(config)
+    length = config.method.max_prompt_tokens + config.method.max_example_tokens
+    ways = 1 + _wrong_prompts(config)
+    rows = params.expected_batch_size * params.examples_per_context * ways
+    embedding = sizes.num_embed * sizes.embed_dim
+    step = 0.0 if config.method.adapter is not None else _seconds_of_step(config, rows, rates)
+    size = config.method.resolved_micro_batch_size
+    item_bytes = _ITEM_BYTES[calibration.dtype]
+    weights = sizes.layer_parameters
+    token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
+    token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
+    token += 2 * embedding * size / rates.output_flops
+    batches = sum(mechanism.batches_of_texts(config))
+    prompts = size * sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
+    return TuningEstimate(
+        device=calibration.device,
+        dtype=calibration.dtype,
+        measured_on=calibration.measured_on,
+        seconds_per_step=step,
+        training_hours=params.tuning_steps * step / 3600,
+        sampling_hours=batches * (prompts + config.method.max_example_tokens * token) / 3600,
+        memory_bytes=needed_memory(config, calibration.dtype),
+    )
+
+
+def _seconds_of_step(config: Config, rows: float, rates: Rates) -> float:
+    """Gradients of a batch of so many rows, each of the greatest length, and their noise."""
+    sizes = config.method.model_sizes
+    numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
+    layers = (
+        sizes.prompt_flops(config.method.max_prompt_tokens + config.method.max_example_tokens)
+        / rates.prompt_flops
+    )
+    output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
+    passes = _PASSES_FULL if config.method.full else _PASSES
+    # The output layer is computed once more on the way back.
+    found = rows * (passes * layers + (passes + 1) * output) + NOISE_SECONDS * numbers
+    if not config.method.full:
+        return found
+    # A gradient of all weights is too large to stay where it is made.
+    moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
+    return found + config.method.expected_batch_size * moved
+
+
+def needed_memory(config: Config, dtype: Dtype) -> int:
+    """Bytes that weights, adapter and a micro-batch take at the least: of training, or of sampling."""
+    sizes, item_bytes = config.method.model_sizes, _ITEM_BYTES[dtype]
+    length = config.method.max_prompt_tokens + config.method.max_example_tokens
+    weights = sizes.num_parameters * item_bytes
+    sampling = config.method.resolved_micro_batch_size * length * sizes.cache_bytes_per_token(item_bytes)
+    if config.method.adapter is not None:
+        return weights + sampling
+    kept = (
+        config.method.resolved_units_together
+        * config.budget.examples_per_context
+        * (1 + _wrong_prompts(config))
+        * length
+    )
+    kept *= _KEPT_WIDTHS * sizes.embed_dim * 4
+    return weights + max(trained_memory(config) + kept, sampling)
+
+
+def trained_memory(config: Config) -> int:
+    """Bytes that are held for all numbers that are trained, a gradient of each unit among them."""
+    sizes = config.method.model_sizes
+    numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
+    # The embedding has a gradient as the input and one as the output layer.
+    of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.method.full else 0)
+    # Itself, two moments of Adam, a sum and its noise.
+    return 4 * (5 * numbers + config.method.resolved_units_together * of_unit)
+
+
+def _wrong_prompts(config: Config) -> int:
+    return (
+        min(config.method.wrong_prompts, len(config.input.label_values) - 1)
+        if config.method.mismatch_weight
+        else 0
+    )

@@ -1,0 +1,57 @@
+"""What a report says of a fine-tuning run: its facts and its settings."""
+
+from typing import Any
+
+from models.finetuning.settings import TuningSettings
+from models.privacy.facts import MethodFacts
+from models.privacy.report import structure, tuning
+from pipeline.methods import report_settings
+from pipeline.methods.fine_tune import released
+from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.settings import SAMPLING_SETTINGS
+
+# Settings that the report shows, in its order.
+SHOWN = (
+    *report_settings.OF_EVERY_RUN,
+    'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
+    'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size',
+    'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'learning_rate', 'mismatch_weight',
+    'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype',
+    'micro_batch_size', 'shards',
+)  # fmt: skip
+# A path of the curator's machine.
+HIDDEN = report_settings.HIDDEN | {'adapter'}
+
+
+def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
+    """What the method tells a report."""
+    own = config.method
+    trained_by = None if own.adapter is None else released.trained_by(released.read_card(own.adapter))
+    sampling = () if own.structure is None else (structure.FACTS_OF_SAMPLING,)
+    if own.label_mix:
+        sampling = (*sampling, tuning.LABEL_MIX)
+    elif prepared.params.label_mix_rho is not None and own.writes_texts:
+        sampling = (*sampling, tuning.COUNTED_MIX)
+    return tuning.facts(prepared.params, trained_by, sampling, writes_texts=own.writes_texts)
+
+
+def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+    """Settings that the report shows beside those of the mechanism."""
+    own = config.method
+    found = report_settings.shown(config, SHOWN, of_mechanism)
+    left_out: list[str] = []
+    if not own.writes_texts:
+        left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
+    if own.adapter is not None:
+        # Of these the adapter's card says what it was trained with.
+        left_out += released.TRAINING_SETTINGS
+    else:
+        left_out.append('full')  # it has no rank
+        found['lora_rank'] = own.resolved_lora_rank
+        found['learning_rate'] = own.resolved_learning_rate
+    if not own.label_mix:
+        left_out.append('label_mix')
+    for name in left_out:
+        found.pop(name, None)
+    prompt = None if own.reads_records else "the adapter's"
+    return report_settings.with_texts(found, own, config.input, prompt)

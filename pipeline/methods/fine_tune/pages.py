@@ -1,0 +1,80 @@
+"""The files of a release beside its data: what people read, and the adapter where the run trained one."""
+
+import dataclasses
+from typing import cast
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.finetuning import adapter as adapters
+from models.finetuning.adapter import AdapterCard, Prompt, Template
+from models.finetuning.settings import TuningSettings
+from models.privacy.accounting import subsampled
+from models.privacy.report import LedgerEntry, PrivacyReport
+from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.released import PROMPT_SETTINGS
+from pipeline.pages import dataset_card, report_page
+from pipeline.run.digests import checkpoint_digest
+from transforms.columns import Columns
+from transforms.durable import read_file
+from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, CARD, REPORT_PAGE
+from transforms.write import Files
+
+
+def pages(config: Config, prepared: TuningSettings, privacy_report: PrivacyReport, columns: Columns) -> Files:
+    """The files beside the corpus, by name."""
+    languages = () if config.method.model != 'bundled' else ('en',)
+    card_page = (
+        dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
+        if config.method.writes_texts
+        else dataset_card.render_adapter_card(privacy_report)
+    )
+    files = {
+        REPORT_PAGE: report_page.render_html(privacy_report).encode(),
+        CARD: card_page.encode(),
+    }
+    if config.method.adapter is None:
+        data = read_file(FileSystems.join(config.output.resolved_work_dir, ADAPTER_TENSORS))
+        noisy = [group.noisy_count for group in privacy_report.plan if group.noisy_count is not None]
+        text = card(
+            config, prepared, adapters.digest(data), privacy_report.ledger, tuple(noisy) or None
+        ).to_json()
+        files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
+        files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
+    return files
+
+
+def card(
+    config: Config,
+    prepared: TuningSettings,
+    factors: str,
+    entry: LedgerEntry | None,
+    label_counts: tuple[int, ...] | None = None,
+) -> AdapterCard:
+    """The card of the adapter that a run trained.
+
+    Args:
+        config: The run.
+        prepared: Its settings.
+        factors: SHA-256 of the file of the factors.
+        entry: What the ledger says of the run; None where it was charged to none.
+        label_counts: Released noisy counts of the labels, where the run counted them.
+    """
+    own = config.method
+    prompt = {name: getattr(own, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
+    return AdapterCard(
+        run_id=config.output.resolved_run_id,
+        dataset=None if entry is None else entry.dataset,
+        run_number=None if entry is None else entry.run_number,
+        model=own.model,
+        weights=checkpoint_digest(own.checkpoint_path),
+        lora_rank=prepared.lora_rank,
+        factors=factors,
+        epsilon=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
+        delta=config.resolved_delta,
+        mechanism=dataclasses.asdict(prepared.params),
+        template=cast('Template', dataclasses.asdict(prepared.template)),
+        prompt=cast('Prompt', prompt),
+        labels=config.input.labels,
+        attributes=config.input.attributes,
+        label_counts=label_counts,
+    )

@@ -1,0 +1,148 @@
+"""A released adapter: its folder, its card, and whether it goes with a run."""
+
+import hashlib
+import os
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.finetuning import adapter as adapters
+from models.finetuning.adapter import AdapterCard, ReleasedAdapter
+from models.privacy.report import tuning
+from pipeline.methods.fine_tune.settings import NAME, FineTuneSettings
+from pipeline.run.digests import checkpoint_digest
+from pipeline.settings import panel
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
+from transforms.durable import read_file
+from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS
+
+# What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
+TRAINING_SETTINGS = (
+    'input', 'delimiter', 'encoding', 'label_field', 'attributes', 'labels', 'unit', 'unit_field',
+    'record_id_field', 'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon',
+    'delta', 'dataset', 'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema',
+    'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm',
+    'noise_multiplier', 'lora_rank', 'full', 'learning_rate', 'mismatch_weight', 'wrong_prompts',
+    'label_mix_rho',
+)  # fmt: skip
+# Of these an adapter's card says what it was trained with.
+PROMPT_SETTINGS = ('label_name', 'text_name', 'corpus_description', 'max_prompt_tokens', 'max_example_tokens')
+
+
+def adapter_folder(place: str) -> str:
+    """The folder with the card, of a run's output or of the adapter itself."""
+    inside = FileSystems.join(place, ADAPTER_FOLDER)
+    for folder in (inside, place):
+        if FileSystems.exists(FileSystems.join(folder, ADAPTER_CARD)):
+            return folder
+    raise FileNotFoundError(
+        f'Expected the folder of a released adapter, got adapter={place!r} without {ADAPTER_CARD}. Without '
+        'it an adapter has no guarantee that could be stated: give the --output of a finished `generate '
+        '--method fine-tune`.'
+    )
+
+
+def read_card(place: str) -> AdapterCard:
+    """The card of a released adapter.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is no card, or states a guarantee that its settings do not give.
+    """
+    path = FileSystems.join(adapter_folder(place), ADAPTER_CARD)
+    return AdapterCard.from_json(read_file(path).decode())
+
+
+def released_counts(settings: FineTuneSettings) -> tuple[int, ...] | None:
+    """Noisy counts of labels that an adapter was released with and that the run takes its mix from.
+
+    None where it takes its mix from elsewhere, or samples from no released adapter.
+    """
+    if settings.adapter is None or settings.label_mix:
+        return None
+    return read_card(settings.adapter).label_counts
+
+
+def with_adapter(config: JobConfig[FineTuneSettings]) -> JobConfig[FineTuneSettings]:
+    """The config with what the card of its adapter says; itself where it names none.
+
+    Raises:
+        ValueError: It gives what the card says, or what only training has; the adapter is of another model,
+            of other weights, or not the one that its card names.
+        FileNotFoundError: There is no card.
+    """
+    place = config.method.adapter
+    if place is None:
+        return config
+    why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
+    panels = (config.input, config.budget, config.method)
+    panel.refuse(panels, dict.fromkeys(TRAINING_SETTINGS, why), beside=f'method={NAME!r}')
+    card = checked_card(config.method, place)
+    prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in PROMPT_SETTINGS}
+    return config.replace(
+        adapter=os.path.abspath(place) if '://' not in place else place,
+        labels=card.labels,
+        attributes=card.attributes,
+        label_field='label' if card.labels and not card.attributes else None,
+        delta=card.delta,
+        **prompt,
+    )
+
+
+def released_adapter(model: Model, place: str | None, dataset: str | None) -> ReleasedAdapter | None:
+    """The adapter that a run of another method decodes with; None where it names none.
+
+    Args:
+        model: The run's model.
+        place: Its folder; None without.
+        dataset: The dataset that the run is charged to; None without.
+
+    Raises:
+        ValueError: It is of another model, of other weights, or not the one that its card names.
+        FileNotFoundError: There is no card.
+    """
+    if place is None:
+        return None
+    return ReleasedAdapter(folder=adapter_folder(place), card=checked_card(model, place), dataset=dataset)
+
+
+def checked_card(model: Model, place: str) -> AdapterCard:
+    """The card of an adapter that goes with a model, after a look at both of its files.
+
+    Raises:
+        ValueError: It is of another model, of other weights, or not the one that its card names.
+        FileNotFoundError: There is no card.
+    """
+    card = read_card(place)
+    check_model(model, card, place)
+    if (found := checkpoint_digest(model.checkpoint_path)) != card.weights:
+        raise ValueError(
+            f'Expected the weights that the adapter was trained on, got others of model={model.model!r} '
+            f'(SHA-256 {found[:12]}…, not {card.weights[:12]}…). Give their --checkpoint.'
+        )
+    adapters.check_factors(card, read_file(FileSystems.join(adapter_folder(place), ADAPTER_TENSORS)))
+    return card
+
+
+def check_model(model: Model, card: AdapterCard, place: str) -> None:
+    """Refuses an adapter of another model.
+
+    Raises:
+        ValueError: See above.
+    """
+    if model.model != card.model:
+        raise ValueError(
+            f'Expected the model of the adapter, got model={model.model!r} for adapter={place!r}, '
+            f'which was trained on {card.model!r}. Give --model {card.model}.'
+        )
+
+
+def card_digest(place: str) -> str:
+    """Digest of a released adapter, by its card, which holds that of its factors."""
+    return hashlib.sha256(read_card(place).to_json().encode()).hexdigest()
+
+
+def trained_by(card: AdapterCard) -> tuning.TrainedBy:
+    """The run that trained an adapter, for a report."""
+    return tuning.TrainedBy(run_id=card.run_id, dataset=card.dataset, run_number=card.run_number)

@@ -1,0 +1,292 @@
+"""All settings of DP fine-tuning: the mechanism, the adapter, and sampling from it."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from models.finetuning import label_mix
+from models.privacy import counts
+from models.privacy.accounting import subsampled
+from models.privacy.gradients import TuningParams
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+from pipeline.settings.method import MethodSettings
+from pipeline.settings.output import Output
+from pipeline.settings.structure import Structured
+
+NAME = 'fine-tune'
+# Units whose gradients are computed together, and texts that are sampled together.
+DEFAULT_MICRO_BATCH = 16
+# Of gradients of all weights so many numbers are held together: 1 GiB.
+MOST_GRADIENT_NUMBERS = 2**28
+# What a run that samples no text has no use for; and what says of a run whether it does.
+SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated')
+NO_TEXTS = {'examples_per_label': 0}
+OF_TEXTS = (*SAMPLING_SETTINGS, *NO_TEXTS, 'adapter')
+
+_setting = functools.partial(panel.setting, 'Tuning')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning(panel.Panel):
+    """How an adapter is trained, and how texts are sampled with it."""
+
+    tuning_steps: int = _setting('T: steps of DP-Adam.', 200)
+    expected_batch_size: int = _setting(
+        's: units of a step in the mean, and the public divisor of every gradient. Each unit is in each step '
+        'with probability s over the declared --records.',
+        64,
+    )
+    clip_norm: float = _setting(
+        'C: the L2 norm that the one gradient of each unit is clipped to, however many records it has.', 1.0
+    )
+    noise_multiplier: float | None = _setting(
+        "z: the noise's standard deviation over C. Default: the least for --epsilon.", None
+    )
+    lora_rank: int = _setting('r: rank of the low-rank factors that are trained.', 8)
+    full: bool = _setting(
+        'Train all weights of the model in place of low-rank factors: a difference that is added to them. '
+        'Each has its noise, and the gradient of a unit is as large as the model.',
+        False,
+    )
+    learning_rate: float | None = _setting('Of DP-Adam. Default: 0.01, or 0.0005 with --full.', None)
+    mismatch_weight: float = _setting(
+        'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
+    )
+    wrong_prompts: int = _setting(
+        'Instructions of other labels that a text is pushed away from at a step, drawn for each unit anew.', 1
+    )
+    examples_per_label: int = _setting(
+        'Texts to sample of each label; they are free. 0 leaves the adapter alone, as `dp-corpus fine-tune` '
+        'does.',
+        100,
+    )
+    label_mix: tuple[str, ...] = _setting(
+        'Shares of the labels among the texts, as LABEL=SHARE,..., of all declared labels: public numbers, '
+        'never counted in the records. The texts stay as many. Default: equal shares.',
+        (),
+        names_path=False,
+    )
+    label_mix_rho: float | None = _setting(
+        'rho of noisy counts of the units of each label, drawn once before training: the texts have the '
+        'labels in these shares, and so have those that are sampled from the adapter later. epsilon pays '
+        'for them too.',
+        None,
+    )
+    temperature: float | None = _setting('Temperature of sampling. Default: 1.', None)
+    top_p: float = _setting(
+        'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.8
+    )
+    top_k: int | None = _setting('Sample from so many of the most probable tokens at most.', None)
+    adapter: str | None = _setting(
+        'Folder of a finished fine-tuning run, or of its adapter: sample more texts from it, without a '
+        'record and for free. Its prompts and labels are those that it was trained with.',
+        None,
+        path='file',
+        implies_method=True,
+    )
+
+    def check(self) -> None:
+        self._check_positive(
+            'tuning_steps',
+            'expected_batch_size',
+            'lora_rank',
+            'wrong_prompts',
+            'top_k',
+        )
+        if self.full and self.lora_rank != type(self).lora_rank:
+            raise ValueError(
+                f'Expected no lora_rank with full=True, got lora_rank={self.lora_rank}. Training all weights '
+                'has no rank: leave --lora-rank out, or --full.'
+            )
+        if self.examples_per_label < 0:
+            raise ValueError(
+                f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
+                'whole number, 0 for an adapter without texts.'
+            )
+        for name in ('clip_norm', 'noise_multiplier', 'learning_rate', 'label_mix_rho'):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(
+                    f'Expected a finite {name} > 0, got {name}={value!r}. Give a positive number.'
+                )
+        if not 0 <= self.mismatch_weight < 1:
+            raise ValueError(
+                f'Expected 0 <= mismatch_weight < 1, got mismatch_weight={self.mismatch_weight!r}. From 1 on '
+                'a text would be unlearnt faster than it is learnt: give 0.2, say.'
+            )
+        for entry in self.label_mix:
+            label, equals, share = entry.rpartition('=')
+            if not (label and equals and _is_positive(share)):
+                raise ValueError(
+                    f'Expected LABEL=SHARE with a finite share > 0, got label_mix={entry!r}. Give '
+                    "--label-mix 'A1=3,B2=1', say, and leave a label without texts undeclared."
+                )
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+
+    @property
+    def resolved_lora_rank(self) -> int | None:
+        """The rank of the adapter that is trained; None for a difference of all weights."""
+        return None if self.full else self.lora_rank
+
+    @property
+    def resolved_learning_rate(self) -> float:
+        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 5e-4 if self.full else 1e-2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuneSettings(Tuning, Structured, MethodSettings):
+    """DP-SGD trains an adapter, and texts are sampled with it (FT)."""
+
+    name: ClassVar[str] = NAME
+    panels: ClassVar[tuple[str, ...]] = ('Tuning', 'Prompt', 'Structure', 'Model')
+    added_help: ClassVar[Mapping[str, str]] = {
+        'dtype': 'And float32 on any processor.',
+        'micro_batch_size': 'They are units whose gradients are held together, and texts that are sampled '
+        'together. Default: 16, but with --full only as many units as have gradients of 1 GiB.',
+    }
+
+    def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
+        self.label_attributes(declared)
+        _ = self.structure  # a schema checks itself
+        if self.adapter is not None:
+            if not self.writes_texts:
+                raise ValueError(
+                    f'Expected examples_per_label >= 1 with adapter={self.adapter!r}, got '
+                    'examples_per_label=0. It is trained already: say how many texts to sample from it.'
+                )
+            return  # `released.with_adapter`
+        if not self.writes_texts:
+            why = 'It is of texts, and none is sampled.'
+            panel.refuse((self, output), dict.fromkeys(SAMPLING_SETTINGS, why), beside='examples_per_label=0')
+        if declared.records is None:
+            raise ValueError(
+                f'Expected a declared number of units with method={NAME!r}, got records=None. Give --records '
+                'N (of users, with --unit user): each is in a step with probability expected_batch_size / N.'
+            )
+        if (budget.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                f'Expected either epsilon or noise_multiplier, got epsilon={budget.epsilon!r}, '
+                f'noise_multiplier={self.noise_multiplier!r}. Each follows from the other: give one.'
+            )
+        temperature = self.temperature
+        if temperature is not None and not (temperature > 0 and math.isfinite(temperature)):
+            raise ValueError(f'Expected temperature > 0, got temperature={temperature!r}. Give 1, say.')
+        if self.label_mix_rho is not None:
+            self._check_label_mix_rho(declared)
+        # The mechanism's settings and a mix of labels check themselves.
+        self._params(declared, budget, noise_multiplier=self.noise_multiplier or 1.0)
+        self.texts_of_labels(declared.label_values)
+
+    def _check_label_mix_rho(self, declared: Input) -> None:
+        """Refuses to pay for a mix of labels that nothing would follow from."""
+        if self.label_mix:
+            raise ValueError(
+                f'Expected either label_mix or label_mix_rho, got label_mix={list(self.label_mix)!r}, '
+                f'label_mix_rho={self.label_mix_rho!r}. Give shares that are public, which are free, or have '
+                'them counted with noise.'
+            )
+        if len(declared.label_values) < 2:
+            raise ValueError(
+                f'Expected two labels or more with label_mix_rho={self.label_mix_rho!r}, got '
+                f'labels={list(declared.labels)!r}. Of one label there is nothing to count: leave it out.'
+            )
+
+    @property
+    def reads_records(self) -> bool:
+        return self.adapter is None
+
+    @property
+    def writes_texts(self) -> bool:
+        return self.examples_per_label > 0
+
+    @property
+    def resolved_micro_batch_size(self) -> int:
+        """Texts that are sampled together. Public."""
+        return self.micro_batch_size or DEFAULT_MICRO_BATCH
+
+    @property
+    def resolved_units_together(self) -> int:
+        """Units whose gradients are computed together: one has as many numbers as are trained. Public."""
+        if self.micro_batch_size is not None or not self.full:
+            return self.resolved_micro_batch_size
+        held = MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters
+        return max(1, min(DEFAULT_MICRO_BATCH, held))
+
+    def mechanism(self, declared: Input, budget: Budget, delta: float) -> TuningParams:
+        """The mechanism, with the noise multiplier solved for where epsilon was given.
+
+        Raises:
+            ValueError: A setting out of range, or an epsilon that no noise gives.
+        """
+        noise_multiplier = self.noise_multiplier
+        if noise_multiplier is None:
+            assert budget.epsilon is not None  # `check_run`
+            rho = self.label_mix_rho
+            noise_multiplier = subsampled.solve_noise_multiplier(
+                sampling_probability=self._params(
+                    declared, budget, noise_multiplier=1.0
+                ).sampling_probability,
+                steps=self.tuning_steps,
+                epsilon=budget.epsilon,
+                delta=delta,
+                sigma=None if rho is None else counts.gaussian_scale(rho),
+            )
+        return self._params(declared, budget, noise_multiplier=noise_multiplier)
+
+    def _params(self, declared: Input, budget: Budget, *, noise_multiplier: float) -> TuningParams:
+        assert declared.sampled_records is not None  # `check_run`
+        return TuningParams(
+            units=declared.sampled_records,
+            expected_batch_size=self.expected_batch_size,
+            tuning_steps=self.tuning_steps,
+            clip_norm=self.clip_norm,
+            noise_multiplier=noise_multiplier,
+            unit=budget.unit,
+            examples_per_context=budget.examples_per_context,
+            label_mix_rho=self.label_mix_rho,
+        )
+
+    def texts_of_labels(
+        self, labels: Sequence[str | None], released: Sequence[int] | None = None
+    ) -> tuple[int, ...]:
+        """Texts to sample of each label, in their declared order: by the given mix, or the released one.
+
+        Without either the number of each is the same. Where the run itself counts labels the mix is not
+        known yet: see `models.finetuning.settings.TuningSettings.texts_by`.
+
+        Args:
+            labels: The declared ones.
+            released: Noisy counts of labels that were released with the adapter; None without.
+
+        Raises:
+            ValueError: The mix has other labels than were declared.
+        """
+        if not self.label_mix:
+            if released is not None:
+                return label_mix.texts_of_counts(self.examples_per_label * len(labels), tuple(released))
+            return (self.examples_per_label,) * len(labels)
+        pairs = [(label, float(share)) for label, _, share in (of.rpartition('=') for of in self.label_mix)]
+        shares = dict(pairs)
+        if len(pairs) != len(labels) or shares.keys() != set(labels):
+            raise ValueError(
+                f'Expected the share of each declared label once, got label_mix={list(self.label_mix)!r}, '
+                f'labels={list(labels)!r}. Give LABEL=SHARE for every one of them.'
+            )
+        in_order = [shares[str(label)] for label in labels]
+        return label_mix.texts_of_shares(self.examples_per_label * len(labels), in_order)
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return number > 0 and math.isfinite(number)

@@ -1,0 +1,61 @@
+"""How a check of the input counts and words what a method would make of it, for the curator alone."""
+
+import abc
+from collections.abc import Callable, Iterator, Sequence
+
+from pipeline.checked_input import InputCheck
+
+# Texts -> (tokens that there is room for, tokens of each text, from the shortest to the longest).
+MeasureTexts = Callable[[Sequence[str]], tuple[int, list[int]]]
+
+
+class InputView(abc.ABC):
+    """A method's eyes on its input.
+
+    Attributes:
+        room: What the room for a text is, after its number of tokens.
+        length_setting: The setting that gives texts more room.
+    """
+
+    room: str
+    length_setting: str
+
+    @property
+    @abc.abstractmethod
+    def expected_batch_size(self) -> int:
+        """Contexts that a batch should hold, or units of a step: public."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """Heads of the table of labels, after the label."""
+
+    @abc.abstractmethod
+    def of_label(self, records: int, units: int | None) -> tuple[int, int | None]:
+        """(contexts, batches) of a declared label; batches None where contexts are in none.
+
+        Args:
+            records: Records of it.
+            units: Units under it; None where each record is one.
+        """
+
+    @abc.abstractmethod
+    def measure(self) -> MeasureTexts | None:
+        """What measures texts, with all that it needs loaded; None of a method that reads no tokens.
+
+        Raises:
+            FileNotFoundError: A file of the model is not there.
+            ValueError: A prompt does not fit.
+        """
+
+    @abc.abstractmethod
+    def cells(self, contexts: int | None, batches: int | None) -> tuple[str, ...]:
+        """The row of a label under `columns`, after its number of records."""
+
+    @abc.abstractmethod
+    def findings(self, found: InputCheck) -> Iterator[str]:
+        """What to look at of batches, a sentence or two each."""
+
+    @abc.abstractmethod
+    def wrong_number(self, found: InputCheck) -> tuple[int, str]:
+        """(what the run would take of the declared number, what a plan is off by where that is wrong)."""

@@ -1,0 +1,360 @@
+"""What every method tells the rest of a run: its settings, its price, its graph and its facts.
+
+A method receives the records and its settings. What surrounds it is the same for all: reading, the
+ledger, the folders and the reports. Each method is a folder beside this file, and one line in the table of
+`pipeline.methods`. Heavy libraries are imported where they are used, so that a price is known at once.
+"""
+
+import abc
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from models.batch_plan import BatchPlan
+from models.decoders.device import Dtype
+from models.privacy import accounting
+from models.privacy.facts import MethodFacts, Statement
+from models.privacy.report import BatchFacts, PrivacyReport
+from models.records import BatchId, Record
+from pipeline.calibration import Calibration, RequestedDtype
+from pipeline.ledger.account import Account
+from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.methods.input_view import InputView
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.method import MethodSettings
+
+if typing.TYPE_CHECKING:
+    import apache_beam as beam
+
+    from pipeline.ledger.ledger import Ledger
+    from transforms.columns import Columns
+    from transforms.write import Files
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFolders:
+    """Folders and files of one method's runs, beside those that every run has.
+
+    Attributes:
+        work: Folders in the work directory.
+        output: Folders in the output.
+        kept: Files in the work directory without which a run cannot go on once it has begun: what was drawn
+            with noise.
+    """
+
+    work: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class RunPlan(abc.ABC):
+    """What a run would release and cost, before anything is read or paid. All of it is public.
+
+    Attributes:
+        delta: At which the run states its epsilon.
+        budget: What the ledger says of it; None where no ledger was asked.
+        warnings: What to think about before the run, in sentences.
+    """
+
+    delta: float
+    budget: BudgetAnswer | None
+    warnings: tuple[str, ...]
+
+    @abc.abstractmethod
+    def guarantee(self) -> str:
+        """The guarantee in a few words."""
+
+    @abc.abstractmethod
+    def size(self) -> str:
+        """How much the run does, in a few words."""
+
+    @abc.abstractmethod
+    def rows(self) -> list[tuple[str, str]]:
+        """(name, value) of each line of the plan's table, but for its warnings."""
+
+    @abc.abstractmethod
+    def to_json(self) -> str:
+        """The plan as one JSON object."""
+
+
+class Method[M: MethodSettings](abc.ABC):
+    """One way from records to a corpus: stateless, and known by the name in its settings.
+
+    Attributes:
+        settings: The class of its settings.
+        summary: What it does, for `--help`.
+        instead: What to give in place of a setting that other methods have and it lacks, by the setting's
+            name: one sentence or two. A setting that is not listed is refused with its panel's name.
+        open_steps: Labels of steps whose errors are of the model or without data, so that they
+            may be shown. All other errors stay with the curator.
+    """
+
+    settings: type[M]
+    summary: ClassVar[str]
+    instead: ClassVar[Mapping[str, str]] = {}
+    open_steps: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Of the flag --method."""
+        return self.settings.name
+
+    # --- Settings that follow from other things ------------------------------------
+
+    def resolved(self, config: JobConfig[M]) -> JobConfig[M]:
+        """The config with what an earlier release that it builds on says; itself where there is none.
+
+        Raises:
+            ValueError: The config gives what the release says already, or does not go with it.
+            FileNotFoundError: There is no such release.
+        """
+        return config
+
+    def for_workers(self, config: JobConfig[M]) -> JobConfig[M]:
+        """The config with every setting solved that workers would solve otherwise; asked once, at the launch.
+
+        Workers do not know the ledger.
+        """
+        return config
+
+    @abc.abstractmethod
+    def dtype(self, config: JobConfig[M]) -> Dtype:
+        """The type that 'auto' stands for on the machine that launches the run; may ask the accelerator."""
+
+    @abc.abstractmethod
+    def planned_dtype(self, config: JobConfig[M]) -> RequestedDtype:
+        """The type whose rates a plan takes; 'auto' where only the machine that launches the run can say.
+
+        As `dtype`, as far as no accelerator has to be asked.
+        """
+
+    # --- The price -----------------------------------------------------------------
+
+    @abc.abstractmethod
+    def statement(self, config: JobConfig[M]) -> Statement:
+        """What kind of statement a run can make."""
+
+    @abc.abstractmethod
+    def cost(self, config: JobConfig[M]) -> Mapping[str, accounting.DpEvent]:
+        """Event of each stage, by the name that a ledger has for it; for the caps, not for what a run uses.
+
+        Raises:
+            ValueError: It has no price in advance.
+        """
+
+    def paid_before(self, config: JobConfig[M], account: Account) -> Mapping[str, str]:
+        """Stages that an earlier charge paid for, each with that charge's run.
+
+        Raises:
+            ValueError: The account has such a charge, and the files are not those that it paid for.
+        """
+        return {}
+
+    def check_earlier(self, config: JobConfig[M], ledger: 'Ledger') -> None:
+        """Refuses earlier releases that claim a charge which the ledger does not hold.
+
+        Raises:
+            ValueError: See above.
+        """
+        return
+
+    @abc.abstractmethod
+    def fitting(self, config: JobConfig[M], has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
+        """Settings of which each alone would make a run fit that does not.
+
+        Args:
+            config: The run.
+            has_room: Whether the dataset has room for the run with other values of settings.
+            order: The Rényi order at which the ledger keeps the dataset's budget.
+        """
+
+    def fitting_order(
+        self, config: JobConfig[M], has_room: HasRoom, order: float
+    ) -> tuple[FittingSetting, ...] | None:
+        """The same for a run whose orders do not reach the dataset's; None where a higher order is enough."""
+        return self.fitting(config, has_room, order)
+
+    # --- The plan ------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def plan(self, config: JobConfig[M]) -> RunPlan:
+        """The plan of a config, which alone decides it."""
+
+    @abc.abstractmethod
+    def with_rates(self, plan: Any, config: JobConfig[M], rates: Calibration) -> RunPlan:
+        """Its plan with an estimate of the time on a device of these rates."""
+
+    @abc.abstractmethod
+    def with_budget(self, plan: Any, config: JobConfig[M], answer: BudgetAnswer) -> RunPlan:
+        """Its plan with what the ledger says of it."""
+
+    def check_public_texts(self, config: JobConfig[M], texts: str | None, label_field: str | None) -> None:
+        """Refuses public texts for a plan that does not use any; imports nothing heavy.
+
+        Args:
+            config: The run.
+            texts: Files of --calibration; None without.
+            label_field: Column of their label.
+
+        Raises:
+            ValueError: See above.
+        """
+        if texts is not None:
+            raise ValueError(
+                f'Expected no calibration with method={self.name!r}, got calibration={texts!r}. Its price '
+                'does not depend on texts: leave it out.'
+            )
+
+    def with_public_texts(
+        self, plan: Any, config: JobConfig[M], texts: str, label_field: str | None, say: Callable[[str], None]
+    ) -> RunPlan:
+        """Its plan with an estimate from public texts of the records' genre; tells `say` what goes on."""
+        raise NotImplementedError(self.name)
+
+    # --- The input, before a run ---------------------------------------------------
+
+    @abc.abstractmethod
+    def input_view(self, config: JobConfig[M]) -> InputView:
+        """How a check of the input counts and words what the method would make of it."""
+
+    # --- The run -------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def needed_memory(self, config: JobConfig[M], dtype: Dtype, devices: int = 1) -> int:
+        """Bytes of each device that a run takes at the least.
+
+        Args:
+            config: The run.
+            dtype: Type of the weights.
+            devices: How many devices of one machine share the rows.
+        """
+
+    @property
+    @abc.abstractmethod
+    def memory_setting(self) -> str:
+        """The setting to lower where memory is short, beside those of lengths."""
+
+    @abc.abstractmethod
+    def most_tokens(self, config: JobConfig[M]) -> int:
+        """Tokens of all texts at the most, as far as public numbers tell; 0 where they do not."""
+
+    @abc.abstractmethod
+    def prepare(self, config: JobConfig[M]) -> Any:
+        """What workers build it from, picklable; looks at models and prompts before anything is paid.
+
+        Raises:
+            ValueError: A prompt does not fit.
+            FileNotFoundError: A file of the model is not there.
+        """
+
+    @abc.abstractmethod
+    def digests(self, config: JobConfig[M]) -> Mapping[str, str]:
+        """Digest of each thing that it depends on beside settings, input and code, by the name in `run.json`.
+
+        Names are those of `pipeline.run.identity.CHANGES`.
+        """
+
+    def folders(self, config: JobConfig[M]) -> RunFolders:
+        """Folders and files of its own."""
+        return RunFolders()
+
+    @abc.abstractmethod
+    def configured_plan(self, config: JobConfig[M]) -> BatchPlan | None:
+        """The plan of batches where the config gives it; None where a noisy count does."""
+
+    @abc.abstractmethod
+    def plan_batches(
+        self, config: JobConfig[M], prepared: Any, records: 'beam.PCollection[Record]'
+    ) -> 'tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]':
+        """Records -> records in their groups, and the single plan of batches."""
+
+    @abc.abstractmethod
+    def transform(
+        self, config: JobConfig[M], prepared: Any, plan: 'beam.PCollection[BatchPlan]'
+    ) -> 'beam.PTransform':
+        """Records -> (rows, sizes, facts, counted), of which only the first may be released.
+
+        Four PCollections. Rows are those of `columns`. Sizes are (batch id, contexts), facts
+        `BatchFacts` and counted numbers of records, by the field of the curator's report that they are
+        for; all three may be empty.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+            plan: The single plan of batches.
+        """
+
+    @abc.abstractmethod
+    def columns(self, config: JobConfig[M]) -> 'Columns':
+        """The corpus's columns and totals, but for what a run's labels add."""
+
+    def columns_with_labels(self, config: JobConfig[M]) -> 'Columns':
+        """The corpus's columns and totals, with the values of attributes and declared words."""
+        columns = self.columns(config).with_attributes(config.input.attributes)
+        return columns.with_label_words(config.input.declared_words)
+
+    # --- What it releases beside the corpus ----------------------------------------
+
+    @abc.abstractmethod
+    def facts(self, config: JobConfig[M], prepared: Any) -> MethodFacts:
+        """What it tells a report.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+        """
+
+    @abc.abstractmethod
+    def report_settings(self, config: JobConfig[M], of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+        """Settings that the report shows, in its order; no path of the curator's machine.
+
+        Args:
+            config: The run.
+            of_mechanism: Names of the settings that `facts` shows already.
+        """
+
+    def declared_units(self, config: JobConfig[M], prepared: Any) -> int | None:
+        """Units that were declared, which the report compares delta with."""
+        return config.input.records
+
+    def report_parts(
+        self, config: JobConfig[M], prepared: Any, plan: BatchPlan, paid: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+            plan: Of batches.
+            paid: What `paid_before` returned.
+        """
+        return {}
+
+    def restricted_parts(
+        self, config: JobConfig[M], sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
+    ) -> Mapping[str, Any]:
+        """Parts of the curator's report, as arguments of `models.privacy.report.RestrictedReport`."""
+        return {}
+
+    @abc.abstractmethod
+    def pages(self, config: JobConfig[M], prepared: Any, privacy_report: PrivacyReport) -> 'Files':
+        """The files beside the corpus, by name: those that people read, and what else it releases.
+
+        Args:
+            config: The run.
+            prepared: What `prepare` returned.
+            privacy_report: Its report.
+        """
+
+    # --- Audits --------------------------------------------------------------------
+
+    def auditor(self) -> Any:
+        """The module whose `leave_one_out` and `reconstruction` audit runs of this method.
+
+        Raises:
+            ValueError: There is no such audit of it.
+        """
+        raise ValueError(
+            f'Expected a method that can be audited, got method={self.name!r}. Give --method predict.'
+        )

@@ -1,0 +1,167 @@
+"""What reports say of a run of private prediction: its facts, its settings, its clusters and its losses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from models.assembly import GeneratorSettings
+from models.batch_plan import BatchPlan
+from models.clustering.centers import Centers
+from models.finetuning.adapter import AdapterCard
+from models.privacy import report
+from models.privacy.ex_post import BatchLoss
+from models.privacy.facts import Facts, MethodFacts
+from models.privacy.individual import BatchSpending
+from models.privacy.report import adapter, prediction, reference, structure
+from models.records import BatchId
+from pipeline.methods import report_settings
+from pipeline.methods.fine_tune import released
+from pipeline.methods.predict import mechanism
+from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.settings.clusters import EMBEDDERS
+
+# Settings that the report shows, in its order.
+SHOWN = (
+    *report_settings.OF_EVERY_RUN,
+    'batch_size', 'clip_bound', 'temperature', 'threshold', 'threshold_noise_scale', 'max_private_tokens',
+    'accounting', 'context_budget', 'omega', 'shift_bound', 'batches_per_label', 'count_rho', 'aggregate',
+    'clusters', 'clustering_rho', 'condition_rho', 'embedder', 'reference_label_field', 'reference_size',
+    'reference_rounds', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
+    'condition_on', 'close_truncated', 'public_temperature', 'public_top_k', 'max_prompt_tokens',
+    'max_example_tokens', 'max_batch_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
+)  # fmt: skip
+# Paths of the curator's machine.
+HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference'}
+
+
+def facts(config: Config, prepared: GeneratorSettings) -> MethodFacts:
+    """What the method tells a report."""
+    own, given = config.method, prepared.reference
+    of_reference: tuple[Facts, ...] = ()
+    if given is not None:
+        found = reference.given_facts(own.reference_size, given.digest, given.release, given.dataset)
+        of_reference = (found,)
+    elif own.resolved_reference_rounds == 2:
+        of_reference = (reference.ROUNDS,)
+    of_structure = () if own.structure is None else (structure.FACTS,)
+    of_adapter, decoded_with = None, prepared.adapter
+    if decoded_with is not None:
+        card = decoded_with.card
+        of_adapter = adapter.given_facts(
+            released.trained_by(card),
+            factors=card.factors,
+            epsilon=card.epsilon,
+            delta=card.delta,
+            unit=card.unit,
+            own_unit=config.budget.unit,
+            dataset=decoded_with.dataset,
+        )
+    return prediction.facts(mechanism.params(config), (*of_reference, *of_structure), of_adapter)
+
+
+def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+    """Settings that the report shows beside those of the mechanism."""
+    own = config.method
+    found = report_settings.shown(config, SHOWN, of_mechanism)
+    if own.strategy.takes_reference:
+        found['reference'] = (
+            'given by the curator'
+            if own.reference is not None
+            else 'the first round'
+            if own.resolved_reference_rounds == 2
+            else 'the public prompt'
+        )
+        found['reference_rounds'] = own.resolved_reference_rounds
+    else:
+        for name in ('reference_label_field', 'reference_size', 'reference_rounds'):
+            del found[name]
+    if own.condition_on:
+        found['condition_rho'] = own.resolved_condition_rho
+    else:
+        del found['condition_on'], found['condition_rho']
+    found = report_settings.with_texts(found, own, config.input)
+    if own.adapter is not None:
+        card = released.read_card(own.adapter)
+        found |= _adapter_settings(card)
+        found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
+    if own.clusters is not None:
+        known = own.resolved_embedder in EMBEDDERS
+        found['embedder'] = own.resolved_embedder if known else 'own MiniLM weights'
+        found['clustering_rho'] = own.resolved_clustering_rho
+        del found['count_rho']
+    return found
+
+
+def _adapter_settings(card: AdapterCard) -> dict[str, Any]:
+    """Which adapter a run of private prediction decodes with, for programs; sentences say what it takes."""
+    return {
+        'adapter_run_id': card.run_id,
+        'adapter_dataset': card.dataset,
+        'adapter_run_number': card.run_number,
+        'adapter_sha256': card.factors,
+        'adapter_epsilon': card.epsilon,
+        'adapter_delta': card.delta,
+        'adapter_unit': card.unit,
+    }
+
+
+def of_batches(
+    config: Config, facts: Sequence[report.BatchFacts]
+) -> Mapping[str, report.ExPostLosses | report.ContextSpending]:
+    """What the curator's report says of its batches' losses or spending; nothing where it has neither."""
+    params = mechanism.params(config)
+    if params.is_ex_post:
+        losses = report.ex_post_losses([of for of in facts if isinstance(of, BatchLoss)], params)
+        return {'losses': losses}
+    if params.is_individual:
+        spending = report.context_spending([of for of in facts if isinstance(of, BatchSpending)], params)
+        return {'spending': spending}
+    return {}
+
+
+def contexts_per_batch(sizes: Mapping[BatchId, int]) -> dict[str, int]:
+    """Contexts of each batch, for the curator."""
+    return {str(batch_id): size for batch_id, size in sizes.items()}
+
+
+def released_cells(plan: BatchPlan) -> report.Cells | None:
+    """What the report says of the values that examples are given; None where no cells are counted."""
+    found = plan.conditions
+    if found is None:
+        return None
+    return report.Cells(
+        fields=found.fields,
+        values=found.cells,
+        counts_rho=found.rho,
+        cell_counts=tuple(
+            report.CellCounts(label=label, counts=counts)
+            for label, counts in zip(plan.labels, found.noisy_counts, strict=True)
+        ),
+    )
+
+
+def released_clusters(centers: Centers, plan: BatchPlan, centers_run: str | None = None) -> report.Clusters:
+    """What the report says of the clusters: the centres' facts and the first histogram.
+
+    Args:
+        centers: The centres.
+        plan: Of batches, with its clustering.
+        centers_run: The ledger's charge that paid for the centres before; None without one.
+    """
+    assert plan.clustering is not None  # `build`
+    cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)
+    facts: dict[str, Any] = {
+        'source': centers.source,
+        'centers_rho': centers.rho,
+        'counts_rho': plan.clustering.rho,
+        'embedder': centers.embedder,
+        'embedder_fingerprint': centers.embedder_fingerprint,
+        'centers_fingerprint': centers.fingerprint,
+        'corpus_fingerprint': centers.corpus_fingerprint,
+        'corpus_texts': centers.corpus_texts,
+        'center_counts': tuple(
+            report.CenterCounts(label=label, kept=kept, counts=counts) for label, kept, counts in cells
+        ),
+    }
+    if centers_run is None:
+        return report.Clusters(**facts)
+    return report.ChargedClusters(**facts, centers_run=centers_run)

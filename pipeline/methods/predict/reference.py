@@ -1,0 +1,139 @@
+"""The curator's reference texts: of files, or of an earlier release; read where a run is launched."""
+
+import functools
+import json
+import typing
+from collections.abc import Iterator, Sequence
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.privacy.report import PRIVACY_REPORT_SCHEMA
+from models.privacy.report.reference import Release
+from models.reference import Reference, is_complete, pick_by_label
+from pipeline import released_corpus
+from pipeline.methods.predict import public_texts
+from pipeline.methods.predict.mechanism import Config
+from transforms.durable import read_file
+from transforms.read import InputFile, check_input
+from transforms.run_files import REPORT
+
+
+def read_reference(config: Config, text_limit: int | None = None) -> Reference | None:
+    """The reference that --reference names; None without it.
+
+    Rows that are no records of the run's rules (blank, longer than max_record_bytes, of a label that is
+    not declared) are left out, as they would be of the input, and so are truncated, blank and short
+    examples of an earlier release.
+
+    Args:
+        config: The run.
+        text_limit: Characters of a text that any prompt could use.
+
+    Raises:
+        ValueError: A file that is one of the input, lacks a column or is damaged; fewer than M
+            texts for a label; a release that states no (epsilon, delta); a column of labels where
+            the run, or the reference, has none.
+        FileNotFoundError: No such file.
+    """
+    if config.method.reference is None:
+        return None
+    is_release = released_corpus.is_release(config.method.reference)
+    listed = (
+        _corpus_files(config) if is_release else public_texts.list_texts(config.method.reference, 'reference')
+    )
+    public_texts.refuse_input(config, listed, 'reference')
+    # Once for all that a launch asks of it; a file that was written to is read anew.
+    return _read(config, is_release, tuple(listed), text_limit)
+
+
+def _corpus_files(config: Config) -> list[InputFile]:
+    assert config.method.reference is not None
+    folder = config.method.reference
+    if config.method.reference_label_field is not None:
+        raise ValueError(
+            'Expected reference_label_field with files of texts only, got '
+            f'reference_label_field={config.method.reference_label_field!r}, reference={folder!r}, a '
+            "folder. A release's labels stand in its own column: leave --reference-label-field out."
+        )
+    return released_corpus.list_shards(folder, 'reference')
+
+
+@functools.lru_cache(maxsize=4)
+def _read(
+    config: Config, is_release: bool, listed: tuple[InputFile, ...], text_limit: int | None
+) -> Reference:
+    """The reference in files as they are listed: a key with other sizes or times is another one."""
+    assert config.method.reference is not None
+    labels, paths = config.input.label_values, [file.path for file in listed]
+    release = None
+    if is_release:
+        release = _checked_release(config.method.reference)
+        examples = [example for path in paths for example in released_corpus.read_examples(path, 'reference')]
+        known = {example.label for example in examples}
+        # A release without labels serves all labels, and one with labels a run without any.
+        serve_all = known <= {None} or labels == (None,)
+        rows: Iterator[tuple[str | None, str]] = (
+            (example.label, example.text) for example in examples if is_complete(example)
+        )
+    else:
+        rules = public_texts.text_rules(config, config.method.reference_label_field)
+        check_input(config.method.reference, rules.fields)
+        rows = public_texts.text_rows(paths, rules, 'reference')
+        serve_all = config.method.reference_label_field is None
+    texts = pick_by_label(rows, labels, config.method.reference_size, serve_all=serve_all)
+    _check_enough(config, texts)
+    return Reference.of(texts, release=release, dataset=config.budget.dataset, text_limit=text_limit)
+
+
+def release_of(config: Config) -> Release | None:
+    """The earlier release that --reference names, as its report describes it; None of files, or without.
+
+    Raises:
+        ValueError: It states no (epsilon, delta), or its report is damaged.
+    """
+    if config.method.reference is None or not released_corpus.is_release(config.method.reference):
+        return None
+    return _checked_release(config.method.reference)
+
+
+def _checked_release(folder: str) -> Release:
+    """The run that made a release, after a look at what it states."""
+    report = json.loads(read_file(FileSystems.join(folder, REPORT)))
+    of_prediction = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
+    if not of_prediction or report.get('statement') != 'differential privacy':
+        statement = report.get('statement') if of_prediction else None
+        raise ValueError(
+            'Expected a release that states (epsilon, delta) as the reference, got '
+            f'reference={folder!r} with statement={statement!r}. Its text would carry into this corpus what '
+            'nothing has charged: choose another release, or public texts.'
+        )
+    run_id, charged = str(report['run_id']), report.get('ledger')
+    if charged is None:
+        return Release(run_id=run_id)
+    try:
+        return Release(
+            run_id=run_id,
+            dataset=str(charged['dataset']),
+            run_number=int(charged['run_number']),
+            rho=float(charged['rho']),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            "Expected the ledger's entry of a release with its dataset, run_number and rho, got another "
+            f'value in the report of reference={folder!r}. Restore the release as its run wrote it.'
+        ) from error
+
+
+def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:
+    size = config.method.reference_size
+    # Of public texts, so that their number may be told.
+    few = {label: len(of) for label, of in texts.items() if len(of) < size}
+    if few:
+        counted = ', '.join(
+            f'{count} of label {label!r}' if label else str(count) for label, count in few.items()
+        )
+        raise ValueError(
+            f'Expected reference_size={size} different texts for each declared label, got {counted} in '
+            f'reference={config.method.reference!r}. Add texts, lower --reference-size, or leave out '
+            '--reference-label-field where the texts may serve all labels.'
+        )

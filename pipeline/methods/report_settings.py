@@ -1,0 +1,70 @@
+"""Settings as a report shows them: no path of the curator's machine, and texts in place of files.
+
+Paths tell the layout of the curator's machine, and nothing about the guarantee.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from models.decoders import family
+from models.prompt_templates import PRESETS
+from pipeline.settings.input import Input
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.structure import Structured
+
+# Settings of every run, which come first.
+OF_EVERY_RUN = (
+    'delimiter', 'encoding', 'text_field', 'label_field', 'labels', 'attributes', 'unit_field',
+    'record_id_field', 'records', 'sample_rate', 'max_record_bytes', 'keep_rejected', 'unit',
+    'examples_per_context', 'epsilon',
+)  # fmt: skip
+# What no report shows by these names: paths, what the report says elsewhere, and where a run is carried out.
+HIDDEN = frozenset({
+    'input', 'output', 'work_dir', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'grammar', 'run_id',
+    'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
+})  # fmt: skip
+
+
+def shown(config: JobConfig, names: Iterable[str], of_mechanism: Collection[str]) -> dict[str, Any]:
+    """The values of settings, in the order of their names; the mechanism's own stand elsewhere.
+
+    Args:
+        config: The run.
+        names: Settings that the report may show, in its order.
+        of_mechanism: Names of the settings that the guarantee depends on.
+    """
+    values = config.settings()
+    found = {name: values[name] for name in names if name not in of_mechanism}
+    return {name: ', '.join(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def with_texts(
+    settings: dict[str, Any], method: Structured, declared: Input, prompt: str | None = None
+) -> dict[str, Any]:
+    """The settings with what a structure and a prompt are, and where the model comes from.
+
+    Args:
+        settings: What `shown` returned, and what the method changed of it.
+        method: The method's settings.
+        declared: The input.
+        prompt: Which prompt it is, in words; None for the config's.
+    """
+    found = dict(settings)
+    for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
+        if not value:
+            found.pop(name, None)
+    if method.structure is None:
+        for name in ('regex', 'close_truncated'):
+            found.pop(name, None)
+    elif method.structure.regex is None:
+        del found['regex']
+        for name in ('json_schema', 'grammar'):
+            if (text := getattr(method.structure, name)) is not None:
+                found[name] = text
+    known_prompt = method.resolved_prompt in PRESETS
+    found['prompt'] = prompt or (method.resolved_prompt if known_prompt else 'own template')
+    origin = family.family_of(method.model).origin(method.model)
+    # A file that the curator brings may be of other weights in the same dimensions.
+    made_from = '' if method.checkpoint is None else ', or weights made from it'
+    found['model_origin'] = f'{origin.name} by {origin.maker}{made_from}, under the {origin.terms}'
+    return found

@@ -1,0 +1,84 @@
+"""What workers build the model and its prompts from, as the settings of any method say it."""
+
+import pathlib
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from models.decoders import family
+from models.prompt_templates import read_template
+from models.prompts import PromptWriter
+from pipeline.settings.input import Input
+from pipeline.settings.model import Model
+from pipeline.settings.prompt import Prompt
+from pipeline.settings.structure import Structured
+
+# A token of any vocabulary stands for fewer characters than this, but for runs of spaces.
+CHARACTERS_PER_TOKEN = 32
+
+
+def text_limit(prompt: Prompt) -> int:
+    """Characters of a text that any prompt could use."""
+    return prompt.max_prompt_tokens * CHARACTERS_PER_TOKEN
+
+
+def model_settings(model: Model, dtype: str) -> dict[str, Any]:
+    """The model, its files and its type; checks that the files are there and the model's.
+
+    Args:
+        model: The settings.
+        dtype: Type of weights and products, decided.
+
+    Raises:
+        FileNotFoundError: A file is not there.
+        ValueError: The files are of another model.
+    """
+    family.family_of(model.model).check_files(model.model, model.model_files)
+    for name, path in (('checkpoint', model.checkpoint_path), ('tokenizer', model.tokenizer_path)):
+        if not FileSystems.exists(str(path)) and not path.exists():
+            raise FileNotFoundError(f'Expected the model at {name}={str(path)!r}, which is not there.')
+    return {
+        'model': model.model,
+        'checkpoint': str(model.checkpoint_path),
+        'tokenizer': str(model.tokenizer_path),
+        'dtype': dtype,
+    }
+
+
+def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
+    """What writes a run's prompts, without the rest of what decodes.
+
+    Raises:
+        FileNotFoundError: The tokenizer's file is not there.
+    """
+    path = settings.tokenizer_path
+    if not FileSystems.exists(str(path)) and not path.exists():
+        raise FileNotFoundError(f'Expected the model at tokenizer={str(path)!r}, which is not there.')
+    return PromptWriter(
+        tokenizer=family.family_of(settings.model).load_tokenizer(settings.model, str(path)),
+        label_words=declared.label_words,
+        **prompt_settings(settings, declared),
+    )
+
+
+def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
+    """What prompts are written from."""
+    return {
+        'max_prompt_tokens': settings.max_prompt_tokens,
+        'template': read_template(settings.resolved_prompt),
+        'label_name': settings.label_name,
+        'attributes': settings.label_attributes(declared),
+        'text_name': settings.text_name,
+        'corpus_description': settings.corpus_description,
+        'schema': _schema_text(settings),
+        'structure': settings.structure,
+    }
+
+
+def _schema_text(settings: Structured) -> str | None:
+    """What stands for {schema} in a prompt."""
+    structure = settings.structure
+    if structure is not None and (written := structure.json_schema or structure.grammar) is not None:
+        return written
+    path = settings.schema
+    return pathlib.Path(path).read_text(encoding='utf-8').strip() if path else None

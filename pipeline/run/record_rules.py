@@ -1,0 +1,26 @@
+"""What makes a row of the input a record, as the settings of the input say it."""
+
+from models.privacy.public_numbers import Unit
+from pipeline.settings.input import Input
+from transforms.read import Dialect, RecordFields, RecordRules
+
+
+def record_rules(declared: Input, unit: Unit) -> RecordRules:
+    """The rules of the input.
+
+    Args:
+        declared: The input.
+        unit: Unit of privacy: 'example' or 'user'.
+    """
+    fields = RecordFields(
+        text=declared.text_field,
+        label=declared.label_field,
+        attributes=declared.attributes,
+        unit=declared.unit_field,
+        record_id=declared.record_id_field,
+        dialect=Dialect(delimiter=declared.resolved_delimiter, encoding=declared.encoding),
+    )
+    labels = tuple(label for label in declared.label_values if label is not None)
+    return RecordRules(
+        fields=fields, labels=labels or None, unit=unit, max_record_bytes=declared.max_record_bytes
+    )

@@ -1,0 +1,240 @@
+"""Settings of the input: which files, which of their columns, and what is declared of them."""
+
+import dataclasses
+import functools
+import itertools
+import math
+import typing
+
+from models import attributes as attributes_lib
+from pipeline.settings import panel
+from transforms.run_files import CORPUS_COLUMNS
+
+_setting = functools.partial(panel.setting, 'Input')
+
+# utf-16 is of the byte order that the file's mark says.
+Encoding = typing.Literal[
+    'utf-8',
+    'utf-16',
+    'utf-16-le',
+    'utf-16-be',
+    'windows-1250',
+    'windows-1251',
+    'windows-1252',
+    'windows-1253',
+    'windows-1254',
+    'iso-8859-1',
+    'iso-8859-2',
+    'iso-8859-15',
+    'shift-jis',
+    'euc-kr',
+    'big5',
+    'gb18030',
+]
+# Each stands for something else around a column's name: in --labels, --label-name, --label-mix, a label, a
+# prompt, the dataset card.
+_NOT_IN_ATTRIBUTES = ',:=|{}`'
+DELIMITER_HELP = (
+    'What separates the columns of CSV files: one character, or tab. Default: the first of , ; tab and | '
+    'with which the header line has the columns that are asked for, else a comma.'
+)
+ENCODING_HELP = (
+    'Encoding of CSV files; spreadsheets often write utf-16 or windows-1252. Default: utf-8, or utf-16 where '
+    'a byte order mark or the header line shows it.'
+)
+
+
+def delimiter_of(name: str | None) -> str | None:
+    """The character between columns, which a command line or a TOML file may call tab.
+
+    Raises:
+        ValueError: It is not one character, or one that a CSV file needs for something else.
+    """
+    delimiter = '\t' if name in ('tab', '\\t') else name
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in ' "\r\n\0'):
+        raise ValueError(
+            'Expected one character that is no quote, space or line end between columns, got '
+            f"delimiter={name!r}. Give --delimiter ';', or tab."
+        )
+    return delimiter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Input(panel.Panel):
+    """What is read. `input` may be None for `plan`, which reads nothing."""
+
+    input: str | None = _setting(
+        'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
+        None,
+        path='patterns',
+    )
+    delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)
+    encoding: Encoding | None = _setting(ENCODING_HELP, None)
+    text_field: str = _setting(
+        "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text', names_path=False
+    )
+    label_field: str | None = _setting('Column of the label.', None, names_path=False)
+    labels: tuple[str, ...] = _setting(
+        'Declared labels, comma-separated; VALUE=WORDS says what prompts, corpus and reports call one, and '
+        'COLUMN:VALUE=WORDS declares a value of an attribute; in a TOML file a list of these, or a table of '
+        'words by value, of attributes one for each. Others are rejected.',
+        (),
+        names_path=False,
+    )
+    attributes: tuple[str, ...] = _setting(
+        'Columns of several attributes in place of --label-field, comma-separated. Every combination of '
+        'their declared values is a label, VALUE|VALUE, and the corpus has their columns too.',
+        (),
+        names_path=False,
+    )
+    unit_field: str | None = _setting('Column of the unit id (of the user, say).', None, names_path=False)
+    record_id_field: str | None = _setting(
+        "Column of the row's own id, which spreads duplicated texts over batches.", None, names_path=False
+    )
+    records: int | None = _setting(
+        'Declared number of records (users, under the user unit): public, never counted.', None
+    )
+    sample_rate: float = _setting(
+        'Share of the units that the run takes, each whole or not at all by a keyed hash of its own, for a '
+        'first try on fewer: its cost stays that of a run on all.',
+        1.0,
+    )
+    max_record_bytes: int = _setting('Longer records are rejected.', 100_000)
+    keep_rejected: bool = _setting(
+        'Keep rejected rows in the work directory, restricted to the curator.', False
+    )
+
+    def check(self) -> None:
+        if self.records is not None and self.records < 2:
+            raise ValueError(
+                f'Expected records >= 2, got records={self.records}. Declare the public size of the input.'
+            )
+        if self.attributes:
+            self._check_attributes()
+        elif bool(self.labels) != (self.label_field is not None):
+            raise ValueError(
+                f'Expected labels and label_field together or not at all, got labels={list(self.labels)!r}, '
+                f'label_field={self.label_field!r}. Give both --label-field and --labels, or --attributes: '
+                'labels are declared, never read from the records. With one of them given, `dp-corpus check` '
+                'lists the others that the file holds, for the curator.'
+            )
+        if len(set(self.label_values)) < len(self.label_values):
+            raise ValueError(
+                f'Expected distinct labels, got labels={list(self.labels)!r}. Declare each label once.'
+            )
+        if not 0 < self.sample_rate <= 1:
+            raise ValueError(
+                f'Expected 0 < sample_rate <= 1, got sample_rate={self.sample_rate!r}. Give '
+                '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
+            )
+        delimiter_of(self.delimiter)
+        self._check_positive('max_record_bytes')
+
+    def _check_attributes(self) -> None:
+        given = f'attributes={list(self.attributes)!r}'
+        if self.label_field is not None:
+            raise ValueError(
+                f'Expected label_field or attributes, got label_field={self.label_field!r}, {given}. A label '
+                'is what one column says, or what several say together: leave out one of them.'
+            )
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError(f'Expected distinct attributes, got {given}. Name each column once.')
+        for name in self.attributes:
+            if not name.isprintable() or not name.strip() or set(name) & set(_NOT_IN_ATTRIBUTES):
+                raise ValueError(
+                    f'Expected attributes named without {" ".join(_NOT_IN_ATTRIBUTES)} and line breaks, got '
+                    f'attribute={name!r}. Rename the column.'
+                )
+            if name in CORPUS_COLUMNS:
+                raise ValueError(
+                    f'Expected attributes that are no columns of every corpus, got attribute={name!r}. Each '
+                    'has a column of its own name there: rename it in the records.'
+                )
+        of_each: dict[str, list[str]] = {name: [] for name in self.attributes}
+        for entry in self.labels:
+            name, colon, declared = entry.partition(':')
+            if not colon or name not in of_each:
+                raise ValueError(
+                    f'Expected COLUMN:VALUE=WORDS with an attribute as column in labels, got {entry!r}, '
+                    f"{given}. Give --labels 'category:books=Books,sentiment:pos=positive', say, with those "
+                    'of --attributes.'
+                )
+            of_each[name].append(declared.partition('=')[0])
+        for name, values in of_each.items():
+            if not values:
+                raise ValueError(
+                    f'Expected declared values of each attribute, got none of attribute={name!r} in '
+                    f"labels={list(self.labels)!r}. Give --labels '{name}:VALUE=WORDS,...': values are "
+                    'declared, never read from the records.'
+                )
+            if len(set(values)) < len(values):
+                raise ValueError(
+                    f'Expected distinct values of each attribute, got {values!r} of attribute={name!r}. '
+                    'Declare each value once.'
+                )
+            if split := [value for value in values if attributes_lib.SEPARATOR in value]:
+                raise ValueError(
+                    f'Expected values without {attributes_lib.SEPARATOR}, which stands between them in a '
+                    f'label, got {split!r} of attribute={name!r}. Spell them otherwise in the records.'
+                )
+        numbers = [len(values) for values in of_each.values()]
+        if math.prod(numbers) > attributes_lib.MOST_COMBINATIONS:
+            raise ValueError(
+                f'Expected at most {attributes_lib.MOST_COMBINATIONS:,} combinations of declared values, got '
+                f'{" x ".join(map(str, numbers))} = {math.prod(numbers):,} of {given}. Each has an '
+                'instruction and texts of its own: declare fewer attributes or values.'
+            )
+
+    @property
+    def attribute_words(self) -> dict[str, dict[str, str]]:
+        """Words of each declared value of each attribute, '' for none, all in their declared order."""
+        found: dict[str, dict[str, str]] = {name: {} for name in self.attributes}
+        for entry in self.labels if self.attributes else ():
+            name, _, declared = entry.partition(':')
+            value, _, words = declared.partition('=')
+            found[name][value] = words
+        return found
+
+    @property
+    def sampled_records(self) -> float | None:
+        """Records, or users, that the run takes of the declared ones in the mean; None where none are."""
+        return None if self.records is None else self.records * self.sample_rate
+
+    @property
+    def resolved_delimiter(self) -> str | None:
+        """The character between columns of CSV; None where each header line shows it."""
+        return delimiter_of(self.delimiter)
+
+    @property
+    def _declared(self) -> list[tuple[tuple[str, str], ...]]:
+        """Of each declared label (value, words) of every column that it has, with '' for no words."""
+        if self.attributes:
+            return list(itertools.product(*(words.items() for words in self.attribute_words.values())))
+        pairs = (label.partition('=') for label in self.labels)
+        return [((value, words),) for value, _, words in pairs]
+
+    @property
+    def label_values(self) -> tuple[str | None, ...]:
+        """Declared labels as they stand in the records; a single None without labels.
+
+        Of attributes all combinations of their values, in which those of the last one change fastest.
+        """
+        return tuple(attributes_lib.label_of(value for value, _ in pairs) for pairs in self._declared) or (
+            None,
+        )
+
+    @property
+    def declared_words(self) -> dict[str | None, str]:
+        """The words of those labels that were declared with any."""
+        known = zip(self.label_words.items(), self._declared, strict=True)
+        return {label: words for (label, words), pairs in known if any(of for _, of in pairs)}
+
+    @property
+    def label_words(self) -> dict[str, str]:
+        """What prompts call each declared label."""
+        return {
+            attributes_lib.label_of(value for value, _ in pairs): ', '.join(
+                of or value for value, of in pairs
+            )
+            for pairs in self._declared
+        }

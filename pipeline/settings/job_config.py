@@ -1,0 +1,126 @@
+"""One run's settings: what every run has, and those of its one method."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tomli_w
+
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+from pipeline.settings.method import MethodSettings
+from pipeline.settings.output import Output
+from pipeline.settings.panel import Panel
+from pipeline.settings.runner import Runner
+
+# Panels that every run has, by their field of `JobConfig`.
+OF_EVERY_RUN: Mapping[str, type[Panel]] = {
+    'input': Input,
+    'budget': Budget,
+    'output': Output,
+    'runner': Runner,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobConfig[M: MethodSettings]:
+    """One run's settings, validated when built. All of them are public; the run key is not among them.
+
+    `input.input` and `output.output` may be None for `plan`, which reads and writes nothing.
+
+    Attributes:
+        input: What is read, and what is declared of it.
+        budget: The guarantee, and the ledger that is charged.
+        method: Settings of the method, its own and those that it shares with others.
+        output: What is written.
+        runner: Where the graph is carried out.
+    """
+
+    input: Input
+    budget: Budget
+    method: M
+    output: Output
+    runner: Runner
+
+    def __post_init__(self) -> None:
+        self.method.check_budget(self.budget)
+        if self.budget.delta is None and self.input.records is None and self.method.reads_records:
+            raise ValueError(
+                'Expected delta or a declared number of records, got delta=None, records=None. '
+                'Give --delta, or --records N for delta = N ** -1.1. The true number is private, never used.'
+            )
+        if (self.budget.unit == 'user') != (self.input.unit_field is not None):
+            raise ValueError(
+                f"Expected unit_field exactly with unit='user', got unit={self.budget.unit!r}, "
+                f'unit_field={self.input.unit_field!r}. Name the column of the user ids and pass --unit user.'
+            )
+        known = self.budget.delta is not None or self.input.records is not None
+        delta = self.resolved_delta if known else None
+        self.method.check_run(self.input, self.budget, self.output, delta)
+
+    @property
+    def resolved_delta(self) -> float:
+        """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
+        if self.budget.delta is not None:
+            return self.budget.delta
+        assert self.input.records is not None  # checked when built
+        exact = self.input.records**-1.1
+        unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
+        # Through text, so that the number that is printed is the number that is meant.
+        return float(f'{math.floor(exact / unit) * unit:.2e}')
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by its name, which is its flag's and its key's; the method's name among them."""
+        found: dict[str, Any] = {}
+        for _, field, value in self._fields():
+            found[field] = value
+        return found
+
+    def _fields(self) -> Iterator[tuple[str, str, Any]]:
+        """(panel, name, value) of every setting, in the order of `--help`."""
+        for part in dataclasses.fields(self):
+            settings = getattr(self, part.name)
+            if part.name == 'method':
+                yield 'Method', 'method', settings.name
+            fields = dataclasses.fields(settings)
+            if part.name == 'method':
+                fields = tuple(sorted(fields, key=lambda one: settings.panels.index(one.metadata['panel'])))
+            for field in fields:
+                yield field.metadata['panel'], field.name, getattr(settings, field.name)
+
+    def replace(self, **changed: Any) -> 'JobConfig[M]':
+        """The config with other values of settings, by their names; its method stays.
+
+        Raises:
+            ValueError: A setting that the run does not have, or values that do not fit.
+        """
+        parts: dict[str, dict[str, Any]] = {}
+        for name, value in changed.items():
+            parts.setdefault(self._part_of(name), {})[name] = value
+        own = {name: dataclasses.replace(getattr(self, name), **values) for name, values in parts.items()}
+        return dataclasses.replace(self, **own)
+
+    def _part_of(self, name: str) -> str:
+        for part in dataclasses.fields(self):
+            if name in {field.name for field in dataclasses.fields(getattr(self, part.name))}:
+                return part.name
+        raise ValueError(f'Expected a setting of method={self.method.name!r}, got {name!r}. Leave it out.')
+
+    def to_toml(self) -> str:
+        """The config as TOML that `pipeline.config.read_config` reads back to an equal one.
+
+        Panels are comments.
+        """
+        lines: list[str] = []
+        panel = None
+        for of_panel, name, value in self._fields():
+            if of_panel != panel:
+                panel = of_panel
+                lines.append(f'{"" if not lines else chr(10)}# {panel}')
+            if value is None:
+                lines.append(f'# {name} is not set')
+            else:
+                plain = list(value) if isinstance(value, tuple) else value
+                lines.append(tomli_w.dumps({name: plain}).rstrip('\n'))
+        return '\n'.join(lines) + '\n'

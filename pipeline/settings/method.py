@@ -1,0 +1,61 @@
+"""What the settings of every method are, whichever panels it is made of."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+from pipeline.settings.output import Output
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MethodSettings(panel.Panel, abc.ABC):
+    """All settings of one method: its own panels, and those that it shares with others.
+
+    Attributes:
+        name: The method's, of the flag --method.
+        panels: Titles of its panels, in the order of `--help`.
+        added_help: What it adds to the help of settings that it shares with others, by their names.
+    """
+
+    name: ClassVar[str]
+    panels: ClassVar[tuple[str, ...]]
+    added_help: ClassVar[Mapping[str, str]] = {}
+
+    def check_budget(self, budget: Budget) -> None:
+        """Refuses a budget that the method cannot have; asked first, before the rest of the run.
+
+        Args:
+            budget: The guarantee.
+
+        Raises:
+            ValueError: See above.
+        """
+        return
+
+    @abc.abstractmethod
+    def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
+        """Refuses settings that do not go with those that every run has; reads no file but named public ones.
+
+        Args:
+            declared: The input.
+            budget: The guarantee.
+            output: What is written.
+            delta: As given, or from the declared number of records; None of a run that reads none.
+
+        Raises:
+            ValueError: See above.
+        """
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the run reads records; otherwise all that it writes follows from an earlier release."""
+        return True
+
+    @property
+    def writes_texts(self) -> bool:
+        """Whether the run leaves a corpus."""
+        return True

@@ -1,0 +1,147 @@
+"""What every panel of settings is made of: fields that are documented by their help, and typed values."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, Literal
+
+# A path of this machine is made absolute before a run starts: workers have another working directory.
+# Patterns are several of them, with commas between.
+Path = Literal['file', 'patterns']
+
+
+def setting(
+    panel: str,
+    help_text: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    choices: Iterable[str] | None = None,
+    names_path: bool = True,
+    path: Path | None = None,
+    presets: Container[str] = (),
+    instead_of: str | None = None,
+    implies_method: bool = False,
+) -> Any:
+    """One setting: a field, a key and a flag.
+
+    Args:
+        panel: Where `--help` shows it.
+        help_text: Its documentation, one sentence or a few.
+        default: Its value where nobody gives one.
+        choices: The values that it may have, where a table says which: looked at when a config
+            is built, so that a later entry of the table is a value too.
+        names_path: Whether a text may name a file: one that takes any text does until it says
+            otherwise (`pipeline.config.path_settings`).
+        path: How it names files that workers read; None where it names none.
+        presets: Values that name something known in place of a file.
+        instead_of: The setting that it takes the place of: a flag for one of the two replaces the other in
+            a TOML file.
+        implies_method: Whether giving it chooses its method where nobody chose one.
+    """
+    metadata = {
+        'panel': panel,
+        'help': help_text,
+        'choices': choices,
+        'names_path': names_path,
+        'path': path,
+        'presets': presets,
+        'instead_of': instead_of,
+        'implies_method': implies_method,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def setting_types(panel: type) -> dict[str, Any]:
+    """The type of each setting by name; a `Literal` of its choices where it has any."""
+    hints = typing.get_type_hints(panel)
+    found = {}
+    for field in dataclasses.fields(panel):
+        choices = field.metadata['choices']
+        found[field.name] = hints[field.name] if choices is None else typing.Literal[tuple(choices)]
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Settings that `--help` shows together. Each field's help text is its documentation.
+
+    A panel that is made of others has their fields. Each class defines `check` for its own fields alone;
+    all of them are called, bases first.
+    """
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        for panel in reversed(type(self).__mro__):
+            if 'check' in vars(panel):
+                panel.check(self)  # type: ignore[attr-defined]
+
+    def check(self) -> None:
+        """Refuses settings of this panel that are out of range or do not go together.
+
+        Raises:
+            ValueError: See above.
+        """
+
+    def values(self) -> Mapping[str, Any]:
+        """Every setting by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def _check_types(self) -> None:
+        """Checks each value against its type; whole numbers serve as floats."""
+        hints = setting_types(type(self))
+        for field in dataclasses.fields(self):
+            value, hint = getattr(self, field.name), hints[field.name]
+            # A union with a Literal is of typing's own kind.
+            is_union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+            options = typing.get_args(hint) if is_union else (hint,)
+            for option in options:
+                if option is float and isinstance(value, int) and not isinstance(value, bool):
+                    object.__setattr__(self, field.name, float(value))
+                    break
+                if _matches(value, option):
+                    break
+            else:
+                shown = ' or '.join(
+                    'nothing' if o is types.NoneType else getattr(o, '__name__', str(o)) for o in options
+                )
+                if typing.get_origin(options[0]) is typing.Literal:
+                    shown = ' or '.join(map(repr, typing.get_args(options[0])))
+                raise ValueError(
+                    f'Expected {shown} for {field.name}, got {field.name}={value!r}. {field.metadata["help"]}'
+                )
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f'Expected {name} >= 1, got {name}={value}. Give a positive whole number.')
+
+
+def _matches(value: Any, option: Any) -> bool:
+    origin = typing.get_origin(option)
+    if origin is typing.Literal:
+        return value in typing.get_args(option)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    return isinstance(value, option) and not (option is int and isinstance(value, bool))
+
+
+def refuse(panels: Iterable[Panel], names: Mapping[str, str], *, beside: str) -> None:
+    """Refuses settings that have another value than their default.
+
+    Args:
+        panels: Where they are looked up; a name that none of them has is left out.
+        names: Why they are refused, by the name of the setting.
+        beside: The setting that they do not go with, as errors show it.
+
+    Raises:
+        ValueError: One of them has another value.
+    """
+    fields = {field.name: (panel, field) for panel in panels for field in dataclasses.fields(panel)}
+    for name, why in names.items():
+        if name not in fields:
+            continue
+        panel, field = fields[name]
+        if (value := getattr(panel, name)) != field.default:
+            raise ValueError(f'Expected no {name} with {beside}, got {name}={value!r}. {why} Leave it out.')

@@ -1,0 +1,95 @@
+"""Settings of prompts: what the model is asked for, and how much of it and of an answer there may be."""
+
+import dataclasses
+import functools
+
+from models import bundled
+from models.attributes import Attribute
+from pipeline.settings import panel
+from pipeline.settings.input import Input
+from pipeline.settings.model import Model
+
+_setting = functools.partial(panel.setting, 'Prompt')
+
+# Names of `models.prompt_templates.PRESETS`, which takes NumPy along: --help answers at once.
+PROMPT_PRESETS = (
+    'document',
+    'pretrained',
+    'pretrained-json',
+    'instruction',
+    'instruction-pairs',
+    'instruction-phrase',
+    'instruction-json',
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompt(Model):
+    """What a model is asked for; the default form of it depends on the model."""
+
+    prompt: str | None = _setting(
+        f'Prompt preset ({", ".join(PROMPT_PRESETS)}), or a TOML file with private, public and example. '
+        "Default: 'document', and 'pretrained' for the bundled model, which was trained on it. "
+        'The instruction presets are for instruction-tuned weights.',
+        None,
+        path='file',
+        presets=PROMPT_PRESETS,
+    )
+    label_name: str = _setting(
+        "What prompts call the label, such as 'News Type'; of --attributes COLUMN=NAME,..., each by default "
+        'as its column is called.',
+        'Label',
+        names_path=False,
+    )
+    text_name: str = _setting("What prompts call a text, such as 'Question'.", 'Text', names_path=False)
+    corpus_description: str = _setting(
+        "What the corpus is: the first line of prompts of the preset 'document', such as 'Abstracts of "
+        "medical papers, one after another.' Public: never take it from the records.",
+        'A collection of texts, one after another.',
+        names_path=False,
+    )
+    schema: str | None = _setting(
+        'File with the text that stands for {schema} in a prompt.', None, path='file'
+    )
+    max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
+    max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
+
+    def check(self) -> None:
+        self._check_positive('max_prompt_tokens')
+
+    @property
+    def resolved_prompt(self) -> str:
+        """The prompt as given, else the preset of the form that the model was trained on."""
+        return self.prompt or ('pretrained' if self.model == bundled.MODEL else 'document')
+
+    def label_attributes(self, declared: Input) -> tuple[Attribute, ...]:
+        """The attributes of every label, with what prompts call them; empty where it is one value.
+
+        Args:
+            declared: The input, with its labels.
+
+        Raises:
+            ValueError: `label_name` names something else than attributes.
+        """
+        if not declared.attributes:
+            return ()
+        names = {name: name for name in declared.attributes}
+        if self.label_name != type(self).label_name:
+            for entry in self.label_name.split(','):
+                column, _, name = map(str.strip, entry.partition('='))
+                if column not in names or not name:
+                    raise ValueError(
+                        'Expected COLUMN=NAME of attributes in label_name, got '
+                        f'label_name={self.label_name!r}, attributes={list(declared.attributes)!r}. Give '
+                        f"--label-name '{declared.attributes[0]}=About', say, or leave it out: an attribute "
+                        'is called as its column is.'
+                    )
+                names[column] = name
+        return tuple(
+            Attribute(
+                column=column,
+                name=names[column],
+                words=tuple((value, of or value) for value, of in words.items()),
+            )
+            for column, words in declared.attribute_words.items()
+        )

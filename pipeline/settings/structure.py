@@ -1,0 +1,126 @@
+"""Settings of structured records: what every text has to be."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import typing
+
+from pipeline.settings import panel
+from pipeline.settings.prompt import Prompt
+
+if typing.TYPE_CHECKING:
+    from models.grammars.structure import Structure
+
+_setting = functools.partial(panel.setting, 'Structure')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Structured(Prompt):
+    """What every text is held to, if anything; what says so may stand in a prompt, too."""
+
+    json_schema: str | None = _setting(
+        'File with a JSON Schema that every example is held to, in compact form; what it forces is free. It '
+        'also stands for {schema} in a prompt. A keyword that is not enforced is refused by its name. '
+        'Public: never take it from the records.',
+        None,
+        path='file',
+    )
+    regex: str | None = _setting(
+        'Regular expression that every whole example is held to, in place of --json-schema.',
+        None,
+        names_path=False,
+    )
+    grammar: str | None = _setting(
+        'File with a Lark grammar that every whole example is held to, in place of --json-schema: what is '
+        'regular of it. What is not is refused by its name. It also stands for {schema} in a prompt.',
+        None,
+        path='file',
+    )
+    fixed: tuple[str, ...] = _setting(
+        'FIELD=VALUE, comma-separated: declared fields of --json-schema that have this value in every '
+        'example, forced and so free; in a TOML file a list of these. A value is JSON, or the characters of '
+        'a string.',
+        (),
+        names_path=False,
+    )
+    close_truncated: bool = _setting(
+        'Finish an example that a cap cut short with the shortest ending of --json-schema, --regex or '
+        '--grammar. It stays marked as truncated.',
+        False,
+    )
+
+    @property
+    def counted_fields(self) -> tuple[str, ...]:
+        """Fields of the schema whose values a method counts in the records; none unless it says so."""
+        return ()
+
+    def check(self) -> None:
+        kinds = {name: getattr(self, name) for name in ('json_schema', 'regex', 'grammar')}
+        given = {name: value for name, value in kinds.items() if value is not None}
+        shown = ', '.join(f'{name}={value!r}' for name, value in given.items())
+        if len(given) > 1:
+            raise ValueError(
+                f'Expected json_schema or regex or grammar, got {shown}. An example is held to one: leave '
+                'out the others.'
+            )
+        if self.schema is not None and given.keys() - {'regex'}:
+            (name,) = given
+            raise ValueError(
+                f'Expected schema or {name}, got schema={self.schema!r}, {shown}. The file of '
+                f'--{name.replace("_", "-")} stands for {{schema}} in a prompt: leave out --schema.'
+            )
+        if (self.fixed or self.counted_fields) and self.json_schema is None:
+            raise ValueError(
+                f'Expected json_schema with fixed and condition_on, got fixed={list(self.fixed)!r}, '
+                f'condition_on={list(self.counted_fields)!r}, json_schema=None. Give --json-schema, which '
+                'declares the fields.'
+            )
+        for entry in self.fixed:
+            if not all(entry.partition('=')[:2]):
+                raise ValueError(
+                    f'Expected FIELD=VALUE in fixed, got {entry!r}. Give --fixed ward=Surgery, say.'
+                )
+        if self.close_truncated and not given:
+            raise ValueError(
+                'Expected json_schema, regex or grammar with close_truncated, got close_truncated=True and '
+                'none of them. Give one: nothing else says how a text may end.'
+            )
+
+    @functools.cached_property
+    def structure(self) -> 'Structure | None':
+        """What every example has to be, its automaton built; None for any text. Reads the named file.
+
+        Raises:
+            FileNotFoundError: The file of the schema or the grammar is not there.
+            ValueError: The schema, the pattern or the grammar is malformed, or has what is not enforced.
+        """
+        if self.json_schema is None and self.regex is None and self.grammar is None:
+            return None
+        # Needs NumPy: --help answers at once.
+        from models.grammars.structure import Structure
+
+        found = Structure(
+            json_schema=_text_of('json_schema', self.json_schema, 'a JSON Schema'),
+            regex=self.regex,
+            grammar=_text_of('grammar', self.grammar, 'a Lark grammar'),
+            closes_truncated=self.close_truncated,
+            fixed=tuple((name, value) for name, _, value in (entry.partition('=') for entry in self.fixed)),
+            condition_on=self.counted_fields,
+        )
+        try:
+            _ = found.automaton
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f'Expected JSON in json_schema={self.json_schema!r}, got {error}. Correct the file.'
+            ) from None
+        return found
+
+
+def _text_of(name: str, path: str | None, kind: str) -> str | None:
+    """The text of a file that a setting names; None where it names none."""
+    if path is None:
+        return None
+    if not pathlib.Path(path).is_file():
+        raise FileNotFoundError(f'Expected {kind} at {name}={path!r}, which is no file. Check the path.')
+    return pathlib.Path(path).read_text(encoding='utf-8').strip()

@@ -1,0 +1,101 @@
+"""A made-up aggregate: this file and one call of `register` are all that a new one takes.
+
+A slow twin goes into the table of the oracles, for the contract's tests alone.
+"""
+
+import contextlib
+import typing
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from models.privacy import events
+from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register, replay
+from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+from models.privacy.public_numbers import PublicNumbers
+from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
+from tests import oracles
+
+
+@typing.final
+class Halved(Aggregate):
+    """Half the mean of clipped logits: as little a mechanism of its own as one can be."""
+
+    name: ClassVar[str] = 'halved'
+    summary: ClassVar[str] = 'half the average of the private logits, clipped'
+    default_clip_bound: ClassVar[float] = 4.0
+    default_temperature: ClassVar[float] = 2.0
+    default_public_top_k: ClassVar[int | None] = None
+    reads_public_logits: ClassVar[bool] = False
+    takes_reference: ClassVar[bool] = False
+    has_price_in_advance: ClassVar[bool] = True
+    largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
+
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: PublicNumbers) -> jax.Array:
+        return aggregate.sum_over_contexts(
+            lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted), logits, is_private
+        )
+
+    def combine(self, tallied: Any, candidates: Any, params: PublicNumbers) -> jax.Array:
+        return tallied / (2 * params.batch_size)
+
+    def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
+        return aggregate.top_k(mask, public_logits, params.public_top_k)
+
+    def sensitivity(self, params: PublicNumbers) -> float:
+        return aggregate.bounded_sensitivity(params) / 2
+
+    def event(self, params: PublicNumbers) -> events.ZCDpEvent:
+        return aggregate.exponential_mechanism_event(self.sensitivity(params), params.temperature)
+
+    def facts(self, params: PublicNumbers) -> Facts:
+        rho = params.max_private_tokens * self.event(params).rho
+        stage = RhoStage(name='Private tokens', rho=rho, explanation='A test.', formula='r · …', numbers='')
+        moved = Sensitivity(quantity='Half a mean', value=self.sensitivity(params), formula='c/2s')
+        arithmetic = Reproduction(
+            settings=(f'c = {params.clip_bound!r}', f'tau = {params.temperature!r}'),
+            cost='0.5 * (change * c / (2 * s * tau)) ** 2',
+        )
+        return Facts(
+            stages=(stage,), sensitivities=(moved,), on_replacement='all doubles', reproduction=arithmetic
+        )
+
+    def token_losses(self, tallied: Any, allowed: Any, index: Any, params: PublicNumbers) -> None:
+        """None: a price is known in advance."""
+
+    def replayed_scores(
+        self,
+        logits: Any,
+        public_logits: Any,
+        allowed: Any,
+        batches: Any,
+        params: PublicNumbers,
+        *,
+        clips: bool = True,
+        narrows: bool = False,
+    ) -> Iterator[np.ndarray]:
+        counted = replay.counted(allowed, params, narrows=narrows)
+        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
+        yield from (votes[list(rows)].sum(axis=0) / (2 * params.batch_size) for rows in batches)
+
+    def replayed_tokens(
+        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
+    ) -> np.ndarray:
+        return replay.top_k(mask, public_logits, params)
+
+
+def _halved_twin(logits: np.ndarray, public: np.ndarray, s: float, c: float) -> np.ndarray:
+    return oracles.mean_aggregate(logits, s, c) / 2
+
+
+@contextlib.contextmanager
+def registered(strategy: Aggregate) -> Iterator[str]:
+    """The name of an aggregate that one call registered, with a twin, until the block ends."""
+    register(strategy)
+    oracles.TWINS[strategy.name] = oracles.Twin(_halved_twin)
+    try:
+        yield strategy.name
+    finally:
+        del AGGREGATES[strategy.name], oracles.TWINS[strategy.name]

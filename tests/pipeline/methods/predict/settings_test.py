@@ -1,0 +1,322 @@
+"""Settings of private prediction: the mechanism that they give, and what does not go together."""
+
+import dataclasses
+import math
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.clustering import centers
+from models.privacy import accounting
+from models.privacy.aggregates import AGGREGATES
+from pipeline.config import job_config
+from pipeline.methods.predict import mechanism, plan
+from pipeline.settings.job_config import JobConfig
+
+ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
+# Charged alike whatever they give: the difference has another way by default.
+WORST_CASE: dict[str, Any] = {'aggregate': 'difference', 'accounting': 'worst-case'}
+INDIVIDUAL: dict[str, Any] = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
+
+
+def config(**settings: Any) -> JobConfig:
+    return job_config(**(ENOUGH | settings))
+
+
+# --- Aggregates --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('aggregate', list(AGGREGATES))
+def test_what_is_not_set_is_the_aggregates_own_default(aggregate: str) -> None:
+    """And what is set wins; 0 asks for the whole vocabulary."""
+    known = AGGREGATES[aggregate]
+    alike = {'aggregate': aggregate, 'accounting': 'worst-case'}
+    params = mechanism.params(config(**alike))
+    assert (params.clip_bound, params.temperature, params.public_top_k) == (
+        known.default_clip_bound,
+        known.default_temperature,
+        known.default_public_top_k,
+    )
+    given = mechanism.params(config(**alike, clip_bound=0.5, temperature=3.0, public_top_k=7))
+    assert (given.clip_bound, given.temperature, given.public_top_k) == (0.5, 3.0, 7)
+    assert mechanism.params(config(**alike, public_top_k=0)).public_top_k is None
+
+
+def test_the_difference_samples_1024_tokens_at_temperature_1() -> None:
+    for settings, clip_bound in ((WORST_CASE, 1.0), (INDIVIDUAL, 1.4)):
+        params = mechanism.params(config(**settings))
+        assert (params.clip_bound, params.temperature, params.public_top_k) == (clip_bound, 1.0, 1024)
+
+
+@pytest.mark.parametrize('aggregate, bound', [('mean', 10.0), ('median', 6.0)])
+def test_each_aggregate_has_a_clip_bound_of_its_own(aggregate: str, bound: float) -> None:
+    assert mechanism.params(config(aggregate=aggregate)).clip_bound == bound
+    assert mechanism.params(config(aggregate=aggregate, clip_bound=2.5)).clip_bound == 2.5
+
+
+def test_a_median_run_takes_its_cap_and_no_epsilon() -> None:
+    assert mechanism.params(config(aggregate='median')).max_private_tokens == 8
+    with pytest.raises(ValueError, match='function of the records and the output.*max-private-tokens'):
+        config(aggregate='median', epsilon=3.0, max_private_tokens=None)
+    with pytest.raises(ValueError, match='got epsilon=3.0'):
+        config(aggregate='median', epsilon=3.0)
+
+
+# --- What epsilon pays for ---------------------------------------------------------
+
+
+def test_a_budget_that_buys_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match='epsilon=1e-06'):
+        config(max_private_tokens=None, epsilon=1e-6, batch_size=1, batches_per_label=1)
+
+
+def test_a_budget_that_buys_nothing_with_the_mean_says_what_it_buys_with_the_difference() -> None:
+    target = {'max_private_tokens': None, 'batches_per_label': 1, 'delta': 1e-6}
+    with pytest.raises(ValueError, match='--epsilon .* is the smallest that pays for one') as caught:
+        config(**target, epsilon=0.25)
+    found = re.search(r'give --aggregate difference: .* pays for (\d+) tokens', str(caught.value))
+    assert found is not None
+    other = mechanism.params(config(**target, epsilon=0.25, aggregate='difference'))
+    assert other.context_budget is not None
+    assert accounting.worst_case_tokens(other, other.context_budget) == int(found[1]) >= 1
+    with pytest.raises(ValueError) as caught:
+        config(**target, epsilon=1e-3)
+    assert '--aggregate difference' not in str(caught.value)
+
+
+def test_epsilon_solves_for_the_largest_cap() -> None:
+    solved = config(max_private_tokens=None, epsilon=4.0)
+    cap = mechanism.params(solved).max_private_tokens
+
+    def epsilon(tokens: int) -> float:
+        params = dataclasses.replace(mechanism.params(solved), max_private_tokens=tokens)
+        return accounting.epsilon_from_rho(
+            accounting.generation_rho(params) + solved.method.noisy_count_rho, solved.resolved_delta
+        )
+
+    assert epsilon(cap) <= 4.0 < epsilon(cap + 1)
+
+
+def test_counts_are_charged_only_where_they_are_drawn() -> None:
+    assert config().method.noisy_count_rho == 0.005
+    assert config(batches_per_label=2).method.noisy_count_rho == 0
+
+
+def test_default_token_caps() -> None:
+    assert mechanism.params(config()).max_batch_tokens == 8
+    assert mechanism.params(config(threshold=0.5, threshold_noise_scale=0.1)).max_batch_tokens == 64
+    assert mechanism.params(config(max_batch_tokens=20)).max_batch_tokens == 20
+
+
+@pytest.mark.parametrize(
+    ('batch_size', 'rows', 'parts'), [(8, 12, 1), (64, 80, 1), (255, 95, 3), (1023, 121, 9)]
+)
+def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: int, parts: int) -> None:
+    size = config(batch_size=batch_size).method.resolved_micro_batch_size
+    assert size == rows
+    assert (parts - 1) * size < batch_size + 2 * math.isqrt(batch_size) <= parts * size
+    assert config(batch_size=batch_size, micro_batch_size=7).method.resolved_micro_batch_size == 7
+
+
+def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
+    budget = {**WORST_CASE, 'epsilon': 3.0, 'max_private_tokens': None}
+    assert mechanism.params(config(**budget)).max_private_tokens > 1_000
+    assert mechanism.params(config(**budget, max_batch_tokens=100)).max_private_tokens == 100
+    # Nor what no context can spend.
+    whole, less = config(**INDIVIDUAL), config(**INDIVIDUAL, max_batch_tokens=20)
+    assert mechanism.params(less).max_batch_tokens == 20
+    budget_of_20 = mechanism.params(less).context_budget
+    price = 2 * (1.4 / 64) ** 2
+    assert 20 * price <= budget_of_20 < 21 * price < mechanism.params(whole).context_budget
+    assert plan.plan_run(less).epsilon < 0.5 * plan.plan_run(whole).epsilon
+    # A budget that is given is what may be spent.
+    given = config(**INDIVIDUAL | {'epsilon': None, 'context_budget': 0.5}, max_batch_tokens=100)
+    assert mechanism.params(given).context_budget == 0.5
+
+
+# --- Settings that do not fit ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'settings, expectation, remedy',
+    [
+        ({'epsilon': 1.0}, 'either epsilon or max_private_tokens', 'give one'),
+        ({'max_private_tokens': None}, 'either epsilon or max_private_tokens', 'give one'),
+        ({'count_rho': 0.0}, 'count_rho > 0', '--batches-per-label'),
+        ({'count_rho': float('inf')}, 'count_rho > 0', '--batches-per-label'),
+        ({'batches_per_label': 0}, 'batches_per_label >= 1', 'positive whole number'),
+        ({'batch_size': 0}, 'batch_size >= 1', 'positive whole number'),
+        ({'threshold': 0.5}, 'threshold and threshold_noise_scale together', 'Set both'),
+        ({'clip_bound': 40.0}, 'clip_bound / temperature', 'Lower --clip-bound'),
+        ({'temperature': 0.0}, 'temperature > 0', 'positive finite'),
+        ({'public_top_k': -1}, 'public_top_k >= 0', '0 for the whole vocabulary'),
+        (
+            {'dataset': 'visits', 'ledger': 'ledger.db', 'aggregate': 'median'},
+            "no dataset with aggregate='median'",
+            'no price',
+        ),
+    ],
+)
+def test_settings_that_do_not_fit(settings: dict[str, Any], expectation: str, remedy: str) -> None:
+    with pytest.raises(ValueError, match=expectation) as caught:
+        config(**settings)
+    assert caught.match(remedy)
+
+
+def test_the_budget_is_asked_for_before_the_number_of_records() -> None:
+    """As of `dp-corpus plan` alone, where nothing is given."""
+    with pytest.raises(ValueError, match='either epsilon or context_budget'):
+        job_config()
+
+
+# --- Clusters ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'settings, said',
+    [
+        ({'clustering_rho': 0.01}, 'clustering_rho with clusters only'),
+        ({'centers': 'folder'}, 'centers with clusters only'),
+        ({'embedder': 'tfidf'}, 'embedder with clusters only'),
+        ({'clusters': 0}, 'clusters >= 1'),
+        ({'clusters': 3, 'batches_per_label': 2}, 'clusters or batches_per_label'),
+        ({'clusters': 3, 'clustering_rho': 0.0}, 'clustering_rho > 0'),
+        ({'clusters': 3, 'embedder': 'minilm'}, 'centers for embedder'),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_clusters_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config(**settings)
+
+
+def test_clusters_pay_their_own_price_for_counts() -> None:
+    assert config(clusters=3).method.noisy_count_rho == 0.005
+    assert config(clusters=3, clustering_rho=0.02, count_rho=0.5).method.noisy_count_rho == 0.02
+    assert config(count_rho=0.5).method.noisy_count_rho == 0.5
+
+
+def _write_centers(folder: pathlib.Path, source: centers.Source) -> str:
+    public = source == 'public'
+    centers.Centers(
+        vectors=np.eye(3, dtype=np.float32),
+        embedder='tfidf',
+        embedder_fingerprint='0' * 64,
+        corpus_fingerprint='1' * 64 if public else None,
+        corpus_texts=9 if public else None,
+        seed=0,
+        source=source,
+        rho=0.25 if source == 'dp-k-means' else 0.0,
+    ).write(folder)
+    return str(folder)
+
+
+def test_centres_that_cost_are_paid_for(tmp_path: pathlib.Path) -> None:
+    budget = {'epsilon': 10.0, 'max_private_tokens': None, 'clusters': 2}
+    free = config(**budget, centers=_write_centers(tmp_path / 'free', 'public'))
+    paid = config(**budget, centers=_write_centers(tmp_path / 'paid', 'dp-k-means'))
+    assert (free.method.centers_source, free.method.centers_rho) == ('public', 0.0)
+    assert (paid.method.centers_source, paid.method.centers_rho) == ('dp-k-means', 0.25)
+    per_token = accounting.rho_per_private_token(mechanism.params(free))
+    fewer = mechanism.params(free).max_private_tokens - mechanism.params(paid).max_private_tokens
+    assert fewer == pytest.approx(0.25 / per_token, abs=1)
+
+
+def test_a_run_without_a_guarantee_is_charged_to_no_dataset(tmp_path: pathlib.Path) -> None:
+    folder = _write_centers(tmp_path, 'k-means')
+    with pytest.raises(ValueError, match='void every guarantee'):
+        config(clusters=2, centers=folder, dataset='visits', ledger='ledger.db')
+
+
+def test_centres_priced_by_record_do_not_serve_users(tmp_path: pathlib.Path) -> None:
+    folder = _write_centers(tmp_path, 'dp-k-means')
+    with pytest.raises(ValueError, match='price is that of one record'):
+        config(clusters=2, centers=folder, unit='user', unit_field='id')
+
+
+# --- Individual accounting ---------------------------------------------------------
+
+
+def test_who_pays_follows_from_the_aggregate_where_nobody_says() -> None:
+    assert config(**INDIVIDUAL).method.is_individual and mechanism.params(config(**INDIVIDUAL)).is_individual
+    assert not config(**INDIVIDUAL, accounting='worst-case').method.is_individual
+    assert not config().method.is_individual and not config(aggregate='median').method.is_individual
+    tested = {'threshold': 0.5, 'threshold_noise_scale': 0.1}
+    assert not config(aggregate='difference', **tested).method.is_individual
+    assert mechanism.params(config(**INDIVIDUAL)) == mechanism.params(
+        config(**INDIVIDUAL, accounting='individual')
+    )
+
+
+@pytest.mark.parametrize('omega', [None, 5.0])
+def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None:
+    solved = config(**INDIVIDUAL, omega=omega, count_rho=0.01)
+    params = mechanism.params(solved)
+    assert omega is None or params.omega == omega
+    assert params.max_private_tokens is None and params.shift_bound == 0.4
+
+    def epsilon(budget: float) -> float:
+        return accounting.epsilon_from_rho(budget + 0.01, 1e-6, largest_order=params.omega)
+
+    assert epsilon(params.context_budget) <= 3.0 < epsilon(1.0001 * params.context_budget)
+    # What ends a batch is public: 16 times what the highest price leaves, and 1,024 at most.
+    tokens = math.floor(params.context_budget / (2 * (1.4 / 64) ** 2))
+    assert params.max_batch_tokens == min(1024, 16 * tokens)
+    assert mechanism.params(config(**INDIVIDUAL, shift_bound=2.5)).shift_bound == 2.5
+
+
+def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
+    given = config(aggregate='difference', max_private_tokens=None, context_budget=0.25)
+    omega = mechanism.params(given).omega
+    assert omega == accounting.omega_of_budget(mechanism.params(given), 0.25, delta=1e-6, other_rho=0.005)
+    chosen = plan.plan_run(given).epsilon
+    assert chosen == pytest.approx(accounting.epsilon_from_rho(0.255, 1e-6), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    'settings, expectation, remedy',
+    [
+        ({'aggregate': 'difference'}, 'no max_private_tokens with individual', '--accounting worst-case'),
+        ({'aggregate': 'difference'}, 'accounting=None', 'leave it out, and give --max-batch-tokens'),
+        ({**INDIVIDUAL, 'max_private_tokens': 8}, 'no max_private_tokens', '--accounting worst-case'),
+        ({**INDIVIDUAL, 'context_budget': 0.5}, 'either epsilon or context_budget', 'give one'),
+        ({**INDIVIDUAL, 'epsilon': None}, 'either epsilon or context_budget', '--max-private-tokens'),
+        ({**INDIVIDUAL, 'aggregate': 'mean', 'accounting': 'individual'}, "aggregate='mean'", 'worst-case'),
+        (
+            {**INDIVIDUAL, 'epsilon': None, 'aggregate': 'median', 'accounting': 'individual'},
+            "aggregate='median'",
+            '--aggregate difference',
+        ),
+        (
+            {**INDIVIDUAL, 'accounting': 'individual', 'threshold': 0.5, 'threshold_noise_scale': 0.1},
+            'threshold=0.5',
+            'no --threshold',
+        ),
+        ({**INDIVIDUAL, 'public_top_k': 0}, 'public_top_k >= 1', '--public-top-k 1024'),
+        ({'context_budget': 0.5}, 'context_budget with individual accounting only', 'Leave it out'),
+        ({'omega': 5.0}, 'omega with individual accounting only', '--accounting individual'),
+        ({**WORST_CASE, 'shift_bound': 1.0}, "shift_bound.*accounting='worst-case'", 'Leave it out'),
+        ({**INDIVIDUAL, 'epsilon': None, 'context_budget': 0.0}, 'context_budget > 0', '--context-budget'),
+        (
+            {**INDIVIDUAL, 'epsilon': None, 'context_budget': 1e-9},
+            'pays for one token',
+            'Raise --context-budget',
+        ),
+        ({**INDIVIDUAL, 'omega': 1.0}, 'omega > 1', 'leave it out'),
+        ({**INDIVIDUAL, 'omega': float('inf')}, 'finite omega', 'leave it out'),
+        ({**INDIVIDUAL, 'omega': 1.01}, 'budget for one token', 'or leave --omega out'),
+        ({**INDIVIDUAL, 'omega': 5e3}, 'prices that grow', 'Lower --omega'),
+        ({**INDIVIDUAL, 'shift_bound': -1.0}, 'shift_bound > 0', '--shift-bound'),
+        ({**INDIVIDUAL, 'count_rho': 5.0}, 'budget for one token', '--epsilon .* is the smallest'),
+        ({**INDIVIDUAL, 'accounting': 'both'}, "'individual' or 'worst-case'", 'Who pays'),
+    ],
+)
+def test_what_does_not_go_with_individual_accounting_is_refused(
+    settings: dict[str, Any], expectation: str, remedy: str
+) -> None:
+    with pytest.raises(ValueError, match=expectation) as caught:
+        config(**settings)
+    assert caught.match(remedy)

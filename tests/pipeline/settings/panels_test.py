@@ -1,0 +1,95 @@
+"""Each panel of --help stands alone, with its own checks; a config has those of its method."""
+
+import codecs
+import dataclasses
+import typing
+from typing import Any
+
+import pytest
+
+from pipeline.config import METHOD_PANEL, job_config, settings_of
+from pipeline.methods import METHODS
+from pipeline.methods.predict.settings.votes import Votes
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Encoding, Input
+from pipeline.settings.model import Model
+from pipeline.settings.output import Output
+from pipeline.settings.prompt import Prompt
+from pipeline.settings.runner import Runner
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_the_config_has_the_fields_of_its_panels_in_their_order(method: str) -> None:
+    own, known = METHODS[method].settings, settings_of(method)
+    titles = ('Input', 'Privacy', METHOD_PANEL, *own.panels, 'Output', 'Runner')
+    assert tuple(dict.fromkeys(setting.panel for setting in known.values())) == titles
+    of_panels = [name for title in titles for name, setting in known.items() if setting.panel == title]
+    of_config = job_config(method=method, epsilon=1.0, records=1000).settings()
+    assert list(of_config) == of_panels == list(known)
+    for part in (Input, Budget, own, Output, Runner):
+        assert {field.name for field in dataclasses.fields(part)} <= known.keys()
+
+
+@pytest.mark.parametrize(
+    'part, settings, said',
+    [
+        (Input, {'records': 1}, 'records >= 2'),
+        (Input, {'max_record_bytes': 0}, 'max_record_bytes >= 1'),
+        (Input, {'delimiter': ';;'}, "one character .* got delimiter=';;'. Give --delimiter ';', or tab"),
+        (Input, {'delimiter': '"'}, 'one character that is no quote'),
+        (Input, {'encoding': 'rot13'}, "'utf-8' or 'utf-16' or .* got encoding='rot13'"),
+        (Budget, {'epsilon': 1.0, 'ledger': 'ledger.db'}, 'dataset and ledger together'),
+        (Votes, {'aggregate': 'mode'}, "'mean' or 'median' or 'difference' for aggregate"),
+        (Prompt, {'max_prompt_tokens': 0}, 'max_prompt_tokens >= 1'),
+        (Model, {'model': 'gema3-1b'}, 'Expected a model among'),
+        (Output, {'run_id': 'a b'}, 'letters, digits'),
+        (Output, {'output': 'gs://bucket/runs[1]'}, r"without .* got output='gs://bucket/runs\[1\]'"),
+        (Runner, {'accelerator': 'nvidia-l4'}, 'type:nvidia-l4;count:1'),
+    ],
+)
+def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        part(**settings)
+
+
+@pytest.mark.parametrize(
+    'settings, said',
+    [
+        ({}, 'either epsilon or context_budget'),
+        ({'aggregate': 'mean'}, 'either epsilon or max_private_tokens'),
+    ],
+)
+def test_votes_check_the_budget_that_they_are_given(settings: dict[str, Any], said: str) -> None:
+    votes = Votes(**settings)
+    with pytest.raises(ValueError, match=said):
+        votes.check_budget(Budget())
+    votes.check_budget(Budget(epsilon=1.0))
+
+
+@pytest.mark.parametrize('name', ['tab', '\\t', '\t'])
+def test_a_command_line_can_spell_the_tabulator(name: str) -> None:
+    assert Input(delimiter=name).resolved_delimiter == '\t'
+
+
+@pytest.mark.parametrize('encoding', typing.get_args(Encoding))
+def test_every_encoding_is_one_that_files_are_read_in(encoding: Encoding) -> None:
+    assert Input(encoding=encoding).encoding == encoding
+    decoder = codecs.getincrementaldecoder(encoding)()
+    assert decoder.decode('text;1\n'.encode(encoding), final=True) == 'text;1\n'
+
+
+def test_a_choice_that_a_table_gains_is_a_value() -> None:
+    table = {'red': 1}
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Choosing(panel.Panel):
+        colour: str = panel.setting('Runner', 'Of the bicycle shed.', 'red', choices=table)
+
+        def check(self) -> None:
+            pass
+
+    with pytest.raises(ValueError, match="Expected 'red' for colour, got colour='green'"):
+        Choosing(colour='green')
+    table['green'] = 2
+    assert Choosing(colour='green').colour == 'green'

@@ -1,0 +1,7 @@
+"""DP fine-tuning: records -> units -> one trained adapter -> sampled texts."""
+
+from transforms.finetune.columns import COLUMNS
+from transforms.finetune.label_mix import DrawLabelMix
+from transforms.finetune.text import FineTuneText
+
+__all__ = ['COLUMNS', 'DrawLabelMix', 'FineTuneText']

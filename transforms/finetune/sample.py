@@ -1,0 +1,84 @@
+"""The trained adapter -> its texts, on as many workers as there are."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.utils import shared
+
+from models import activity
+from models.finetuning import adapter as adapters
+from models.finetuning.sample import TextSampler
+from models.finetuning.settings import TuningSettings
+from models.records import BatchId, TunedExample
+from transforms.batch_files import batch_path
+from transforms.durable import read_file, read_key, write_file
+from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
+
+
+def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
+    """The model with the adapter of a folder.
+
+    Args:
+        folder: Holds `adapter.safetensors`.
+        trained: SHA-256 of that file.
+        settings: The run's.
+
+    Raises:
+        ValueError: The adapter is another one.
+    """
+    data = read_file(FileSystems.join(folder, ADAPTER_TENSORS))
+    if (found := adapters.digest(data)) != trained:
+        raise ValueError(
+            f'Expected the adapter that was trained, got SHA-256 {found}, not {trained}. Restore '
+            f'{ADAPTER_TENSORS}, or start a new run.'
+        )
+    activity.report(activity.Activity('Loading the model'))
+    return TextSampler(settings, adapters.from_bytes(data, settings.model, settings.lora_rank))
+
+
+def read_texts(path: str, batch_id: str) -> list[TunedExample]:
+    """The texts of a finished batch.
+
+    Raises:
+        ValueError: The file is damaged. The error quotes nothing of it.
+    """
+    data = read_file(path)
+    try:
+        return [TunedExample(**row) for row in json.loads(data)]
+    except (TypeError, ValueError):
+        pass
+    # Outside of the handler: that error holds the text, which is not released yet.
+    raise ValueError(
+        f'Expected an intact batch {batch_id}, got a damaged file={BATCHES_FOLDER}/{batch_id}.json in the '
+        'work directory. Remove it and repeat the command: it samples the same texts again.'
+    )
+
+
+class SampleTexts(beam.DoFn):
+    """(group, index, number of texts) of a batch -> its texts; loads the model once per process.
+
+    A finished batch is read from its file.
+    """
+
+    def __init__(self, settings: TuningSettings, work_dir: str, folder: str) -> None:
+        self._settings, self._work_dir, self._folder = settings, work_dir, folder
+        self._shared = shared.Shared()
+
+    def setup(self) -> None:
+        self._key = read_key(self._work_dir)
+
+    def process(self, element: tuple[int, int, int], trained: str) -> Iterator[TunedExample]:
+        batch_id = BatchId(group=element[0], index=element[1])
+        path = batch_path(self._work_dir, str(batch_id))
+        if not FileSystems.exists(path):
+            sampler = self._shared.acquire(
+                lambda: load_sampler(self._folder, trained, self._settings), tag=trained
+            )
+            label = self._settings.labels[batch_id.group]
+            examples = sampler.sample(batch_id, label, element[2], self._key)
+            rows = [dataclasses.asdict(example) for example in examples]
+            write_file(path, json.dumps(rows, ensure_ascii=False).encode())
+        yield from read_texts(path, str(batch_id))

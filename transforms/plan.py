@@ -1,0 +1,169 @@
+"""True counts -> the batch plan of a run, by noisy counts that are written down before use (METHOD 2)."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import apache_beam as beam
+
+from models import batch_plan
+from models.batch_plan import BatchPlan, Clustering
+from models.conditions import Conditions
+from models.privacy import counts
+from models.privacy.params import Unit
+from transforms.durable import draw_once, read_file
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class DrawPlan(beam.PTransform):
+    """The true counts (a single list) -> the single `BatchPlan` of the run.
+
+    A work directory has one draw of the noise: see `durable.draw_once`.
+
+    Attributes:
+        plan_path: File of the batch plan, `plan.json` in the work directory, on any filesystem that Beam
+            knows.
+        labels: The declared labels, or a single None.
+        rho: zCDP cost of the noisy counts.
+        batch_size: Expected batch size s.
+        unit: The unit of privacy.
+        examples_per_context: At most k records share one context.
+        clustering: The PCollection of `DrawClustering`, where the counts are of each (label, cluster);
+            None where they are of each label.
+        conditions: The PCollection of `DrawConditions`; None where examples are given no values.
+    """
+
+    plan_path: str
+    labels: tuple[str | None, ...]
+    rho: float
+    batch_size: int
+    unit: Unit = 'example'
+    examples_per_context: int = 1
+    clustering: beam.PCollection[Clustering] | None = None
+    conditions: beam.PCollection[Conditions] | None = None
+
+    def __post_init__(self) -> None:
+        batch_plan.check_labels(self.labels)
+        counts.gaussian_scale(self.rho)
+
+    def expand(self, true_counts: beam.PCollection[list[int]]) -> beam.PCollection[BatchPlan]:
+        # Under the user unit a context with several records was counted once.
+        records_per_count = self.examples_per_context if self.unit == 'example' else 1
+        return true_counts | 'Draw' >> beam.Map(
+            draw_plan,
+            self.plan_path,
+            labels=self.labels,
+            rho=self.rho,
+            contexts_per_batch=self.batch_size * records_per_count,
+            clustering=None if self.clustering is None else beam.pvalue.AsSingleton(self.clustering),
+            conditions=None if self.conditions is None else beam.pvalue.AsSingleton(self.conditions),
+        ).with_output_types(BatchPlan)
+
+
+def draw_plan(
+    true_counts: Sequence[int],
+    path: str,
+    *,
+    labels: tuple[str | None, ...],
+    rho: float,
+    contexts_per_batch: int,
+    clustering: Clustering | None = None,
+    conditions: Conditions | None = None,
+) -> BatchPlan:
+    """Draws the batch plan of private prediction: each group gets the batches that its noisy count fills.
+
+    Args:
+        true_counts: True counts of contexts, in the order that `draw_plan_of` takes; private.
+        path: File of the batch plan.
+        labels: The declared labels, or a single None.
+        rho: zCDP cost of the noisy counts.
+        contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
+        clustering: The centres that each label keeps; None without clusters.
+        conditions: The noisy counts of cells; None where examples are given no values.
+
+    Raises:
+        ValueError: As `draw_plan_of`.
+    """
+    return draw_plan_of(
+        true_counts,
+        path,
+        labels=labels,
+        rho=rho,
+        batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
+        clustering=clustering,
+        conditions=conditions,
+    )
+
+
+def draw_plan_of(
+    true_counts: Sequence[int],
+    path: str,
+    *,
+    labels: tuple[str | None, ...],
+    rho: float,
+    batches_of: Callable[[Sequence[int]], tuple[int, ...]],
+    clustering: Clustering | None = None,
+    conditions: Conditions | None = None,
+) -> BatchPlan:
+    """Reads the batch plan at `path`; where there is none, draws the noise and writes the plan first.
+
+    Args:
+        true_counts: True counts of contexts in the order of `labels`: one for each label or, with a
+            clustering, one for each centre of each label; private.
+        path: File of the batch plan.
+        labels: The declared labels, or a single None.
+        rho: zCDP cost of the noisy counts.
+        batches_of: Noisy counts of the groups -> the number of batches of each group.
+        clustering: The centres that each label keeps; None without clusters.
+        conditions: The noisy counts of cells; None where examples are given no values.
+
+    Raises:
+        ValueError: The batch plan at `path` has other labels, another cost, another clustering or other
+            conditions; or the number of counts does not fit the labels and the centres.
+    """
+
+    def draw() -> str:
+        noisy = counts.noisy_counts(_counts_of_groups(true_counts, labels, clustering), rho)
+        plan = BatchPlan(
+            labels=labels,
+            batches_per_group=batches_of(noisy),
+            noisy_counts=tuple(noisy),
+            contexts_rho=rho,
+            clustering=clustering,
+            conditions=conditions,
+        )
+        return plan.to_json()
+
+    plan = BatchPlan.from_json(draw_once(path, draw))
+    same_releases = plan.clustering == clustering and plan.conditions == conditions
+    if plan.labels != labels or plan.contexts_rho != rho or not same_releases:
+        raise ValueError(
+            f'Expected the batch plan of this run, got path={path!r} with labels={plan.labels!r}, '
+            f'contexts_rho={plan.contexts_rho!r}, not labels={labels!r}, rho={rho!r}; '
+            f'same_releases={same_releases}. '
+            'Resume with the settings that the run began with, or start a new run in a fresh work directory.'
+        )
+    return plan
+
+
+def _counts_of_groups(
+    true_counts: Sequence[int], labels: Sequence[str | None], clustering: Clustering | None
+) -> list[int]:
+    """The counts of the groups: of the labels or, with a clustering, of the centres that each label keeps."""
+    centers = 1 if clustering is None else clustering.centers
+    if len(true_counts) != len(labels) * centers:
+        raise ValueError(
+            f'Expected {centers} counts for each label, got cells={len(true_counts)}, labels={len(labels)}. '
+            'Count with the centres that the clustering was drawn for.'
+        )
+    if clustering is None:
+        return list(true_counts)
+    return [
+        true_counts[order * centers + cluster]
+        for order, kept in enumerate(clustering.kept)
+        for cluster in kept
+    ]
+
+
+def read_plan(path: str) -> BatchPlan:
+    """The batch plan that a run wrote down."""
+    return BatchPlan.from_json(read_file(path).decode())
