@@ -13,16 +13,21 @@ from tests.models.privacy.report.samples import (
 )
 
 
-def reachable(annotation: typing.Any) -> set[typing.Any]:
-    """All classes that an annotation or a dataclass's fields mention, at any depth."""
-    if dataclasses.is_dataclass(annotation):
-        found: set[typing.Any] = {annotation}
-        for hint in typing.get_type_hints(annotation).values():
-            found |= reachable(hint)
-        return found
-    found = {annotation} if isinstance(annotation, type) else set()
-    for argument in typing.get_args(annotation):
-        found |= reachable(argument)
+def reachable(annotation: typing.Any, seen: frozenset[typing.Any] = frozenset()) -> set[typing.Any]:
+    """All classes that an annotation or a dataclass's fields mention, at any depth.
+
+    A dataclass that mentions itself is followed once: `seen` holds those on the way to it.
+    """
+    found: set[typing.Any] = {annotation} if isinstance(annotation, type) else set()
+    if not dataclasses.is_dataclass(annotation):
+        mentioned = typing.get_args(annotation)
+    elif annotation in seen:
+        mentioned = ()
+    else:
+        mentioned = tuple(typing.get_type_hints(annotation).values())
+        seen |= {annotation}
+    for argument in mentioned:
+        found |= reachable(argument, seen)
     return found
 
 
