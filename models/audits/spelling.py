@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from models.constraints import Constraint
+from models.constraints.constraint import Constraint, look, step
 
 
 def spell(text: bytes, constraint: Constraint, token_bytes: Sequence[bytes]) -> np.ndarray:
@@ -21,16 +21,16 @@ def spell(text: bytes, constraint: Constraint, token_bytes: Sequence[bytes]) -> 
     """
     state, found, rest = constraint.start(), list[int](), text
     while rest:
-        forced = constraint.forced(state)
+        allowed, forced = look(constraint, state)
         if forced is not None and int(forced) >= 0:
             token = int(forced)
         else:
-            ids = np.flatnonzero(np.asarray(constraint.allowed(state))).tolist()
+            ids = np.flatnonzero(np.asarray(allowed)).tolist()
             fitting = [i for i in ids if token_bytes[i] and rest.startswith(token_bytes[i])]
             token = max(fitting, key=lambda i: len(token_bytes[i]), default=-1)
         if token < 0 or not token_bytes[token] or not rest.startswith(token_bytes[token]):
             return np.zeros(0, np.int32)
         found.append(token)
         rest = rest[len(token_bytes[token]) :]
-        state = constraint.advance(state, jnp.int32(token))
+        state = step(constraint, state, jnp.int32(token))
     return np.array(found, np.int32)

@@ -56,3 +56,15 @@ class Constraint(abc.ABC):
         It is emitted without a vote, a test or a price. None for a constraint that has no such state.
         """
         return None
+
+
+@jax.jit
+def look(constraint: Constraint, state: Any) -> tuple[jax.Array, jax.Array | None]:
+    """`allowed` and `forced` in one program, for who steps from Python: eagerly a mask is 30 times slower."""
+    return constraint.allowed(state), constraint.forced(state)
+
+
+@jax.jit
+def step(constraint: Constraint, state: Any, token: jax.Array) -> Any:
+    """`advance` as one program, for who steps from Python."""
+    return constraint.advance(state, token)

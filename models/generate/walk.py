@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import stop_rule as stop_rules
-from models.constraints import Constraint
+from models.constraints.constraint import Constraint, look
 from models.decoders import decoder as decoder_lib
 from models.generate import rows, step
 from models.generate.rows import PublicRows
@@ -80,13 +80,13 @@ def walk(
         reference = np.zeros(decoder.vocab_size, np.float32)
         if public is not None:
             reference = np.asarray(mechanism.reference_logits(jnp.asarray(seen.pop(0)[: public.prompts])))
-        forced = constraint.forced(place.state)
+        mask, forced = look(constraint, place.state)
         token = yield Position(
             logits=np.concatenate(seen)[: len(private_prompts)],
             public_logits=reference,
             example=int(place.example),
             place=int(place.offset),
-            mask=np.asarray(constraint.allowed(place.state)),
+            mask=np.asarray(mask),
             forced=None if forced is None or int(forced) < 0 else int(forced),
         )
         # The cache is donated, and the old logits are no longer needed.
