@@ -15,11 +15,13 @@ import os
 import pathlib
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests import long_tests
 
 # A busy machine makes an example slow, and says nothing of it. A check of one commit says the same each
 # time; new examples are looked for wherever else the tests run.
@@ -147,6 +149,7 @@ class _Guard:
             Pipeline.run = self.instead_of(Pipeline.run, 'a run of a Beam pipeline')
 
 
+_HAD_TENSORFLOW = pytest.StashKey[bool]()
 _guard = _Guard()
 sys.addaudithook(_guard.watch)
 # A child of a fork server is started by the server.
@@ -160,6 +163,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Guards a test and its fixtures."""
     _guard.guarded = item.get_closest_marker('run') is None
     _guard.started.clear()
+    item.stash[_HAD_TENSORFLOW] = 'tensorflow' in sys.modules
     try:
         return (yield)
     finally:
@@ -171,6 +175,44 @@ def pytest_runtest_call() -> Iterator[None]:
     yield
     if _guard.started:
         pytest.fail(f'Expected a test without the mark `run` to start nothing, got {_guard.started}.')
+
+
+# --- How long a test takes -------------------------------------------------------
+
+_MOST_SECONDS = 20
+# TensorFlow, which the gemma library loads: the first test of a process that touches it pays.
+_IMPORT_SECONDS = 25
+_TAKEN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fails a test, and a fixture that is its own, that took longer than a test may.
+
+    Those of `long_tests.REASONS` may, and those with the mark `long`.
+    """
+    report = yield
+    item.stash[_TAKEN] = item.stash.get(_TAKEN, 0.0) + report.duration
+    most = _MOST_SECONDS + (
+        _IMPORT_SECONDS if not item.stash[_HAD_TENSORFLOW] and 'tensorflow' in sys.modules else 0
+    )
+    name = item.nodeid.partition('[')[0]
+    if (
+        report.when == 'call'
+        and report.passed
+        and item.stash[_TAKEN] > most
+        and name not in long_tests.REASONS
+        and item.get_closest_marker('long') is None
+    ):
+        report.outcome = 'failed'
+        report.longrepr = (
+            f'Expected a test of {most} seconds at most, got seconds={item.stash[_TAKEN]:.1f}. Give it less '
+            'to prove again, move what a shorter one proves too to `long`, or add its reason to '
+            'tests/long_tests.py.'
+        )
+    return report
 
 
 # --- Real weights ----------------------------------------------------------------
