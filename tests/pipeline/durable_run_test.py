@@ -97,11 +97,13 @@ class Stop:
             before. 'write': it is killed within the write.
         path: Matches the path, from the folder of the run.
         nth: Which of the operations that match.
+        long: Whether only `make test-long` stops there.
     """
 
     event: str
     path: str
     nth: int = 1
+    long: bool = False
 
     def __str__(self) -> str:
         return f'{self.event} {self.path} {self.nth}'
@@ -331,45 +333,50 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
 # --- Kills at file operations ----------------------------------------------------
 
 # In the order of a run, so that every launcher comes to its stop. Files are written in one way: each is cut
-# once, and the other steps of that way are stopped for some of them.
+# once, and the other steps of that way are stopped for some of them. Without `long` ones, each step is
+# stopped once at least.
 STOPS = {
     'difference': [
         Stop('os.mkdir', r'out\.curator$'),
-        Stop('write', r'/run\.json'),
+        Stop('write', r'/run\.json', long=True),
         Stop('write', r'/run\.key'),
         Stop('os.link', r'/run\.key'),
-        Stop('os.remove', r'/run\.key'),
-        Stop('open', r'/clustering\.json'),
+        Stop('os.remove', r'/run\.key', long=True),
+        Stop('open', r'/clustering\.json', long=True),
         Stop('write', r'/clustering\.json'),
-        Stop('write', r'/plan\.json'),
+        Stop('write', r'/plan\.json', long=True),
         Stop('write', r'batches/'),
-        Stop('os.link', r'batches/'),
+        Stop('os.link', r'batches/', long=True),
         Stop('os.remove', r'batches/'),
-        Stop('open', r'/restricted_report\.html'),
+        Stop('open', r'/restricted_report\.html', long=True),
         Stop('write', r'data/train-00000'),
-        Stop('os.link', r'data/train-00001'),
+        Stop('os.link', r'data/train-00001', long=True),
         Stop('write', r'out/privacy_report\.json'),
-        Stop('os.link', r'out/privacy_report\.json'),
-        Stop('os.remove', r'out/privacy_report\.json'),
+        Stop('os.link', r'out/privacy_report\.json', long=True),
+        Stop('os.remove', r'out/privacy_report\.json', long=True),
     ],
     'median': [
         Stop('write', r'losses/'),
-        Stop('os.link', r'losses/'),
+        Stop('os.link', r'losses/', long=True),
         Stop('os.remove', r'losses/'),
-        Stop('open', r'batches/'),
-        Stop('os.remove', r'batches/'),
+        Stop('open', r'batches/', long=True),
+        Stop('os.remove', r'batches/', long=True),
         Stop('write', r'/restricted_report\.json'),
     ],
 }  # fmt: skip
 
 
+@pytest.mark.parametrize('everywhere', [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize('name', SETTINGS)
-def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(tmp_path: pathlib.Path, name: str) -> None:
+def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(
+    tmp_path: pathlib.Path, name: str, everywhere: bool
+) -> None:
+    stops = [stop for stop in STOPS[name] if everywhere or not stop.long]
     run = Run(tmp_path, SETTINGS[name])
     states: dict[str, tuple[int, int]] = {}
     finished: set[str] = set()
     left_behind = 0
-    for stop in STOPS[name]:
+    for stop in stops:
         code, events = run.start(stop).end()
         signals = {-signal.SIGXFSZ} if stop.event == 'write' else {-signal.SIGKILL}
         assert code in signals, f'{stop}: {(tmp_path / "log").read_text()[-3000:]}'
@@ -383,7 +390,7 @@ def test_killed_at_file_operations_a_run_ends_as_if_undisturbed(tmp_path: pathli
         if run.ledger is not None:
             # The plan is the first thing that noise is drawn for.
             assert run.charges() == ['reserved'] or not list(run.work_dir.glob('clustering.json*'))
-    assert left_behind > len(STOPS[name]) / 2
+    assert left_behind > len(stops) / 2
     events = run.start().succeed()
     assert finished.isdisjoint(begun_batches(events))
     assert_only_grows(states, run)

@@ -50,7 +50,7 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
     given = {
         'method': 'fine-tune', 'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'),
         'label_field': 'label', 'labels': ('a=apples', 'b'), 'record_id_field': 'id', 'records': 30,
-        'delta': 1e-2, 'epsilon': 6.0, 'tuning_steps': 4, 'expected_batch_size': 6, 'lora_rank': 2,
+        'delta': 1e-2, 'epsilon': 2.0, 'tuning_steps': 4, 'expected_batch_size': 6, 'lora_rank': 2,
         'micro_batch_size': 4,
         'max_prompt_tokens': 24, 'max_example_tokens': 10, 'examples_per_label': 6, 'model': 'tiny',
         'prompt': 'pretrained', 'shards': 1,
@@ -88,7 +88,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert all(0 < row['tokens'] <= 10 for row in rows)
     # The report
     report = report_of(folder / 'out')
-    assert report.epsilon == subsampled.epsilon_of_event(params.event, 1e-2) <= 6.0
+    assert report.epsilon == subsampled.epsilon_of_event(params.event, 1e-2) <= 2.0
     assert report.rho_total is None and isinstance(report.corpus, TunedTotals)
     assert report.corpus.examples == 12 and report.ledger is not None and report.ledger.run_number == 1
     assert (report.settings['learning_rate'], report.settings['lora_rank']) == (0.01, 2)

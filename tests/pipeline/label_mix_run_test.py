@@ -50,7 +50,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
-    return runs.config(folder, **({'label_mix_rho': RHO, 'tuning_steps': 2} | changed))
+    return runs.config(folder, **({'label_mix_rho': RHO, 'tuning_steps': 2, 'epsilon': 6.0} | changed))
 
 
 def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
