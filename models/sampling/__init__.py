@@ -1,0 +1,1 @@
+"""Where texts come from that no record is shown to: the run's own decoder, or an endpoint."""
