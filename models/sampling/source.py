@@ -1,7 +1,7 @@
 """Where texts come from: public requests in, sampled texts out (METHOD 4e, step 1).
 
-No record ever reaches a source. A request holds a declared label and texts that were released, and there is no
-other way in: `Request` refuses anything but texts, and the private types of `models.records` are none.
+No record ever reaches a source. A request holds a declared label and texts that were released, and there is
+no other way in: `Request` refuses anything but texts, and the private types of `models.records` are none.
 """
 
 import abc
