@@ -1,0 +1,269 @@
+"""Votes on whole texts: the records say which texts of a public list they are like (METHOD 4e).
+
+The mechanism of Private Evolution (Lin et al. 2024; Xie et al. 2024 for text). In each of T rounds, for a
+list of N candidates and G labels:
+
+    v_u ← a vector over one row of the table, ‖v_u‖₂ <= 1                   `nearest`, `votes_of_unit`
+    h   ← Σ_u v_u + discrete Gaussian noise of scale σ on each cell         `noisy_votes`
+
+A vote is a whole number of quanta of 2⁻¹⁰, rounded towards zero in whole numbers, so that the norm of what
+one unit adds is at most 1 exactly. README, section 10, has the proof.
+"""
+
+import dataclasses
+import decimal
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from models.privacy import events
+from models.privacy.accounting import conversion
+from models.privacy.public_numbers import Unit, expect
+
+# A vote in quanta. Of the k nearest each gets 1/√k, which no whole number of votes is.
+QUANTA_PER_VOTE: Final = 2**10
+# The most that one unit moves the table of a round, in votes, under adding or removing it (L2).
+SENSITIVITY: Final = 1.0
+# σ is a public setting that people read.
+_READABLE_UP = decimal.Context(prec=6, rounding=decimal.ROUND_CEILING)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextVoteParams:
+    """Every number that the guarantee of votes on texts depends on. All fields are public.
+
+    Attributes:
+        rounds: T, how many tables of votes are released.
+        noise_scale: σ > 0, the scale of the discrete Gaussian noise on each cell of a round, in votes.
+        nearest: k, the candidates that a record's vote is spread over. It has no part in the price.
+        unit: The unit of privacy.
+        examples_per_context: At most so many of a user's records vote.
+    """
+
+    rounds: int
+    noise_scale: float
+    nearest: int = 1
+    unit: Unit = 'example'
+    examples_per_context: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ('rounds', 'nearest', 'examples_per_context'):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            expect(whole, f'{name} >= 1', name, value, 'Give a positive whole number.')
+        _check_noise_scale(self.noise_scale)
+        expect(
+            self.unit in ('example', 'user'),
+            "unit 'example' or 'user'",
+            'unit',
+            self.unit,
+            "'example' hides one record, 'user' all records of one unit id.",
+        )
+        expect(
+            self.unit == 'user' or self.examples_per_context == 1,
+            'examples_per_context=1 where each record is a unit',
+            'examples_per_context',
+            self.examples_per_context,
+            'Give --unit user for votes of several records.',
+        )
+
+    @property
+    def quantum(self) -> float:
+        """The smallest part of a vote that is counted."""
+        return 1 / QUANTA_PER_VOTE
+
+    @property
+    def rho_per_round(self) -> float:
+        """1/(2σ²), the zCDP cost of one table of votes."""
+        return SENSITIVITY / (2 * self.noise_scale**2)
+
+    @property
+    def rho(self) -> float:
+        """T/(2σ²), the zCDP cost of all rounds under adding or removing one unit."""
+        return self.rounds * self.rho_per_round
+
+    @property
+    def rho_under_replacement(self) -> float:
+        """The same where one unit is replaced by another: votes are not negative, so ‖v − v′‖² <= 2."""
+        return 2 * self.rho
+
+    @property
+    def event(self) -> events.DpEvent:
+        """All rounds; each may depend on the tables before it."""
+        return events.SelfComposedDpEvent(event=events.ZCDpEvent(rho=self.rho_per_round), count=self.rounds)
+
+
+def noise_scale_of_rho(rho: float, rounds: int) -> float:
+    """The smallest σ of six digits with which all `rounds` together cost at most `rho`.
+
+    Raises:
+        ValueError: `rho` is not a positive finite number, or `rounds` is none.
+    """
+    expect(math.isfinite(rho) and rho > 0, 'rho > 0', 'rho', rho, 'Votes without noise cannot be released.')
+    expect(rounds >= 1, 'rounds >= 1', 'rounds', rounds, 'Give a positive whole number.')
+    scale = float(_READABLE_UP.create_decimal_from_float(math.sqrt(rounds / (2 * rho))))
+    while TextVoteParams(rounds=rounds, noise_scale=scale).rho > rho:  # at most a rounding step
+        scale = float(_READABLE_UP.create_decimal_from_float(math.nextafter(scale, math.inf)))
+    return scale
+
+
+def solve_noise_scale(*, epsilon: float, delta: float, rounds: int, other_rho: float = 0.0) -> float:
+    """The smallest σ of six digits with which a whole run stays within (epsilon, delta).
+
+    `accounting.epsilon_from_rho(TextVoteParams(...).rho + other_rho, delta)` is the way back.
+
+    Args:
+        epsilon: Target.
+        delta: Target.
+        rounds: T.
+        other_rho: rho of the run's other releases (noisy counts).
+
+    Raises:
+        ValueError: The other releases leave nothing for votes.
+    """
+    available = conversion.rho_from_epsilon(epsilon, delta) - other_rho
+    expect(
+        available > 0,
+        'a budget for votes beside the noisy counts',
+        'epsilon',
+        epsilon,
+        f'At delta={delta:g} it is rho={available + other_rho:g} in all, and noisy counts cost '
+        f'rho={other_rho:g}. Raise --epsilon, or count with more noise.',
+    )
+    scale = noise_scale_of_rho(available, rounds)
+    while (
+        conversion.epsilon_from_rho(
+            math.fsum((TextVoteParams(rounds=rounds, noise_scale=scale).rho, other_rho)), delta
+        )
+        > epsilon
+    ):  # at most a rounding step
+        scale = float(_READABLE_UP.create_decimal_from_float(math.nextafter(scale, math.inf)))
+    return scale
+
+
+def nearest(similarities: np.ndarray, number: int) -> np.ndarray:
+    """The `number` most similar candidates of each record, the most similar first.
+
+    A row of the result is a function of its own row of similarities. Of equal candidates the first in the
+    list comes first, so every vote on a text that the list holds twice goes to the first.
+
+    Args:
+        similarities: `[r, N]` of records and candidates, whole numbers or floats. What is not finite, and
+            the least value of a type of whole numbers, is nobody's: it never wins.
+        number: k.
+
+    Returns:
+        `[r, min(k, N)]` int64; −1 in the last places of a row that has fewer.
+
+    Raises:
+        ValueError: No table, or `number` is not positive.
+    """
+    expect(similarities.ndim == 2, 'similarities [r, N]', 'shape', similarities.shape,
+            'Give one row for each record.')  # fmt: skip
+    expect(number >= 1, 'number >= 1', 'number', number, 'Each record votes for one candidate at least.')
+    records, candidates = similarities.shape
+    found = np.full((records, min(number, candidates)), -1, np.int64)
+    if not found.size:
+        return found
+    if np.issubdtype(similarities.dtype, np.floating):
+        nobody = similarities.dtype.type(-np.inf)
+        left = np.where(np.isfinite(similarities), similarities, nobody)
+    else:
+        nobody, left = np.iinfo(similarities.dtype).min, similarities.copy()
+    rows = np.arange(records)
+    for place in range(found.shape[1]):
+        best = left.argmax(axis=1)  # the first of equal ones
+        found[:, place] = np.where(left[rows, best] == nobody, -1, best)
+        left[rows, best] = nobody
+    return found
+
+
+def votes_of_unit(nearest_of_records: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """What one unit adds to the row of its label: sparse, in quanta.
+
+    A record gives 1/√m to each of the m candidates that it names. Several records of a user add up, and
+    their sum is divided by its norm where that is above 1.
+
+    Formal guarantees: all quanta are >= 0, and the sum of their squares is at most `QUANTA_PER_VOTE`²,
+    whatever comes in. Both hold exactly: every step is in whole numbers and rounds towards zero.
+
+    Args:
+        nearest_of_records: For each record the distinct indices of candidates, a row of `nearest`. Negative
+            ones are left out. An empty one votes for nothing: a record whose embedding is zero or not finite.
+
+    Returns:
+        Ascending candidates and their quanta, both int64; empty where nobody votes.
+    """
+    summed: dict[int, int] = {}
+    for named in nearest_of_records:
+        chosen = sorted({int(candidate) for candidate in named if candidate >= 0})
+        for candidate in chosen:
+            # ⌊2¹⁰/√m⌋, since the root of a quotient rounded down has the same whole part.
+            summed[candidate] = summed.get(candidate, 0) + math.isqrt(QUANTA_PER_VOTE**2 // len(chosen))
+    squared = sum(quanta**2 for quanta in summed.values())
+    if squared > QUANTA_PER_VOTE**2:
+        summed = {
+            # ⌊q 2¹⁰/norm⌋: the squares add up to at most 2²⁰ Σ q²/norm² = 2²⁰.
+            candidate: math.isqrt(quanta**2 * QUANTA_PER_VOTE**2 // squared)
+            for candidate, quanta in summed.items()
+        }
+    candidates = sorted(summed)
+    return (
+        np.array(candidates, np.int64),
+        np.array([summed[candidate] for candidate in candidates], np.int64),
+    )
+
+
+def noisy_votes(sums: np.ndarray, noise_scale: float) -> np.ndarray:
+    """Draws one discrete Gaussian of scale σ votes for each cell, from the operating system's randomness.
+
+    A second call is a second release, so store the result before anything uses it
+    (`transforms.durable.draw_once`).
+
+    Formal guarantees: satisfies zCDP of rho = 1/(2σ²) under adding or removing one unit that adds to the
+    table what `votes_of_unit` gives, once; twice that under replacing one. OpenDP samples exactly, without
+    floating point.
+
+    Args:
+        sums: `[G, N]` int64, the quanta of all units; private. An empty row is a row like any other.
+        noise_scale: σ, in votes.
+
+    Returns:
+        `[G, N]` int64 quanta. They can be negative.
+
+    Raises:
+        ValueError: σ is not a positive finite number, or `sums` is no table of whole numbers.
+        RuntimeError: OpenDP states another price for this noise.
+    """
+    _check_noise_scale(noise_scale)
+    if sums.ndim != 2 or sums.dtype != np.int64:
+        raise ValueError(
+            f'Expected sums [labels, candidates] of int64 quanta, got shape={sums.shape!r}, '
+            f'dtype={str(sums.dtype)!r}. Add up what votes_of_unit gives.'
+        )
+    import opendp.prelude as dp
+
+    dp.enable_features('contrib')
+    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
+    measurement = dp.m.make_gaussian(*space, scale=noise_scale * QUANTA_PER_VOTE)
+    priced = measurement.map(SENSITIVITY * QUANTA_PER_VOTE)
+    rho = TextVoteParams(rounds=1, noise_scale=noise_scale).rho
+    # OpenDP rounds its price up by some units in the last place.
+    if not math.isclose(priced, rho, rel_tol=1e-9):
+        raise RuntimeError(
+            f'Expected OpenDP to price the noise at rho={rho!r}, got priced={priced!r}. '
+            'Install the version of opendp that the project pins.'
+        )
+    return np.array(measurement(sums.ravel().tolist()), np.int64).reshape(sums.shape)
+
+
+def in_votes(quanta: np.ndarray) -> np.ndarray:
+    """Quanta as votes, float64. Exact, since a quantum is a power of two."""
+    return quanta / QUANTA_PER_VOTE
+
+
+def _check_noise_scale(noise_scale: float) -> None:
+    expect(math.isfinite(noise_scale) and noise_scale > 0, 'a finite noise_scale > 0', 'noise_scale',
+            noise_scale, 'Votes without noise cannot be released.')  # fmt: skip
