@@ -134,3 +134,30 @@ class TunedExample:
     index_in_batch: int
     tokens: int
     truncated: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvolvedExample:
+    """One released example of votes on whole texts. Every field is post-processing of the noisy votes.
+
+    Attributes:
+        text: The text, as it was sampled or given.
+        label: The declared label whose records favour it most, or None.
+        batch_id: The name of the planned batch that it was sampled in, as text.
+        index_in_batch: Its place in the batch, from 0.
+        tokens: How many tokens were sampled, including those that end the text; 0 of a text that was given.
+        truncated: Whether the example ended at its length cap.
+        round: The round whose records voted on it, from 1; None of a text that was sampled after the last one.
+        noisy_votes: Noisy votes of its label's records; None where nobody voted.
+        parents: The texts that its prompt showed, as `BATCH_ID-INDEX`, comma-separated; '' for none.
+    """
+
+    text: str
+    label: str | None
+    batch_id: str
+    index_in_batch: int
+    tokens: int
+    truncated: bool
+    round: int | None
+    noisy_votes: float | None
+    parents: str

@@ -4,6 +4,7 @@ The output folder is published:
 
     data/train-*.parquet, README.md, privacy_report.html, privacy_report.json
     adapter/         what fine-tuning trained, with its guarantee
+    rounds/          of votes on whole texts: the list of each round, and its noisy votes
 
 The work directory is for the curator alone:
 
@@ -17,6 +18,8 @@ The work directory is for the curator alone:
     batches/         finished batches
     losses/          the privacy losses of batches, for the median aggregate
     spending/        what contexts spent, with individual accounting
+    rounds/          lists of candidates, their embeddings, and noisy votes, of votes on whole texts
+    embeddings/      embeddings of the records that vote on whole texts
     tuning/          checkpoints of fine-tuning, and adapter.safetensors at its end
     errors/          texts of errors, which may quote records
     rejected.jsonl   rows that are no records, if the curator asked for them
@@ -35,6 +38,8 @@ LOSSES_FOLDER = 'losses'
 SPENDING_FOLDER = 'spending'
 ERRORS_FOLDER = 'errors'
 TUNING_FOLDER = 'tuning'
+ROUNDS_FOLDER = 'rounds'
+EMBEDDINGS_FOLDER = 'embeddings'
 ADAPTER_FOLDER = 'adapter'
 ADAPTER_CARD, ADAPTER_TENSORS = 'adapter.json', 'adapter.safetensors'
 WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER)
@@ -45,7 +50,7 @@ RESTRICTED_PAGE = 'restricted_report.html'
 # Columns of the corpora of all methods; an attribute has a column beside these.
 CORPUS_COLUMNS = (
     'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'private_tokens', 'public_tokens',
-    'forced_tokens', 'tokens', 'truncated',
+    'forced_tokens', 'tokens', 'truncated', 'round', 'noisy_votes', 'parents',
 )  # fmt: skip
 # Shards lie in a folder of their own: readers of Parquet folders take every file there.
 DATA_FOLDER = 'data'

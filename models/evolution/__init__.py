@@ -1,0 +1,1 @@
+"""Private Evolution: texts of public prompts, which records vote on, in rounds (METHOD 4e)."""

@@ -1,0 +1,123 @@
+"""Settings of votes on whole texts: what a record votes for, and how much noise is added."""
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING
+
+from models.privacy import text_votes
+from models.privacy.text_votes import TextVoteParams
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+
+if TYPE_CHECKING:
+    from models.clustering.centers import ClusterSettings
+
+_setting = functools.partial(panel.setting, 'Votes on texts')
+# Others are folders of weights; the run's own decoder is one where the method has a model.
+EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextVotes(panel.Panel):
+    """How records vote on texts, and what that costs."""
+
+    nearest: int | None = _setting(
+        'k: a record votes for the k texts that it is most like, 1/sqrt(k) each. The price is the same for '
+        'any k. Default: from the declared records, the texts of a round and the noise.',
+        None,
+    )
+    vote_noise: float | None = _setting(
+        'Scale of the noise on each count, in votes. Default: the least for --epsilon.',
+        None,
+        instead_of='epsilon',
+    )
+    embedder: str | None = _setting(
+        "What tells how alike texts are: tfidf, minilm, decoder (the model's own), or a folder of MiniLM "
+        'weights. Default: tfidf.',
+        None,
+        path='file',
+        presets=EMBEDDERS,
+    )
+
+    def check(self) -> None:
+        self._check_positive('nearest')
+        noise = self.vote_noise
+        if noise is not None and not (noise > 0 and math.isfinite(noise)):
+            raise ValueError(
+                f'Expected a finite vote_noise > 0, got vote_noise={noise!r}. Votes without noise cannot be '
+                'released: give --epsilon, say.'
+            )
+
+    @property
+    def resolved_embedder(self) -> str:
+        """The embedder as given, or the default that needs no weights."""
+        return self.embedder or 'tfidf'
+
+    def embedder_settings(
+        self, model: str, checkpoint: str, tokenizer: str, dtype: str
+    ) -> 'ClusterSettings':
+        """What workers load the embedder from.
+
+        Args:
+            model: The run's model, for 'decoder'.
+            checkpoint: Its weights.
+            tokenizer: Its tokenizer.
+            dtype: Type of its weights and products.
+        """
+        from models.clustering.centers import ClusterSettings
+
+        if self.resolved_embedder != 'decoder':
+            return ClusterSettings(embedder=self.resolved_embedder)
+        return ClusterSettings(
+            embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
+        )
+
+    def check_noise(self, budget: Budget) -> None:
+        """Refuses a run whose noise is given twice, or not at all.
+
+        Raises:
+            ValueError: See above.
+        """
+        if (budget.epsilon is None) == (self.vote_noise is None):
+            raise ValueError(
+                f'Expected either epsilon or vote_noise, got epsilon={budget.epsilon!r}, '
+                f'vote_noise={self.vote_noise!r}. Each follows from the other: give one.'
+            )
+
+    def vote_params(self, rounds: int, nearest: int, budget: Budget, delta: float) -> TextVoteParams:
+        """The mechanism, with the noise solved for where epsilon was given.
+
+        Args:
+            rounds: T.
+            nearest: k.
+            budget: The guarantee.
+            delta: Resolved.
+
+        Raises:
+            ValueError: A setting out of range, or an epsilon that no noise gives.
+        """
+        noise = self.vote_noise
+        if noise is None:
+            assert budget.epsilon is not None  # `check_noise`
+            noise = text_votes.solve_noise_scale(epsilon=budget.epsilon, delta=delta, rounds=rounds)
+        return TextVoteParams(
+            rounds=rounds,
+            noise_scale=noise,
+            nearest=nearest,
+            unit=budget.unit,
+            examples_per_context=budget.examples_per_context,
+        )
+
+    def check_units(self, declared: Input) -> None:
+        """Refuses a run without a declared number of units, from which defaults and the plan follow.
+
+        Raises:
+            ValueError: See above.
+        """
+        if declared.records is None:
+            raise ValueError(
+                'Expected a declared number of units for votes on texts, got records=None. Give --records N '
+                '(of users, with --unit user): how many texts can be told apart by votes follows from it.'
+            )
