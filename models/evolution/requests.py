@@ -1,0 +1,149 @@
+"""What the texts of a round are asked for: labels and released texts, never a record (METHOD 4e, step 1).
+
+In the first round each label's public prompt is asked. Later a share of the requests is so again, and the
+others show texts that the votes so far favour. All of it is a function of the settings and of what
+earlier rounds released.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from models.evolution import pool
+from models.evolution.generation import Generation
+from models.evolution.pool import Pool
+from models.evolution.selection import parents, survivors
+from models.evolution.settings import EvolutionSettings
+from models.records import BatchId
+from models.sampling.source import Request
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The requests of one batch.
+
+    Attributes:
+        batch_id: The batch.
+        requests: One for each text.
+        parents: For each request the names of the texts that it shows.
+    """
+
+    batch_id: BatchId
+    requests: tuple[Request, ...]
+    parents: tuple[tuple[str, ...], ...]
+
+
+def requests_of(
+    settings: EvolutionSettings, number: int, generations: Sequence[Generation]
+) -> tuple[Asked, ...]:
+    """The requests of a round.
+
+    Args:
+        settings: The run.
+        number: Of the round, from 1; `params.rounds + 1` for the texts after the last vote.
+        generations: The rounds before it.
+    """
+    found = pool.of(settings, generations) if generations else None
+    shown = [_shown(settings, number, group, found) for group in range(len(settings.labels))]
+    asked = []
+    for batch_id, count in settings.batches_of(number):
+        own = [shown[batch_id.group].pop(0) for _ in range(count)]
+        asked.append(
+            Asked(
+                batch_id=batch_id,
+                requests=tuple(
+                    Request(
+                        name=f'{batch_id}-{place:04d}',
+                        label=settings.labels[batch_id.group],
+                        examples=tuple(text for _, text in examples),
+                    )
+                    for place, examples in enumerate(own)
+                ),
+                parents=tuple(tuple(name for name, _ in examples) for examples in own),
+            )
+        )
+    return tuple(asked)
+
+
+def _shown(
+    settings: EvolutionSettings, number: int, group: int, found: Pool | None
+) -> list[tuple[tuple[str, str], ...]]:
+    """(name, text) of the texts that each prompt of a label shows; none for the public prompt alone."""
+    count = settings.samples_in(number)
+    own = None if found is None else np.flatnonzero(found.labels == group)
+    if found is None or own is None or not len(own):
+        # No text of this label is there yet: its public prompt is asked once more.
+        return [()] * count
+    after_the_last_vote = number > settings.params.rounds
+    fresh = 0 if after_the_last_vote else round(settings.fresh_share * count)
+    children = count - fresh
+    chosen = own[survivors(found.expected[group, own], max(1, min(children, len(own))))]
+    # Public: whoever has the release finds the same parents.
+    digest = hashlib.sha256(json.dumps([settings.run_id, number, group]).encode()).digest()
+    of_prompts = parents(
+        chosen, found.vectors, prompts=children, shots=settings.shots, seed=list(digest[:16])
+    )
+    families = [
+        tuple((found.candidates[place].name, found.candidates[place].text) for place in places)
+        for places in of_prompts
+    ]
+    # In turn, so that no batch is of one kind.
+    return _in_turn([()] * fresh, families)
+
+
+def _in_turn(one: list[Any], other: list[Any]) -> list[Any]:
+    """Both lists in one, each evenly spread over it."""
+    places = [((place + 0.5) / len(of), kind, place) for kind, of in enumerate((one, other)) for place in
+              range(len(of))]  # fmt: skip
+    return [(one, other)[kind][place] for _, kind, place in sorted(places)]
+
+
+def to_json(asked: Sequence[Asked]) -> str:
+    """The requests of a round as JSON."""
+    rows = [
+        {
+            'batch': dataclasses.asdict(of.batch_id),
+            'requests': [dataclasses.asdict(request) for request in of.requests],
+            'parents': of.parents,
+        }
+        for of in asked
+    ]
+    return json.dumps(rows, ensure_ascii=False)
+
+
+def from_json(text: str) -> tuple[Asked, ...]:
+    """Reads `to_json`."""
+    return tuple(
+        Asked(
+            batch_id=BatchId(**row['batch']),
+            requests=tuple(
+                Request(name=of['name'], label=of['label'], examples=tuple(of['examples']))
+                for of in row['requests']
+            ),
+            parents=tuple(map(tuple, row['parents'])),
+        )
+        for row in json.loads(text)
+    )
+
+
+def numbers_of_labels(expected_totals: Sequence[float], texts: int) -> tuple[int, ...]:
+    """Texts of each label, in the shares of released votes; every label has one at the least.
+
+    Args:
+        expected_totals: Votes of each label's records; what is below 0 counts as 0, and if all do, labels are
+            equal.
+        texts: Of all labels.
+    """
+    clamped = [max(0.0, total) for total in expected_totals]
+    whole = math.fsum(clamped)
+    shares = [total / whole for total in clamped] if whole else [1 / len(clamped)] * len(clamped)
+    found = [math.floor(share * texts) for share in shares]
+    rest = sorted(range(len(found)), key=lambda place: found[place] - shares[place] * texts)
+    for place in rest[: texts - sum(found)]:
+        found[place] += 1
+    return tuple(max(1, number) for number in found)

@@ -1,0 +1,239 @@
+"""What becomes of released votes: labels, survivors, parents, the corpus (METHOD 4e, step 4).
+
+Every input is public or released: texts that a public sampler wrote, their embeddings, noisy votes and the
+scale of their noise. So all of it is post-processing, costs nothing, and may be done again otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+# The spreads of the kernel among which the likelihood of the votes decides; distances of MiniLM's unit
+# vectors are about 1.3 between any two texts, and about 0.8 within a topic.
+_WIDTHS = (0.5, 0.7, 1.0, 1.4, 2.0)
+# Strengths of the signal, in variances of the noise.
+_STRENGTHS = tuple(4.0**power for power in range(-8, 8))
+# Rows of a matrix of similarities that are held at a time.
+_ROWS = 1024
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class VoteField:
+    """The votes of each label as a smooth function of where a text lies: what noise of known scale leaves.
+
+    Row g of the votes is read as m + f(x) + noise of scale σ, with m the row's mean and f a Gaussian process
+    of covariance s² exp(−|x − x'|² / 2w²) (Rasmussen and Williams 2006, equations 2.25 and 5.8). s and w are
+    the most likely ones of a grid, for each row by itself: a row that is mostly noise gets s near 0, and its
+    counts shrink to their mean. It also gives an expected count to a text that nobody voted on.
+
+    Attributes:
+        embeddings: Of the N texts that were voted on, `[N, d]`, unit rows.
+        means: m of each row, `[G]`.
+        weights: What the field adds up: f(x) = Σ_i weights[g, i] k_g(x, x_i), `[G, N]`.
+        widths: w of each row, `[G]`.
+    """
+
+    embeddings: np.ndarray
+    means: np.ndarray
+    weights: np.ndarray
+    widths: np.ndarray
+
+    @classmethod
+    def of(cls, votes: np.ndarray, embeddings: np.ndarray, sigma: float) -> VoteField:
+        """Fits a field.
+
+        Args:
+            votes: Noisy votes `[G, N]`.
+            embeddings: `[N, d]`, unit rows, of the texts in the same order.
+            sigma: Scale of the noise, in votes; positive.
+
+        Raises:
+            ValueError: Shapes differ, or sigma is not positive.
+        """
+        votes = np.asarray(votes, np.float64)
+        if votes.ndim != 2 or votes.shape[1] != len(embeddings):
+            raise ValueError(
+                f'Expected votes [labels, texts] for the embeddings, got votes of shape={votes.shape}, '
+                f'embeddings={len(embeddings)}. Give those of one list.'
+            )
+        if not sigma > 0:
+            raise ValueError(f'Expected sigma > 0, got sigma={sigma}. Give the scale of the noise.')
+        means = votes.mean(axis=1)
+        squares = _square_distances(embeddings, embeddings)
+        best = np.full(len(votes), -np.inf)
+        weights, widths = np.zeros_like(votes), np.full(len(votes), _WIDTHS[-1])
+        strengths = np.array(_STRENGTHS)[:, None] * sigma**2
+        for width in _WIDTHS:
+            values, vectors = np.linalg.eigh(np.exp(-squares / (2 * width**2)))
+            values = np.maximum(values, 0)
+            rotated = (votes - means[:, None]) @ vectors  # [G, N]
+            variances = strengths * values + sigma**2  # [S, N]
+            likelihoods = -0.5 * (rotated**2 @ (1 / variances).T + np.log(variances).sum(axis=1))  # [G, S]
+            for row, of_row in enumerate(likelihoods):
+                place = int(of_row.argmax())
+                if of_row[place] > best[row]:
+                    best[row], widths[row] = of_row[place], width
+                    weights[row] = vectors @ (strengths[place] * rotated[row] / variances[place])
+        return cls(np.asarray(embeddings), means, weights, widths)
+
+    def at(self, embeddings: np.ndarray) -> np.ndarray:
+        """Expected votes `[G, M]` of texts with these embeddings `[M, d]`, also of ones never voted on."""
+        found = np.empty((len(self.means), len(embeddings)))
+        for first in range(0, len(embeddings), _ROWS):
+            rows = slice(first, first + _ROWS)
+            squares = _square_distances(embeddings[rows], self.embeddings)
+            for label, width in enumerate(self.widths):
+                kernel = np.exp(-squares / (2 * width**2))
+                found[label, rows] = self.means[label] + kernel @ self.weights[label]
+        return found
+
+
+def _square_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """|a − b|² of unit rows; a row of zeros is as far from all as texts without anything in common."""
+    products = np.asarray(one, np.float64) @ np.asarray(other, np.float64).T
+    return np.maximum(2 - 2 * products, 0)
+
+
+def label_scores(counts: np.ndarray, totals: np.ndarray, sigma: float) -> np.ndarray:
+    """The share of each label in the votes on a text, were labels equally frequent: `[G, N]`, columns sum to 1.
+
+    Counts are divided by their label's total. A total that noise could have made counts as two of its standard
+    deviations, σ√N, so that a label without votes takes no text. Negative counts are 0; a column of
+    zeros is shared out equally.
+
+    Args:
+        counts: Denoised votes `[G, N]`.
+        totals: Σ over the list of the votes of each label as they were released, `[G]`.
+        sigma: Scale of the noise of a vote.
+    """
+    counts = np.asarray(counts, np.float64)
+    least = 2 * sigma * math.sqrt(counts.shape[1])
+    shares = np.maximum(counts, 0) / np.maximum(totals, least)[:, None]
+    whole = shares.sum(axis=0)
+    return np.where(whole > 0, shares / np.where(whole > 0, whole, 1), 1 / len(counts))
+
+
+def labels_of(scores: np.ndarray) -> np.ndarray:
+    """The label of each text, `[N]` places: that of the largest score, ties to the first."""
+    return np.argmax(scores, axis=0)
+
+
+def clarity(scores: np.ndarray) -> np.ndarray:
+    """How clear each text's label is, `[N]`: its share less the next one's; in [0, 1]."""
+    if len(scores) < 2:
+        return np.ones(scores.shape[1])
+    ranked = np.sort(scores, axis=0)
+    return ranked[-1] - ranked[-2]
+
+
+_WORD = re.compile(r'\w+')
+
+
+def distinct(texts: Sequence[str], embeddings: np.ndarray, *, most_alike: float = 0.9) -> np.ndarray:
+    """`[N]` bool: the texts to keep, each unlike every kept one before it.
+
+    Two are alike that have the same words in the same order, case and marks aside, or whose vectors'
+    product is above `most_alike`. Votes go to the nearest candidate alone, so that alike ones share them out
+    between them, and in the corpus they add nothing. A text without a word is not kept.
+
+    Args:
+        texts: N texts, better ones first.
+        embeddings: `[N, d]`, unit rows.
+        most_alike: The largest product of two kept texts; 1 compares words alone.
+    """
+    kept = np.zeros(len(texts), bool)
+    seen: set[tuple[str, ...]] = set()
+    vectors = np.asarray(embeddings, np.float32)
+    chosen = np.empty_like(vectors)
+    for place, text in enumerate(texts):
+        words = tuple(_WORD.findall(text.casefold()))
+        count = len(seen)
+        if not words or words in seen:
+            continue
+        if count and most_alike < 1 and float((chosen[:count] @ vectors[place]).max()) > most_alike:
+            continue
+        seen.add(words)
+        chosen[count] = vectors[place]
+        kept[place] = True
+    return kept
+
+
+def survivors(counts: np.ndarray, number: int) -> np.ndarray:
+    """Systematic resampling: `[number]` ascending places, each as often as its share of the counts says.
+
+    A place of share p comes floor(number · p) or one more times (Kitagawa 1996): what many voted for has more
+    children, without the best taking all. The grid starts at half a step: no chance is in it.
+
+    Args:
+        counts: Denoised votes of one label, `[N]`; negative ones count as 0. If all are 0, all are equal.
+        number: Of survivors.
+    """
+    weights = np.maximum(np.asarray(counts, np.float64), 0)
+    if not weights.any():
+        weights = np.ones(len(weights))
+    ends = np.cumsum(weights) / weights.sum()
+    points = (np.arange(number) + 0.5) / number
+    # The last end is 1 but for rounding.
+    return np.minimum(np.searchsorted(ends, points, side='right'), len(weights) - 1)
+
+
+def parents(
+    survivors: np.ndarray, embeddings: np.ndarray, *, prompts: int, shots: int, seed: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """The texts that each prompt shows: of one label, the last in turn, the others from other parts.
+
+    Every survivor leads as many prompts as it comes in the list. The others are drawn from those less
+    like it than half of all, so that a prompt shows the label's breadth and not one topic.
+
+    Args:
+        survivors: Places, with repeats; at least one.
+        embeddings: `[N, d]`, of all places.
+        prompts: Of the label.
+        shots: Texts of a prompt, fewer where there are fewer survivors.
+        seed: Public: the run, the round and the label, hashed.
+    """
+    rng = np.random.default_rng(list(seed))
+    turn = rng.permutation(survivors)
+    different = np.unique(survivors)
+    vectors = np.asarray(embeddings, np.float64)[different]
+    found = []
+    for prompt in range(prompts):
+        lead = int(turn[prompt % len(turn)])
+        others = different[different != lead]
+        if len(others) > 2 * (shots - 1):
+            alike = vectors[different != lead] @ np.asarray(embeddings[lead], np.float64)
+            others = others[np.argsort(alike, kind='stable')[: math.ceil(len(others) / 2)]]
+        drawn = rng.permutation(others)[: shots - 1]
+        # The most like the answer to come stands last.
+        found.append((*map(int, drawn), lead))
+    return found
+
+
+def corpus(
+    scores: np.ndarray, numbers: Sequence[int], *, least_clarity: float = 0.0, voted: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The texts of the corpus and their labels, places `[M]` and labels `[M]`, by label.
+
+    Of each label the clearest; voted ones before unvoted where told apart. A label gets fewer than its
+    number where fewer texts are its own and clear enough.
+
+    Args:
+        scores: Of all texts that are to be had, `[G, N]`.
+        numbers: Texts wanted of each label.
+        least_clarity: Texts whose label is less clear are left out.
+        voted: `[N]` bool; None where all are.
+    """
+    labels, clear = labels_of(scores), clarity(scores)
+    order = np.argsort(-clear, kind='stable')
+    if voted is not None:
+        order = order[np.argsort(~voted[order], kind='stable')]
+    found = []
+    for label, number in enumerate(numbers):
+        own = order[(labels[order] == label) & (clear[order] >= least_clarity)]
+        found.append(own[:number])
+    return np.concatenate(found), np.repeat(np.arange(len(found)), [len(own) for own in found])
