@@ -8,7 +8,6 @@ earlier rounds released.
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,21 +128,3 @@ def from_json(text: str) -> tuple[Asked, ...]:
         )
         for row in json.loads(text)
     )
-
-
-def numbers_of_labels(expected_totals: Sequence[float], texts: int) -> tuple[int, ...]:
-    """Texts of each label, in the shares of released votes; every label has one at the least.
-
-    Args:
-        expected_totals: Votes of each label's records; what is below 0 counts as 0, and if all do, labels are
-            equal.
-        texts: Of all labels.
-    """
-    clamped = [max(0.0, total) for total in expected_totals]
-    whole = math.fsum(clamped)
-    shares = [total / whole for total in clamped] if whole else [1 / len(clamped)] * len(clamped)
-    found = [math.floor(share * texts) for share in shares]
-    rest = sorted(range(len(found)), key=lambda place: found[place] - shares[place] * texts)
-    for place in rest[: texts - sum(found)]:
-        found[place] += 1
-    return tuple(max(1, number) for number in found)

@@ -1,0 +1,120 @@
+"""Sampled texts -> the list of a round, and the votes on it -> the corpus. No record plays a part in either."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from models.clustering.embedder import Embedder
+from models.evolution import pool
+from models.evolution.generation import Candidate, Generation
+from models.evolution.selection import clarity, corpus, distinct
+from models.evolution.settings import EvolutionSettings
+from models.finetuning import label_mix
+from models.records import EvolvedExample
+
+
+def listed(
+    rows: Iterable[Any],
+    settings: EvolutionSettings,
+    embedder: Embedder,
+    earlier: Sequence[Generation] = (),
+) -> tuple[tuple[Candidate, ...], np.ndarray]:
+    """The list of a round and its embeddings, `[N d]`.
+
+    Dropped are requests without an answer, texts that are blank, too short or cut at their cap, texts of which
+    the embedder knows nothing, and texts that are nearly one of this list, or of an earlier one, again. All
+    of that is a function of texts alone, so it is free.
+
+    Args:
+        rows: Name, text, label, parents, tokens and truncated of each answer, in the order of the batches.
+        settings: The run.
+        embedder: What embeds records too.
+        earlier: Rounds before this one.
+    """
+    found = [
+        Candidate(
+            name=row['name'],
+            text=row['text'],
+            label=row['label'],
+            parents=tuple(row['parents']),
+            tokens=row['tokens'],
+        )
+        for row in rows
+        if row['text'] is not None
+        and row['text'].strip()
+        and not row['truncated']
+        and row['tokens'] >= settings.least_tokens
+    ]
+    return kept(found, embedder, earlier)
+
+
+def kept(
+    candidates: Sequence[Candidate], embedder: Embedder, earlier: Sequence[Generation] = ()
+) -> tuple[tuple[Candidate, ...], np.ndarray]:
+    """Candidates that the embedder knows, each unlike those before it, and their embeddings.
+
+    Args:
+        candidates: In their order.
+        embedder: What embeds records too.
+        earlier: Rounds whose texts count as before them.
+    """
+    vectors = embedder.embed([candidate.text for candidate in candidates])
+    before = [candidate for generation in earlier for candidate in generation.candidates]
+    unlike = distinct(
+        [candidate.text for candidate in (*before, *candidates)],
+        np.concatenate([*(generation.vectors for generation in earlier), vectors]),
+    )[len(before) :]
+    chosen = np.flatnonzero(unlike & vectors.any(axis=1))
+    return tuple(candidates[place] for place in chosen), vectors[chosen]
+
+
+def texts_of_labels(settings: EvolutionSettings, totals: Sequence[float]) -> tuple[int, ...]:
+    """Texts of each label in the corpus, in the shares of the released votes."""
+    return label_mix.texts_of_counts(settings.examples, [round(total) for total in totals])
+
+
+def examples_of(
+    settings: EvolutionSettings,
+    generations: Sequence[Generation],
+    children: Sequence[Candidate] = (),
+    vectors_of_children: np.ndarray | None = None,
+) -> list[EvolvedExample]:
+    """The corpus: of each label the texts that its records favour most clearly, voted ones first.
+
+    Args:
+        settings: The run.
+        generations: All rounds.
+        children: Texts that were sampled after the last vote.
+        vectors_of_children: Their embeddings, `[C d]`.
+    """
+    found = pool.of(settings, generations, children, vectors_of_children)
+    # Of two that are nearly the same the one with the clearer label stays.
+    order = np.argsort(-clarity(found.scores), kind='stable')
+    unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
+    own = np.sort(order[unlike])
+    numbers = texts_of_labels(settings, found.totals)
+    places, labels = corpus(found.scores[:, own], numbers, voted=found.rounds[own] > 0)
+    return [
+        _example(settings, found, int(own[place]), int(label))
+        for place, label in zip(places, labels, strict=True)
+    ]
+
+
+def _example(
+    settings: EvolutionSettings, found: pool.Pool, place: int, label: int
+) -> EvolvedExample:
+    candidate = found.candidates[place]
+    batch_id, _, index = candidate.name.rpartition('-')
+    voted = int(found.rounds[place]) or None
+    return EvolvedExample(
+        text=candidate.text,
+        label=settings.labels[label],
+        batch_id=batch_id,
+        index_in_batch=int(index),
+        tokens=candidate.tokens,
+        truncated=False,
+        round=voted,
+        noisy_votes=None if voted is None else float(found.votes[label, place]),
+        parents=','.join(candidate.parents),
+    )

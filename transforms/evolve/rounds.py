@@ -1,0 +1,123 @@
+"""One round: requests -> texts -> list -> noisy votes (METHOD 4e)."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.utils import shared
+
+from models import activity
+from models.clustering.embedder import Embedder
+from models.evolution import listing, requests
+from models.evolution.generation import candidates_to_json
+from models.evolution.settings import EvolutionSettings
+from transforms.durable import draw_once, write_file
+from transforms.evolve.files import (
+    candidates_name,
+    read_generations,
+    read_sampled,
+    round_path,
+    vectors_path,
+    vectors_to_bytes,
+)
+from transforms.evolve.sample import BatchOfRequests, SampleBatch, to_element
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class ListTexts(beam.PTransform):
+    """The number of the round before -> the number of this round, once its list is written.
+
+    Nothing private is an input: the list follows from the settings and from released votes. It is written
+    before a vote, and a repeated step reads it. After the last vote the texts of the list are those that
+    nobody votes on.
+
+    Attributes:
+        settings: The run.
+        work_dir: The curator's folder.
+        number: Of the round, from 1.
+        accelerator: What sampling asks of the engine, as Dataflow writes it.
+    """
+
+    settings: EvolutionSettings
+    work_dir: str
+    number: int
+    accelerator: str | None = None
+
+    def expand(self, before: beam.PCollection[int]) -> beam.PCollection[int]:
+        write = beam.ParDo(_WriteList(self.settings, self.work_dir, self.number))
+        if not self.settings.samples_in(self.number):
+            return before | 'WriteList' >> write.with_output_types(int)
+        assert self.settings.source is not None
+        sample = beam.ParDo(SampleBatch(self.settings.source, self.work_dir))
+        if self.accelerator is not None:
+            sample.with_resource_hints(accelerator=self.accelerator)
+        return (
+            before
+            | 'Ask'
+            >> beam.FlatMap(_ask, self.settings, self.work_dir, self.number).with_output_types(
+                BatchOfRequests
+            )
+            | 'SpreadBatches' >> beam.Reshuffle()
+            | 'Sample' >> sample.with_output_types(str)
+            # one int, once every batch is there
+            | 'Together' >> beam.combiners.Count.Globally()
+            | 'WriteList' >> write.with_output_types(int)
+        )
+
+
+def _ask(_: int, settings: EvolutionSettings, work_dir: str, number: int) -> Iterator[BatchOfRequests]:
+    """The requests of a round, which are written before the first of them is sampled."""
+
+    def draw() -> str:
+        earlier = read_generations(work_dir, min(number - 1, settings.params.rounds))
+        return requests.to_json(requests.requests_of(settings, number, earlier))
+
+    text = draw_once(round_path(work_dir, f'requests-{number:02d}.json'), draw)
+    yield from map(to_element, requests.from_json(text))
+
+
+class _WriteList(beam.DoFn):
+    """Any element -> the number of the round, once its list and the embeddings of it are written."""
+
+    def __init__(self, settings: EvolutionSettings, work_dir: str, number: int) -> None:
+        self._settings, self._work_dir, self._number = settings, work_dir, number
+        self._shared = shared.Shared()
+
+    def process(self, _: int) -> Iterator[int]:
+        activity.report(activity.Activity(f'Listing the texts of round {self._number}'))
+        embedder = self._shared.acquire(self._settings.embedder.load_embedder)
+        write_list(self._settings, self._work_dir, self._number, embedder)
+        yield self._number
+
+
+def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder: Embedder) -> None:
+    """Writes the list of a round: of its sampled batches, or the given one; a written one stays.
+
+    Args:
+        settings: The run.
+        work_dir: The curator's folder.
+        number: Of the round.
+        embedder: What embeds records too.
+
+    Raises:
+        ValueError: A batch is damaged, or no text is left to vote on.
+    """
+    if number == 1 and settings.start:
+        found, vectors = listing.kept(settings.start, embedder)
+    else:
+        rows: list[Any] = []
+        for batch_id, _ in settings.batches_of(number):
+            rows += read_sampled(work_dir, str(batch_id))
+        earlier = read_generations(work_dir, min(number - 1, settings.params.rounds))
+        found, vectors = listing.listed(rows, settings, embedder, earlier)
+    if not found and number <= settings.params.rounds:
+        raise ValueError(
+            f'Expected texts to vote on in round {number}, got none that is whole and long enough. Raise '
+            '--max-example-tokens, lower --min-example-tokens, or choose another model or prompt.'
+        )
+    # The list last: where it is, both are. Whoever repeats the step reads the first writer's texts.
+    write_file(vectors_path(work_dir, number), vectors_to_bytes(vectors))
+    write_file(
+        round_path(work_dir, candidates_name(number)), candidates_to_json(number, found).encode()
+    )

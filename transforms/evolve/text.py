@@ -1,0 +1,120 @@
+"""Votes on whole texts: records -> votes on public texts, in rounds -> a corpus (METHOD 4e)."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from models.evolution import listing
+from models.evolution.settings import EvolutionSettings
+from models.finetuning.units import Row
+from models.privacy.report import BatchFacts
+from models.records import BatchId, EvolvedExample, Record
+from transforms.durable import draw_once
+from transforms.evolve.embed import EmbedUnits
+from transforms.evolve.files import read_candidates, read_generations, read_vectors, round_path
+from transforms.evolve.rounds import ListTexts
+from transforms.evolve.vote import Vote
+from transforms.units import SelectUnits
+
+CORPUS = 'corpus.json'
+
+
+@dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
+class EvolveText(beam.PTransform):
+    """Records -> the texts that they favour, and what the curator's report says of the units.
+
+    The records are embedded once, and say in every round which texts of a list they are most like. They
+    reach neither the source of texts nor a list. It returns four collections:
+
+    1. The corpus: a function of the lists and of noisy votes, so it is releasable.
+    2. The number of units of each label, under the name of the label's first batch; restricted to the
+       curator.
+    3. Nothing: votes on texts have neither losses nor spending of batches.
+    4. Nothing: no record has to have a structure.
+
+    Attributes:
+        settings: The run.
+        work_dir: The curator's folder, with the run key.
+        shards: Shares in which the units are embedded and vote: public.
+        text_limit: Number of characters of a record that are embedded; None for all.
+        accelerator: What sampling asks of the engine, as Dataflow writes it.
+    """
+
+    settings: EvolutionSettings
+    work_dir: str
+    shards: int = 1
+    text_limit: int | None = None
+    accelerator: str | None = None
+
+    # Beam has no type hint for four outputs, and warns about annotations of them.
+    @beam.typehints.no_annotations
+    def expand(
+        self, records: beam.PCollection[Record]
+    ) -> tuple[
+        beam.PCollection[EvolvedExample],
+        beam.PCollection[tuple[BatchId, int]],
+        beam.PCollection[BatchFacts],
+        beam.PCollection[tuple[str, int]],
+    ]:
+        root, settings = records.pipeline, self.settings
+        # units: (unit hash, label, [text]), private
+        units = records | 'Select' >> SelectUnits(
+            settings.labels,
+            self.work_dir,
+            of_users=settings.params.unit == 'user',
+            k=settings.params.examples_per_context,
+            text_limit=self.text_limit,
+        )
+        embedded = units | 'Embed' >> EmbedUnits(
+            settings.embedder, settings.labels, self.work_dir, self.shards
+        )
+        # done: the number of the last round that is finished
+        done = root | 'Begin' >> beam.Create([0], reshuffle=False)
+        for number in range(1, settings.params.rounds + 1):
+            listed = done | f'Round{number}' >> self._list(number)
+            done = embedded | f'Votes{number}' >> Vote(settings, self.work_dir, number, listed)
+        if settings.children_per_label:
+            done |= 'After' >> self._list(settings.params.rounds + 1)
+        rows = (
+            done
+            | 'Corpus' >> beam.FlatMap(corpus, settings, self.work_dir).with_output_types(EvolvedExample)
+            | 'KeepExamples' >> beam.Reshuffle()
+        )
+        sizes = (
+            units
+            | 'LabelOfUnit' >> beam.Map(_group_of, settings.labels).with_output_types(int)
+            | 'CountUnits' >> beam.combiners.Count.PerElement()
+            | 'NameGroups' >> beam.MapTuple(_first_batch).with_output_types(tuple[BatchId, int])
+        )
+        no_facts = root | 'NoFacts' >> beam.Create([], reshuffle=False).with_output_types(BatchFacts)
+        none = root | 'NoneCounted' >> beam.Create([], reshuffle=False).with_output_types(tuple[str, int])
+        return rows, sizes, no_facts, none
+
+    def _list(self, number: int) -> ListTexts:
+        return ListTexts(self.settings, self.work_dir, number, self.accelerator)
+
+
+def corpus(_: int, settings: EvolutionSettings, work_dir: str) -> Iterator[EvolvedExample]:
+    """The rows of the corpus, which are chosen once: whoever repeats the step reads the same."""
+
+    def draw() -> str:
+        after = settings.params.rounds + 1
+        children = vectors = None
+        if settings.children_per_label:
+            children, vectors = read_candidates(work_dir, after), read_vectors(work_dir, after)
+        generations = read_generations(work_dir, settings.params.rounds)
+        found = listing.examples_of(settings, generations, children or (), vectors)
+        return json.dumps([dataclasses.asdict(row) for row in found], ensure_ascii=False)
+
+    for row in json.loads(draw_once(round_path(work_dir, CORPUS), draw)):
+        yield EvolvedExample(**row)
+
+
+def _group_of(row: Row, labels: tuple[str | None, ...]) -> int:
+    return labels.index(row[1])
+
+
+def _first_batch(group: int, count: int) -> tuple[BatchId, int]:
+    return BatchId(group=group, index=0), count
