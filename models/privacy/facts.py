@@ -173,6 +173,10 @@ class MethodFacts:
             for the words that hold for any run.
         has_adapter: Whether the model that reads records has a released adapter; a part then states
             which records the adapter was trained on.
+        released: What the guarantee is about, as the subject of its sentence.
+        reads_batches: Whether records are read in the batches of a plan.
+        during: Facts on the randomness of the run and on who may see its folders; None for those of a run
+            that derives all noise from its key.
     """
 
     unit_nouns: tuple[str, str]
@@ -188,6 +192,9 @@ class MethodFacts:
     event: DpEvent | None = None
     data_accesses: tuple[str, ...] = ()
     has_adapter: bool = False
+    released: str = 'The corpus and this report'
+    reads_batches: bool = True
+    during: Facts | None = None
 
 
 def weakest(parts: Iterable[Facts]) -> Facts:

@@ -49,7 +49,7 @@ from models.privacy.report.restricted import (
     context_spending,
     ex_post_losses,
 )
-from models.privacy.report.totals import CorpusTotals, StructuredTotals, TunedTotals
+from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 
 __all__ = [
     'BUDGET_SLACK',
@@ -66,6 +66,7 @@ __all__ = [
     'CenterCounts',
     'CentersSource',
     'ChargedClusters',
+    'ChosenTotals',
     'Clusters',
     'CorpusTotals',
     'StructuredTotals',

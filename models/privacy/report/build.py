@@ -21,7 +21,7 @@ from models.privacy.report.restricted import (
     RestrictedReport,
     SpendingOfBatch,
 )
-from models.privacy.report.totals import CorpusTotals, TunedTotals
+from models.privacy.report.totals import ChosenTotals, CorpusTotals, TunedTotals
 
 
 def build_privacy_report(
@@ -30,7 +30,7 @@ def build_privacy_report(
     run_id: str,
     delta: float,
     plan: Sequence[GroupPlan],
-    corpus: CorpusTotals | TunedTotals,
+    corpus: CorpusTotals | TunedTotals | ChosenTotals,
     settings: Mapping[str, Setting],
     versions: Mapping[str, str],
     noisy_counts_rho: float = 0.0,
@@ -92,7 +92,11 @@ def build_privacy_report(
     _check_settings(settings, method.settings)
 
     # Of a cost outside zCDP there is no sum with that of groups, and a method with one makes none.
-    of_groups = () if method.event is not None else groups.facts(noisy_counts_rho, clusters, cells)
+    of_groups = (
+        ()
+        if method.event is not None
+        else groups.facts(noisy_counts_rho, clusters, cells, reads_batches=method.reads_batches)
+    )
     together = (*method.parts, method.decoding)
     weakest = facts.weakest((*of_groups, *together))
     is_priced = weakest.statement == 'differential privacy' and method.event is None
@@ -118,7 +122,7 @@ def build_privacy_report(
         units, source = round(sum(group.noisy_count or 0 for group in plan) / sample_rate), 'noisy'
     sampled = () if sample_rate == 1 else (words.sampled(sample_rate, *method.unit_nouns),)
     declared = () if declared_units is None else (words.declared_units(method.unit_nouns[1]),)
-    during = words.during_the_run(has_adapter=method.has_adapter)
+    during = method.during or words.during_the_run(has_adapter=method.has_adapter)
     one, many = method.unit_nouns
     words_of_statement = weakest.statement_words
     return PrivacyReport(
@@ -130,7 +134,7 @@ def build_privacy_report(
             delta,
             math.fsum(costs),
             one,
-            **({} if method.event is None else {'released': tuning.RELEASED}),
+            released=method.released,
         )
         + (words.GIVEN_ADAPTER if method.has_adapter else ''),
         unit_of_privacy=method.unit_of_privacy,
@@ -159,7 +163,7 @@ def build_privacy_report(
         ),
         mechanism_output=method.mechanism_output
         + (
-            '; and the noisy counts, from which the plan of batches follows.'
+            f'; and the noisy counts, {groups.use_of_counts(reads_batches=method.reads_batches)}.'
             if (noisy_counts_rho or clusters) and method.event is None
             else '.'
         )
@@ -190,7 +194,7 @@ def build_privacy_report(
             )
             for row in part.assumptions_of_curator
         ),
-        limits=words.limits(weakest, (method.contexts, *of_groups, *together), one),
+        limits=words.limits(weakest, (method.contexts, *of_groups, *together), one, during),
         plan=plan,
         clusters=clusters,
         cells=cells,

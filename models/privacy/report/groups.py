@@ -240,8 +240,19 @@ def totals_by_label(plan: Sequence[GroupPlan]) -> tuple[LabelTotals, ...]:
     )
 
 
+def use_of_counts(*, reads_batches: bool) -> str:
+    """What the noisy counts are used for, as the end of a sentence."""
+    if reads_batches:
+        return 'from which the plan of batches follows'
+    return 'from which the number of texts of a label follows'
+
+
 def facts(
-    noisy_counts_rho: float, clusters: Clusters | None, cells: Cells | None = None
+    noisy_counts_rho: float,
+    clusters: Clusters | None,
+    cells: Cells | None = None,
+    *,
+    reads_batches: bool = True,
 ) -> tuple[Facts, ...]:
     """The facts of the groups, in the order of payment.
 
@@ -250,10 +261,13 @@ def facts(
             gave the batches.
         clusters: Where the clusters come from; None without clusters.
         cells: Which values examples are given by noisy counts; None if they are given none.
+        reads_batches: Whether records are read in the batches of a plan.
     """
     parts: tuple[Facts, ...] = () if cells is None else (_cell_facts(cells),)
     parts = parts if clusters is None else (*parts, *cluster_facts(clusters))
     group = 'label' if clusters is None else 'cluster'
+    if not (noisy_counts_rho or reads_batches):
+        return parts
     if not noisy_counts_rho:
         plan = f'The number of batches of a {group} comes from the settings. {_EVERY_BATCH}'
         return (*parts, Facts(assumptions_enforced=(plan,)))
@@ -261,10 +275,12 @@ def facts(
         noisy_counts_rho,
         stage='Noisy counts',
         cells='label' if clusters is None else 'label and cluster',
-        use='from which the plan of batches follows',
+        use=use_of_counts(reads_batches=reads_batches),
         variable='noisy_counts',
         meaning='the noisy counts',
     )
+    if not reads_batches:
+        return *parts, counted
     plan = f'The number of batches of a {group} comes from its noisy count. {_EVERY_BATCH}'
     return (*parts, dataclasses.replace(counted, assumptions_enforced=(plan,)))
 

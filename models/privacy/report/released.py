@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_exact, format_up
-from models.privacy.report import codec, figures, ledger, prediction, tuning
+from models.privacy.report import codec, figures, ledger, prediction, text_votes, tuning
 from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
-from models.privacy.report.totals import CorpusTotals, StructuredTotals, TunedTotals
+from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RELEASABLE = 'Anyone may read this report.'
@@ -67,7 +67,7 @@ class PrivacyReport:
         ledger: The runs on the same records so far, this one included; None where the run
             was charged to no ledger, as one without a price in advance never is.
         corpus: Totals of the output.
-        mechanism: Every field of `MechanismParams`, or of `TuningParams`.
+        mechanism: Every field of `MechanismParams`, of `TuningParams` or of `TextVoteParams`.
         settings: Every other public setting of the run.
         versions: Software and model versions.
         reproduction: A few lines of Python that print rho and epsilon again (ex-post: those
@@ -300,7 +300,7 @@ class PrivacyReport:
     clusters: Clusters | ChargedClusters | None
     cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | None
-    corpus: CorpusTotals | StructuredTotals | TunedTotals
+    corpus: CorpusTotals | StructuredTotals | TunedTotals | ChosenTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
     versions: Mapping[str, str]
@@ -318,6 +318,8 @@ class PrivacyReport:
                 ledger=self.ledger,
             )
             return
+        if text_votes.is_of_text_votes(self.mechanism):
+            text_votes.check(self.mechanism, stages=self.stages, omega=self.omega)
         costs = [stage.rho for stage in self.stages]
         expected = self._expected_statement()
         totals = [self.epsilon, self.epsilon_closed_form, self.rho_total]

@@ -44,3 +44,18 @@ class TunedTotals:
     examples: int
     sampled_tokens: int
     truncated: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChosenTotals:
+    """Totals of a corpus that was chosen by noisy votes, a function of the released texts alone.
+
+    Attributes:
+        examples: Texts of the corpus, unfinished ones included.
+        candidates: Texts that were voted on, in all rounds together.
+        truncated: Texts of the corpus that ended without a stop token.
+    """
+
+    examples: int
+    candidates: int
+    truncated: int

@@ -120,6 +120,7 @@ def facts(
         reproduction=None,
         event=params.event,
         data_accesses=_data_accesses(one, trained_by),
+        released=RELEASED,
     )
 
 

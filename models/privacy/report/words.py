@@ -18,7 +18,7 @@ def guarantee(
     counts_rho: float,
     one: str,
     *,
-    released: str = 'The corpus and this report',
+    released: str,
 ) -> str:
     """The formal statement of the guarantee.
 
@@ -130,6 +130,11 @@ _DURING_THE_RUN = Facts(
         'The model was not trained on these records.',
         'The run key stays secret; the work directory, its logs and the restricted report are not published.',
     ),
+    limits=(
+        'The randomness is pseudo-random: the guarantee holds against readers who cannot break BLAKE2b '
+        'and SHAKE-256.',
+        'The analysis is over real numbers; the job computes in floating point.',
+    ),
 )
 
 
@@ -170,13 +175,14 @@ def declared_units(many: str) -> Facts:
     return Facts(assumptions_of_curator=(f'The declared number of {many} is public.',))
 
 
-def limits(weakest: Facts, parts: Iterable[Facts], one: str) -> tuple[str, ...]:
+def limits(weakest: Facts, parts: Iterable[Facts], one: str, during: Facts) -> tuple[str, ...]:
     """What the statement does not say.
 
     Args:
         weakest: The part that decides what kind of statement holds.
         parts: All parts; theirs are the limits of (epsilon, delta).
         one: The unit of privacy, as a noun.
+        during: Facts of the run while it lasts.
     """
     quality = 'It does not say that the text is true, fair or harmless, nor that it resembles the records.'
     words = weakest.statement_words
@@ -192,9 +198,7 @@ def limits(weakest: Facts, parts: Iterable[Facts], one: str) -> tuple[str, ...]:
         'It does not hide what is common to many records: learning that is the purpose.',
         'It does not cover what the language model knew before this run.',
         *of_statement,
-        'The randomness is pseudo-random: the guarantee holds against readers who cannot break BLAKE2b '
-        'and SHAKE-256.',
-        'The analysis is over real numbers; the job computes in floating point.',
+        *during.limits,
     )
 
 
