@@ -2,21 +2,12 @@
 
 import dataclasses
 import math
-from typing import Protocol
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.generation import Candidate
 from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId
-from models.sampling.source import TextSource
-
-
-class SourceSettings(Protocol):
-    """What a worker loads a source of texts from; public, picklable."""
-
-    def load(self) -> TextSource:
-        """The source, loaded."""
-        ...
+from models.sampling.loading import SourceSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

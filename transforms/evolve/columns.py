@@ -4,15 +4,16 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from models.privacy.report import TunedTotals
+from models.privacy.report import ChosenTotals
 from models.records import EvolvedExample
 from transforms.columns import Columns
 
 
-def _count(examples: Iterable[EvolvedExample]) -> TunedTotals:
+def _count(examples: Iterable[EvolvedExample]) -> ChosenTotals:
     rows = list(examples)
-    return TunedTotals(
+    return ChosenTotals(
         examples=len(rows),
+        voted=sum(row.round is not None for row in rows),
         sampled_tokens=sum(row.tokens for row in rows),
         truncated=sum(row.truncated for row in rows),
     )
@@ -32,7 +33,7 @@ COLUMNS = Columns(
         pa.field('parents', pa.string(), nullable=False),
     ]),
     order=('batch_id', 'index_in_batch'),
-    totals=TunedTotals,
+    totals=ChosenTotals,
     count=_count,
     meanings={
         'text': ('string', 'The synthetic text.'),

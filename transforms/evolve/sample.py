@@ -9,8 +9,8 @@ from apache_beam.utils import shared
 
 from models import activity
 from models.evolution.requests import Asked
-from models.evolution.settings import SourceSettings
-from models.sampling.source import Request
+from models.sampling.loading import SourceSettings, load_source
+from models.sampling.source import Request, TextSource
 from transforms.batch_files import batch_path
 from transforms.durable import read_key, write_file
 
@@ -66,6 +66,6 @@ class SampleBatch(beam.DoFn):
             write_file(path, json.dumps(found, ensure_ascii=False).encode())
         yield batch_id
 
-    def _load(self) -> object:
+    def _load(self) -> TextSource:
         activity.report(activity.Activity('Loading the model'))
-        return self._settings.load()
+        return load_source(self._settings)

@@ -51,11 +51,13 @@ class ChosenTotals:
     """Totals of a corpus that was chosen by noisy votes, a function of the released texts alone.
 
     Attributes:
-        examples: Texts of the corpus, unfinished ones included.
-        candidates: Texts that were voted on, in all rounds together.
+        examples: Texts of the corpus.
+        voted: Those that records voted on; the others were sampled around them after the last vote.
+        sampled_tokens: Tokens that were sampled for the texts of the corpus; 0 of given texts.
         truncated: Texts of the corpus that ended without a stop token.
     """
 
     examples: int
-    candidates: int
+    voted: int
+    sampled_tokens: int
     truncated: int

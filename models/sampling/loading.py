@@ -1,0 +1,22 @@
+"""The one table of sources: which settings lead to which."""
+
+from models.sampling.endpoint import EndpointSettings, EndpointSource
+from models.sampling.settings import SamplerSettings
+from models.sampling.source import TextSource
+
+SourceSettings = SamplerSettings | EndpointSettings
+
+
+def load_source(settings: SourceSettings) -> TextSource:
+    """The source of some settings, loaded.
+
+    Raises:
+        FileNotFoundError: A file of the model is not there.
+        ValueError: A prompt does not fit, or the endpoint's token is missing.
+    """
+    if isinstance(settings, EndpointSettings):
+        return EndpointSource(settings)
+    # Needs JAX, which workers alone import.
+    from models.sampling.decoder_source import DecoderSource
+
+    return DecoderSource(settings)

@@ -1,0 +1,1 @@
+"""Votes on whole texts, in rounds (METHOD 4e)."""

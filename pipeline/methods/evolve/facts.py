@@ -1,0 +1,69 @@
+"""What a report says of a run of votes on texts: its facts and its settings."""
+
+from typing import Any
+
+from models.privacy.facts import Facts, MethodFacts
+from models.privacy.report import structure, text_votes
+from models.privacy.text_votes import TextVoteParams
+from pipeline.methods import report_settings
+from pipeline.methods.evolve import start_corpus
+from pipeline.methods.evolve.mechanism import Config, resolved
+from pipeline.settings.job_config import JobConfig
+
+# Settings that the report shows, in its order.
+SHOWN = (
+    *report_settings.OF_EVERY_RUN,
+    'vote_noise', 'embedder', 'examples', 'candidates', 'fresh_share', 'shots', 'temperature', 'top_p',
+    'top_k', 'endpoint_model', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
+    'close_truncated', 'max_prompt_tokens', 'min_example_tokens', 'max_example_tokens', 'model', 'dtype',
+    'micro_batch_size', 'shards',
+)  # fmt: skip
+# Paths of the curator's machine, and addresses in the curator's network.
+HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests'}
+
+
+def facts(config: Config, params: TextVoteParams) -> MethodFacts:
+    """What the method tells a report."""
+    sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
+    return text_votes.facts(params, start=start_facts(config, config.method.start), sampling=sampling)
+
+
+def start_facts(config: JobConfig, start: str | None) -> Facts:
+    """Where the first list comes from.
+
+    Args:
+        config: The run.
+        start: The corpus that it names; None where the first list is sampled.
+    """
+    if start is None:
+        return text_votes.SAMPLED_START
+    earlier = start_corpus.earlier_corpus(start)
+    if earlier is None:
+        return text_votes.PUBLIC_START
+    return text_votes.start_of_release(earlier, dataset=config.budget.dataset)
+
+
+def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+    """Settings that the report shows beside those of the mechanism."""
+    own = config.method
+    found = report_settings.shown(config, SHOWN, (*of_mechanism, 'vote_noise'))
+    chosen = resolved(config)
+    found |= {
+        'embedder': shown_embedder(own.resolved_embedder),
+        'candidates': chosen.candidates,
+        'fresh_share': chosen.fresh_share,
+        'shots': chosen.shots,
+        'temperature': own.temperature or 1.0,
+    }
+    found = report_settings.with_texts(found, own, config.input)
+    if own.endpoint is None:
+        del found['endpoint_model']
+    else:
+        for name in ('model', 'model_origin', 'dtype', 'micro_batch_size'):
+            found.pop(name, None)
+    return found
+
+
+def shown_embedder(name: str) -> str:
+    """The embedder, without a path of the curator's machine."""
+    return name if name in ('tfidf', 'minilm', 'decoder') else 'a folder of MiniLM weights'

@@ -1,0 +1,97 @@
+"""What the rounds of a run are built from."""
+
+import pathlib
+from typing import Any
+
+from models.clustering.centers import ClusterSettings
+from models.evolution.settings import EvolutionSettings
+from models.sampling.endpoint import EndpointSettings
+from models.sampling.loading import SourceSettings
+from models.sampling.settings import SamplerSettings
+from pipeline.methods import workers
+from pipeline.methods.evolve import mechanism, start_corpus
+from pipeline.methods.evolve.mechanism import Config
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER
+
+
+def prepare(config: Config, dtype: str) -> EvolutionSettings:
+    """What workers sample, embed and vote with; checks the files of the model, the prompts and the start.
+
+    Raises:
+        FileNotFoundError: A file is not there.
+        ValueError: A prompt does not fit, or a file is another one.
+    """
+    own, chosen = config.method, mechanism.resolved(config)
+    of_round, after = mechanism.texts_per_label(config)
+    embedder = _embedder(config, dtype)
+    embedder.load_embedder()
+    return EvolutionSettings(
+        run_id=config.output.resolved_run_id,
+        params=mechanism.params(config),
+        labels=config.input.label_values,
+        embedder=embedder,
+        source=_source(config, dtype),
+        examples=own.examples,
+        candidates_per_label=of_round,
+        children_per_label=after,
+        fresh_share=chosen.fresh_share,
+        shots=chosen.shots,
+        texts_together=TEXTS_TOGETHER,
+        least_tokens=least_tokens(config),
+        start=() if own.start is None else start_corpus.read_start(own.start, config.input, 'start'),
+    )
+
+
+def _embedder(config: Config, dtype: str) -> ClusterSettings:
+    files = config.method.model_files
+    return config.method.embedder_settings(config.method.model, files.checkpoint, files.tokenizer, dtype)
+
+
+def _source(config: Config, dtype: str) -> SourceSettings:
+    """Where texts come from."""
+    own = config.method
+    prompt = workers.prompt_settings(own, config.input)
+    sampling: dict[str, Any] = {
+        'max_example_tokens': own.max_example_tokens,
+        'temperature': 1.0 if own.temperature is None else own.temperature,
+        'top_p': own.top_p,
+        'label_words': tuple(config.input.label_words.items()),
+    }
+    if own.endpoint is not None:
+        words = {name: of for name, of in prompt.items() if name not in ('max_prompt_tokens', 'structure')}
+        assert own.endpoint_model is not None  # `Evolution.check`
+        return EndpointSettings(
+            url=own.endpoint,
+            model=own.endpoint_model,
+            requests_at_once=own.endpoint_requests,
+            token_variable=own.endpoint_token,
+            **words,
+            **sampling,
+        )
+    found = SamplerSettings(
+        **workers.model_settings(own, dtype),
+        min_example_tokens=least_tokens(config),
+        top_k=own.top_k,
+        rows=own.resolved_micro_batch_size,
+        **prompt,
+        **sampling,
+    )
+    writer = found.writer()
+    for label in config.input.label_values:
+        writer.public_prompt(label)
+    return found
+
+
+def least_tokens(config: Config) -> int:
+    """Tokens that a text has at the least; 0 where a structure says when it ends."""
+    return config.method.resolved_min_example_tokens
+
+
+def further_files(config: Config) -> tuple[list[pathlib.Path], list[str]]:
+    """(folders, digests) of what a run reads beside its model."""
+    own, folders, digests = config.method, [], []
+    if pathlib.Path(own.resolved_embedder).is_dir():
+        folders.append(pathlib.Path(own.resolved_embedder))
+    if own.start is not None:
+        digests.append(start_corpus.digest(start_corpus.read_start(own.start, config.input, 'start')))
+    return folders, digests

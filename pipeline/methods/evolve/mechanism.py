@@ -1,0 +1,53 @@
+"""The mechanism of a run as its settings give it, and its planned batches."""
+
+import math
+
+from models.batch_plan import BatchPlan
+from models.evolution.defaults import Defaults
+from models.privacy.text_votes import TextVoteParams
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.settings.job_config import JobConfig
+
+type Config = JobConfig[EvolveSettings]
+
+
+def params(config: Config) -> TextVoteParams:
+    """The mechanism, with the noise solved for where epsilon was given.
+
+    Raises:
+        ValueError: A setting out of range, or an epsilon that no noise gives.
+    """
+    return config.method.mechanism(config.input, config.budget, config.resolved_delta)
+
+
+def resolved(config: Config) -> Defaults:
+    """Rounds, candidates and what else follows from public numbers."""
+    return config.method.resolved(config.input, config.budget, config.resolved_delta)
+
+
+def texts_per_label(config: Config) -> tuple[int, int]:
+    """(texts of a round, texts after the last vote) that are sampled for each label."""
+    found, labels = resolved(config), len(config.input.label_values)
+    return math.ceil(found.candidates / labels), math.ceil(found.children / labels)
+
+
+def sampled_texts(config: Config) -> int:
+    """Texts that the run samples, of all labels and rounds."""
+    of_round, after = texts_per_label(config)
+    rounds = resolved(config).rounds - (config.method.start is not None)
+    return len(config.input.label_values) * (rounds * of_round + after)
+
+
+def configured_plan(config: Config) -> BatchPlan:
+    """The plan of batches of sampled texts; a given list counts as one of each label."""
+    of_round, after = texts_per_label(config)
+    given = config.method.start is not None
+    batches = given + (resolved(config).rounds - given) * math.ceil(of_round / TEXTS_TOGETHER)
+    batches += math.ceil(after / TEXTS_TOGETHER)
+    labels = config.input.label_values
+    return BatchPlan(
+        labels=labels,
+        batches_per_group=(max(1, batches),) * len(labels),
+        noisy_counts=None,
+        contexts_rho=0.0,
+    )

@@ -1,0 +1,179 @@
+"""All settings of evolution: rounds of votes, sampling, and where texts come from."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from models.evolution.defaults import Defaults, defaults
+
+from models.privacy.accounting import conversion
+from models.privacy.text_votes import TextVoteParams
+from pipeline.settings import panel
+from pipeline.settings.budget import Budget
+from pipeline.settings.input import Input
+from pipeline.settings.method import MethodSettings
+from pipeline.settings.output import Output
+from pipeline.settings.structure import Structured
+from pipeline.settings.text_votes import TextVotes
+
+NAME = 'evolve'
+# Texts that one worker samples for a label at a time, and rows that go through the model together.
+TEXTS_TOGETHER, ROWS_TOGETHER = 64, 16
+MOST_ROUNDS = 20
+
+_setting = functools.partial(panel.setting, 'Evolution')
+_source = functools.partial(panel.setting, 'Endpoint')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evolution(panel.Panel):
+    """How texts are sampled, voted on and sampled around."""
+
+    examples: int = _setting(
+        'Texts of the corpus. How many of each label follows from the votes; fewer come out where fewer '
+        'have a clear label.',
+        200,
+    )
+    rounds: int | None = _setting(
+        'T: rounds of votes. They share the budget. Default: from the declared records and the noise.', None
+    )
+    candidates: int | None = _setting(
+        'Texts that are sampled for a round, of all labels together. Default: as many as the votes can tell '
+        'apart, by the declared records and the noise.',
+        None,
+    )
+    fresh_share: float | None = _setting(
+        'Share of the texts of a later round that come from the public prompt alone.', None
+    )
+    shots: int | None = _setting('Texts of earlier rounds that a prompt shows.', None)
+    temperature: float | None = _setting('Temperature of sampling. Default: 1.', None)
+    top_p: float = _setting(
+        'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.95
+    )
+    top_k: int | None = _setting('Sample from so many of the most probable tokens at most.', None)
+    start: str | None = _setting(
+        'Texts of the first round in place of sampled ones: the folder of a finished run, or files like '
+        'those of --input. Public, or released: never texts of these records.',
+        None,
+        path='patterns',
+    )
+    endpoint: str | None = _source(
+        'URL of a server with the completions API of OpenAI (http://host:8000/v1): it samples the texts in '
+        'place of --model. It sees public prompts and released texts, never a record.',
+        None,
+    )
+    endpoint_model: str | None = _source('The name of the model there.', None, names_path=False)
+    endpoint_requests: int = _source('Requests at once.', 8)
+    endpoint_token: str | None = _source(
+        'The environment variable that holds the token which the endpoint asks for; never the token itself.',
+        None,
+        names_path=False,
+    )
+
+    def check(self) -> None:
+        self._check_positive('examples', 'rounds', 'candidates', 'shots', 'top_k', 'endpoint_requests')
+        if self.rounds is not None and self.rounds > MOST_ROUNDS:
+            raise ValueError(
+                f'Expected rounds <= {MOST_ROUNDS}, got rounds={self.rounds}. Each has its share of the budget: '
+                'give 1 to 3.'
+            )
+        if self.fresh_share is not None and not 0 <= self.fresh_share <= 1:
+            raise ValueError(
+                f'Expected 0 <= fresh_share <= 1, got fresh_share={self.fresh_share!r}. Give 0.5, say.'
+            )
+        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f'Expected temperature > 0, got temperature={self.temperature!r}. Give 1, say.')
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f'Expected 0 < top_p <= 1, got top_p={self.top_p!r}. Give 1 for all tokens.')
+        if (self.endpoint is None) != (self.endpoint_model is None):
+            raise ValueError(
+                f'Expected endpoint and endpoint_model together or not at all, got endpoint='
+                f'{"given" if self.endpoint else None}, endpoint_model={self.endpoint_model!r}. Give both.'
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
+    """Texts of public prompts evolve under the votes of the records (METHOD 4e)."""
+
+    name: ClassVar[str] = NAME
+    panels: ClassVar[tuple[str, ...]] = (
+        'Evolution', 'Votes on texts', 'Endpoint', 'Prompt', 'Structure', 'Model',
+    )  # fmt: skip
+    added_help: ClassVar[Mapping[str, str]] = {
+        'micro_batch_size': 'They are texts that are sampled together. Default: 16.',
+    }
+
+    def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
+        self.label_attributes(declared)
+        _ = self.structure  # a schema checks itself
+        self.check_noise(budget)
+        self.check_units(declared)
+        if self.endpoint is not None and self.structure is not None:
+            raise ValueError(
+                'Expected no structure with an endpoint, got endpoint and json_schema, regex or grammar. '
+                'Nothing there holds a text to it: sample with --model.'
+            )
+        assert delta is not None  # a run that reads records has one
+        self.mechanism(declared, budget, delta)
+
+    def resolved(self, declared: Input, budget: Budget, delta: float) -> Defaults:
+        """Rounds, candidates and what else follows from public numbers where nobody gave it.
+
+        Args:
+            declared: The input, with its labels and the number of its units.
+            budget: The guarantee.
+            delta: Resolved.
+        """
+        assert declared.sampled_records is not None  # `check_units`
+        if self.vote_noise is None:
+            assert budget.epsilon is not None  # `check_noise`
+            rho = conversion.rho_from_epsilon(budget.epsilon, delta)
+        else:
+            rho = TextVoteParams(rounds=self.rounds or 1, noise_scale=self.vote_noise).rho
+        found = defaults(
+            records=round(declared.sampled_records),
+            labels=len(declared.label_values),
+            rho=rho,
+            examples=self.examples,
+            rounds=self.rounds,
+        )
+        given = {
+            'candidates': self.candidates,
+            'nearest': self.nearest,
+            'shots': self.shots,
+            'fresh_share': self.fresh_share,
+        }
+        return dataclasses.replace(
+            found, **{name: value for name, value in given.items() if value is not None}
+        )
+
+    def mechanism(self, declared: Input, budget: Budget, delta: float) -> TextVoteParams:
+        """The mechanism, with the noise solved for where epsilon was given.
+
+        Raises:
+            ValueError: A setting out of range, or an epsilon that no noise gives.
+        """
+        found = self.resolved(declared, budget, delta)
+        return self.vote_params(found.rounds, found.nearest, budget, delta)
+
+    @property
+    def resolved_micro_batch_size(self) -> int:
+        """Rows that are sampled together. Public."""
+        return self.micro_batch_size or ROWS_TOGETHER
+
+
+def votes_of_candidate(params: TextVoteParams, records: float, candidates: int) -> float:
+    """Votes that a text gets on average: n √k / N, of all labels' records together.
+
+    Args:
+        params: The mechanism.
+        records: Declared units, n.
+        candidates: Texts of a round, N.
+    """
+    nearest = min(params.nearest, candidates)
+    return records * math.sqrt(nearest) / candidates
+
+

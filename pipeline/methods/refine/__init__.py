@@ -1,0 +1,1 @@
+"""One round of votes on the texts of a corpus (METHOD 4e)."""
