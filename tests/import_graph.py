@@ -60,10 +60,12 @@ HEAVY = frozenset(
         'tensorflow_text',
         # Not in every installation: the extras of setup.py.
         'google',
+        'httpx2',
         'jsonschema',
         'jsonschema_specifications',
         'llguidance',
         'mauve',
+        'openai',
         'referencing',
         'tokenizers',
     }

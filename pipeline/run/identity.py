@@ -24,7 +24,7 @@ from transforms.read import check_input, check_same, list_input
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
 PACKAGE = 'dp-corpus'
 # Its extras that a run may use, in setup.py's words; others train, test and compare.
-RUN_EXTRAS = ('gcp', 'minilm')
+RUN_EXTRAS = ('gcp', 'minilm', 'endpoint')
 # What an error says of each part that differs.
 CHANGES = {
     'run_id': 'It has another run id.',
