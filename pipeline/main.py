@@ -24,6 +24,7 @@ from pipeline.commands import (
     generate,
     ledger,
     plan,
+    refine,
     report,
     schema,
     split,
@@ -46,6 +47,7 @@ app.command(cls=MethodCommand)(check.check)
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
 app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
+app.command(context_settings=_TAKES_OPTIONS)(refine.refine)
 app.command()(report.report)
 app.command()(split.split)
 app.command()(evaluate.evaluate)

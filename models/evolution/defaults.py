@@ -44,3 +44,25 @@ def defaults(*, records: int, labels: int, rho: float, examples: int, rounds: in
     told_apart = records * math.sqrt(nearest) / (_VOTES_OVER_NOISE * sigma)
     candidates = round(min(max(2 * examples, 16 * labels), max(told_apart, 8 * labels)))
     return Defaults(rounds=chosen, candidates=candidates, nearest=nearest, children=examples)
+
+
+def nearest_for(*, records: int, candidates: int, noise_scale: float) -> int:
+    """Texts that a record's vote is spread over where nobody says otherwise.
+
+    Args:
+        records: Declared units, n.
+        candidates: Texts that are voted on, N.
+        noise_scale: σ, in votes.
+    """
+    return min(8, candidates)
+
+
+def votes_of_candidate(*, records: float, candidates: int, nearest: int) -> float:
+    """Votes that a text gets on average, of the records of all labels: n √k / N.
+
+    Args:
+        records: Declared units, n.
+        candidates: Texts of a round, N.
+        nearest: k.
+    """
+    return records * math.sqrt(min(nearest, candidates)) / candidates

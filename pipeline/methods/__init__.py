@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from pipeline.methods.evolve.method import Evolution
 from pipeline.methods.fine_tune.method import FineTuning
 from pipeline.methods.method import Method
 from pipeline.methods.predict.method import PrivatePrediction
+from pipeline.methods.refine.method import Refine
 from pipeline.settings.job_config import JobConfig
 
 METHODS: dict[str, Method[Any]] = {}
@@ -30,3 +32,5 @@ def of(config: JobConfig[Any]) -> Method[Any]:
 
 register(PrivatePrediction())
 register(FineTuning())
+register(Evolution())
+register(Refine())

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.privacy import accounting, report
 from models.privacy.accounting import subsampled
-from models.privacy.report import tuning
+from models.privacy.report import text_votes, tuning
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -116,6 +116,32 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
         caption=(
             f'What other numbers of steps would have cost at δ = {report.format_exact(privacy_report.delta)} '
             'with the same noise. The mark is this run; texts cost nothing, however many are sampled.'
+        ),
+    )
+
+
+def votes_plot(privacy_report: report.PrivacyReport) -> Plot:
+    """epsilon against the noise on a count, with the run's marked."""
+    params = text_votes.params_of(privacy_report.mechanism)
+    epsilon, noise = privacy_report.epsilon, params.noise_scale
+    assert epsilon is not None  # every report of votes on texts has one
+    others = sorted({noise * 2.0 ** (place / 4) for place in range(-12, 13)})
+    epsilons = [
+        accounting.epsilon_from_rho(
+            dataclasses.replace(params, noise_scale=other).rho, privacy_report.delta
+        )
+        for other in others
+    ]
+    return _marked_curve(
+        others,
+        epsilons,
+        (noise, epsilon),
+        label=f'noise = {noise:.4g}',
+        x_name='Scale of the noise on a count, in votes',
+        title='Epsilon against the noise',
+        caption=(
+            f'What other noise would have cost at δ = {report.format_exact(privacy_report.delta)} with as '
+            'many rounds. The mark is this run; its cost is the same however many texts were voted on.'
         ),
     )
 

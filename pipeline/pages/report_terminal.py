@@ -69,6 +69,9 @@ def _released_in_words(privacy_report: report.PrivacyReport) -> list[tuple[str, 
         rank = privacy_report.settings['lora_rank']
         trained = 'all weights' if rank is None else f'rank {rank}'
         return [('Adapter', f'{trained}; no text is sampled yet, and all that ever are cost nothing')]
+    if isinstance(corpus, report.ChosenTotals):
+        chosen = f'{corpus.examples:,} texts, {corpus.voted:,} of them chosen by votes'
+        return [('Corpus', f'{chosen}, {corpus.sampled_tokens:,} tokens, all free')]
     batches = sum(group.batches for group in plan)
     return [
         (

@@ -55,6 +55,11 @@ class TextVotes(panel.Panel):
         """The embedder as given, or the default that needs no weights."""
         return self.embedder or 'tfidf'
 
+    @property
+    def shown_embedder(self) -> str:
+        """The embedder for a report, without a path of the curator's machine."""
+        return self.resolved_embedder if self.resolved_embedder in EMBEDDERS else 'a folder of MiniLM weights'
+
     def embedder_settings(
         self, model: str, checkpoint: str, tokenizer: str, dtype: str
     ) -> 'ClusterSettings':

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from models.privacy.facts import Facts, MethodFacts
+from models.privacy.facts import MethodFacts
 from models.privacy.report import structure, text_votes
 from models.privacy.text_votes import TextVoteParams
-from pipeline.methods import report_settings
-from pipeline.methods.evolve import start_corpus
+from pipeline.methods import report_settings, start_corpus
 from pipeline.methods.evolve.mechanism import Config, resolved
-from pipeline.settings.job_config import JobConfig
 
 # Settings that the report shows, in its order.
 SHOWN = (
@@ -25,22 +23,8 @@ HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests'}
 def facts(config: Config, params: TextVoteParams) -> MethodFacts:
     """What the method tells a report."""
     sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
-    return text_votes.facts(params, start=start_facts(config, config.method.start), sampling=sampling)
-
-
-def start_facts(config: JobConfig, start: str | None) -> Facts:
-    """Where the first list comes from.
-
-    Args:
-        config: The run.
-        start: The corpus that it names; None where the first list is sampled.
-    """
-    if start is None:
-        return text_votes.SAMPLED_START
-    earlier = start_corpus.earlier_corpus(start)
-    if earlier is None:
-        return text_votes.PUBLIC_START
-    return text_votes.start_of_release(earlier, dataset=config.budget.dataset)
+    start = start_corpus.facts_of_start(config.method.start, config.budget.dataset)
+    return text_votes.facts(params, start=start, sampling=sampling)
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
@@ -49,7 +33,7 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     found = report_settings.shown(config, SHOWN, (*of_mechanism, 'vote_noise'))
     chosen = resolved(config)
     found |= {
-        'embedder': shown_embedder(own.resolved_embedder),
+        'embedder': own.shown_embedder,
         'candidates': chosen.candidates,
         'fresh_share': chosen.fresh_share,
         'shots': chosen.shots,
@@ -62,8 +46,3 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         for name in ('model', 'model_origin', 'dtype', 'micro_batch_size'):
             found.pop(name, None)
     return found
-
-
-def shown_embedder(name: str) -> str:
-    """The embedder, without a path of the curator's machine."""
-    return name if name in ('tfidf', 'minilm', 'decoder') else 'a folder of MiniLM weights'

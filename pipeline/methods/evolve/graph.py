@@ -8,8 +8,8 @@ from models.evolution.settings import EvolutionSettings
 from models.sampling.endpoint import EndpointSettings
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
-from pipeline.methods import workers
-from pipeline.methods.evolve import mechanism, start_corpus
+from pipeline.methods import start_corpus, workers
+from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config
 from pipeline.methods.evolve.settings import TEXTS_TOGETHER
 

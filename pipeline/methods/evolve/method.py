@@ -48,9 +48,9 @@ class Evolution(TextVoting[EvolveSettings]):
         return mechanism.params(config)
 
     def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
-        from pipeline.methods.evolve import earlier
+        from pipeline.methods import start_corpus
 
-        earlier.check_start(config.method.start, config.budget.dataset, ledger)
+        start_corpus.check_start(config.method.start, config.budget.dataset, ledger)
 
     def plan(self, config: Config) -> EvolutionPlan:
         return plan.plan_run(config)

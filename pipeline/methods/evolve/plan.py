@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+from models.evolution.defaults import votes_of_candidate
 from models.privacy import accounting
 from models.privacy.report import words
 from models.privacy.text_votes import TextVoteParams
@@ -12,7 +13,6 @@ from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.evolve import estimate, mechanism
 from pipeline.methods.evolve.estimate import EvolutionEstimate
 from pipeline.methods.evolve.mechanism import Config
-from pipeline.methods.evolve.settings import votes_of_candidate
 from pipeline.methods.method import RunPlan
 
 
@@ -95,13 +95,12 @@ class EvolutionPlan(RunPlan):
 def plan_run(config: Config) -> EvolutionPlan:
     """The plan of a config, which alone decides it."""
     params, found = mechanism.params(config), mechanism.resolved(config)
-    records = config.input.sampled_records or 0.0
     return EvolutionPlan(
         rounds=params.rounds,
         candidates=found.candidates,
         nearest=params.nearest,
         vote_noise=params.noise_scale,
-        votes_of_candidate=votes_of_candidate(params, records, found.candidates),
+        votes_of_candidate=_votes(config, params, found.candidates),
         sampled_texts=mechanism.sampled_texts(config),
         examples=config.method.examples,
         rho_total=params.rho,
@@ -116,6 +115,12 @@ def with_rates(plan: EvolutionPlan, config: Config, rates: Calibration) -> Evolu
     return dataclasses.replace(plan, estimate=estimate.estimate(config, rates))
 
 
+def _votes(config: Config, params: TextVoteParams, candidates: int) -> float:
+    """Votes that a text gets on average."""
+    records = config.input.sampled_records or 0.0
+    return votes_of_candidate(records=records, candidates=candidates, nearest=params.nearest)
+
+
 def _warnings(config: Config, params: TextVoteParams, candidates: int) -> list[str]:
     """What to think about before a run, from public numbers alone."""
     found = []
@@ -123,7 +128,7 @@ def _warnings(config: Config, params: TextVoteParams, candidates: int) -> list[s
     many = 'users' if config.budget.unit == 'user' else 'records'
     if records is not None and delta * records >= 1:
         found.append(words.delta_relation(delta, records, 'declared', many))
-    votes = votes_of_candidate(params, config.input.sampled_records or 0.0, candidates)
+    votes = _votes(config, params, candidates)
     if votes < params.noise_scale / 2:
         found.append(
             f'A text gets {three_digits(votes)} votes on average, and the noise on a count has the scale '

@@ -163,17 +163,3 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
     def resolved_micro_batch_size(self) -> int:
         """Rows that are sampled together. Public."""
         return self.micro_batch_size or ROWS_TOGETHER
-
-
-def votes_of_candidate(params: TextVoteParams, records: float, candidates: int) -> float:
-    """Votes that a text gets on average: n √k / N, of all labels' records together.
-
-    Args:
-        params: The mechanism.
-        records: Declared units, n.
-        candidates: Texts of a round, N.
-    """
-    nearest = min(params.nearest, candidates)
-    return records * math.sqrt(nearest) / candidates
-
-

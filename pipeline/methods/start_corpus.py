@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from models.evolution.generation import Candidate, candidates_to_json
-from models.privacy.report import PRIVACY_REPORT_SCHEMA
+from models.privacy.facts import Facts
+from models.privacy.report import PRIVACY_REPORT_SCHEMA, text_votes
 from models.privacy.report.text_votes import EarlierCorpus
 from models.records import BatchId, Record
 from pipeline import released_corpus
+from pipeline.ledger.ledger import Ledger
 from pipeline.settings.input import Input
 from transforms.durable import read_file
 from transforms.read import (
@@ -142,3 +144,50 @@ def earlier_corpus(place: str) -> EarlierCorpus | None:
             "Expected the ledger's entry of a release with its dataset and run_number, got another value in "
             f'the report of start={place!r}. Restore the release as its run wrote it.'
         ) from error
+
+
+def facts_of_start(start: str | None, dataset: str | None) -> Facts:
+    """Where the list of the first round comes from, for a report.
+
+    Args:
+        start: The corpus; None where the list is sampled.
+        dataset: The dataset that the run is charged to; None without a ledger.
+    """
+    if start is None:
+        return text_votes.SAMPLED_START
+    earlier = earlier_corpus(start)
+    if earlier is None:
+        return text_votes.PUBLIC_START
+    return text_votes.start_of_release(earlier, dataset=dataset)
+
+
+def check_start(start: str | None, dataset: str | None, ledger: Ledger) -> None:
+    """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
+
+    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to none
+    says so: of both the report lists what the curator vouches for.
+
+    Args:
+        start: The corpus; None without.
+        dataset: The dataset that the run is charged to.
+        ledger: Its ledger.
+
+    Raises:
+        ValueError: The ledger does not hold the charge that the release claims.
+    """
+    earlier = None if start is None else earlier_corpus(start)
+    if earlier is None or earlier.dataset is None:
+        return
+    accounts = (known for known in ledger.accounts() if known.dataset.name == earlier.dataset)
+    account = next(accounts, None)
+    if account is None and earlier.dataset != dataset:
+        return
+    charged = None if account is None else account.run(earlier.run_id)
+    if charged is not None and charged.number == earlier.run_number:
+        return
+    raise ValueError(
+        f'Expected a corpus whose charge the ledger holds, got start={start!r}, whose report says '
+        f'run_id={earlier.run_id!r}, dataset={earlier.dataset!r}, run_number={earlier.run_number}. What it '
+        'tells of the records would be in no sum: give the --ledger that charged it, or other texts. '
+        f'`dp-corpus ledger show {earlier.dataset}` lists the runs.'
+    )

@@ -1,0 +1,53 @@
+"""`dp-corpus refine`: the texts of a corpus that records favour."""
+
+import functools
+from typing import Annotated, Any
+
+import rich.console
+import typer
+
+from pipeline import methods
+from pipeline.commands import flags, generate, interrupt
+from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.config import METHOD, settings_of
+from pipeline.methods.refine.settings import NAME
+
+_LEFT_OUT = frozenset({METHOD, 'corpus'})
+SETTINGS = tuple(name for name in settings_of(NAME) if name not in _LEFT_OUT)
+
+
+@functools.partial(with_config_flags, names=SETTINGS)
+def refine(
+    context: typer.Context,
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            help='Texts to vote on: the folder of a finished run, or files like those of --input.'
+        ),
+    ],
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Let records vote on the texts of a corpus: those that they favour stay, with labels by votes.
+
+    Example: [bold]dp-corpus refine texts --input notes.csv --records 10000 --epsilon 1 --keep 500 --output
+    refined[/bold]
+
+    The texts may be of a finished run, of an adapter, or of anywhere else that saw none of these
+    records. The votes are charged once, to --dataset of --ledger where they are given. The same command
+    again resumes a run that died, and spends nothing twice.
+    """
+    settings |= {METHOD: NAME, 'corpus': corpus}
+    job_config = config_of(config, settings, (*SETTINGS, METHOD))
+    if job_config.input.input is None or job_config.output.output is None:
+        raise ValueError(
+            f'Expected an input and an output, got input={job_config.input.input!r}, '
+            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
+        )
+    generate.check_local_files(job_config.input.input)
+    run_plan = methods.of(job_config).plan(job_config)
+    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    with interrupt.answered():
+        generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)

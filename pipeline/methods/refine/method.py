@@ -1,0 +1,210 @@
+"""Refining a corpus as a method: one round of votes on texts that are given."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from models.batch_plan import BatchPlan
+from models.decoders.device import Dtype
+from models.evolution.defaults import votes_of_candidate
+from models.evolution.settings import EvolutionSettings
+from models.privacy import accounting
+from models.privacy.facts import MethodFacts
+from models.privacy.report import text_votes as report_of_votes
+from models.privacy.text_votes import TextVoteParams
+from pipeline.calibration import Calibration, three_digits
+from pipeline.ledger.answer import BudgetAnswer
+from pipeline.methods.method import RunPlan
+from pipeline.methods.refine.settings import RefineSettings
+from pipeline.methods.text_voting import TextVoting
+from pipeline.methods.voting_view import VotingView
+from pipeline.settings.job_config import JobConfig
+
+if TYPE_CHECKING:
+    from models.evolution.generation import Candidate
+    from pipeline.ledger.ledger import Ledger
+
+type Config = JobConfig[RefineSettings]
+
+_GIVEN = 'The texts are given, and none is sampled.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RefinePlan(RunPlan):
+    """What refining a corpus would release and cost. All fields are public.
+
+    Attributes:
+        candidates: Texts that are voted on.
+        nearest: k: texts that a record's vote is spread over.
+        vote_noise: σ, the scale of the noise on a count, in votes.
+        votes_of_candidate: Votes that a text gets on average.
+        examples: Texts that stay at the most.
+        rho_total: Cost of the votes.
+        epsilon: At `delta`.
+        delta: As given, or from the declared number of units.
+        budget: What the ledger says of it; None where no ledger was asked.
+        warnings: What to think about before the run, in sentences.
+    """
+
+    candidates: int
+    nearest: int
+    vote_noise: float
+    votes_of_candidate: float
+    examples: int
+    rho_total: float
+    epsilon: float
+    delta: float
+    budget: BudgetAnswer | None = None
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The plan as one JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def guarantee(self) -> str:
+        return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
+
+    def size(self) -> str:
+        return f'votes on {self.candidates:,} texts, of which {self.examples:,} stay at the most'
+
+    def rows(self) -> list[tuple[str, str]]:
+        shared = '' if self.nearest == 1 else f', spread over the {self.nearest} nearest'
+        rows = [
+            ('Guarantee', self.guarantee()),
+            ('Texts', f'{self.candidates:,}, of which {self.examples:,} stay at the most'),
+            (
+                'Votes',
+                f'{three_digits(self.votes_of_candidate)} for a text on average, beside noise of scale '
+                f'{self.vote_noise:.4g}; one vote of a record{shared}',
+            ),
+        ]
+        return rows if self.budget is None else [*rows, *self.budget.rows(self.delta)]
+
+
+class Refine(TextVoting[RefineSettings]):
+    """Records vote once on the texts of a corpus, and those that they favour stay (METHOD 4e)."""
+
+    settings = RefineSettings
+    summary = 'records vote on the texts of a corpus that is there, and those that they favour stay'
+    instead = {
+        'start': 'Give --corpus, the texts to vote on.',
+        'examples': 'Give --keep, the texts that stay.',
+        **dict.fromkeys(('prompt', 'max_example_tokens', 'temperature', 'rounds', 'candidates'), _GIVEN),
+    }
+    open_steps = frozenset({'Generate/Round1/WriteList'})
+    memory_setting = 'nearest'
+
+    def _texts(self, config: Config) -> 'tuple[Candidate, ...]':
+        from pipeline.methods import start_corpus
+
+        return start_corpus.read_start(str(config.method.corpus), config.input, 'corpus')
+
+    def _keep(self, config: Config) -> int:
+        return config.method.keep or max(1, len(self._texts(config)) // 2)
+
+    def params(self, config: Config) -> TextVoteParams:
+        texts = len(self._texts(config))
+        return config.method.mechanism(config.input, config.budget, config.resolved_delta, texts)
+
+    def for_workers(self, config: Config) -> Config:
+        # Workers need not reach the corpus.
+        return config.replace(nearest=self.params(config).nearest, keep=self._keep(config))
+
+    def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
+        from pipeline.methods import start_corpus
+
+        start_corpus.check_start(config.method.corpus, config.budget.dataset, ledger)
+
+    def plan(self, config: Config) -> RefinePlan:
+        params, texts = self.params(config), len(self._texts(config))
+        records = config.input.sampled_records or 0.0
+        votes = votes_of_candidate(records=records, candidates=texts, nearest=params.nearest)
+        warnings = []
+        if votes < params.noise_scale / 2:
+            warnings.append(
+                f'A text gets {three_digits(votes)} votes on average, and the noise on a count has the scale '
+                f'{params.noise_scale:.4g}: the votes drown in it. Give fewer texts, raise --nearest or '
+                '--epsilon, or bring more records.'
+            )
+        return RefinePlan(
+            candidates=texts,
+            nearest=params.nearest,
+            vote_noise=params.noise_scale,
+            votes_of_candidate=votes,
+            examples=min(texts, self._keep(config)),
+            rho_total=params.rho,
+            epsilon=accounting.epsilon_from_rho(params.rho, config.resolved_delta),
+            delta=config.resolved_delta,
+            warnings=tuple(warnings),
+        )
+
+    def with_rates(self, plan_of_run: RefinePlan, config: Config, rates: Calibration) -> RefinePlan:
+        return plan_of_run
+
+    def with_budget(
+        self, plan_of_run: RefinePlan, config: Config, answer: BudgetAnswer
+    ) -> RefinePlan:
+        return dataclasses.replace(plan_of_run, budget=answer)
+
+    def input_view(self, config: Config) -> VotingView:
+        return VotingView(config)
+
+    def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
+        if config.method.resolved_embedder != 'decoder':
+            return 0
+        return config.method.model_sizes.num_parameters * (4 if dtype == 'float32' else 2)
+
+    def most_tokens(self, config: Config) -> int:
+        return 0
+
+    def prepare(self, config: Config) -> EvolutionSettings:
+        files = config.method.model_files
+        embedder = config.method.embedder_settings(
+            config.method.model, files.checkpoint, files.tokenizer, self.dtype(config)
+        )
+        embedder.load_embedder()
+        return EvolutionSettings(
+            run_id=config.output.resolved_run_id,
+            params=self.params(config),
+            labels=config.input.label_values,
+            embedder=embedder,
+            source=None,
+            examples=self._keep(config),
+            start=self._texts(config),
+        )
+
+    def digests(self, config: Config) -> Mapping[str, str]:
+        import pathlib
+
+        from pipeline.methods import start_corpus
+        from pipeline.run.digests import digest_of_files
+
+        own = config.method
+        paths: list[pathlib.Path] = []
+        if pathlib.Path(own.resolved_embedder).is_dir():
+            paths += [path for path in pathlib.Path(own.resolved_embedder).rglob('*') if path.is_file()]
+        if own.resolved_embedder == 'decoder':
+            place = own.checkpoint_path
+            paths += [place] if place.is_file() else [path for path in place.rglob('*') if path.is_file()]
+        return {'model': f'{digest_of_files(paths)} {start_corpus.digest(self._texts(config))}'}
+
+    def configured_plan(self, config: Config) -> BatchPlan:
+        labels = config.input.label_values
+        return BatchPlan(
+            labels=labels, batches_per_group=(1,) * len(labels), noisy_counts=None, contexts_rho=0.0
+        )
+
+    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
+        from pipeline.methods import start_corpus
+
+        start = start_corpus.facts_of_start(config.method.corpus, config.budget.dataset)
+        return report_of_votes.facts(prepared.params, start=start, writes_texts=False)
+
+    def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+        from pipeline.methods import report_settings
+        shown = (*report_settings.OF_EVERY_RUN, 'embedder', 'keep', 'shards')
+        found = report_settings.shown(config, shown, of_mechanism)
+        if not config.input.attributes:
+            del found['attributes']
+        return found | {'embedder': config.method.shown_embedder}
