@@ -56,7 +56,7 @@ from tests.oracles.nucleus import nucleus, sampled_row
 from tests.oracles.reference import first_round, pick_texts, released_texts
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
-from tests.oracles.stopping import Stop, StopTexts, released_text, stopped
+from tests.oracles.stopping import Stop, StopTexts, may_come, released_text, stopped
 
 __all__ = [
     'allowed_tokens',
@@ -100,6 +100,7 @@ __all__ = [
     'log_distribution',
     'log_run_probability',
     'log_softmax',
+    'may_come',
     'mean_aggregate',
     'median',
     'median_aggregate',
