@@ -46,6 +46,7 @@ class GeneratorSettings:
         corpus_description: The line that prompts may begin with.
         schema: Text for `{schema}`.
         structure: What every example has to be; None for any text.
+        min_example_tokens: N: the tokens that an example has before what ends it; not beside a structure.
         mask: Name of a mask in `models.constraints.MASKS`; not beside a structure.
         reference: The curator's reference texts; None without.
         adapter: The released adapter that the model decodes with; None for the model as it is.
@@ -67,6 +68,7 @@ class GeneratorSettings:
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
     structure: Structure | None = None
+    min_example_tokens: int = 0
     mask: str = AnyText.name
     reference: Reference | None = None
     adapter: ReleasedAdapter | None = None
@@ -84,6 +86,7 @@ class GeneratorSettings:
             corpus_description=self.corpus_description,
             schema=self.schema,
             structure=self.structure,
+            min_example_tokens=self.min_example_tokens,
             mask=self.mask,
         )
 

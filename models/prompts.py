@@ -9,7 +9,7 @@ import numpy as np
 
 from models import attributes, constraints
 from models.attributes import Attribute
-from models.constraints import AnyText, Constraint, Grammar, Tokens
+from models.constraints import AnyText, Constraint, Grammar, LongEnough, Tokens
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.grammars import automaton, forced
 from models.grammars.structure import Structure
@@ -156,16 +156,24 @@ class PromptWriter(PlainPrompts):
         max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
         structure: What every example has to be; None for any text.
         mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; not beside a structure.
+        min_example_tokens: N: an example ends by the stop rule after at least N tokens; 0 for wherever it
+            does. 0 beside a structure, which says itself where its texts end.
     """
 
     tokenizer: Tokenizer
     max_prompt_tokens: int
     structure: Structure | None = None
     mask: str = AnyText.name
+    min_example_tokens: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         constraints.mask_of(self.mask)
+        if self.structure is not None and self.min_example_tokens:
+            raise ValueError(
+                'Expected min_example_tokens=0 beside a structure, got '
+                f'min_example_tokens={self.min_example_tokens}. It says where a text ends: leave it out.'
+            )
         if self.structure is not None and self.mask != AnyText.name:
             raise ValueError(
                 f'Expected either a structure or a mask, got mask={self.mask!r} beside a structure. '
@@ -318,6 +326,7 @@ class PromptWriter(PlainPrompts):
     def _start(self) -> np.ndarray:
         return np.array(self.tokenizer.start_tokens, np.int32)
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - a run has one writer, and the constraint reads it too
     def stop_rule(self, vocab_size: int) -> StopRule:
         """What ends an example: end of sequence, end of turn, and the template's stop texts.
 
@@ -335,7 +344,7 @@ class PromptWriter(PlainPrompts):
         return self.template.stop if self.structure is None else ()
 
     def constraint(self, vocab_size: int) -> Constraint:
-        """The constraint of a run: the structure's, or that of its mask.
+        """The constraint of a run: the structure's, or that of its mask, held to the least length.
 
         Args:
             vocab_size: V, of the model.
@@ -347,7 +356,10 @@ class PromptWriter(PlainPrompts):
         released = self.released_tokens(vocab_size)
         if self.structure is None:
             tokens = Tokens(released, self.tokenizer.token_bytes, frozenset(self.tokenizer.stop_tokens))
-            return constraints.mask_of(self.mask).constraint(tokens)
+            found = constraints.mask_of(self.mask).constraint(tokens)
+            if not self.min_example_tokens:
+                return found
+            return LongEnough.held(found, self.stop_rule(vocab_size), self.min_example_tokens)
         return Grammar.of(
             self.structure.automaton,
             self.tokenizer.token_bytes(),

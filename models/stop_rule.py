@@ -13,6 +13,7 @@ another's.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,27 @@ def cut_at_stop_text(text: str, stop_texts: Iterable[str]) -> str:
     """The text before the first place where any of the stop texts begins."""
     found = [place for stop in stop_texts if (place := text.find(stop)) >= 0]
     return text[: min(found, default=len(text))]
+
+
+def may_come(table: Any, state: Any, place: Any, min_tokens: Any) -> Any:
+    """The tokens that may come by the stop rule: none that ends an example after fewer than N tokens.
+
+    So an example that ends by the rule has at least N tokens before the one that ends it. A function of the
+    example's tokens and of public settings, like the end itself. It may leave no token: whoever combines
+    it with a mask says what comes then.
+
+    Args:
+        table: `StopRule.table`, `[S, V]` uint8; like the next two an array of NumPy or JAX.
+        state: State of the rule before the token: a scalar, or `[m]` for m rows. A row that has ended, in
+            state S, is taken as one in the state before it.
+        place: Tokens of the example before this one, of the same shape.
+        min_tokens: N; 0 lets every token come.
+
+    Returns:
+        `[V]` bool, or `[m, V]`.
+    """
+    after = table[state.clip(0, len(table) - 1)]
+    return (after != len(table)) | (place >= min_tokens)[..., None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -84,6 +84,7 @@ PARAMETERS = {
     'schema': False,
     'max_prompt_tokens': True,
     'max_example_tokens': True,
+    'min_example_tokens': True,
     'json_schema': False,
     'regex': False,
     'grammar': False,

@@ -10,6 +10,7 @@ tests/contracts/constraint_test.py holds it to the contract. For settings to nam
 from models.constraints.constraint import STATIC, Constraint
 from models.constraints.digits import Digits
 from models.constraints.grammar import Grammar
+from models.constraints.long_enough import LongEnough
 from models.constraints.mask import AnyText, Mask, Tokens
 from models.constraints.vocabulary import Vocabulary
 
@@ -47,6 +48,7 @@ __all__ = [
     'Constraint',
     'Digits',
     'Grammar',
+    'LongEnough',
     'Mask',
     'Tokens',
     'Vocabulary',

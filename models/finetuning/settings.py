@@ -37,6 +37,8 @@ class TuningSettings:
         schema: Text for `{schema}`.
         structure: What every sampled text has to be; None for any text. Training rewrites records in its
             form, and uses a record without that form as it is.
+        min_example_tokens: N: the tokens that a sampled text has before what ends it; not beside a
+            structure.
         lora_rank: r of the factors; None trains a difference of all weights.
         learning_rate: Of DP-Adam.
         mismatch_weight: λ of FT's equation 4.
@@ -68,6 +70,7 @@ class TuningSettings:
     corpus_description: str = 'A collection of texts, one after another.'
     schema: str | None = None
     structure: Structure | None = None
+    min_example_tokens: int = 0
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
     mismatch_weight: float = 0.2
@@ -92,6 +95,7 @@ class TuningSettings:
             corpus_description=self.corpus_description,
             schema=self.schema,
             structure=self.structure,
+            min_example_tokens=self.min_example_tokens,
         )
 
     def check_prompts(self) -> None:

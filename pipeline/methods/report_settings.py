@@ -53,14 +53,18 @@ def with_texts(
     for name, value in (('attributes', declared.attributes), ('fixed', method.fixed)):
         if not value:
             found.pop(name, None)
+    if 'min_example_tokens' in found:
+        found['min_example_tokens'] = method.resolved_min_example_tokens
     if method.structure is None:
         for name in ('regex', 'close_truncated'):
             found.pop(name, None)
-    elif method.structure.regex is None:
-        del found['regex']
-        for name in ('json_schema', 'grammar'):
-            if (text := getattr(method.structure, name)) is not None:
-                found[name] = text
+    else:
+        found.pop('min_example_tokens', None)
+        if method.structure.regex is None:
+            del found['regex']
+            for name in ('json_schema', 'grammar'):
+                if (text := getattr(method.structure, name)) is not None:
+                    found[name] = text
     known_prompt = method.resolved_prompt in PRESETS
     found['prompt'] = prompt or (method.resolved_prompt if known_prompt else 'own template')
     origin = family.family_of(method.model).origin(method.model)

@@ -72,6 +72,7 @@ def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
         'corpus_description': settings.corpus_description,
         'schema': _schema_text(settings),
         'structure': settings.structure,
+        'min_example_tokens': settings.resolved_min_example_tokens,
     }
 
 

@@ -21,6 +21,10 @@ PROMPT_PRESETS = (
     'instruction-phrase',
     'instruction-json',
 )
+# An example has so many tokens before what ends it, or a quarter of its cap where that is fewer. 'Dear
+# customer,' has 5 tokens of the bundled model and 3 of Gemma 3, 'This is the' 3 of both; a line break and the
+# beginning of a stop text add up to 2. A low cap is for short texts.
+DEFAULT_MIN_TOKENS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +57,21 @@ class Prompt(Model):
     )
     max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
     max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
+    min_example_tokens: int | None = _setting(
+        "Tokens that an example has before what ends it, so that 'Dear customer,' is no text; 0 for any "
+        f'number. Free, as the cap is. Default: {DEFAULT_MIN_TOKENS}, or a quarter of --max-example-tokens '
+        'where that is fewer; 0 with a structure, which says itself where a text ends.',
+        None,
+    )
 
     def check(self) -> None:
-        self._check_positive('max_prompt_tokens')
+        self._check_positive('max_prompt_tokens', 'max_example_tokens')
+        least = self.min_example_tokens
+        if least is not None and not 0 <= least <= self.max_example_tokens:
+            raise ValueError(
+                f'Expected 0 <= min_example_tokens <= max_example_tokens={self.max_example_tokens}, got '
+                f'min_example_tokens={least}. Give 0 for texts of any length, or raise --max-example-tokens.'
+            )
 
     @property
     def resolved_prompt(self) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import typing
 
 from pipeline.settings import panel
-from pipeline.settings.prompt import Prompt
+from pipeline.settings.prompt import DEFAULT_MIN_TOKENS, Prompt
 
 if typing.TYPE_CHECKING:
     from models.grammars.structure import Structure
@@ -81,11 +81,26 @@ class Structured(Prompt):
                 raise ValueError(
                     f'Expected FIELD=VALUE in fixed, got {entry!r}. Give --fixed ward=Surgery, say.'
                 )
+        if self.min_example_tokens and given:
+            raise ValueError(
+                f'Expected no min_example_tokens with a structure, got '
+                f'min_example_tokens={self.min_example_tokens}, {shown}. It says itself where a text ends: '
+                'leave --min-example-tokens out.'
+            )
         if self.close_truncated and not given:
             raise ValueError(
                 'Expected json_schema, regex or grammar with close_truncated, got close_truncated=True and '
                 'none of them. Give one: nothing else says how a text may end.'
             )
+
+    @property
+    def resolved_min_example_tokens(self) -> int:
+        """Tokens that an example has before what ends it."""
+        if self.json_schema is not None or self.regex is not None or self.grammar is not None:
+            return 0
+        if self.min_example_tokens is not None:
+            return self.min_example_tokens
+        return min(DEFAULT_MIN_TOKENS, self.max_example_tokens // 4)
 
     @functools.cached_property
     def structure(self) -> 'Structure | None':

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from models import constraints
-from models.constraints import Constraint, Digits, Grammar, Vocabulary
+from models.constraints import Constraint, Digits, Grammar, LongEnough, Vocabulary
 from models.grammars import automaton, expressions, regular_expressions
+from models.stop_rule import StopRule
 from tests import oracles
 from tests.contracts import constraint_contract
 from tests.contracts.constraint_contract import ConstraintCase
@@ -70,6 +71,13 @@ def forcing_twin(example: tuple[int, ...]) -> np.ndarray:
     return oracles.grammar(prefixes, texts, TOKEN_BYTES, tokens, STOP)(example)
 
 
+MIN_TOKENS = 3
+
+
+def long_enough(constraint: Constraint, stop: frozenset[int]) -> LongEnough:
+    return LongEnough.held(constraint, StopRule.of(VOCAB, tokens=stop), MIN_TOKENS)
+
+
 CASES = {
     'vocabulary': ConstraintCase(Vocabulary.of(MASK), oracles.vocabulary(MASK), VOCAB, STOP),
     'digits': ConstraintCase(
@@ -85,6 +93,15 @@ CASES = {
     ),
     'forcing grammar': ConstraintCase(forcing(), forcing_twin, VOCAB, STOP),
     'rising': ConstraintCase(Rising.of(VOCAB), rising_twin, VOCAB, frozenset({0})),
+    'long enough': ConstraintCase(
+        long_enough(Vocabulary.of(SAMPLED), STOP),
+        oracles.long_enough(oracles.vocabulary(SAMPLED), STOP, MIN_TOKENS), VOCAB, STOP,
+    ),
+    # Often nothing is left but the end.
+    'long enough, rising': ConstraintCase(
+        long_enough(Rising.of(VOCAB), frozenset({0})),
+        oracles.long_enough(rising_twin, frozenset({0}), MIN_TOKENS), VOCAB, frozenset({0}),
+    ),
 }  # fmt: skip
 
 
@@ -121,6 +138,7 @@ def test_a_constraint_that_breaks_the_contract_is_found(
     ('build', 'message'),
     [
         (lambda: Vocabulary.of(np.zeros(4, bool)), 'empty mask'),
+        (lambda: LongEnough.held(Vocabulary.of(MASK), StopRule.of(VOCAB, tokens=STOP), 0), 'min_tokens=0'),
         (lambda: Digits.of(4, digits=(), stop_tokens=(1,), length=2), 'Expected digits'),
         (lambda: Digits.of(4, digits=(0,), stop_tokens=(), length=2), 'Expected stop_tokens'),
         (lambda: Digits.of(4, digits=(0,), stop_tokens=(1,), length=0), 'length=0'),

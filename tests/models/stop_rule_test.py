@@ -3,6 +3,8 @@
 import functools
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from models import bundled
 from models.decoders.gemma import tokenizer
-from models.stop_rule import MAX_STATES, StopRule, check_stop_texts, cut_at_stop_text
+from models.stop_rule import MAX_STATES, StopRule, check_stop_texts, cut_at_stop_text, may_come
 from tests import oracles
 
 # Few characters, so that texts meet: a letter, white space, two and four bytes of UTF-8.
@@ -64,6 +66,44 @@ def test_any_vocabulary_ends_where_the_decoded_text_holds_a_stop_text(
     ids = [index if index < len(pieces) else 1 for index in ids]
     assert ends_at(rule, ids) == expected(ids, stop)
     assert cut_at_stop_text(stop.decode(ids), texts) == oracles.released_text(ids, stop)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    pieces=_PIECES,
+    texts=_TEXTS,
+    examples=st.lists(st.lists(st.integers(0, 12), max_size=5), min_size=1, max_size=4),
+    min_tokens=st.integers(0, 6),
+)
+def test_no_token_may_come_that_ends_an_example_too_early(
+    pieces: list[bytes], texts: tuple[str, ...], examples: list[list[int]], min_tokens: int
+) -> None:
+    """Every token after every beginning, by decoding; rows at once and one by one, by NumPy and by JAX."""
+    pieces = [b'', *pieces]
+    stop = oracles.StopTexts(
+        frozenset({0}), texts, lambda ids: b''.join(pieces[index] for index in ids).decode(errors='replace')
+    )
+    rule = StopRule.of(len(pieces), tokens={0}, texts=texts, token_bytes=pieces)
+    examples = [[index % len(pieces) for index in ids] for ids in examples]
+    examples = [ids for ids in examples if not any(ends_at(rule, ids))]
+    states = np.array([functools.reduce(lambda at, token: rule.table[at, token], ids, 0) for ids in examples])
+    places = np.array([len(ids) for ids in examples])
+    found = may_come(rule.table, states.astype(np.uint8), places, min_tokens)
+    for row, ids in zip(found, examples, strict=True):
+        assert row.tolist() == [
+            oracles.may_come(ids, token, stop, min_tokens) for token in range(len(pieces))
+        ]
+    table = jnp.asarray(rule.table)
+    for row, state, place in zip(found, states, places, strict=True):
+        one = jax.jit(may_come)(table, jnp.uint8(state), jnp.int32(place), jnp.int32(min_tokens))
+        np.testing.assert_array_equal(one, row)
+
+
+def test_of_a_row_that_has_ended_some_tokens_are_looked_up() -> None:
+    """A loop of many rows goes on while one of them does."""
+    rule = StopRule.of(3, tokens={0}, texts=('aa',), token_bytes=[b'', b'a', b'b'])
+    found = may_come(rule.table, np.array([0, 1, rule.ended], np.uint8), np.array([0, 1, 2]), 2)
+    assert found.tolist() == [[False, True, True], [False, False, True], [True, True, True]]
 
 
 @functools.cache

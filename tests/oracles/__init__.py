@@ -22,7 +22,7 @@ from tests.oracles.aggregates import (
 )
 from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
 from tests.oracles.clustering import bert_mean_state, nearest, prefix_tree_leaves, tfidf_embedding
-from tests.oracles.constraints import Allowed, digits, vocabulary
+from tests.oracles.constraints import Allowed, digits, long_enough, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
 from tests.oracles.grammars import as_re, grammar, in_form, shortest, texts, told_apart, written
@@ -56,7 +56,7 @@ from tests.oracles.nucleus import nucleus, sampled_row
 from tests.oracles.reference import first_round, pick_texts, released_texts
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
-from tests.oracles.stopping import Stop, StopTexts, released_text, stopped
+from tests.oracles.stopping import Stop, StopTexts, may_come, released_text, stopped
 
 __all__ = [
     'allowed_tokens',
@@ -100,6 +100,8 @@ __all__ = [
     'log_distribution',
     'log_run_probability',
     'log_softmax',
+    'long_enough',
+    'may_come',
     'mean_aggregate',
     'median',
     'median_aggregate',

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
+from tests.oracles.stopping import Stop, may_come
+
 # From the tokens of the current example to `[V]` bool, the tokens that may come next.
 Allowed = Callable[[tuple[int, ...]], np.ndarray]
 
@@ -21,3 +23,16 @@ def digits(vocab_size: int, digits: Collection[int], stop_tokens: Collection[int
         return np.array([token in follows for token in range(vocab_size)])
 
     return allowed
+
+
+def long_enough(allowed: Allowed, stop: Stop, min_tokens: int) -> Allowed:
+    """Of the tokens that may come, those that end no example of fewer tokens; all, where each would."""
+
+    def held(example: tuple[int, ...]) -> np.ndarray:
+        mask = allowed(example)
+        kept = np.array(
+            [bool(mask[token]) and may_come(example, token, stop, min_tokens) for token in range(len(mask))]
+        )
+        return kept if kept.any() else mask
+
+    return held

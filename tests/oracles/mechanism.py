@@ -17,7 +17,7 @@ import numpy as np
 
 from models.privacy.params import MechanismParams
 from tests.oracles.aggregates import TWINS, allowed_tokens, candidates, log_softmax, softmax
-from tests.oracles.constraints import Allowed
+from tests.oracles.constraints import Allowed, long_enough, vocabulary
 from tests.oracles.sampling import sampling_tree
 from tests.oracles.sparse_vector import distance, laplace_cdf
 from tests.oracles.stopping import Stop, stop_tokens, stopped
@@ -37,6 +37,7 @@ class Mechanism:
         tau_public: τ_pub.
         max_tokens: Cap on all tokens.
         max_example_tokens: Length cap of one example.
+        min_example_tokens: Tokens that an example has before what ends it.
         stop: What ends an example, but for its length.
         aggregate: What private tokens are sampled from.
         top_k: K, or None for the whole vocabulary: what is allowed, and what rows are centred over.
@@ -62,6 +63,7 @@ class Mechanism:
     tau_public: float = 1.5
     max_tokens: int
     max_example_tokens: int
+    min_example_tokens: int = 0
     stop: Stop = frozenset()
     aggregate: str = 'mean'
     top_k: int | None = None
@@ -116,6 +118,11 @@ class Mechanism:
         wider = self.c if TWINS[self.aggregate].widens_top_k and self.c is not None else 0.0
         best = allowed_tokens(public, everything, self.top_k, self.s, wider)
         return everything if (best & mask).any() else mask
+
+    def long_enough(self, released: np.ndarray | Allowed) -> Allowed:
+        """The mask after an example's tokens: what may come of `released` without ending it too early."""
+        after = released if callable(released) else vocabulary(released)
+        return long_enough(after, self.stop, self.min_example_tokens)
 
     def is_forced(self, mask: np.ndarray) -> bool:
         """Whether the mask `[V]` leaves no choice, and nobody is asked."""
@@ -366,8 +373,7 @@ def stream(
     t, x, example = 0, (), 0
     while t < mechanism.r and len(output) < mechanism.max_tokens:
         contexts, public = logits_at(x)
-        allowed_after = released[example] if isinstance(released, list) else released
-        mask = allowed_after(x) if callable(allowed_after) else allowed_after
+        mask = mechanism.long_enough(released[example] if isinstance(released, list) else released)(x)
         allowed = mechanism.allowed(public, mask)
         is_private: bool | None = True
         if mechanism.is_forced(mask):

@@ -35,6 +35,11 @@ def stopped(example: Sequence[int], stop: Stop) -> bool:
     return isinstance(stop, StopTexts) and any(text in stop.decode(example) for text in stop.texts)
 
 
+def may_come(example: Sequence[int], token: int, stop: Stop, min_tokens: int) -> bool:
+    """Whether a token may come after an example's tokens: one that ends it has N tokens before it."""
+    return len(example) >= min_tokens or not stopped((*example, token), stop)
+
+
 def released_text(example: Sequence[int], stop: StopTexts) -> str:
     """The text before any stop text, the longest beginning that no stop text begins within."""
     text = stop.decode(example)

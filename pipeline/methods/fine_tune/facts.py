@@ -14,10 +14,10 @@ from pipeline.methods.fine_tune.settings import SAMPLING_SETTINGS
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
-    'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size',
-    'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'learning_rate', 'mismatch_weight',
-    'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype',
-    'micro_batch_size', 'shards',
+    'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
+    'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'learning_rate',
+    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k',
+    'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # A path of the curator's machine.
 HIDDEN = report_settings.HIDDEN | {'adapter'}

@@ -23,7 +23,9 @@ DEFAULT_MICRO_BATCH = 16
 # Of gradients of all weights so many numbers are held together: 1 GiB.
 MOST_GRADIENT_NUMBERS = 2**28
 # What a run that samples no text has no use for; and what says of a run whether it does.
-SAMPLING_SETTINGS = ('temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated')
+SAMPLING_SETTINGS = (
+    'temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated', 'min_example_tokens',
+)  # fmt: skip
 NO_TEXTS = {'examples_per_label': 0}
 OF_TEXTS = (*SAMPLING_SETTINGS, *NO_TEXTS, 'adapter')
 

@@ -27,7 +27,8 @@ SHOWN = (
     'clusters', 'clustering_rho', 'condition_rho', 'embedder', 'reference_label_field', 'reference_size',
     'reference_rounds', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'condition_on', 'close_truncated', 'public_temperature', 'public_top_k', 'max_prompt_tokens',
-    'max_example_tokens', 'max_batch_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
+    'max_example_tokens', 'min_example_tokens', 'max_batch_tokens', 'model', 'dtype', 'micro_batch_size',
+    'shards',
 )  # fmt: skip
 # Paths of the curator's machine.
 HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference'}

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from models.constraints import Constraint, Grammar, Vocabulary
+from models.constraints import Constraint, Grammar, LongEnough, Vocabulary
 from models.decoders.decoder import Shapes
 from models.generate import loop
 from models.generate import walk as walks
@@ -69,7 +69,7 @@ def _logits_at(example: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([table[_state(row, example)] for row in CONTEXTS]), table[_state(PUBLIC, example)]
 
 
-def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int]) -> TokenStream:
+def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int] | StopRule) -> TokenStream:
     return decode_stream(
         DECODER,
         samples.public_rows(DECODER, PUBLIC, params),
@@ -77,7 +77,7 @@ def _stream(params: MechanismParams, constraint: Constraint, stop: frozenset[int
         params=params,
         draws=samples.batch_draws(params, sampling.tree_levels(VOCAB)),
         constraint=constraint,
-        stop_rule=StopRule.of(VOCAB, tokens=stop),
+        stop_rule=stop if isinstance(stop, StopRule) else StopRule.of(VOCAB, tokens=stop),
     )
 
 
@@ -133,7 +133,7 @@ def test_a_constrained_stream_equals_the_twin_and_holds_no_other_token(name: str
         case.twin,
         case.stop_tokens,
         narrows=case.constraint.narrows_predictions,
-        charges_forced=name == 'grammar',
+        charges_forced=name == 'grammar' or case.constraint.forced(case.constraint.start()) is None,
     )
     assert tuple(zip(tokens, _flags(stream), strict=True)) == expected
 
@@ -195,6 +195,66 @@ def test_a_forced_token_is_charged_to_nobody() -> None:
         _examples(stream.tokens.tolist(), case.stop_tokens, 6), stream.tokens.tolist(), strict=True
     ):
         assert case.twin(example)[token]
+
+
+# `ba` ends an example too, in one token or in two.
+ENDING = oracles.StopTexts(
+    STOP, ('ba',), lambda ids: b''.join(TOKEN_BYTES[token] for token in ids).decode('latin')
+)
+ENDS = StopRule.of(VOCAB, tokens=STOP, texts=ENDING.texts, token_bytes=TOKEN_BYTES)
+
+
+@pytest.mark.parametrize('min_tokens', [1, 3, 6])
+@pytest.mark.parametrize('mechanism', MECHANISMS)
+def test_an_example_ends_by_itself_after_as_many_tokens_and_not_before(
+    mechanism: str, min_tokens: int
+) -> None:
+    """By stop tokens and by a stop text, which decides what may come; a walk shows the same masks."""
+    params = dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=60, max_batch_tokens=60)
+    constraint = LongEnough.held(Vocabulary.of(SAMPLED), ENDS, min_tokens)
+    stream = _stream(params, constraint, ENDS)
+    draws = samples.batch_draws(params, sampling.tree_levels(VOCAB))
+    settings = dataclasses.replace(
+        oracles.Mechanism.of(params, ENDING), narrows=True, min_example_tokens=min_tokens
+    )
+
+    def twin(settings: oracles.Mechanism) -> oracles.Output:
+        return oracles.stream(
+            _logits_at, settings, threshold_noise=draws.threshold_noise, distance_noise=draws.distance_noise,
+            token_words=draws.token_words, released=SAMPLED,
+        )  # fmt: skip
+
+    found = tuple(zip(stream.tokens.tolist(), stream.is_private.tolist(), strict=True))
+    assert found == twin(settings)
+    assert found != twin(dataclasses.replace(settings, min_example_tokens=min_tokens - 1))
+    lengths = [
+        example.private_tokens + example.public_tokens
+        for example in split_examples(stream, stop_rule=ENDS, max_example_tokens=params.max_example_tokens)
+        if not example.truncated
+    ]
+    assert all(length > min_tokens for length in lengths)
+    assert (min_tokens + 1 in lengths) == (min_tokens < params.max_example_tokens)
+    walk = walks.walk(
+        DECODER, samples.public_rows(DECODER, PUBLIC, params), CONTEXTS, params=params, constraint=constraint,
+        stop_rule=ENDS,
+    )  # fmt: skip
+    position, held = next(walk), settings.long_enough(SAMPLED)
+    example: tuple[int, ...] = ()
+    for token in stream.tokens.tolist()[:20]:
+        np.testing.assert_array_equal(position.mask, held(example))
+        example = (*example, token)
+        if oracles.stopped(example, ENDING) or len(example) == params.max_example_tokens:
+            example = ()
+        position = walk.send(token)
+    walk.close()
+
+
+def test_where_every_token_ends_an_example_one_of_them_comes() -> None:
+    """No step is left without a token."""
+    only = np.isin(np.arange(VOCAB), sorted(STOP))
+    constraint = LongEnough.held(Vocabulary.of(only), StopRule.of(VOCAB, tokens=STOP), 3)
+    stream = _stream(BASE, constraint, STOP)
+    assert len(stream.tokens) == 30 and set(stream.tokens.tolist()) == STOP
 
 
 # In no text, so that what tells them apart is no text.

@@ -1,4 +1,4 @@
-"""The guarantee by enumeration where a structure masks tokens: narrowed predictions, forced tokens.
+"""The guarantee by enumeration where a mask narrows predictions: a structure's, or that of a least length.
 
 As `enumeration_test.py` and `individual_enumeration_test.py`, with a public mask at every prefix: every
 prediction is taken given that one of its tokens comes, and a token that it leaves alone is emitted
@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.constraints import LongEnough, Vocabulary
 from models.privacy import accounting, candidates, mechanism
 from models.privacy.candidates import Narrowed
 from models.privacy.params import MechanismParams
+from models.stop_rule import StopRule
 from tests import oracles
 from tests.models.privacy import enumeration_test, individual_enumeration_test
 from tests.models.privacy.enumeration_test import SLACK, Family, pure_cost, worst_excess
@@ -180,6 +182,61 @@ def test_a_forced_token_that_is_charged_is_within_the_price_and_not_free(name: s
     assert choices(right) == PRIVATE and choices(charged) < PRIVATE
 
 
+# Token 0, which a context expects above all, and two of token 1 end an example, but not at its beginning.
+STOP = oracles.StopTexts(frozenset({0}), ('bb',), lambda ids: ''.join('abcd'[token] for token in ids))
+LEAST = 1
+
+
+def long_enough(name: str) -> tuple[Family, MechanismParams, np.ndarray, oracles.Mechanism]:
+    """A case with the masks that the compiled constraint has after every prefix, and the twin's settings."""
+    family, params, _ = case(name)
+    # Beside the end that it expects, a context's opinion of the other tokens would be clipped away.
+    logits = family.logits.copy()
+    logits[0] = np.array([3.0, 1.0, 0.0, -0.5], np.float32) * params.clip_bound
+    family = dataclasses.replace(family, logits=logits)
+    # What follows an end is seen.
+    params = dataclasses.replace(params, max_private_tokens=PRIVATE + (not params.uses_sparse_vector))
+    rule = StopRule.of(VOCAB, tokens=STOP.tokens, texts=STOP.texts, token_bytes=[b'', b'b', b'c', b'd'])
+    constraint = LongEnough.held(Vocabulary.of(np.ones(VOCAB, bool)), rule, LEAST)
+    settings = dataclasses.replace(
+        oracles.Mechanism.of(params, STOP), narrows=constraint.narrows_predictions, min_example_tokens=LEAST
+    )
+    masks = np.zeros((len(family.index), VOCAB), bool)
+    for prefix, place in family.index.items():
+        if any(oracles.stopped(prefix[:length], STOP) for length in range(1, len(prefix) + 1)):
+            masks[place] = True  # nothing is sampled here
+            continue
+        state = constraint.start()
+        for token in prefix:
+            state = constraint.advance(state, jnp.int32(token))
+        masks[place] = np.asarray(constraint.allowed(state))
+        assert masks[place].tolist() == settings.long_enough(np.ones(VOCAB, bool))(prefix).tolist()
+    assert masks[family.index[()]].tolist() == [False, True, True, True]
+    return family, params, masks, settings
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_an_example_that_may_not_end_yet_costs_no_more_than_the_private_tokens(name: str) -> None:
+    family, params, masks, settings = long_enough(name)
+    ours, twin = our_steps(family, params, masks), twin_steps(family, settings, masks)
+    logs, exact = (distributions(family, steps, settings, masks) for steps in (ours, twin))
+    for dataset in family.datasets:
+        np.testing.assert_allclose(logs[dataset], exact[dataset], rtol=1e-4, atol=1e-4)
+        assert np.exp(exact[dataset]).sum() == pytest.approx(1, abs=1e-9)
+    rho = accounting.generation_rho(params)
+    assert worst_excess(family.added(), logs, rho, pure_cost(params)) <= 1 + SLACK
+
+
+@pytest.mark.parametrize('name', ['mean', 'mean, sparse vector'])
+def test_an_end_that_is_struck_out_after_the_votes_is_another_distribution(name: str) -> None:
+    """Votes that were centred on the end, or a test that counted it, show."""
+    family, params, masks, right = long_enough(name)
+    late = dataclasses.replace(right, masks_late=True)
+    ours = distributions(family, our_steps(family, params, masks), right, masks)
+    logs = distributions(family, twin_steps(family, late, masks), late, masks)
+    assert max(_total_variation(ours[d], logs[d]) for d in family.datasets) > 0.01
+
+
 def test_a_mask_applied_after_the_votes_is_another_distribution() -> None:
     """Within the price, but what votes say of forbidden tokens shows in the test and in the clip."""
     for name in ('mean', 'mean, sparse vector'):
@@ -312,10 +369,19 @@ def _individual(
     return dict(zip(datasets, total, strict=True))
 
 
-@pytest.mark.parametrize('name', INDIVIDUAL)
-def test_a_masked_stream_costs_at_most_the_budget_of_one_context(name: str) -> None:
+def _long_enough_masks(family: individual_enumeration_test.Family, stop: frozenset[int]) -> np.ndarray:
+    """No first token of an example ends it."""
+    held = oracles.long_enough(oracles.vocabulary(np.ones(family.vocab, bool)), stop, 1)
+    return np.stack([held(prefix) for prefix in family.index])
+
+
+@pytest.mark.parametrize(
+    'name, is_long_enough', [*((name, False) for name in INDIVIDUAL), (INDIVIDUAL[1], True)]
+)
+def test_a_masked_stream_costs_at_most_the_budget_of_one_context(name: str, is_long_enough: bool) -> None:
     family, params, stop = individual_enumeration_test.case(name, 1.3)
-    masks = _some_masks(family)
+    masks = _long_enough_masks(family, stop) if is_long_enough else _some_masks(family)
+    assert not is_long_enough or (not masks.all() and stop)
     settings = oracles.Individual.of(params, stop)
     steps = oracles.individual_steps(family.logits, oracles.reference_mean(family.reference), settings, masks)
     exact = {
