@@ -17,6 +17,7 @@ from models.privacy.facts import (
     Sensitivity,
     Setting,
 )
+from models.privacy.numbers import format_up
 from models.privacy.public_numbers import Unit
 from models.privacy.report import prediction
 from models.privacy.text_votes import SENSITIVITY, TextVoteParams
@@ -141,7 +142,7 @@ def facts(
             'whatever its size. Rounds compose sequentially, and the list of a round may depend on the '
             'tables before it; stages add their ρ. The total becomes (ε, δ) by the bound of Canonne, Kamath '
             f'and Steinke (2020, Corollary 13) at its best α. To replace one {one} by another costs at most '
-            f'twice the ρ of the votes, {params.rho_under_replacement:.6g}.'
+            f'twice the ρ of the votes, {format_up(params.rho_under_replacement)}.'
         ),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),

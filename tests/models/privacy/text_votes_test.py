@@ -1,0 +1,266 @@
+"""Votes on texts against slow twins in fractions, and their noise against the exact distribution."""
+
+import itertools
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from models.privacy import accounting, text_votes
+from models.privacy.text_votes import QUANTA_PER_VOTE, TextVoteParams
+from tests.oracles import goodness_of_fit
+from tests.oracles import text_votes as oracle
+
+DRAWS = 20_000
+# The chi-square test calls a right sampler wrong with this probability. At 20,000 draws a scale that is 10 %
+# off gives a statistic that a right one passes with less than 1e-30.
+FALSE_ALARM = 1e-7
+INT64 = np.iinfo(np.int64)
+
+
+def squared(quanta: np.ndarray) -> int:
+    return sum(int(each) ** 2 for each in quanta)
+
+
+# --------------------------------------------------------------------------------- settings and prices
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({'rounds': 0}, 'rounds >= 1, got rounds=0'),
+        ({'rounds': 2.0}, 'rounds=2.0'),
+        ({'rounds': True}, 'rounds=True'),
+        ({'noise_scale': 0.0}, 'noise_scale=0.0'),
+        ({'noise_scale': -1.0}, 'noise_scale=-1.0'),
+        ({'noise_scale': math.nan}, 'noise_scale=nan'),
+        ({'noise_scale': math.inf}, 'noise_scale=inf'),
+        ({'nearest': 0}, 'nearest=0'),
+        ({'unit': 'group'}, "unit='group'"),
+        ({'examples_per_context': 2}, 'Give --unit user for votes of several records'),
+        ({'unit': 'user', 'examples_per_context': 0}, 'examples_per_context=0'),
+    ],
+)
+def test_settings_without_a_guarantee_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TextVoteParams(**({'rounds': 2, 'noise_scale': 1.0} | changes))
+
+
+def test_rounds_add_up_and_the_event_says_the_same() -> None:
+    params = TextVoteParams(rounds=6, noise_scale=20.0, nearest=4)
+    assert params.rho == pytest.approx(6 / (2 * 400), rel=1e-15)
+    assert params.rho_under_replacement == 2 * params.rho
+    curve = accounting.curve_of(params.event)
+    assert curve.is_zcdp and curve.rho == pytest.approx(params.rho, rel=1e-15)
+    assert params.quantum == 2.0**-10
+
+
+@pytest.mark.parametrize('rounds', [1, 2, 7, 20])
+@pytest.mark.parametrize('rho', [1e-4, 0.025, 0.5, 3.0])
+def test_noise_of_a_rho_costs_no_more_and_hardly_less(rounds: int, rho: float) -> None:
+    scale = text_votes.noise_scale_of_rho(rho, rounds)
+    found = TextVoteParams(rounds=rounds, noise_scale=scale).rho
+    assert rho * (1 - 1e-4) < found <= rho
+    assert float(f'{scale:.6g}') == scale
+
+
+@pytest.mark.parametrize('other_rho', [0.0, 0.005])
+@pytest.mark.parametrize(('epsilon', 'rounds'), [(0.5, 1), (1.0, 1), (1.0, 3), (4.0, 8)])
+def test_noise_of_an_epsilon_stays_within_it(epsilon: float, rounds: int, other_rho: float) -> None:
+    scale = text_votes.solve_noise_scale(epsilon=epsilon, delta=1e-6, rounds=rounds, other_rho=other_rho)
+    rho = TextVoteParams(rounds=rounds, noise_scale=scale).rho
+    assert epsilon * (1 - 1e-4) < accounting.epsilon_from_rho(rho + other_rho, 1e-6) <= epsilon
+
+
+def test_an_epsilon_that_the_counts_use_up_is_refused() -> None:
+    with pytest.raises(ValueError, match='a budget for votes beside the noisy counts, got epsilon=0.1'):
+        text_votes.solve_noise_scale(epsilon=0.1, delta=1e-6, rounds=1, other_rho=0.005)
+
+
+@pytest.mark.parametrize('rho', [0.0, -1.0, math.inf, math.nan])
+def test_rho_must_be_positive(rho: float) -> None:
+    with pytest.raises(ValueError, match='rho > 0, got rho='):
+        text_votes.noise_scale_of_rho(rho, 1)
+
+
+# ------------------------------------------------------------------------------------------- nearest
+
+
+@pytest.mark.parametrize('kind', [np.int64, np.float32, np.float64])
+def test_nearest_is_the_twins_on_all_small_rows(kind: type) -> None:
+    values = np.array(list(itertools.product((-2, 0, 3), repeat=4)), kind)
+    for number in range(1, 6):
+        found = text_votes.nearest(values, number)
+        assert found.tolist() == [oracle.nearest(row, number) for row in values.tolist()]
+
+
+def test_equal_candidates_leave_the_vote_to_the_first() -> None:
+    assert text_votes.nearest(np.array([[1.0, 5.0, 5.0, 5.0]]), 1).tolist() == [[1]]
+    assert text_votes.nearest(np.zeros((1, 4)), 3).tolist() == [[0, 1, 2]]
+
+
+def test_what_is_not_finite_never_wins() -> None:
+    rows = np.array([[math.nan, -1, -2], [math.inf, -math.inf, 0], [math.nan] * 3, [-1, math.nan, 7]])
+    found = text_votes.nearest(rows, 2)
+    assert found.tolist() == [[1, 2], [2, -1], [-1, -1], [2, 0]]
+    assert [[place for place in row if place >= 0] for row in found.tolist()] == [
+        oracle.nearest(row, 2) for row in rows.tolist()
+    ]
+    assert text_votes.nearest(np.array([[INT64.min, INT64.max, INT64.min + 1]]), 3).tolist() == [[1, 2, -1]]
+
+
+def test_a_row_is_a_function_of_itself_and_the_input_stays_as_it_is() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(-3, 4, (40, 9)).astype(np.float64)
+    before = rows.copy()
+    whole = text_votes.nearest(rows, 4)
+    assert np.array_equal(rows, before)
+    for order in (rng.permutation(40), np.arange(7), np.array([3, 3, 3])):
+        assert np.array_equal(text_votes.nearest(rows[order], 4), whole[order])
+
+
+def test_few_candidates_or_records_are_no_exception() -> None:
+    assert text_votes.nearest(np.array([[1.0, 2.0]]), 5).tolist() == [[1, 0]]
+    assert text_votes.nearest(np.zeros((3, 0)), 5).shape == (3, 0)
+    assert text_votes.nearest(np.zeros((0, 4)), 2).shape == (0, 2)
+    with pytest.raises(ValueError, match='number=0'):
+        text_votes.nearest(np.zeros((1, 4)), 0)
+    with pytest.raises(ValueError, match='similarities'):
+        text_votes.nearest(np.zeros(4), 1)
+
+
+# --------------------------------------------------------------------------------------------- votes
+
+
+@pytest.mark.parametrize('number', [*range(1, 40), 100, 1024, 2**20, 2**20 + 1])
+def test_a_record_gives_every_one_of_its_nearest_as_much_as_the_norm_allows(number: int) -> None:
+    indices, quanta = text_votes.votes_of_unit([np.arange(number)])
+    assert len(indices) == number and len(set(quanta.tolist())) == 1
+    assert squared(quanta) <= QUANTA_PER_VOTE**2 < number * (int(quanta[0]) + 1) ** 2
+
+
+def test_votes_are_the_twins_and_no_unit_is_longer_than_one_vote() -> None:
+    random.seed(11)
+    for case in range(400):
+        records, number = random.randint(0, 6), random.randint(1, 9)
+        pool = range(random.choice((1, 3, 12)))
+        named = [random.sample(pool, min(len(pool), random.randint(0, number))) for _ in range(records)]
+        indices, quanta = text_votes.votes_of_unit([np.array(each, np.int64) for each in named])
+        assert dict(zip(indices.tolist(), quanta.tolist(), strict=True)) == oracle.votes_of_unit(
+            named, QUANTA_PER_VOTE
+        ), case
+        assert indices.dtype == quanta.dtype == np.int64 and sorted(indices.tolist()) == indices.tolist()
+        assert squared(quanta) <= QUANTA_PER_VOTE**2 and (quanta >= 0).all()
+
+
+def test_rounding_to_the_nearest_would_be_longer_than_one_vote() -> None:
+    longer = [
+        number for number in range(1, 100) if number * round(QUANTA_PER_VOTE / math.sqrt(number)) ** 2 > 2**20
+    ]
+    assert len(longer) > 20
+
+
+def test_two_units_are_never_further_apart_than_replacement_is_charged_for() -> None:
+    named = [[], [0], [1], [0, 1], [1, 2, 3], [0, 2]]
+    units = [[each] for each in named] + [list(pair) for pair in itertools.product(named, repeat=2)]
+    rows = np.zeros((len(units), 4), np.int64)
+    for row, unit in zip(rows, units, strict=True):
+        indices, quanta = text_votes.votes_of_unit([np.array(each, np.int64) for each in unit])
+        row[indices] = quanta
+    apart = [squared(one - other) for one, other in itertools.combinations(rows, 2)]
+    assert max(apart) == 2 * QUANTA_PER_VOTE**2
+
+
+def test_a_unit_without_an_embedding_votes_for_nothing() -> None:
+    empty, nobody = np.array([], np.int64), np.array([-1, -1])
+    for unit in ([], [empty], [nobody], [empty, nobody]):
+        indices, quanta = text_votes.votes_of_unit(unit)
+        assert indices.size == quanta.size == 0
+    # The others of its user vote as if it were not there.
+    alone = text_votes.votes_of_unit([np.array([2, 5])])
+    beside = text_votes.votes_of_unit([empty, np.array([2, 5, -1]), nobody])
+    assert all(np.array_equal(one, other) for one, other in zip(alone, beside, strict=True))
+
+
+def test_many_records_of_a_user_are_one_vote() -> None:
+    indices, quanta = text_votes.votes_of_unit([np.array([3])] * 1000)
+    assert (indices.tolist(), quanta.tolist()) == ([3], [QUANTA_PER_VOTE])
+
+
+# --------------------------------------------------------------------------------------------- noise
+
+
+def fit(draws: np.ndarray, scale: float) -> float:
+    """p-value of Pearson's test of draws in quanta against the discrete Gaussian of a scale in quanta."""
+    reach = math.ceil(8 * scale)
+    mass = np.exp(oracle.log_mass(scale, reach))
+    # 60 cells of equal mass, or of one whole number each where the scale is small.
+    edges = np.unique(np.searchsorted(np.cumsum(mass), np.arange(1, 60) / 60) - reach)
+    cells = np.searchsorted(edges, np.arange(-reach, reach + 1))
+    probabilities = np.bincount(cells, mass, minlength=len(edges) + 1)
+    observed = np.bincount(np.searchsorted(edges, draws), minlength=len(edges) + 1)
+    statistic, degrees = goodness_of_fit.chi_square(observed, probabilities / probabilities.sum())
+    return float(stats.chi2.sf(statistic, degrees))
+
+
+@pytest.mark.parametrize('noise_scale', [2 / QUANTA_PER_VOTE, 0.25, 1.0, 40.0])
+def test_noise_is_the_discrete_gaussian_of_its_scale(noise_scale: float) -> None:
+    draws = text_votes.noisy_votes(np.zeros((10, DRAWS // 10), np.int64), noise_scale).ravel()
+    scale = noise_scale * QUANTA_PER_VOTE
+    assert fit(draws, scale) > FALSE_ALARM
+    for wrong in (0.9 * scale, 1.1 * scale):
+        assert fit(draws, wrong) < FALSE_ALARM
+
+
+def test_noise_is_on_every_cell_in_its_place() -> None:
+    # A scale of 0.05 quanta: a value other than 0 has probability below e^-199.
+    sums = np.array([[3, 0, 10**12], [-7, 2**40, 1]])
+    found = text_votes.noisy_votes(sums, 0.05 / QUANTA_PER_VOTE)
+    assert found.dtype == np.int64 and np.array_equal(found, sums)
+    assert text_votes.noisy_votes(np.zeros((3, 0), np.int64), 1.0).shape == (3, 0)
+
+
+def test_cells_rows_and_calls_have_independent_noise() -> None:
+    draws = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0)
+    again = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0)
+    # Six standard deviations of a correlation of independent draws: odds 2e-9 each.
+    limit = 6 / math.sqrt(DRAWS / 4)
+    pairs = [(draws[0], draws[1]), (draws[0, ::2], draws[0, 1::2]), (draws.ravel(), again.ravel())]
+    assert all(abs(np.corrcoef(one, other)[0, 1]) < limit for one, other in pairs)
+
+
+def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_votes, 'SENSITIVITY', 1.01)
+    monkeypatch.setattr(TextVoteParams, 'rho', 0.5)
+    with pytest.raises(RuntimeError, match='price'):
+        text_votes.noisy_votes(np.zeros((1, 1), np.int64), 1.0)
+
+
+@pytest.mark.parametrize(
+    'sums', [np.zeros(3, np.int64), np.zeros((1, 3)), np.zeros((1, 3), np.int32), np.array([[0.5]])]
+)
+def test_a_table_of_anything_but_whole_quanta_is_refused_and_not_quoted(sums: np.ndarray) -> None:
+    with pytest.raises(ValueError, match='int64 quanta, got shape') as caught:
+        text_votes.noisy_votes(sums, 1.0)
+    assert '0.5' not in str(caught.value)
+
+
+def test_whole_votes_are_exact() -> None:
+    assert text_votes.in_votes(np.array([[1024, -512, 1]])).tolist() == [[1.0, -0.5, 2.0**-10]]
+
+
+@pytest.mark.parametrize('noise_scale', [0.02, 0.25])
+@pytest.mark.parametrize('alpha', [1.25, 2.0, 8.0])
+def test_a_vote_of_quanta_costs_what_theorem_4_says(noise_scale: float, alpha: float) -> None:
+    """Of every shift of one cell D_α is at most α shift²/(2 scale²); over cells both sides add up."""
+    scale = noise_scale * QUANTA_PER_VOTE
+    for named in ([1], [3], [2, 7], [16]):
+        _, quanta = text_votes.votes_of_unit([np.arange(number) for number in named])
+        found = math.fsum(oracle.divergence_of_shift(int(each), scale, alpha) for each in quanta)
+        exact = alpha * squared(quanta) / (2 * scale**2)
+        price = alpha * TextVoteParams(rounds=1, noise_scale=noise_scale).rho
+        assert found == pytest.approx(exact, rel=1e-9)
+        assert exact <= price
