@@ -88,7 +88,11 @@ setuptools.setup(
     },
     install_requires=REQUIREMENTS,
     extras_require={
-        'gcp': GCP, 'minilm': MINILM, 'endpoint': ENDPOINT, 'evaluate': EVALUATE, 'test': TEST,
-    },  # fmt: skip
+        'gcp': GCP,
+        'minilm': MINILM,
+        'endpoint': ENDPOINT,
+        'evaluate': EVALUATE,
+        'test': TEST,
+    },
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

@@ -12,13 +12,14 @@ import gzip
 import http.server
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 MAX_PROMPT_TOKENS, MAX_TOKENS = 128, 32
@@ -29,7 +30,7 @@ class _Server(http.server.ThreadingHTTPServer):
     """Remembers what it was asked.
 
     Attributes:
-        seen: Path, headers and body of each request.
+        seen: Path, headers by their names in lower case, and body of each request.
         times: How often a request with this seed has come.
         at_once: Requests that are being answered.
         most_at_once: The most so far.
@@ -59,7 +60,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
         with self.server.lock:
-            self.server.seen.append({'path': self.path, 'headers': dict(self.headers), 'body': body})
+            self.server.seen.append({'path': self.path, 'headers': _lower(self.headers), 'body': body})
             self.server.times[body['seed']] += 1
             self.server.at_once += 1
             self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
@@ -85,6 +86,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def complete(self, text: str, *, finish_reason: str = 'stop', tokens: object = 7, **headers: str) -> None:
         choice = {'text': text, 'index': 0, 'finish_reason': finish_reason, 'logprobs': None}
         self.answer({'choices': [choice], 'usage': {'completion_tokens': tokens}}, **headers)
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 # --- The bundled model -----------------------------------------------------------
@@ -197,7 +202,7 @@ BEHAVIOURS: dict[str, Callable[[_Handler, dict[str, Any]], None]] = {
     'redirect': lambda handler, _: handler.answer({}, status=307, Location='/elsewhere/completions'),
     'hang': _hang,
     'drip': _drip,
-    'cut': lambda handler, _: handler.connection.close(),
+    'cut': lambda handler, _: handler.connection.shutdown(socket.SHUT_RDWR),
     'garbage': _sends(b'{"choices": [{"te'),
     'bytes': _sends(bytes(range(256))),
     'html': _sends(b'<html>It works!</html>', Content_Type='text/html'),

@@ -255,8 +255,8 @@ class EndpointSource(TextSource):
             token = self._settings.token_variable
             raise ValueError(
                 f'Expected an endpoint that takes requests for model={self._settings.model!r}, {got}. '
-                f'Correct --endpoint, --endpoint-model or the token{f" in {token}" if token else ""}; shorten the '
-                'prompt where it does not fit.'
+                f'Correct --endpoint, --endpoint-model or the token{f" in {token}" if token else ""}; '
+                'shorten the prompt where it does not fit.'
             )
         raise ConnectionError(
             f'Expected an endpoint that answers, {got}. See that it runs and is reached from where the run '
