@@ -100,10 +100,10 @@ def _square_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def label_scores(counts: np.ndarray, totals: np.ndarray, sigma: float) -> np.ndarray:
-    """The share of each label in the votes on a text, were labels equally frequent: `[G, N]`, columns sum to 1.
+    """Shares of labels in the votes on each text, were labels equally frequent: `[G, N]`, columns sum to 1.
 
-    Counts are divided by their label's total. A total that noise could have made counts as two of its standard
-    deviations, σ√N, so that a label without votes takes no text. Negative counts are 0; a column of
+    Counts are divided by their label's total. A total that noise could have made counts as two of its
+    standard deviations, σ√N, so that a label without votes takes no text. Negative counts are 0; a column of
     zeros is shared out equally.
 
     Args:

@@ -1,0 +1,142 @@
+"""What becomes of released votes: fields, labels, survivors and parents against their slow twins."""
+
+import numpy as np
+import pytest
+
+from models.evolution import selection
+from models.evolution.selection import VoteField
+from tests.oracles import evolution as slow
+
+
+def unit_rows(number: int, dimensions: int = 5, seed: int = 0) -> np.ndarray:
+    rows = np.random.default_rng(seed).standard_normal((number, dimensions))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def noisy_votes(embeddings: np.ndarray, sigma: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """True and noisy votes of three labels: one smooth, one constant, one rough."""
+    rng = np.random.default_rng(seed)
+    smooth = 20 * np.exp(2 * embeddings[:, 0])
+    true = np.stack([smooth, np.full(len(smooth), 9.0), rng.poisson(9, len(smooth))])
+    return true, true + sigma * rng.standard_normal(true.shape)
+
+
+# ---------------------------------------------------------------- field
+
+
+def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, new = unit_rows(12), unit_rows(4, seed=9)
+    _, votes = noisy_votes(embeddings, sigma=3.0)
+    field = VoteField.of(votes, embeddings, 3.0)
+    found = field.at(new)
+    for label, row in enumerate(votes):
+        choices = [
+            (width, strength * 9.0) for width in selection._WIDTHS for strength in selection._STRENGTHS
+        ]
+        likelihoods = [
+            slow.log_likelihood(row, embeddings, sigma=3.0, width=width, strength=strength)
+            for width, strength in choices
+        ]
+        width, strength = choices[int(np.argmax(likelihoods))]
+        expected = slow.vote_field(row, embeddings, new, sigma=3.0, width=width, strength=strength)
+        assert found[label] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_field_is_nearer_the_truth_than_the_votes_and_shrinks_noise_to_its_mean() -> None:
+    embeddings = unit_rows(200)
+    true, votes = noisy_votes(embeddings, sigma=8.0)
+    found = VoteField.of(votes, embeddings, 8.0).at(embeddings)
+    errors = np.square(found - true).mean(axis=1)
+    assert (errors < 64 / 4).all()
+    # The second label's votes are the same everywhere, and what is left of the noise is small.
+    assert found[1].std() < 1.0
+
+
+def test_field_of_few_or_equal_texts_is_finite() -> None:
+    for embeddings in (unit_rows(1), np.repeat(unit_rows(1), 5, axis=0), np.zeros((3, 5), np.float32)):
+        votes = np.arange(2.0 * len(embeddings)).reshape(2, -1)
+        found = VoteField.of(votes, embeddings, 1.0).at(unit_rows(3))
+        assert np.isfinite(found).all()
+
+
+def test_field_refuses_votes_of_another_list_and_noise_of_no_scale() -> None:
+    with pytest.raises(ValueError, match='embeddings=4'):
+        VoteField.of(np.zeros((2, 3)), unit_rows(4), 1.0)
+    with pytest.raises(ValueError, match='sigma=0'):
+        VoteField.of(np.zeros((2, 4)), unit_rows(4), 0)
+
+
+# ---------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_label_scores_are_the_slow_twins(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.normal(2, 5, (4, 30))
+    counts[:, 3] = -1.0
+    totals = np.array([900.0, 60.0, -40.0, 3.0])
+    found = selection.label_scores(counts, totals, 4.0)
+    assert found == pytest.approx(np.array(slow.label_scores(counts.tolist(), totals.tolist(), 4.0)))
+    assert found.sum(axis=0) == pytest.approx(np.ones(30))
+    assert found[:, 3] == pytest.approx(np.full(4, 0.25))
+
+
+def test_rare_label_takes_the_texts_that_favour_it() -> None:
+    counts = np.array([[50.0, 900.0], [40.0, 0.0]])
+    scores = selection.label_scores(counts, np.array([950.0, 40.0]), 1.0)
+    assert selection.labels_of(scores).tolist() == [1, 0]
+    assert selection.clarity(scores)[1] == 1.0
+
+
+# ---------------------------------------------------------------- near-duplicates
+
+
+def test_distinct_texts_are_the_slow_twins() -> None:
+    rng = np.random.default_rng(3)
+    texts = [' '.join(rng.choice(['Oil', 'rises', 'a', 'the', '!', '2']) for _ in range(2)) for _ in range(60)]
+    embeddings = unit_rows(60, 3)
+    for most_alike in (0.7, 0.95, 1.0):
+        found = selection.distinct(texts, embeddings, most_alike=most_alike)
+        assert found.tolist() == slow.distinct(texts, embeddings, most_alike)
+        assert 0 < found.sum() < 60
+
+
+def test_case_and_marks_tell_no_texts_apart_and_a_text_needs_a_word() -> None:
+    texts = ['Oil rises.', 'oil  RISES', '--', '', 'rises oil']
+    found = selection.distinct(texts, np.eye(5, dtype=np.float32))
+    assert found.tolist() == [True, False, False, False, True]
+
+
+# ---------------------------------------------------------------- survivors and parents
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_survivors_are_the_slow_twins(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(-3, 12, int(rng.integers(1, 15)))
+    number = int(rng.integers(0, 20))
+    assert selection.survivors(counts, number).tolist() == slow.survivors(counts.tolist(), number)
+
+
+def test_text_survives_as_often_as_its_share_says() -> None:
+    counts = np.random.default_rng(0).exponential(size=40)
+    times = np.bincount(selection.survivors(counts, 100), minlength=40)
+    expected = 100 * counts / counts.sum()
+    assert (np.abs(times - expected) < 1).all()
+
+
+def test_prompts_show_different_survivors_the_leading_one_last_and_every_one_leads() -> None:
+    embeddings = unit_rows(30)
+    chosen = np.array([2, 2, 2, 5, 7, 11, 13, 17, 19, 23])
+    found = selection.parents(chosen, embeddings, prompts=20, shots=3, seed=(1, 2))
+    assert all(len(set(prompt)) == 3 for prompt in found)
+    assert sorted(prompt[-1] for prompt in found) == sorted([*chosen, *chosen])
+    assert found == selection.parents(chosen, embeddings, prompts=20, shots=3, seed=(1, 2))
+    assert found != selection.parents(chosen, embeddings, prompts=20, shots=3, seed=(1, 3))
+    for *others, lead in found:
+        alike = sorted(float(embeddings[one] @ embeddings[lead]) for one in set(chosen.tolist()) - {lead})
+        assert all(float(embeddings[other] @ embeddings[lead]) <= alike[len(alike) // 2] for other in others)
+
+
+def test_one_survivor_is_shown_alone() -> None:
+    assert selection.parents(np.array([4]), unit_rows(5), prompts=2, shots=3, seed=(0,)) == [(4,), (4,)]

@@ -1,0 +1,99 @@
+"""What becomes of released votes (METHOD 4e, step 4), one text at a time."""
+
+import fractions
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def vote_field(
+    votes: Sequence[float],
+    embeddings: np.ndarray,
+    at: np.ndarray,
+    *,
+    sigma: float,
+    width: float,
+    strength: float,
+) -> list[float]:
+    """The mean of a Gaussian process given noisy values of it (Rasmussen and Williams 2006, eq. 2.25).
+
+    Args:
+        votes: Of one label.
+        embeddings: Where they were cast.
+        at: Where the mean is wanted.
+        sigma: Standard deviation of the noise.
+        width: Of the kernel.
+        strength: s², the variance of the process.
+    """
+
+    def kernel(one: np.ndarray, other: np.ndarray) -> float:
+        return strength * math.exp(-math.dist(one, other) ** 2 / (2 * width**2))
+
+    mean = math.fsum(votes) / len(votes)
+    covariance = np.array([[kernel(one, other) for other in embeddings] for one in embeddings])
+    solved = np.linalg.solve(covariance + sigma**2 * np.eye(len(votes)), np.array(votes) - mean)
+    return [
+        mean + math.fsum(kernel(one, other) * weight for other, weight in zip(embeddings, solved, strict=True))
+        for one in at
+    ]
+
+
+def log_likelihood(
+    votes: Sequence[float], embeddings: np.ndarray, *, sigma: float, width: float, strength: float
+) -> float:
+    """The log density of votes about their mean, less its constant (eq. 5.8 there)."""
+    squares = np.array([[math.dist(one, other) ** 2 for other in embeddings] for one in embeddings])
+    covariance = strength * np.exp(-squares / (2 * width**2)) + sigma**2 * np.eye(len(votes))
+    y = np.array(votes) - np.mean(votes)
+    return float(-0.5 * y @ np.linalg.solve(covariance, y) - 0.5 * np.linalg.slogdet(covariance)[1])
+
+
+def label_scores(counts: Sequence[Sequence[float]], totals: Sequence[float], sigma: float) -> list[list[float]]:
+    """For each text, each label's share of its own total, as a share of the sum over labels."""
+    texts = len(counts[0])
+    found = []
+    for text in range(texts):
+        shares = []
+        for row, total in zip(counts, totals, strict=True):
+            least = 2 * sigma * math.sqrt(texts)
+            shares.append(max(row[text], 0) / (total if total > least else least))
+        whole = math.fsum(shares)
+        found.append([share / whole if whole > 0 else 1 / len(counts) for share in shares])
+    return [[of_text[label] for of_text in found] for label in range(len(counts))]
+
+
+def survivors(counts: Sequence[int], number: int) -> list[int]:
+    """Walks along the counts laid end to end, and takes the text at each of equally spaced points."""
+    weights = [max(count, 0) for count in counts]
+    if not sum(weights):
+        weights = [1] * len(weights)
+    found = []
+    for index in range(number):
+        left = fractions.Fraction(2 * index + 1, 2 * number) * sum(weights)
+        for place, weight in enumerate(weights):
+            left -= weight
+            if left < 0:
+                found.append(place)
+                break
+    return found
+
+
+def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) -> list[bool]:
+    """Compares each text with each kept one before it."""
+
+    def words(text: str) -> list[str]:
+        letters = (letter if letter.isalnum() or letter == '_' else ' ' for letter in text.casefold())
+        return ''.join(letters).split()
+
+    kept: list[int] = []
+    for place, text in enumerate(texts):
+        alike = [
+            other
+            for other in kept
+            if words(texts[other]) == words(text)
+            or (most_alike < 1 and float(embeddings[other] @ embeddings[place]) > most_alike)
+        ]
+        if words(text) and not alike:
+            kept.append(place)
+    return [place in kept for place in range(len(texts))]
