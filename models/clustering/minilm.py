@@ -104,8 +104,7 @@ class MiniLmEmbedder(Embedder):
         """
         if dtype not in get_args(MiniLmDtype):
             raise ValueError(
-                f'Expected dtype to be one of {get_args(MiniLmDtype)}, got dtype={dtype!r}. '
-                'Name one of them.'
+                f'Expected dtype to be one of {get_args(MiniLmDtype)}, got dtype={dtype!r}. Name one of them.'
             )
         path = epath.Path(folder)
         names = [name for name in ('tokenizer.json', 'vocab.txt') if (path / name).exists()]
@@ -162,9 +161,7 @@ class MiniLmEmbedder(Embedder):
         rows = [np.array(code.ids, np.int32) for code in self._tokenizer.encode_batch(clean)]
         vectors = np.zeros((len(rows), self.dimensions), np.float32)
         for block in packed(rows):
-            states = self._pool(
-                self._weights, block.tokens, block.starts, block.lengths, length=block.length
-            )
+            states = self._pool(self._weights, block.tokens, block.starts, block.lengths, length=block.length)
             vectors[block.texts] = np.asarray(states)[: len(block.texts)]
         return unit_rows(vectors)
 
@@ -207,9 +204,7 @@ def packed(token_rows: Sequence[np.ndarray]) -> Iterator[Block]:
         rooms: list[int] = []
         for text in members[np.argsort(-lengths[members], kind='stable')].tolist():
             needed = int(room_needed[text])
-            fitting = (
-                at for at, room in enumerate(rooms) if room >= needed and len(blocks[at]) < places
-            )
+            fitting = (at for at, room in enumerate(rooms) if room >= needed and len(blocks[at]) < places)
             at = next(fitting, len(blocks))
             if at == len(blocks):
                 blocks.append([])

@@ -74,9 +74,7 @@ def candidates_from_json(text: str, name: str) -> tuple[Candidate, ...]:
     """
     document = _document(text, CANDIDATES_SCHEMA, name)
     try:
-        return tuple(
-            Candidate(**{**row, 'parents': tuple(row['parents'])}) for row in document['candidates']
-        )
+        return tuple(Candidate(**{**row, 'parents': tuple(row['parents'])}) for row in document['candidates'])
     except (KeyError, TypeError):
         raise _damaged(name) from None
 

@@ -1,4 +1,4 @@
-"""Sampled texts -> the list of a round, and the votes on it -> the corpus. No record plays a part in either."""
+"""Sampled texts -> the list of a round, and its votes -> the corpus. No record plays a part in either."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,9 +22,9 @@ def listed(
 ) -> tuple[tuple[Candidate, ...], np.ndarray]:
     """The list of a round and its embeddings, `[N d]`.
 
-    Dropped are requests without an answer, texts that are blank, too short or cut at their cap, texts of which
-    the embedder knows nothing, and texts that are nearly one of this list, or of an earlier one, again. All
-    of that is a function of texts alone, so it is free.
+    Dropped are requests without an answer, texts that are blank, too short or cut at their cap, texts of
+    which the embedder knows nothing, and texts that are nearly one of this list, or of an earlier one,
+    again. All of that is a function of texts alone, so it is free.
 
     Args:
         rows: Name, text, label, parents, tokens and truncated of each answer, in the order of the batches.
@@ -101,9 +101,7 @@ def examples_of(
     ]
 
 
-def _example(
-    settings: EvolutionSettings, found: pool.Pool, place: int, label: int
-) -> EvolvedExample:
+def _example(settings: EvolutionSettings, found: pool.Pool, place: int, label: int) -> EvolvedExample:
     candidate = found.candidates[place]
     batch_id, _, index = candidate.name.rpartition('-')
     voted = int(found.rounds[place]) or None

@@ -69,9 +69,7 @@ def read_start(place: str, declared: Input, name: str) -> tuple[Candidate, ...]:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(
-    place: str, files: tuple, declared: Input, name: str, of_release: bool
-) -> tuple[Candidate, ...]:
+def _read(place: str, files: tuple, declared: Input, name: str, of_release: bool) -> tuple[Candidate, ...]:
     rows: list[tuple[str | None, str]] = []
     if of_release:
         for file in files:
@@ -164,8 +162,8 @@ def facts_of_start(start: str | None, dataset: str | None) -> Facts:
 def check_start(start: str | None, dataset: str | None, ledger: Ledger) -> None:
     """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
 
-    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to none
-    says so: of both the report lists what the curator vouches for.
+    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to
+    none says so: of both the report lists what the curator vouches for.
 
     Args:
         start: The corpus; None without.

@@ -49,9 +49,7 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
     def cost(self, config: JobConfig[M]) -> Mapping[str, accounting.DpEvent]:
         return {STAGE: self.params(config).event}
 
-    def fitting(
-        self, config: JobConfig[M], has_room: HasRoom, order: float
-    ) -> tuple[FittingSetting, ...]:
+    def fitting(self, config: JobConfig[M], has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
         if config.budget.epsilon is None:
             return ()  # more noise would fit, and how much depends on what it is wanted for
         value = largest_fitting('epsilon', config.budget.epsilon, has_room)

@@ -127,9 +127,7 @@ def votes_plot(privacy_report: report.PrivacyReport) -> Plot:
     assert epsilon is not None  # every report of votes on texts has one
     others = sorted({noise * 2.0 ** (place / 4) for place in range(-12, 13)})
     epsilons = [
-        accounting.epsilon_from_rho(
-            dataclasses.replace(params, noise_scale=other).rho, privacy_report.delta
-        )
+        accounting.epsilon_from_rho(dataclasses.replace(params, noise_scale=other).rho, privacy_report.delta)
         for other in others
     ]
     return _marked_curve(

@@ -60,9 +60,7 @@ class TextVotes(panel.Panel):
         """The embedder for a report, without a path of the curator's machine."""
         return self.resolved_embedder if self.resolved_embedder in EMBEDDERS else 'a folder of MiniLM weights'
 
-    def embedder_settings(
-        self, model: str, checkpoint: str, tokenizer: str, dtype: str
-    ) -> 'ClusterSettings':
+    def embedder_settings(self, model: str, checkpoint: str, tokenizer: str, dtype: str) -> 'ClusterSettings':
         """What workers load the embedder from.
 
         Args:

@@ -28,13 +28,14 @@ def vote_field(
     """
 
     def kernel(one: np.ndarray, other: np.ndarray) -> float:
-        return strength * math.exp(-math.dist(one, other) ** 2 / (2 * width**2))
+        return strength * math.exp(-(math.dist(one, other) ** 2) / (2 * width**2))
 
     mean = math.fsum(votes) / len(votes)
     covariance = np.array([[kernel(one, other) for other in embeddings] for one in embeddings])
     solved = np.linalg.solve(covariance + sigma**2 * np.eye(len(votes)), np.array(votes) - mean)
     return [
-        mean + math.fsum(kernel(one, other) * weight for other, weight in zip(embeddings, solved, strict=True))
+        mean
+        + math.fsum(kernel(one, other) * weight for other, weight in zip(embeddings, solved, strict=True))
         for one in at
     ]
 
@@ -49,7 +50,9 @@ def log_likelihood(
     return float(-0.5 * y @ np.linalg.solve(covariance, y) - 0.5 * np.linalg.slogdet(covariance)[1])
 
 
-def label_scores(counts: Sequence[Sequence[float]], totals: Sequence[float], sigma: float) -> list[list[float]]:
+def label_scores(
+    counts: Sequence[Sequence[float]], totals: Sequence[float], sigma: float
+) -> list[list[float]]:
     """For each text, each label's share of its own total, as a share of the sum over labels."""
     texts = len(counts[0])
     found = []

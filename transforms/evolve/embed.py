@@ -24,8 +24,8 @@ Shard = tuple[np.ndarray, np.ndarray, np.ndarray]
 class EmbedUnits(beam.PTransform):
     """Units -> the number of each share of them whose embeddings are on disk.
 
-    The files are private and stay in the work directory. A run that is resumed embeds no record again. A unit's
-    share follows from its keyed hash.
+    The files are private and stay in the work directory. A run that is resumed embeds no record again. A
+    unit's share follows from its keyed hash.
 
     Attributes:
         settings: The embedder; a worker process loads it once.

@@ -118,6 +118,4 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
         )
     # The list last: where it is, both are. Whoever repeats the step reads the first writer's texts.
     write_file(vectors_path(work_dir, number), vectors_to_bytes(vectors))
-    write_file(
-        round_path(work_dir, candidates_name(number)), candidates_to_json(number, found).encode()
-    )
+    write_file(round_path(work_dir, candidates_name(number)), candidates_to_json(number, found).encode())

@@ -1,4 +1,4 @@
-"""Embedded units and the list of a round -> the noisy votes of the round, drawn once (METHOD 4e, steps 2, 3)."""
+"""Embedded units and a list -> the noisy votes of the round, drawn once (METHOD 4e, steps 2 and 3)."""
 
 import dataclasses
 import functools
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+from models.clustering.quantized import similarities
 
 from models import activity
-from models.clustering.quantized import similarities
 from models.evolution.generation import votes_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy import text_votes
@@ -43,8 +43,7 @@ class Vote(beam.PTransform):
             >> beam.ParDo(_CountVotes(self.settings, self.work_dir), listed).with_output_types(bytes)
             # one table of quanta, private
             | 'AddVotes' >> beam.CombineGlobally(_add)
-            | 'Draw'
-            >> beam.Map(draw_votes, self.settings, self.work_dir, self.number).with_output_types(int)
+            | 'Draw' >> beam.Map(draw_votes, self.settings, self.work_dir, self.number).with_output_types(int)
         )
 
 

@@ -55,14 +55,10 @@ class Evolution(TextVoting[EvolveSettings]):
     def plan(self, config: Config) -> EvolutionPlan:
         return plan.plan_run(config)
 
-    def with_rates(
-        self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration
-    ) -> EvolutionPlan:
+    def with_rates(self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
         return plan.with_rates(plan_of_run, config, rates)
 
-    def with_budget(
-        self, plan_of_run: EvolutionPlan, config: Config, answer: BudgetAnswer
-    ) -> EvolutionPlan:
+    def with_budget(self, plan_of_run: EvolutionPlan, config: Config, answer: BudgetAnswer) -> EvolutionPlan:
         return dataclasses.replace(plan_of_run, budget=answer)
 
     def input_view(self, config: Config) -> VotingView:

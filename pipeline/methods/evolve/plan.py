@@ -132,8 +132,8 @@ def _warnings(config: Config, params: TextVoteParams, candidates: int) -> list[s
     if votes < params.noise_scale / 2:
         found.append(
             f'A text gets {three_digits(votes)} votes on average, and the noise on a count has the scale '
-            f'{params.noise_scale:.4g}: the votes drown in it. Lower --candidates or --rounds, raise --nearest '
-            f'or --epsilon, or bring more {many}.'
+            f'{params.noise_scale:.4g}: the votes drown in it. Lower --candidates or --rounds, raise '
+            f'--nearest or --epsilon, or bring more {many}.'
         )
     if config.method.examples > 2 * mechanism.sampled_texts(config):
         found.append(

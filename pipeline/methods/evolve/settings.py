@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from models.evolution.defaults import Defaults, defaults
-
 from models.privacy.accounting import conversion
 from models.privacy.text_votes import TextVoteParams
 from pipeline.settings import panel
@@ -76,8 +75,8 @@ class Evolution(panel.Panel):
         self._check_positive('examples', 'rounds', 'candidates', 'shots', 'top_k', 'endpoint_requests')
         if self.rounds is not None and self.rounds > MOST_ROUNDS:
             raise ValueError(
-                f'Expected rounds <= {MOST_ROUNDS}, got rounds={self.rounds}. Each has its share of the budget: '
-                'give 1 to 3.'
+                f'Expected rounds <= {MOST_ROUNDS}, got rounds={self.rounds}. Each has its share of the '
+                'budget: give 1 to 3.'
             )
         if self.fresh_share is not None and not 0 <= self.fresh_share <= 1:
             raise ValueError(

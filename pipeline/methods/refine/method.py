@@ -142,9 +142,7 @@ class Refine(TextVoting[RefineSettings]):
     def with_rates(self, plan_of_run: RefinePlan, config: Config, rates: Calibration) -> RefinePlan:
         return plan_of_run
 
-    def with_budget(
-        self, plan_of_run: RefinePlan, config: Config, answer: BudgetAnswer
-    ) -> RefinePlan:
+    def with_budget(self, plan_of_run: RefinePlan, config: Config, answer: BudgetAnswer) -> RefinePlan:
         return dataclasses.replace(plan_of_run, budget=answer)
 
     def input_view(self, config: Config) -> VotingView:
@@ -203,6 +201,7 @@ class Refine(TextVoting[RefineSettings]):
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         from pipeline.methods import report_settings
+
         shown = (*report_settings.OF_EVERY_RUN, 'embedder', 'keep', 'shards')
         found = report_settings.shown(config, shown, of_mechanism)
         if not config.input.attributes:

@@ -55,9 +55,7 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         assert delta is not None  # a run that reads records has one
         self.vote_params(1, self.nearest or 1, budget, delta)
 
-    def mechanism(
-        self, declared: Input, budget: Budget, delta: float, texts: int
-    ) -> TextVoteParams:
+    def mechanism(self, declared: Input, budget: Budget, delta: float, texts: int) -> TextVoteParams:
         """The mechanism, with the noise solved for where epsilon was given.
 
         Args:

@@ -24,7 +24,9 @@ def noisy_votes(embeddings: np.ndarray, sigma: float, seed: int = 1) -> tuple[np
 # ---------------------------------------------------------------- field
 
 
-def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_field_is_the_slow_twins_at_its_most_likely_width_and_strength(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     embeddings, new = unit_rows(12), unit_rows(4, seed=9)
     _, votes = noisy_votes(embeddings, sigma=3.0)
     field = VoteField.of(votes, embeddings, 3.0)
@@ -93,7 +95,9 @@ def test_rare_label_takes_the_texts_that_favour_it() -> None:
 
 def test_distinct_texts_are_the_slow_twins() -> None:
     rng = np.random.default_rng(3)
-    texts = [' '.join(rng.choice(['Oil', 'rises', 'a', 'the', '!', '2']) for _ in range(2)) for _ in range(60)]
+    texts = [
+        ' '.join(rng.choice(['Oil', 'rises', 'a', 'the', '!', '2']) for _ in range(2)) for _ in range(60)
+    ]
     embeddings = unit_rows(60, 3)
     for most_alike in (0.7, 0.95, 1.0):
         found = selection.distinct(texts, embeddings, most_alike=most_alike)
