@@ -213,12 +213,26 @@ class PromptWriter(PlainPrompts):
         A total function: a prompt depends on its own context alone, and texts that do
         not fit are cut to equal shares of what the template leaves.
         """
-        flat = [self._as_shown(text) for context in contexts for text in context.texts]
+        return self._around(label, [context.texts for context in contexts])
+
+    def prompts_around(
+        self, label: str | None, texts_of_prompts: Sequence[Sequence[str]]
+    ) -> list[np.ndarray]:
+        """Token ids of one prompt for each list of public texts, int32, in the form of private prompts.
+
+        For texts that were released, or public before. Texts that do not fit are cut like those of a context.
+
+        Raises:
+            ValueError: The template leaves no room.
+        """
+        return self._around(label, texts_of_prompts)
+
+    def _around(self, label: str | None, texts_of_prompts: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        flat = [self._as_shown(text) for texts in texts_of_prompts for text in texts]
         encoded = iter(self.tokenizer.encode_batch([' ' + text for text in flat]))
         bare = iter(self.tokenizer.encode_batch(flat))
         return [
-            self._assemble(label, [(next(encoded), next(bare)) for _ in context.texts])
-            for context in contexts
+            self._assemble(label, [(next(encoded), next(bare)) for _ in texts]) for texts in texts_of_prompts
         ]
 
     def continuations(self, texts: Sequence[str], max_tokens: int | None) -> list[np.ndarray]:

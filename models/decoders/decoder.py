@@ -2,9 +2,10 @@
 
 A decoder prefills the private prompts and the public prompt of a batch once, then appends tokens to all of
 them, a step at a time: one token, or several that are already known. The rows of private prediction share
-their tokens; rows that are sampled independently have their own. The next example of the batch starts again
-from the end of the prompts, by a step at offset 0: the cache keeps the prompts and overwrites the generated
-tokens. Prefill and step return the rows' *states*; the output layer is a separate method, since a caller may
+their tokens; rows that are sampled independently have their own, and may each stand at a place of their own.
+The next example of the batch starts again from the end of the prompts, by a step at offset 0: the cache keeps
+the prompts and overwrites the generated tokens. A row whose text has ended can also take another prompt,
+while the others go on (`with_row`). Prefill and step return the rows' *states*; the output layer is a separate method, since a caller may
 need only few columns of the logits.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
@@ -116,7 +117,8 @@ class Decoder(abc.ABC):
                 cache is of one micro-batch. What lies behind the first `count` changes nothing.
             count: int32 scalar, 1 to r: how many are appended.
             offset: int32 scalar, tokens of the current example before these; `offset + count` is at most
-                `max_example_tokens`. 0 starts again from the prompts' end.
+                `max_example_tokens`. 0 starts again from the prompts' end. Or `[m]`, each row's own, where
+                the cache is of one micro-batch.
 
         Returns:
             The states after the last of them, `[m, D]` for every micro-batch, and the new cache.
@@ -127,6 +129,21 @@ class Decoder(abc.ABC):
     ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
         """Appends one token, an int32 scalar: see `append`."""
         return self.append(weights, cache, jnp.reshape(token, 1), jnp.int32(1), offset)
+
+    def with_row(self, cache: Cache, row: jax.Array, other: Cache) -> Cache:
+        """The cache of a micro-batch, with one row replaced: its prompt, and what follows.
+
+        Every array of a cache has its rows along the first axis. To be called in a compiled function that
+        takes over the buffers of `cache`, which is then changed in place.
+
+        Args:
+            cache: Of one micro-batch.
+            row: int32 scalar, the row that is replaced.
+            other: Of a micro-batch of one row, such as a slice of another one.
+        """
+        return jax.tree.map(
+            lambda of, one: jax.lax.dynamic_update_slice_in_dim(of, one, row, 0), cache, other
+        )
 
     @abc.abstractmethod
     def logits(self, weights: Weights, states: jax.Array, columns: jax.Array | None = None) -> jax.Array:

@@ -22,6 +22,7 @@ from models.decoders import decoder, family
 from models.finetuning.settings import TuningSettings
 from models.privacy.randomness import RunKey
 from models.records import BatchId, TunedExample
+from models.sampling.nucleus import nucleus
 from models.stop_rule import StopRule
 
 
@@ -146,43 +147,3 @@ def _sampled(
     )
     _, tokens, lengths, state, *_ = jax.lax.while_loop(is_going, one, start)
     return tokens, lengths, state == end
-
-
-def nucleus(logits: jax.Array, *, top_p: float, top_k: int | None) -> jax.Array:
-    """`[m V]` bool: the tokens to sample from; ties with the least probable of them are included.
-
-    Thresholds are found by bisection on the bits of the probabilities, which are ordered like the numbers:
-    exact, and without sorting the vocabulary.
-
-    Args:
-        logits: `[m V]` float32, at their temperature; −∞ for tokens that may not come.
-        top_p: In (0, 1].
-        top_k: At least 1; None for all.
-    """
-    shares = jax.nn.softmax(logits, axis=-1)
-    bits = jax.lax.bitcast_convert_type(shares, jnp.int32)
-    possible = shares > 0
-
-    def largest(holds: Any) -> jax.Array:
-        """`[m 1]`: the largest threshold that keeps enough."""
-
-        def halve(_: Any, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            low, high = bounds
-            middle = low + (high - low) // 2
-            enough = holds(bits >= middle)
-            return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
-        low = jnp.ones((len(logits), 1), jnp.int32)
-        high = jnp.full((len(logits), 1), 0x3F800001, jnp.int32)  # just above 1
-        return jax.lax.fori_loop(0, 31, halve, (low, high))[0]
-
-    kept = possible
-    if top_k is not None and top_k < logits.shape[-1]:
-        kept &= bits >= largest(lambda above: above.sum(axis=-1, keepdims=True) >= top_k)
-    if top_p < 1:
-        of_kept = jnp.where(kept, shares, 0.0)
-        wanted = top_p * of_kept.sum(axis=-1, keepdims=True)
-        kept &= bits >= largest(
-            lambda above: jnp.where(above, of_kept, 0.0).sum(axis=-1, keepdims=True) >= wanted
-        )
-    return kept

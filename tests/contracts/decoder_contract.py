@@ -168,6 +168,34 @@ def decoded_in_steps(
     return results
 
 
+def decoded_each(
+    decoder: Decoder, rows: Sequence[np.ndarray], examples: Sequence[Sequence[int]], waits: Sequence[int]
+) -> list[list[np.ndarray]]:
+    """Logits `[V]` of every row after each token of its own example, which begins after its own wait.
+
+    Rows that wait, or have ended, are stepped on with the others. `rows` are of one micro-batch.
+    """
+    states, (cache,) = decoder.prefill(rows)
+    found: list[list[np.ndarray]] = [[] for _ in rows]
+    most = decoder.shapes.max_example_tokens
+    for clock in range(max(wait + len(example) for wait, example in zip(waits, examples, strict=True))):
+        places = [clock - wait for wait in waits]
+        now = [0 <= place < len(example) for place, example in zip(places, examples, strict=True)]
+        tokens = [
+            example[place] if is_now else 7
+            for place, example, is_now in zip(places, examples, now, strict=True)
+        ]
+        # A row that has ended goes on writing behind its example, or over it.
+        offsets = jnp.asarray(np.clip(places, 0, most - 1), jnp.int32)
+        parts, (cache,) = jitted_append(decoder)(
+            decoder.weights, (cache,), jnp.asarray(tokens, jnp.int32)[:, None], jnp.int32(1), offsets
+        )
+        for row, (logits, is_now) in enumerate(zip(logits_of(decoder, parts), now, strict=True)):
+            if is_now:
+                found[row].append(logits)
+    return found
+
+
 def some_columns(decoder: Decoder) -> list[int]:
     """Nine token ids in no order, the first and the last among them, and one of them twice."""
     last = decoder.vocab_size - 1
@@ -213,6 +241,46 @@ def check_a_row_does_not_move_in_steps_of_several_tokens(case: DecoderCase) -> N
     for batch in ([*others[:2], mine, others[3]], [PADDING, PADDING, mine, PADDING]):
         for logits, expected in zip(decoded_in_steps(decoder, batch, example, CUTS), found, strict=True):
             np.testing.assert_array_equal(logits[:, 2], expected[:, 2])
+
+
+def check_rows_at_their_own_places_are_those_of_one_place(case: DecoderCase) -> None:
+    """Each row with its own tokens, some begun later than others: the states of all rows at one place.
+
+    To rounding; and to the bit, whenever a row begins, and whatever the other rows do meanwhile.
+    """
+    decoder, examples = case.decoder(), case.examples()
+    rows = prompts(decoder.vocab_size, SHAPES.micro_batch_size, seed=14)
+    waits = (0, 2, 5, 1)
+    found = decoded_each(decoder, rows, examples, waits)
+    for row, logits in enumerate(found):
+        (whole,) = decoded(decoder, rows, [examples[row]])
+        np.testing.assert_allclose(np.stack(logits), whole[1:, row], rtol=0, atol=case.tolerance)
+    others = prompts(decoder.vocab_size, SHAPES.micro_batch_size, seed=15)
+    for row in range(SHAPES.micro_batch_size):
+        batch = [rows[row] if row == place else other for place, other in enumerate(others)]
+        of_batch = [examples[row] if row == place else examples[1] for place in range(len(batch))]
+        again = decoded_each(decoder, batch, of_batch, [3 if row == place else 0 for place in range(4)])
+        np.testing.assert_array_equal(np.stack(again[row]), np.stack(found[row]))
+
+
+def check_a_row_takes_another_prompt(case: DecoderCase) -> None:
+    """While the others keep theirs: the same bits as if it had been there from the beginning."""
+    decoder, examples = case.decoder(), case.examples()
+    rows, others = prompts(decoder.vocab_size, 4, seed=16), prompts(decoder.vocab_size, 4, seed=17)
+    _, (cache,) = decoder.prefill(rows)
+    _, (other,) = decoder.prefill(others)
+    one = jax.tree.map(lambda of: of[1:2], other)
+    mixed = jax.jit(decoder.with_row)(cache, jnp.int32(2), one)
+    wanted = decoder.prefill([*rows[:2], others[1], rows[3]])[1][0]
+    for offset, token in enumerate(examples[0]):
+        found = []
+        for of in (mixed, wanted):
+            parts, (after,) = jitted_step(decoder)(
+                decoder.weights, (of,), jnp.int32(token), jnp.int32(offset)
+            )
+            found.append((logits_of(decoder, parts), after))
+        np.testing.assert_array_equal(found[0][0], found[1][0])
+        mixed, wanted = found[0][1], found[1][1]
 
 
 def check_every_example_starts_from_the_prompts_end(case: DecoderCase) -> None:
@@ -311,6 +379,8 @@ DECODER_CHECKS = (
     check_steps_equal_longer_prompts,
     check_steps_of_several_tokens_equal_single_ones,
     check_a_row_does_not_move_in_steps_of_several_tokens,
+    check_rows_at_their_own_places_are_those_of_one_place,
+    check_a_row_takes_another_prompt,
     check_every_example_starts_from_the_prompts_end,
     check_a_row_does_not_move_with_the_other_rows,
     check_columns_are_those_of_all_logits,

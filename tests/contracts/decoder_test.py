@@ -23,8 +23,8 @@ class TableDecoder(Decoder):
         shapes: The public shapes.
         wrong: What it does against the contract: rows that move with the others ('rows'), an example that
             goes on from the one before ('start'), steps that take in what lies behind their tokens
-            ('behind'), logits of some columns that are not those columns' ('columns'), or that move
-            with the other rows ('rows of columns').
+            ('behind'), one place for rows that have their own ('places'), logits of some columns that are
+            not those columns' ('columns'), or that move with the other rows ('rows of columns').
     """
 
     def __init__(self, shapes: Shapes, wrong: str = '') -> None:
@@ -52,12 +52,14 @@ class TableDecoder(Decoder):
         count: jax.Array,
         offset: jax.Array,
     ) -> tuple[tuple[jax.Array, ...], tuple[Cache, ...]]:
+        if self._wrong == 'places':
+            offset = jnp.max(offset)
         again = offset == 0 if self._wrong != 'start' else jnp.bool_(False)
         begun = tuple(jnp.where(again, part['end'], part['state']) for part in cache)
         states = jax.lax.fori_loop(
             0,
-            len(tokens) if self._wrong == 'behind' else count,
-            lambda place, states: tuple(_next(state, tokens[place]) for state in states),
+            tokens.shape[-1] if self._wrong == 'behind' else count,
+            lambda place, states: tuple(_next(state, tokens[..., place]) for state in states),
             begun,
         )
         kept = tuple({**part, 'state': state} for part, state in zip(cache, states, strict=True))
@@ -119,6 +121,8 @@ def test_tokenizer(name: str, assert_kept: Callable[[TokenizerCase], None]) -> N
         ('start', decoder_contract.check_every_example_starts_from_the_prompts_end),
         ('behind', decoder_contract.check_steps_of_several_tokens_equal_single_ones),
         ('rows', decoder_contract.check_a_row_does_not_move_in_steps_of_several_tokens),
+        ('places', decoder_contract.check_rows_at_their_own_places_are_those_of_one_place),
+        ('rows', decoder_contract.check_a_row_takes_another_prompt),
         ('columns', decoder_contract.check_columns_are_those_of_all_logits),
         ('rows of columns', decoder_contract.check_a_row_does_not_move_with_the_other_rows),
     ],

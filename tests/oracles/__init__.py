@@ -52,7 +52,7 @@ from tests.oracles.mechanism import (
     steps_of,
     stream,
 )
-from tests.oracles.nucleus import nucleus, sampled_row
+from tests.oracles.nucleus import drawn, nucleus, sampled_row
 from tests.oracles.reference import first_round, pick_texts, released_texts
 from tests.oracles.sampling import SamplingTree, sampling_tree, word_to_uniform
 from tests.oracles.sparse_vector import distance, laplace_cdf
@@ -83,6 +83,7 @@ __all__ = [
     'difference_aggregate',
     'digits',
     'distance',
+    'drawn',
     'example_of',
     'epsilon',
     'first_round',

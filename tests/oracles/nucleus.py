@@ -1,6 +1,6 @@
 """Texts that are sampled each for itself: row by row and token by token, in float64."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -53,3 +53,23 @@ def sampled_row(
         if is_over(row):
             break
     return row
+
+
+def drawn(logits: np.ndarray, draws: Iterator[float], top_p: float, top_k: int | None) -> int:
+    """The token of `[V]` logits by uniform numbers: each picks by the shares; one outside ends its like.
+
+    Args:
+        logits: At their temperature.
+        draws: As many as are needed.
+        top_p: The share of the nucleus.
+        top_k: Tokens that the nucleus is taken of; None for all.
+    """
+    of_most = nucleus(logits, 1.0, top_k)
+    inside = nucleus(logits, top_p, top_k)
+    possible = np.where(of_most, np.exp(logits - logits.max()), 0.0)
+    while True:
+        sums = np.cumsum(possible)
+        token = int(np.searchsorted(sums, next(draws) * sums[-1], side='right'))
+        if inside[token]:
+            return token
+        possible[possible <= possible[token]] = 0.0

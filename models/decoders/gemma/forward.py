@@ -1,4 +1,4 @@
-"""Gemma's forward pass for rows that share their next token, on the parameters of the gemma library.
+"""Gemma's forward pass for rows that step together, on the parameters of the gemma library.
 
 The library defines every number, and tests/models/decoders/gemma/decoder_test.py holds this to its
 logits for every kind of architecture. What differs is where the numbers lie. The library's cached
@@ -165,7 +165,8 @@ def append(
         tokens: `[R]` int32, or `[m R]` with each row's own; the first `count` are appended, and the others
             have no effect.
         count: int32 scalar, 1 to R.
-        offset: int32 scalar: tokens of the example before these; `offset + R` is at most T.
+        offset: int32 scalar, or `[m]`, each row's own: tokens of the example before these; `offset + R` is
+            at most T.
         lengths: Numbers of tokens that have a program of their own, beside the one for R; the smallest one
             that is at least `count` is used.
         compile_once: Whether the micro-batches of a program share one subroutine. Otherwise each has a
@@ -195,14 +196,26 @@ def append(
         )
     # A branch or a subroutine would copy the example's slots if it wrote to them. So all R are written
     # here: those past the last token are not seen before they are written anew.
-    example = tuple(
-        KeysValues(
-            jax.lax.dynamic_update_slice_in_dim(old.keys, new.keys, offset, 3),
-            jax.lax.dynamic_update_slice_in_dim(old.values, new.values, offset, 2),
-        )
-        for old, new in zip(cache.example, slots, strict=True)
-    )
+    written = _written_each if jnp.ndim(offset) else _written
+    example = tuple(written(old, new, offset) for old, new in zip(cache.example, slots, strict=True))
     return states, cache._replace(example=example)
+
+
+def _written(old: KeysValues, new: KeysValues, offset: jax.Array) -> KeysValues:
+    """The example's slots, with new ones at one offset of all rows."""
+    return KeysValues(
+        jax.lax.dynamic_update_slice_in_dim(old.keys, new.keys, offset, 3),
+        jax.lax.dynamic_update_slice_in_dim(old.values, new.values, offset, 2),
+    )
+
+
+def _written_each(old: KeysValues, new: KeysValues, offsets: jax.Array) -> KeysValues:
+    """The example's slots, with new ones at each row's own offset `[m]`."""
+    in_row = jax.lax.dynamic_update_slice_in_dim
+    return KeysValues(
+        jax.vmap(lambda old, new, offset: in_row(old, new, offset, 2))(old.keys, new.keys, offsets),
+        jax.vmap(lambda old, new, offset: in_row(old, new, offset, 1))(old.values, new.values, offsets),
+    )
 
 
 @functools.cache
@@ -217,7 +230,8 @@ def _read_tokens(
     """States `[m D]` after the first `count` of tokens `[q]` or `[m q]`, and keys and values of q slots."""
     rows, appended = len(cache.lengths), tokens.shape[-1]
     places = jnp.arange(appended)
-    offsets = offset + places
+    # [1 q] where all rows stand at one offset, [m q] where each has its own.
+    offsets = jnp.reshape(offset, (-1, 1)) + places
     positions = cache.lengths[:, None] + offsets
     prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
     example_slots = jnp.arange(cache.example[0].keys.shape[-1])
@@ -226,16 +240,18 @@ def _read_tokens(
     for kind, layer, prompt, example in zip(
         a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
     ):
-        # [m q P], [q T] and [q q].
+        # [m q P], [1 q T] or [m q T], and [q q].
         of_prompt = prompt_slots < jnp.broadcast_to(cache.lengths[:, None, None], (rows, appended, 1))
-        of_example = jnp.broadcast_to(example_slots < offset, (appended, len(example_slots)))
+        written = example_slots < jnp.reshape(offset, (-1, 1, 1))
+        of_example = jnp.broadcast_to(written, (len(offsets), appended, len(example_slots)))
         of_tokens = places <= places[:, None]
         if kind == 'local':
             of_prompt &= prompt_slots > positions[..., None] - window(a)
-            of_example &= example_slots > offsets[:, None] - window(a)
+            of_example &= example_slots > offsets[..., None] - window(a)
             of_tokens &= places > places[:, None] - window(a)
+        of_tokens = jnp.broadcast_to(of_tokens, (len(offsets), *of_tokens.shape))
         shared = jnp.concatenate([of_example, of_tokens], axis=-1)
-        shared = jnp.broadcast_to(shared, (rows, *shared.shape))
+        shared = jnp.broadcast_to(shared, (rows, *shared.shape[1:]))
         seen = jnp.concatenate([of_prompt, shared], axis=-1)[:, None]
 
         def attend(
