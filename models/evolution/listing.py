@@ -65,7 +65,7 @@ def kept(
         [candidate.text for candidate in (*before, *candidates)],
         np.concatenate([*(generation.vectors for generation in earlier), vectors]),
     )[len(before) :]
-    chosen = np.flatnonzero(unlike & vectors.any(axis=1))
+    chosen = np.flatnonzero(unlike & vectors.any(axis=1)).tolist()
     return tuple(candidates[place] for place in chosen), vectors[chosen]
 
 
@@ -93,7 +93,7 @@ def examples_of(
     order = np.argsort(-clarity(found.scores), kind='stable')
     unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
     own = np.sort(order[unlike])
-    numbers = texts_of_labels(settings, found.totals)
+    numbers = texts_of_labels(settings, found.totals.tolist())
     places, labels = corpus(found.scores[:, own], numbers, voted=found.rounds[own] > 0)
     return [
         _example(settings, found, int(own[place]), int(label))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
-from models.clustering.quantized import similarities
 
 from models import activity
+from models.clustering.quantized import similarities
 from models.evolution.generation import votes_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy import text_votes

@@ -38,7 +38,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         fresh_share=chosen.fresh_share,
         shots=chosen.shots,
         texts_together=TEXTS_TOGETHER,
-        least_tokens=least_tokens(config),
+        least_tokens=own.resolved_min_example_tokens,
         start=() if own.start is None else start_corpus.read_start(own.start, config.input, 'start'),
     )
 
@@ -46,6 +46,10 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
 def _embedder(config: Config, dtype: str) -> ClusterSettings:
     files = config.method.model_files
     return config.method.embedder_settings(config.method.model, files.checkpoint, files.tokenizer, dtype)
+
+
+# Settings of prompts that an endpoint has no use for: it counts no tokens before it samples.
+_OF_TOKENS = ('max_prompt_tokens', 'min_example_tokens', 'structure')
 
 
 def _source(config: Config, dtype: str) -> SourceSettings:
@@ -59,7 +63,7 @@ def _source(config: Config, dtype: str) -> SourceSettings:
         'label_words': tuple(config.input.label_words.items()),
     }
     if own.endpoint is not None:
-        words = {name: of for name, of in prompt.items() if name not in ('max_prompt_tokens', 'structure')}
+        words = {name: of for name, of in prompt.items() if name not in _OF_TOKENS}
         assert own.endpoint_model is not None  # `Evolution.check`
         return EndpointSettings(
             url=own.endpoint,
@@ -71,7 +75,6 @@ def _source(config: Config, dtype: str) -> SourceSettings:
         )
     found = SamplerSettings(
         **workers.model_settings(own, dtype),
-        min_example_tokens=least_tokens(config),
         top_k=own.top_k,
         rows=own.resolved_micro_batch_size,
         **prompt,
@@ -81,11 +84,6 @@ def _source(config: Config, dtype: str) -> SourceSettings:
     for label in config.input.label_values:
         writer.public_prompt(label)
     return found
-
-
-def least_tokens(config: Config) -> int:
-    """Tokens that a text has at the least; 0 where a structure says when it ends."""
-    return config.method.resolved_min_example_tokens
 
 
 def further_files(config: Config) -> tuple[list[pathlib.Path], list[str]]:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from models.evolution.defaults import Defaults, defaults
 from models.privacy.accounting import conversion
@@ -139,7 +139,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             examples=self.examples,
             rounds=self.rounds,
         )
-        given = {
+        given: dict[str, Any] = {
             'candidates': self.candidates,
             'nearest': self.nearest,
             'shots': self.shots,
