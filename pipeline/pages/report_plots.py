@@ -9,7 +9,7 @@ import numpy as np
 
 from models.privacy import accounting, report
 from models.privacy.accounting import subsampled
-from models.privacy.report import tuning
+from models.privacy.report import text_votes, tuning
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -116,6 +116,31 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
         caption=(
             f'What other numbers of steps would have cost at δ = {report.format_exact(privacy_report.delta)} '
             'with the same noise. The mark is this run; texts cost nothing, however many are sampled.'
+        ),
+    )
+
+
+def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
+    """epsilon against the number of rounds of votes, with the run's marked."""
+    params = text_votes.params_of(privacy_report.mechanism)
+    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    assert epsilon is not None and rho is not None  # every report of votes on texts has both
+    other = max(0.0, rho - params.rho)
+    numbers = list(range(1, 2 * params.rounds + 3))
+    return _marked_curve(
+        numbers,
+        [
+            accounting.epsilon_from_rho(other + count * params.rho_per_round, privacy_report.delta)
+            for count in numbers
+        ],
+        (params.rounds, epsilon),
+        label=f'T = {params.rounds:,}',
+        x_name='Rounds of votes, T',
+        title='Epsilon against the rounds',
+        caption=(
+            'What other numbers of rounds would have cost at δ = '
+            f'{report.format_exact(privacy_report.delta)} with the same noise. The mark is this run; texts '
+            'cost nothing, however many are sampled.'
         ),
     )
 

@@ -79,7 +79,9 @@ def _released_in_words(privacy_report: report.PrivacyReport) -> list[tuple[str, 
     ]
 
 
-def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals) -> str:
+def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals | report.ChosenTotals) -> str:
+    if isinstance(corpus, report.ChosenTotals):
+        return f'chosen among {corpus.candidates:,} texts by noisy votes'
     if isinstance(corpus, report.TunedTotals):
         return f'{corpus.sampled_tokens:,} tokens, all free'
     forced = f', {corpus.forced_tokens:,} forced' if isinstance(corpus, report.StructuredTotals) else ''
