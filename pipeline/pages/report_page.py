@@ -19,10 +19,10 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
     """One HTML page with all of the report, but for the noisy counts per centre, which it draws."""
     epsilon, clusters = privacy_report.epsilon, privacy_report.clusters
     is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
-    of_texts = text_votes.is_of_text_votes(privacy_report.mechanism)
+    is_voted = text_votes.is_of_text_votes(privacy_report.mechanism)
     if is_tuned:
         parts = tuning.facts(tuning.params_of(privacy_report.mechanism)).parts
-    elif of_texts:
+    elif is_voted:
         parts = text_votes.facts(text_votes.params_of(privacy_report.mechanism)).parts
     else:
         parts = prediction.facts_of(privacy_report.mechanism).parts
@@ -37,8 +37,8 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
     # A tall picture comes second of three, where two columns have room for it.
     if is_tuned:
         plots = [report_plots.tuning_plot(privacy_report), *sizes]
-    elif of_texts:
-        plots = [report_plots.votes_plot(privacy_report)]
+    elif is_voted:
+        plots = [report_plots.budget_plot(privacy_report), report_plots.rounds_plot(privacy_report), *sizes]
     elif epsilon is None:
         plots = [report_plots.batches_plot(privacy_report), *centers, *sizes]
     else:
@@ -53,7 +53,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         plots=plots,
         report=privacy_report,
         tuned=is_tuned,
-        of_texts=of_texts,
+        voted=is_voted,
         labels=report.totals_by_label(privacy_report.plan),
         shown_rows=_MAX_ROWS,
         cluster_facts=_cluster_facts(clusters),

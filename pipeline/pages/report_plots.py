@@ -120,26 +120,27 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
     )
 
 
-def votes_plot(privacy_report: report.PrivacyReport) -> Plot:
-    """epsilon against the noise on a count, with the run's marked."""
+def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
+    """epsilon against the number of rounds of votes, with the run's marked."""
     params = text_votes.params_of(privacy_report.mechanism)
-    epsilon, noise = privacy_report.epsilon, params.noise_scale
-    assert epsilon is not None  # every report of votes on texts has one
-    others = sorted({noise * 2.0 ** (place / 4) for place in range(-12, 13)})
-    epsilons = [
-        accounting.epsilon_from_rho(dataclasses.replace(params, noise_scale=other).rho, privacy_report.delta)
-        for other in others
-    ]
+    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    assert epsilon is not None and rho is not None  # every report of votes on texts has both
+    other = max(0.0, rho - params.rho)
+    numbers = list(range(1, 2 * params.rounds + 3))
     return _marked_curve(
-        others,
-        epsilons,
-        (noise, epsilon),
-        label=f'noise = {noise:.4g}',
-        x_name='Scale of the noise on a count, in votes',
-        title='Epsilon against the noise',
+        numbers,
+        [
+            accounting.epsilon_from_rho(other + count * params.rho_per_round, privacy_report.delta)
+            for count in numbers
+        ],
+        (params.rounds, epsilon),
+        label=f'T = {params.rounds:,}',
+        x_name='Rounds of votes, T',
+        title='Epsilon against the rounds',
         caption=(
-            f'What other noise would have cost at δ = {report.format_exact(privacy_report.delta)} with as '
-            'many rounds. The mark is this run; its cost is the same however many texts were voted on.'
+            'What other numbers of rounds would have cost at δ = '
+            f'{report.format_exact(privacy_report.delta)} with the same noise. The mark is this run; texts '
+            'cost nothing, however many are sampled.'
         ),
     )
 

@@ -27,7 +27,7 @@ RELEASED = 'The noisy votes of every round, all texts of all rounds, the corpus 
 # For a run whose first list was sampled from public prompts.
 SAMPLED_START = Facts(
     assumptions_enforced=(
-        'The texts of the first list were sampled from public prompts, before a record was read.',
+        'The texts of the first list were sampled from public prompts: no record has a part in it.',
     ),
 )
 # For a run whose list is a file that the curator vouches for.
