@@ -11,6 +11,7 @@ import functools
 import pathlib
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sentencepiece
@@ -18,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import attributes, prompt_templates, prompts
+from models.constraints import LongEnough, Vocabulary
 from models.decoders.gemma import tokenizer
+from models.grammars.structure import Structure
 from models.records import Context
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,6 +60,23 @@ def _writer(
         corpus_description=DESCRIPTION,
         schema=SCHEMA,
     )
+
+
+def test_the_constraint_is_held_to_the_least_length() -> None:
+    """Without one it is what it was; beside a structure there is none."""
+    writer = _writer('pretrained')
+    assert isinstance(writer.constraint(VOCABULARY.vocab_size), Vocabulary)
+    held = dataclasses.replace(writer, min_example_tokens=3).constraint(VOCABULARY.vocab_size)
+    assert isinstance(held, LongEnough) and int(held.min_tokens) == 3
+    state, may_end = held.start(), []
+    word = jnp.int32(VOCABULARY.encode_batch(['parcel'])[0][-1])
+    for _ in range(4):
+        may_end.append([bool(held.allowed(state)[token]) for token in (*VOCABULARY.stop_tokens, word)])
+        state = held.advance(state, word)
+    stops = len(VOCABULARY.stop_tokens)
+    assert may_end == [[False] * stops + [True]] * 3 + [[True] * (stops + 1)]
+    with pytest.raises(ValueError, match='min_example_tokens=0 beside a structure'):
+        dataclasses.replace(writer, structure=Structure(regex='a'), min_example_tokens=1)
 
 
 def _context(*texts: str) -> Context:

@@ -82,6 +82,7 @@ def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
 WORDS = [first + rest for first in ('ab', 'ab;', 'q') for rest in ('', 'c', 'cd', 'cde;', 'x' * 12)]
 STRUCTURES = {
     'none': None,
+    'none, long enough': None,
     'regex': Structure(regex='(ab;?|q)((cd?|cde;)?|x{12})'),
     'schema': Structure(json_schema=json.dumps({'enum': WORDS, 'type': 'string'})),
     'schema, fixed': Structure(
@@ -93,6 +94,8 @@ STRUCTURES = {
     ),
     'grammar': Structure(grammar='start: ("ab" ";"? | "q") ("c" "d"? | "cde;" | "x"~12)?'),
 }  # fmt: skip
+MIN_TOKENS = {'none, long enough': 9}
+ENDS = frozenset({tiny.EOS, tiny.FIRST_BYTE + ord(';')})
 TEXTS: dict[str, list[str]] = {
     'regex': WORDS,
     'schema': [f'"{word}"' for word in WORDS],
@@ -103,8 +106,8 @@ TEXTS: dict[str, list[str]] = {
 
 def _twin_mask(name: str) -> oracles.Allowed:
     pieces, released = tiny.Bytes().token_bytes(), tiny.Bytes().released_token_mask()
-    if name == 'none':
-        return oracles.vocabulary(released)
+    if name not in TEXTS:
+        return oracles.long_enough(oracles.vocabulary(released), ENDS, MIN_TOKENS.get(name, 0))
     whole = {text.encode() for text in TEXTS[name]}
     begun = {text[:length] for text in whole for length in range(len(text) + 1)}
     sampled = set(np.flatnonzero(released).tolist()) - {tiny.EOS}
@@ -120,7 +123,7 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
     structure, most = STRUCTURES[name], 16
     settings = tiny.settings(
         max_example_tokens=most, temperature=TEMPERATURE, top_p=top_p, top_k=top_k, structure=structure,
-        micro_batch_size=8,
+        micro_batch_size=8, min_example_tokens=MIN_TOKENS.get(name, 0),
     )  # fmt: skip
     sampler = TextSampler(settings, tiny.adapter())
     rows = sampler._rows
@@ -134,7 +137,7 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
     ]
 
     def is_over(row: tuple[int, ...]) -> bool:
-        return row[-1] == tiny.EOS or (structure is None and row[-1] == tiny.FIRST_BYTE + ord(';'))
+        return row[-1] == tiny.EOS or (structure is None and row[-1] in ENDS)
 
     def of(row: int, *, masks_last: bool = False) -> tuple[str, int, bool]:
         tokens = oracles.sampled_row(
@@ -153,6 +156,7 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
 
     found = [(text.text, text.tokens, text.truncated) for text in sampler.sample(BATCH, 'a', rows, KEY)]
     assert found == [of(row) for row in range(rows)]
+    assert all(tokens > MIN_TOKENS.get(name, 0) for _, tokens, is_cut in found if not is_cut)
     if structure is not None:
         assert {text for text, _, is_cut in found if not is_cut} <= set(TEXTS[name])
         assert len({text for text, *_ in found}) > 1

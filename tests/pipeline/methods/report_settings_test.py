@@ -41,6 +41,12 @@ def test_the_words_of_the_public_prompt_are_said() -> None:
     assert public_settings(config())['corpus_description'] == 'A collection of texts, one after another.'
 
 
+def test_the_least_length_of_an_example_is_said_where_there_is_one() -> None:
+    assert public_settings(config())['min_example_tokens'] == 8
+    assert public_settings(config(min_example_tokens=0))['min_example_tokens'] == 0
+    assert 'min_example_tokens' not in public_settings(config(regex='[a-z]+'))
+
+
 def test_the_model_is_named_with_its_terms() -> None:
     found = public_settings(config(model='gemma3-270m', **FILES))['model_origin']
     terms = 'under the Gemma Terms of Use, ai.google.dev/gemma/terms'

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from models import bundled, reference
+from models.decoders import family
 from pipeline.config import METHOD_PANEL, job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.methods.predict.settings.votes import Votes
@@ -15,8 +17,9 @@ from pipeline.settings.budget import Budget
 from pipeline.settings.input import Encoding, Input
 from pipeline.settings.model import Model
 from pipeline.settings.output import Output
-from pipeline.settings.prompt import Prompt
+from pipeline.settings.prompt import DEFAULT_MIN_TOKENS, Prompt
 from pipeline.settings.runner import Runner
+from pipeline.settings.structure import Structured
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -42,6 +45,18 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order(method: str) -> 
         (Budget, {'epsilon': 1.0, 'ledger': 'ledger.db'}, 'dataset and ledger together'),
         (Votes, {'aggregate': 'mode'}, "'mean' or 'median' or 'difference' for aggregate"),
         (Prompt, {'max_prompt_tokens': 0}, 'max_prompt_tokens >= 1'),
+        (Prompt, {'max_example_tokens': 0}, 'max_example_tokens >= 1'),
+        (Prompt, {'min_example_tokens': -1}, '0 <= min_example_tokens .* got min_example_tokens=-1'),
+        (
+            Prompt,
+            {'min_example_tokens': 13, 'max_example_tokens': 12},
+            'min_example_tokens <= max_example_tokens=12, got min_example_tokens=13. .* --max-example-tokens',
+        ),
+        (
+            Structured,
+            {'min_example_tokens': 4, 'regex': 'a'},
+            "no min_example_tokens with a structure, got min_example_tokens=4, regex='a'",
+        ),
         (Model, {'model': 'gema3-1b'}, 'Expected a model among'),
         (Output, {'run_id': 'a b'}, 'letters, digits'),
         (Output, {'output': 'gs://bucket/runs[1]'}, r"without .* got output='gs://bucket/runs\[1\]'"),
@@ -51,6 +66,32 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order(method: str) -> 
 def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         part(**settings)
+
+
+@pytest.mark.parametrize(
+    'settings, tokens',
+    [
+        ({}, 8),
+        ({'max_example_tokens': 31}, 7),
+        ({'max_example_tokens': 3}, 0),
+        ({'min_example_tokens': 0}, 0),
+        ({'min_example_tokens': 96}, 96),
+        ({'regex': 'a'}, 0),
+        ({'min_example_tokens': 0, 'grammar': 'a.lark'}, 0),
+    ],
+)
+def test_an_example_has_a_few_tokens_unless_a_structure_says_where_it_ends(
+    settings: dict[str, Any], tokens: int
+) -> None:
+    assert Structured(**settings).resolved_min_example_tokens == tokens
+
+
+def test_the_least_length_is_longer_than_a_salutation_and_enough_for_a_reference() -> None:
+    """With a line break and the beginning of a stop text behind it, in pieces of the bundled vocabulary."""
+    tokenizer = family.family_of(bundled.MODEL).load_tokenizer(bundled.MODEL, bundled.TOKENIZER)
+    begun = tokenizer.encode_batch(['Dear customer,\n`', 'This is the\n`'])
+    assert max(map(len, begun)) < DEFAULT_MIN_TOKENS
+    assert DEFAULT_MIN_TOKENS + 1 > reference.LEAST_TOKENS, 'every example that ended by itself serves'
 
 
 @pytest.mark.parametrize(
