@@ -8,6 +8,7 @@
 # make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
+# make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint
 # make airflow an environment of Airflow's own, where the schedule is tested
 
 PYTHON ?= python3.12
@@ -18,12 +19,13 @@ MINILM := $(VENV)/.minilm
 # A server that answers as an object store does; tests start it where it is there.
 OBJECT_STORE := $(VENV)/bin/fake-gcs-server
 AIRFLOW := .airflow
+LLAMA := .llama
 BENCHMARKS := decoding median records overhead centring
 # Two processes share the tests, a file at a time; each holds some 3 GB.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow clean
+.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow llama clean
 
 demo: $(READY)
 	@$(BIN)/python -m launch.demo
@@ -34,7 +36,7 @@ demo-fine-tune: $(READY)
 test: style prerequisites
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m 'not long'
 
-test-long: prerequisites
+test-long: prerequisites llama
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m long
 
 prerequisites: $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
@@ -112,5 +114,16 @@ $(AIRFLOW)/.ready: launch/airflow/requirements.txt launch/airflow/constraints.tx
 		--constraint launch/airflow/constraints.txt
 	touch $(AIRFLOW)/.ready
 
+llama:
+	@if command -v cc > /dev/null; then $(MAKE) --no-print-directory $(LLAMA)/.ready; \
+	else echo 'No C compiler here: the test on a server of llama.cpp will be skipped.'; fi
+
+# It has no wheels.
+$(LLAMA)/.ready:
+	$(PYTHON) -m venv $(LLAMA)
+	@echo "Compiling llama.cpp's server into $(LLAMA): ten minutes or more."
+	$(LLAMA)/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36'
+	touch $(LLAMA)/.ready
+
 clean:
-	rm -rf $(VENV) $(AIRFLOW) demo build wheelhouse *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) $(LLAMA) demo build wheelhouse *.egg-info

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import math
+import pathlib
 import pickle
 import socket
 import subprocess
@@ -121,16 +122,14 @@ def test_only_the_prompt_and_public_settings_leave(server: str, monkeypatch: pyt
 
 
 @pytest.mark.run
-def test_so_many_requests_wait_at_once(server: str) -> None:
-    begin = time.monotonic()
-    found = EndpointSource(_settings(server, requests_at_once=4)).sample(_asked(*12 * ['[slow]']), KEY)
-    assert _texts(found) == 12 * ['slow']
-    assert time.monotonic() - begin >= 0.6
-    assert completions_server.seen(server)['most_at_once'] <= 8
-    with completions_server.running() as other:
-        EndpointSource(_settings(other, requests_at_once=3)).sample(_asked(*9 * ['[slow]']), KEY)
-        assert completions_server.seen(other)['most_at_once'] == 3
-    assert EndpointSource(_settings(server)).sample([], KEY) == []
+def test_so_many_requests_wait_at_once() -> None:
+    with completions_server.running() as url:
+        endpoint = EndpointSource(_settings(url, requests_at_once=3))
+        begin = time.monotonic()
+        assert _texts(endpoint.sample(_asked(*9 * ['[slow]']), KEY)) == 9 * ['slow']
+        assert time.monotonic() - begin >= 0.6
+        assert completions_server.seen(url)['most_at_once'] == 3
+        assert endpoint.sample([], KEY) == []
 
 
 # --- Bad manners -----------------------------------------------------------------
@@ -367,3 +366,74 @@ def test_the_client_is_imported_only_where_it_is_used() -> None:
     code = 'import sys, models.sampling.endpoint; print({"openai", "httpx2"} & set(sys.modules))'
     found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == 'set()'
+
+
+# --- A server of others ----------------------------------------------------------
+
+LLAMA = ROOT / '.llama' / 'bin' / 'python'
+
+
+@pytest.fixture(scope='module')
+def llama_url(gemma_file: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """llama.cpp's server on Gemma 3 270M, which asks for a token."""
+    if not LLAMA.is_file() or subprocess.run([LLAMA, '-c', 'import llama_cpp.server.app']).returncode:
+        pytest.skip('No server of llama.cpp here: `make llama` installs one, and needs a C compiler.')
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    command = [LLAMA, '-m', 'llama_cpp.server', '--model', gemma_file, '--port', port, '--n_ctx', 512]
+    command += ['--host', '127.0.0.1', '--n_threads', 2, '--api_key', TOKEN, '--verbose', False]
+    log = tmp_path_factory.mktemp('llama') / 'log'
+    with (
+        log.open('wb') as file,
+        subprocess.Popen(list(map(str, command)), stdout=file, stderr=file) as process,
+    ):
+        try:
+            _wait_for(port, process, log)
+            yield f'http://127.0.0.1:{port}'
+        finally:
+            process.terminate()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
+    for _ in range(1200):
+        if process.poll() is not None:
+            pytest.fail(f'The server ended: {log.read_text()[-2000:]}')
+        with socket.socket() as trial:
+            if trial.connect_ex(('127.0.0.1', port)) == 0:
+                return
+        time.sleep(0.1)
+    pytest.fail(f'The server does not listen: {log.read_text()[-2000:]}')
+
+
+@pytest.mark.long
+@pytest.mark.run
+@pytest.mark.weights
+def test_a_server_of_llama_cpp_writes_texts(llama_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    settings = _settings(
+        llama_url, max_example_tokens=24, token_variable=VARIABLE, timeout=120.0, top_p=0.95,
+        corpus_description='Headlines of the week, one after another.', text_name='Headline',
+    )  # fmt: skip
+    endpoint = EndpointSource(settings)
+    public = [Request(name=f'0000-{index:06}', label='Sports') for index in range(4)]
+    around = Request(name='0001-000000', label='Sports', examples=('Rain stops the final in Leeds',) * 2)
+    found = endpoint.sample([*public, around], KEY)
+    assert all(one is not None and one.text and '\n' not in one.text and one.tokens <= 24 for one in found)
+    assert len(set(_texts(found))) >= 4
+    # What it has read before moves its numbers a little, and so may a text: most are the same.
+    again = endpoint.sample(public, KEY)
+    assert sum(one == other for one, other in zip(_texts(again), _texts(found))) >= 2
+    assert _texts(endpoint.sample(public, RunKey(bytes(32)))) != _texts(found)[:4]
+    # Turn markers are control tokens to it, and end an answer.
+    turns = EndpointSource(
+        dataclasses.replace(settings, template=PRESETS['instruction'], max_example_tokens=64)
+    ).sample(public[:1], KEY)
+    assert turns[0] is not None and turns[0].text and '<end_of_turn>' not in turns[0].text
+    # It is strict about the token and about what fits.
+    monkeypatch.setenv(VARIABLE, 'another')
+    with pytest.raises(ValueError, match="'status 401': 4"):
+        EndpointSource(settings).sample(public, KEY)
+    long = Request(name='0002-000000', label='Sports', examples=('Rain stops the final ' * 400,))
+    with pytest.raises(ValueError, match="'status 400': 1"):
+        endpoint.sample([long], KEY)
