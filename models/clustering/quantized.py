@@ -1,7 +1,7 @@
 """Similarities of embeddings in whole numbers: the same bits whatever stands beside a row.
 
-A product of matrices in floating point may round a row otherwise when other rows lie beside it. A vote may not
-depend on that (METHOD 4e, step 2): one record more would move the votes of others.
+A product of matrices in floating point may round a row otherwise when other rows lie beside it. A vote may
+not depend on that (METHOD 4e, step 2): one record more would move the votes of others.
 """
 
 import numpy as np
@@ -24,10 +24,10 @@ def quantized(vectors: np.ndarray) -> np.ndarray:
 def similarities(records: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """Inner products of quantized unit rows, `[r N]` int64 in multiples of 2⁻⁴⁸: exact.
 
-    Every sum of products of whole numbers, in any order and over any part of the columns, is a whole number of
-    at most ‖a‖ ‖b‖ (Cauchy and Schwarz, on absolute values), about 2⁴⁸ and so below 2⁵³: each step of a float64
-    product is exact, also a fused one. So a row's similarities are a function of its own vector and the
-    candidates, whatever other rows there are.
+    Every sum of products of whole numbers, in any order and over any part of the columns, is a whole number
+    of at most ‖a‖ ‖b‖ (Cauchy and Schwarz, on absolute values), about 2⁴⁸ and so below 2⁵³: each step of a
+    float64 product is exact, also a fused one. So a row's similarities are a function of its own vector and
+    the candidates, whatever other rows there are.
 
     Args:
         records: `[r d]`, rows of length 1 or zero.

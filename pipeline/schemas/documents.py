@@ -22,6 +22,8 @@ DOCUMENTS: Mapping[str, str] = {
     'invented-facts': 'facts.json of `python -m pipeline.evaluation.facts`.',
     'run-plan': 'What `dp-corpus plan --json` prints.',
     'tuning-plan': 'What `dp-corpus plan --method fine-tune --json` prints.',
+    'evolution-plan': 'What `dp-corpus plan --method evolve --json` prints.',
+    'refining-plan': 'What `dp-corpus plan --method refine --json` prints.',
     'adapter': 'adapter.json beside a released adapter.',
     'batch-plan': 'plan.json in the work directory.',
     'clustering': 'clustering.json in the work directory.',

@@ -155,6 +155,8 @@ _ROOTS: Mapping[str, _Root] = {
     'invented-facts': _Root(facts.InventedFacts, _header(facts.SCHEMA, facts.SCHEMA_VERSION, facts.AUDIENCE)),
     'run-plan': _Root(PredictionPlan),
     'tuning-plan': _Root(TuningPlan),
+    'evolution-plan': _Root(EvolutionPlan),
+    'refining-plan': _Root(RefinePlan),
     'adapter': _Root(
         adapter.AdapterCard,
         {'schema': _const(adapter.SCHEMA), 'schema_version': _const(adapter.SCHEMA_VERSION)},

@@ -3,12 +3,11 @@
 import pathlib
 from typing import Any
 
-from models.sampling.settings import SamplerSettings
-
 from models.clustering.centers import ClusterSettings
 from models.evolution.settings import EvolutionSettings
 from models.sampling.endpoint import EndpointSettings
 from models.sampling.loading import SourceSettings
+from models.sampling.settings import SamplerSettings
 from pipeline.methods import start_corpus, workers
 from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config

@@ -1,4 +1,4 @@
-"""Texts of our own decoder: against a loop without cache, rows or compiled masks; in any order and company."""
+"""Texts of our own decoder: against a loop without cache, rows or compiled masks; in any company."""
 
 import dataclasses
 import functools
@@ -37,7 +37,8 @@ def _tiny() -> Iterator[None]:
 def _settings(**changed: Any) -> SamplerSettings:
     given = {
         'model': 'tiny', 'checkpoint': '', 'tokenizer': '', 'dtype': 'float32', 'template': tiny.TEMPLATE,
-        'max_prompt_tokens': 24, 'max_example_tokens': 14, 'temperature': TEMPERATURE, 'top_p': 0.9, 'rows': 8,
+        'max_prompt_tokens': 24, 'max_example_tokens': 14, 'temperature': TEMPERATURE, 'top_p': 0.9,
+        'rows': 8,
     }  # fmt: skip
     return SamplerSettings(**(given | changed))
 

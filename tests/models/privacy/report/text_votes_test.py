@@ -154,4 +154,4 @@ def test_pages_show_it(params: TextVoteParams) -> None:
     assert 'Votes on texts' in page and 'Xie et al. 2024' in page and '7,000' in page
     assert 'clip bound' not in page and 'cap on the private tokens' not in page
     card = dataset_card.render_card(found, columns={'text': ('string', 'the text')})
-    assert 'saw no sensitive record' in card
+    assert 'chosen by the noisy votes of sensitive records' in card
