@@ -22,9 +22,11 @@ from pipeline import checked_input, clusters
 from pipeline.evaluation import evaluation, facts
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
+from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.predict import audit
 from pipeline.methods.predict.plan import PredictionPlan
+from pipeline.methods.refine.plan import RefinePlan
 from pipeline.schemas import ledger, printed
 from pipeline.schemas.documents import DOCUMENTS, SUFFIX, names
 from pipeline.schemas.json_schema import described, schema_of, with_keys
