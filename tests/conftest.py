@@ -237,9 +237,6 @@ def pytest_runtest_makereport(
     item.stash[_TAKEN] = (by_clock, of_processors)
     imports = _IMPORT_SECONDS if not item.stash[_HAD_TENSORFLOW] and 'tensorflow' in sys.modules else 0
     name = item.nodeid.partition('[')[0]
-    if report.when == 'call' and (place := os.environ.get('DURATIONS')):
-        with open(place, 'a') as file:
-            file.write(f'{by_clock:.1f} {of_processors:.1f} {imports} {report.outcome} {item.nodeid}\n')
     if (
         report.when == 'call'
         and report.passed
