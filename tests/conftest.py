@@ -213,7 +213,7 @@ _MOST_SECONDS = 20
 _MOST_WAITING_SECONDS = 60
 # TensorFlow, which the gemma library loads: the first test of a process that touches it pays.
 _IMPORT_SECONDS = 25
-_TAKEN = pytest.StashKey[tuple[float, float]]()
+_TAKEN = pytest.StashKey[float]()
 _BEGAN = pytest.StashKey[float]()
 
 
@@ -232,9 +232,8 @@ def pytest_runtest_makereport(
     Those of `long_tests.REASONS` may, and those with the mark `long`.
     """
     report = yield
-    by_clock, earlier = item.stash.get(_TAKEN, (0.0, 0.0))
-    by_clock, of_processors = by_clock + report.duration, _processor_seconds() - item.stash[_BEGAN]
-    item.stash[_TAKEN] = (by_clock, of_processors)
+    by_clock = item.stash[_TAKEN] = item.stash.get(_TAKEN, 0.0) + report.duration
+    of_processors = _processor_seconds() - item.stash[_BEGAN]
     imports = _IMPORT_SECONDS if not item.stash[_HAD_TENSORFLOW] and 'tensorflow' in sys.modules else 0
     name = item.nodeid.partition('[')[0]
     if (
