@@ -5,8 +5,8 @@ them, a step at a time: one token, or several that are already known. The rows o
 their tokens; rows that are sampled independently have their own, and may each stand at a place of their own.
 The next example of the batch starts again from the end of the prompts, by a step at offset 0: the cache keeps
 the prompts and overwrites the generated tokens. A row whose text has ended can also take another prompt,
-while the others go on (`with_row`). Prefill and step return the rows' *states*; the output layer is a separate method, since a caller may
-need only few columns of the logits.
+while the others go on (`with_row`). Prefill and step return the rows' *states*; the output layer is a
+separate method, since a caller may need only few columns of the logits.
 
 Rows (one for each prompt) are independent: the logits of a row are the same
 whatever the other rows hold. To that end every program has shapes that are public:
