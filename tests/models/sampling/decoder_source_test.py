@@ -1,4 +1,4 @@
-"""Texts of our own decoder: against a loop without cache, rows or compiled masks; in any company."""
+"""Texts of our own decoder: against a loop without cache or rows; the same in any order and company."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ def _tiny() -> Iterator[None]:
 
 
 def _settings(**changed: Any) -> SamplerSettings:
-    given = {
+    given: dict[str, Any] = {
         'model': 'tiny', 'checkpoint': '', 'tokenizer': '', 'dtype': 'float32', 'template': tiny.TEMPLATE,
         'max_prompt_tokens': 24, 'max_example_tokens': 14, 'temperature': TEMPERATURE, 'top_p': 0.9,
         'rows': 8,
@@ -193,9 +193,9 @@ def _check_texts(settings: SamplerSettings) -> list[SampledText]:
 
 def _of_model(model: str, **changed: Any) -> SamplerSettings:
     files = family.files_of(model)
-    given = {
+    given: dict[str, Any] = {
         'model': model, 'checkpoint': files.checkpoint, 'tokenizer': files.tokenizer, 'dtype': 'float32',
-        'template': PRESETS['document'], 'max_prompt_tokens': 40, 'max_example_tokens': 12,
+        'template': PRESETS['pretrained'], 'max_prompt_tokens': 40, 'max_example_tokens': 12,
         'min_example_tokens': 6, 'rows': 16, 'label_words': (('a', 'World'), ('b', 'Sport')),
     }  # fmt: skip
     return SamplerSettings(**(given | changed))
