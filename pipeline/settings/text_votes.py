@@ -71,8 +71,10 @@ class TextVotes(panel.Panel):
         """
         from models.clustering.centers import ClusterSettings
 
+        if self.resolved_embedder == 'tfidf':
+            return ClusterSettings(embedder='tfidf')
         if self.resolved_embedder != 'decoder':
-            return ClusterSettings(embedder=self.resolved_embedder)
+            return ClusterSettings(embedder=self.resolved_embedder, dtype=dtype)
         return ClusterSettings(
             embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )

@@ -21,7 +21,13 @@ from tests.oracles.aggregates import (
     top_k_plus,
 )
 from tests.oracles.batching import batches, histogram, keyed_hash, record_hash
-from tests.oracles.clustering import bert_mean_state, nearest, prefix_tree_leaves, tfidf_embedding
+from tests.oracles.clustering import (
+    bert_mean_state,
+    nearest,
+    prefix_tree_leaves,
+    similarity,
+    tfidf_embedding,
+)
 from tests.oracles.constraints import Allowed, digits, long_enough, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
@@ -123,6 +129,7 @@ __all__ = [
     'sampled_row',
     'sampling_tree',
     'shortest',
+    'similarity',
     'softmax',
     'split',
     'steps_of',

@@ -105,3 +105,11 @@ def bert_mean_state(
         inner = inner * stats.norm.cdf(inner)
         x = norm(f'{name}.output.LayerNorm', x + dense(f'{name}.output.dense', inner))
     return x.mean(axis=0)
+
+
+def similarity(record: Sequence[float], candidate: Sequence[float]) -> int:
+    """The product of two unit vectors in units of 2**-48, each component a whole multiple of 2**-24."""
+    whole = (
+        [round(fractions.Fraction(float(value)) * 2**24) for value in row] for row in (record, candidate)
+    )
+    return sum(a * b for a, b in zip(*whole, strict=True))

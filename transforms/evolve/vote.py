@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 
 from models import activity
-from models.clustering.quantized import similarities
+from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import votes_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy import text_votes
@@ -68,7 +68,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     """The votes of some units, without noise: private.
 
     A unit's votes are a function of its own records and the list, since similarities are exact
-    (`models.clustering.quantized`).
+    (`models.clustering.similarities`).
 
     Args:
         shard: What `read_shard` gives.
@@ -82,7 +82,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     table = np.zeros((len(settings.labels), len(candidates)), np.int64)
     if not len(vectors) or not len(candidates):
         return table
-    found = similarities(vectors, candidates)
+    found = similarities(quantized(vectors), quantized(candidates))
     nearest = text_votes.nearest(found, settings.params.nearest)
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))

@@ -334,7 +334,13 @@ def test_the_decoder_serves_with_its_settings_alone(tmp_path: pathlib.Path) -> N
     assert isinstance(embedder, DecoderEmbedder)
     fit_centers(_texts(40), embedder, count=4, seed=0).write(tmp_path)
     assert pickle.loads(pickle.dumps(settings)).build().centers.embedder == 'decoder'
-    for given_settings in ({'embedder': 'decoder'}, {'embedder': 'tfidf', 'checkpoint': 'folder'}):
+    for given_settings in (
+        {'embedder': 'decoder'},
+        {'embedder': 'decoder', 'dtype': 'float32'},
+        {'embedder': 'tfidf', 'checkpoint': 'folder'},
+        {'embedder': 'tfidf', 'dtype': 'float32'},
+        {'embedder': 'minilm', 'model': 'bundled'},
+    ):
         with pytest.raises(ValueError, match='Give all four, or none'):
             ClusterSettings(**given_settings)
 
