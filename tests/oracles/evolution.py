@@ -28,13 +28,14 @@ def vote_field(
     """
 
     def kernel(one: np.ndarray, other: np.ndarray) -> float:
-        return strength * math.exp(-math.dist(one, other) ** 2 / (2 * width**2))
+        return strength * math.exp(-(math.dist(one, other) ** 2) / (2 * width**2))
 
     mean = math.fsum(votes) / len(votes)
     covariance = np.array([[kernel(one, other) for other in embeddings] for one in embeddings])
     solved = np.linalg.solve(covariance + sigma**2 * np.eye(len(votes)), np.array(votes) - mean)
     return [
-        mean + math.fsum(kernel(one, other) * weight for other, weight in zip(embeddings, solved, strict=True))
+        mean
+        + math.fsum(kernel(one, other) * weight for other, weight in zip(embeddings, solved, strict=True))
         for one in at
     ]
 
@@ -49,7 +50,9 @@ def log_likelihood(
     return float(-0.5 * y @ np.linalg.solve(covariance, y) - 0.5 * np.linalg.slogdet(covariance)[1])
 
 
-def label_scores(counts: Sequence[Sequence[float]], totals: Sequence[float], sigma: float) -> list[list[float]]:
+def label_scores(
+    counts: Sequence[Sequence[float]], totals: Sequence[float], sigma: float
+) -> list[list[float]]:
     """For each text, each label's share of its own total, as a share of the sum over labels."""
     texts = len(counts[0])
     found = []
@@ -97,3 +100,30 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) ->
         if words(text) and not alike:
             kept.append(place)
     return [place in kept for place in range(len(texts))]
+
+
+def fitness(scores: Sequence[Sequence[float]], counts: Sequence[Sequence[float]]) -> list[float]:
+    """(The best score less the next) √(votes of the best label), text by text."""
+    found = []
+    for text in range(len(scores[0])):
+        ranked = sorted(range(len(scores)), key=lambda label: (-scores[label][text], label))
+        best, *others = ranked
+        clear = scores[best][text] - scores[others[0]][text] if others else 1.0
+        found.append(clear * math.sqrt(max(counts[best][text], 0)))
+    return found
+
+
+def corpus(
+    scores: Sequence[Sequence[float]], numbers: Sequence[int], fitness: Sequence[float], voted: Sequence[bool]
+) -> list[tuple[int, int]]:
+    """(text, label) of the corpus: for each label its own, voted ones first, and then the fittest first."""
+    found = []
+    for label, number in enumerate(numbers):
+        own = [
+            text
+            for text in range(len(voted))
+            if label == max(range(len(scores)), key=lambda each: (scores[each][text], -each))
+        ]
+        own.sort(key=lambda text: (not voted[text], -fitness[text], text))
+        found += [(text, label) for text in own[:number]]
+    return found
