@@ -1,10 +1,31 @@
-"""Defaults from public numbers: how many rounds, candidates, and votes of a record."""
+"""Defaults from public numbers: rounds, candidates, and how many texts a record's vote is spread over.
+
+Measured with Gemma 3 270M on 8,000 records of AG News (4 labels) and 5,452 of TREC (6 labels), MiniLM's
+vectors, means over draws of the noise. The figure is the accuracy of a head on vectors, trained on the 60
+texts that one round chose.
+
+| records | ε | σ | N | k = 1 to 3 | k ≈ N/32 | k ≈ N/12 | k ≈ N/4 |
+|---|---|---|---|---|---|---|---|
+| AG News | 1 | 3.7 | 127 | 0.791 | 0.803 | 0.809 | 0.795 |
+| AG News | 1 | 3.7 | 509 | 0.819 | 0.828 | 0.834 | 0.832 |
+| AG News | 0.3 | 11.0 | 509 | 0.813 | 0.823 | 0.828 | 0.829 |
+| TREC | 1 | 3.6 | 208 | 0.614 | 0.611 | 0.654 | 0.654 |
+| TREC | 1 | 3.6 | 416 | 0.684 | 0.697 | 0.646 | |
+| TREC | 0.3 | 10.6 | 416 | 0.546 | 0.592 | 0.649 | 0.608 |
+
+So a vote is worth more spread than given to the one nearest text, the wider the noisier; and more candidates
+are better, also with three times the noise.
+"""
 
 import dataclasses
 import math
 
-# A text should get so many votes on average as the noise on its count is wide.
-_VOTES_OVER_NOISE = 1.0
+# Each text should get so many votes of a label on average as this times the noise on its count.
+_VOTES_OVER_NOISE = 3.0
+# A vote is spread over a share of the list between these two.
+_LEAST_SHARE, _LARGEST_SHARE = 1 / 16, 1 / 4
+# Texts to choose each text of the corpus from, and the fewest of each label.
+_CANDIDATES_PER_EXAMPLE, _LEAST_PER_LABEL = 2, 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +49,15 @@ class Defaults:
     fresh_share: float = 0.5
 
 
-def defaults(*, records: int, labels: int, rho: float, examples: int, rounds: int | None = None) -> Defaults:
+def defaults(
+    *,
+    records: int,
+    labels: int,
+    rho: float,
+    examples: int,
+    rounds: int | None = None,
+    candidates: int | None = None,
+) -> Defaults:
     """The defaults of a run.
 
     Args:
@@ -37,24 +66,43 @@ def defaults(*, records: int, labels: int, rho: float, examples: int, rounds: in
         rho: zCDP budget of all rounds together.
         examples: Texts wanted.
         rounds: T where it was given.
+        candidates: N where it was given.
     """
     chosen = rounds or 1
     sigma = math.sqrt(chosen / (2 * rho))
-    nearest = 8
-    told_apart = records * math.sqrt(nearest) / (_VOTES_OVER_NOISE * sigma)
-    candidates = round(min(max(2 * examples, 16 * labels), max(told_apart, 8 * labels)))
-    return Defaults(rounds=chosen, candidates=candidates, nearest=nearest, children=examples)
+    size = candidates or _candidates(records=records, labels=labels, noise_scale=sigma, examples=examples)
+    return Defaults(
+        rounds=chosen,
+        candidates=size,
+        nearest=nearest_for(records=records, candidates=size, noise_scale=sigma, labels=labels),
+        children=examples,
+    )
 
 
-def nearest_for(*, records: int, candidates: int, noise_scale: float) -> int:
+def _candidates(*, records: int, labels: int, noise_scale: float, examples: int) -> int:
+    """N: as many as the corpus wants; no more than the noise lets a vote spread over a quarter tell apart.
+
+    With k = N/4 a text gets n/(2 G √N) votes of its label.
+    """
+    wanted = max(_CANDIDATES_PER_EXAMPLE * examples, _LEAST_PER_LABEL * labels)
+    told_apart = math.floor((records / (2 * labels * noise_scale)) ** 2)
+    return min(wanted, max(told_apart, 8 * labels))
+
+
+def nearest_for(*, records: int, candidates: int, noise_scale: float, labels: int = 1) -> int:
     """Texts that a record's vote is spread over where nobody says otherwise.
+
+    A text gets n √k / (G N) votes of a label on average: k is such that they are 3σ, between N/16 and N/4.
 
     Args:
         records: Declared units, n.
         candidates: Texts that are voted on, N.
         noise_scale: σ, in votes.
+        labels: Declared labels, G; 1 of a run without.
     """
-    return min(8, candidates)
+    share = labels * candidates * _VOTES_OVER_NOISE * noise_scale / max(1, records)
+    spread = min(max(share**2, _LEAST_SHARE * candidates), _LARGEST_SHARE * candidates)
+    return max(1, round(spread))
 
 
 def votes_of_candidate(*, records: float, candidates: int, nearest: int) -> float:

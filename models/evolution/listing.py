@@ -8,7 +8,7 @@ import numpy as np
 from models.clustering.embedder import Embedder
 from models.evolution import pool
 from models.evolution.generation import Candidate, Generation
-from models.evolution.selection import clarity, corpus, distinct
+from models.evolution.selection import corpus, distinct, fitness
 from models.evolution.settings import EvolutionSettings
 from models.finetuning import label_mix
 from models.records import EvolvedExample
@@ -80,7 +80,7 @@ def examples_of(
     children: Sequence[Candidate] = (),
     vectors_of_children: np.ndarray | None = None,
 ) -> list[EvolvedExample]:
-    """The corpus: of each label the texts that its records favour most clearly, voted ones first.
+    """The corpus: of each label the texts that its records favour most, voted ones first.
 
     Args:
         settings: The run.
@@ -89,12 +89,13 @@ def examples_of(
         vectors_of_children: Their embeddings, `[C d]`.
     """
     found = pool.of(settings, generations, children, vectors_of_children)
-    # Of two that are nearly the same the one with the clearer label stays.
-    order = np.argsort(-clarity(found.scores), kind='stable')
+    # Of two that are nearly the same the fitter one stays.
+    fit = fitness(found.scores, found.expected)
+    order = np.argsort(-fit, kind='stable')
     unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
     own = np.sort(order[unlike])
     numbers = texts_of_labels(settings, found.totals.tolist())
-    places, labels = corpus(found.scores[:, own], numbers, voted=found.rounds[own] > 0)
+    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own], voted=found.rounds[own] > 0)
     return [
         _example(settings, found, int(own[place]), int(label))
         for place, label in zip(places, labels, strict=True)

@@ -131,6 +131,20 @@ def clarity(scores: np.ndarray) -> np.ndarray:
     return ranked[-1] - ranked[-2]
 
 
+def fitness(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """What a text is worth to the corpus, `[N]`: its label's clarity times the root of its label's votes.
+
+    Clarity alone favours texts far from all records, whose few votes happen to be of one label; votes alone
+    favour what is between labels. The root weighs both.
+
+    Args:
+        scores: Of each label, `[G, N]`.
+        counts: Denoised votes, `[G, N]`; negative ones count as 0.
+    """
+    own = np.take_along_axis(np.asarray(counts, np.float64), labels_of(scores)[None], axis=0)[0]
+    return clarity(scores) * np.sqrt(np.maximum(own, 0))
+
+
 _WORD = re.compile(r'\w+')
 
 
@@ -215,21 +229,27 @@ def parents(
 
 
 def corpus(
-    scores: np.ndarray, numbers: Sequence[int], *, least_clarity: float = 0.0, voted: np.ndarray | None = None
+    scores: np.ndarray,
+    numbers: Sequence[int],
+    *,
+    fitness: np.ndarray | None = None,
+    least_clarity: float = 0.0,
+    voted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The texts of the corpus and their labels, places `[M]` and labels `[M]`, by label.
 
-    Of each label the clearest; voted ones before unvoted where told apart. A label gets fewer than its
+    Of each label the fittest; voted ones before unvoted where told apart. A label gets fewer than its
     number where fewer texts are its own and clear enough.
 
     Args:
         scores: Of all texts that are to be had, `[G, N]`.
         numbers: Texts wanted of each label.
+        fitness: `[N]`, the larger the better; None for `clarity` alone.
         least_clarity: Texts whose label is less clear are left out.
-        voted: `[N]` bool; None where all are.
+        voted: `[N]` bool; None where all are, or where it does not matter.
     """
     labels, clear = labels_of(scores), clarity(scores)
-    order = np.argsort(-clear, kind='stable')
+    order = np.argsort(-(clear if fitness is None else fitness), kind='stable')
     if voted is not None:
         order = order[np.argsort(~voted[order], kind='stable')]
     found = []

@@ -100,3 +100,30 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) ->
         if words(text) and not alike:
             kept.append(place)
     return [place in kept for place in range(len(texts))]
+
+
+def fitness(scores: Sequence[Sequence[float]], counts: Sequence[Sequence[float]]) -> list[float]:
+    """(The best score less the next) √(votes of the best label), text by text."""
+    found = []
+    for text in range(len(scores[0])):
+        ranked = sorted(range(len(scores)), key=lambda label: (-scores[label][text], label))
+        best, *others = ranked
+        clear = scores[best][text] - scores[others[0]][text] if others else 1.0
+        found.append(clear * math.sqrt(max(counts[best][text], 0)))
+    return found
+
+
+def corpus(
+    scores: Sequence[Sequence[float]], numbers: Sequence[int], fitness: Sequence[float], voted: Sequence[bool]
+) -> list[tuple[int, int]]:
+    """(text, label) of the corpus: for each label its own, voted ones first, and then the fittest first."""
+    found = []
+    for label, number in enumerate(numbers):
+        own = [
+            text
+            for text in range(len(voted))
+            if label == max(range(len(scores)), key=lambda each: (scores[each][text], -each))
+        ]
+        own.sort(key=lambda text: (not voted[text], -fitness[text], text))
+        found += [(text, label) for text in own[:number]]
+    return found

@@ -138,9 +138,9 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             rho=rho,
             examples=self.examples,
             rounds=self.rounds,
+            candidates=self.candidates,
         )
         given: dict[str, Any] = {
-            'candidates': self.candidates,
             'nearest': self.nearest,
             'shots': self.shots,
             'fresh_share': self.fresh_share,

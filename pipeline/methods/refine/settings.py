@@ -74,6 +74,9 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         from models.evolution.defaults import nearest_for
 
         nearest = nearest_for(
-            records=round(declared.sampled_records), candidates=texts, noise_scale=found.noise_scale
+            records=round(declared.sampled_records),
+            candidates=texts,
+            noise_scale=found.noise_scale,
+            labels=len(declared.label_values),
         )
         return dataclasses.replace(found, nearest=nearest)

@@ -144,3 +144,34 @@ def test_prompts_show_different_survivors_the_leading_one_last_and_every_one_lea
 
 def test_one_survivor_is_shown_alone() -> None:
     assert selection.parents(np.array([4]), unit_rows(5), prompts=2, shots=3, seed=(0,)) == [(4,), (4,)]
+
+
+# ---------------------------------------------------------------- corpus
+
+
+@pytest.mark.parametrize('labels', [1, 2, 4])
+def test_corpus_is_the_slow_twins(labels: int) -> None:
+    rng = np.random.default_rng(labels)
+    scores = rng.dirichlet(np.ones(labels), 40).T
+    counts = rng.normal(3, 3, (labels, 40))
+    voted = rng.random(40) < 0.5
+    fit = selection.fitness(scores, counts)
+    assert fit == pytest.approx(slow.fitness(scores.tolist(), counts.tolist()))
+    numbers = [3, 20, 0, 5][:labels]
+    places, found = selection.corpus(scores, numbers, fitness=fit, voted=voted)
+    expected = slow.corpus(scores.tolist(), numbers, fit.tolist(), voted.tolist())
+    assert list(zip(places.tolist(), found.tolist(), strict=True)) == expected
+    assert len(set(places.tolist())) == len(places)
+
+
+def test_corpus_leaves_out_labels_that_are_not_clear() -> None:
+    scores = np.array([[0.9, 0.55, 0.1], [0.1, 0.45, 0.9]])
+    places, labels = selection.corpus(scores, (2, 2), least_clarity=0.2)
+    assert places.tolist() == [0, 2]
+    assert labels.tolist() == [0, 1]
+
+
+def test_text_that_hardly_any_record_is_near_is_less_fit_than_one_that_many_are_near() -> None:
+    scores = np.array([[0.9, 0.8, 0.5], [0.1, 0.2, 0.5]])
+    counts = np.array([[1.0, 40.0, 90.0], [0.0, 10.0, 90.0]])
+    assert np.argmax(selection.fitness(scores, counts)) == 1
