@@ -1,4 +1,4 @@
-# make demo    set-up, then the job on Gemma 3 270M and invented records; prints five texts
+# make demo    set-up, then votes of 20,000 invented messages on texts of Gemma 3 270M; prints five texts
 # make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
 # make test    set-up, then every check but those of test-long
 # make test-long   set-up, then what proves the same at greater length
@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no
 
 .PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow llama clean
 
-demo: $(READY)
+demo: $(READY) $(MINILM)
 	@$(BIN)/python -m launch.demo
 
 demo-fine-tune: $(READY)

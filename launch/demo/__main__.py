@@ -64,7 +64,7 @@ def main() -> None:
         return
     if sys.argv[1:]:
         raise SystemExit(f'Expected fine-tune or no argument, got arguments={sys.argv[1:]}. Leave them out.')
-    name, records = 'gemma.toml', 2_048
+    name, records = 'gemma.toml', 20_000
     if _run('launch.weights'):
         name, records = 'demo.toml', 4_000
         print(
