@@ -14,6 +14,7 @@ from models.privacy.report.text_votes import EarlierCorpus
 from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import beside_input
 from pipeline.settings.input import Input
 from transforms.durable import read_file
 from transforms.read import (
@@ -49,13 +50,7 @@ def read_start(place: str, declared: Input, name: str) -> tuple[Candidate, ...]:
     """
     of_release = released_corpus.is_release(place)
     files = released_corpus.list_shards(place, name) if of_release else list_input(place)
-    paths = tuple(file.path for file in files)
-    inputs = {file.path for file in list_input(declared.input)} if declared.input else set()
-    if same := sorted(inputs & set(paths)):
-        raise ValueError(
-            f'Expected texts beside the records, got {name} file={same[0]!r}, which --input names too. Give '
-            'public texts, or a release.'
-        )
+    beside_input.refuse_input(declared, files, name)
     # A file that was written to is read anew.
     found = _read(place, tuple(files), declared, name, of_release)
     if not found:
@@ -121,7 +116,10 @@ def earlier_corpus(place: str) -> EarlierCorpus | None:
     """
     if not released_corpus.is_release(place):
         return None
-    report = json.loads(read_file(FileSystems.join(place, REPORT)))
+    try:
+        report = json.loads(read_file(FileSystems.join(place, REPORT)))
+    except ValueError:
+        report = None
     is_report = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
     if not is_report or report.get('statement') != 'differential privacy':
         statement = report.get('statement') if is_report else None
