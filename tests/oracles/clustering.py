@@ -105,3 +105,18 @@ def bert_mean_state(
         inner = inner * stats.norm.cdf(inner)
         x = norm(f'{name}.output.LayerNorm', x + dense(f'{name}.output.dense', inner))
     return x.mean(axis=0)
+
+
+def whole_similarities(records: np.ndarray, candidates: np.ndarray) -> list[list[int]]:
+    """Inner products of rows in whole multiples of 2⁻²⁴, ties to even, in Python's whole numbers."""
+
+    def row_of(vector: np.ndarray) -> list[int]:
+        if not all(math.isfinite(value) for value in vector):
+            return [0] * len(vector)
+        return [round(fractions.Fraction(float(value)) * 2**24) for value in vector]
+
+    others = [row_of(candidate) for candidate in candidates]
+    return [
+        [sum(a * b for a, b in zip(row_of(record), other, strict=True)) for other in others]
+        for record in records
+    ]

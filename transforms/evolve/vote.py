@@ -8,13 +8,16 @@ import apache_beam as beam
 import numpy as np
 
 from models import activity
-from models.clustering.quantized import similarities
+from models.clustering.quantized import quantized, similarities
 from models.evolution.generation import votes_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy import text_votes
 from transforms.durable import draw_once, guarded
 from transforms.evolve.embed import Shard, read_shard
 from transforms.evolve.files import read_candidates, read_vectors, round_path, votes_name
+
+# Records whose similarities are held at a time: with tens of thousands of candidates a row is long.
+_ROWS = 512
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -82,13 +85,16 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     table = np.zeros((len(settings.labels), len(candidates)), np.int64)
     if not len(vectors) or not len(candidates):
         return table
-    found = similarities(vectors, candidates)
-    nearest = text_votes.nearest(found, settings.params.nearest)
+    nearest = np.concatenate([
+        text_votes.nearest(similarities(vectors[first : first + _ROWS], candidates), settings.params.nearest)
+        for first in range(0, len(vectors), _ROWS)
+    ])  # fmt: skip
+    # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
+    known = quantized(vectors).any(axis=1)
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))
     for first, after in zip(starts, [*starts[1:], len(units)], strict=True):
-        # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
-        records = [nearest[row] for row in range(first, after) if vectors[row].any()]
+        records = [nearest[row] for row in range(first, after) if known[row]]
         chosen, quanta = text_votes.votes_of_unit(records)
         table[groups[first], chosen] += quanta
     return table
