@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.io.filesystems import FileSystems
 
 from models import activity
 from models.clustering.quantized import quantized, similarities
@@ -24,7 +25,7 @@ _ROWS = 512
 class Vote(beam.PTransform):
     """Shares of embedded units -> the number of the round, once its noisy votes are written.
 
-    A repeated step adds the same votes up again and reads the noise that was drawn: nothing is counted twice.
+    A repeated step reads the noise that was drawn: nothing is counted twice.
 
     Attributes:
         settings: The run.
@@ -57,6 +58,8 @@ class _CountVotes(beam.DoFn):
         self._settings, self._work_dir = settings, work_dir
 
     def process(self, shard: int, number: int) -> Iterator[bytes]:
+        if FileSystems.exists(round_path(self._work_dir, votes_name(number))):
+            return  # drawn before this run was resumed: nobody adds them up again
         activity.report(activity.Activity(f'Counting votes of round {number}'))
         candidates = read_vectors(self._work_dir, number)
         yield guarded(

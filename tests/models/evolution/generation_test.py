@@ -67,7 +67,8 @@ def changed(text: str, **entries: object) -> str:
             for text in (
                 '', 'wonderland', VOTES[:-5], '3', LIST, changed(VOTES, quanta=None),
                 changed(VOTES, quanta=[['wonderland']]), changed(VOTES, quanta=[1, 2]),
-                changed(VOTES, quanta=[[1], [1, 2]]), changed(VOTES, quanta=[[2**70]]), changed(VOTES, quanta=[[0.5]]),
+                changed(VOTES, quanta=[[1], [1, 2]]), changed(VOTES, quanta=[[2**70]]),
+                changed(VOTES, quanta=[[0.5]]),
                 changed(VOTES, quanta_per_vote=3),
             )
         ),
