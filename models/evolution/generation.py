@@ -107,10 +107,12 @@ def votes_from_json(text: str, name: str) -> np.ndarray:
     """
     document = _document(text, VOTES_SCHEMA, name)
     try:
-        quanta = np.array(document['quanta'], np.int64)
-        if quanta.ndim != 2 or document['quanta_per_vote'] != text_votes.QUANTA_PER_VOTE:
+        quanta = np.array(document['quanta'])
+        # Of a list without texts the rows are empty, and of no type.
+        is_whole = quanta.dtype == np.int64 or not quanta.size
+        if quanta.ndim != 2 or not is_whole or document['quanta_per_vote'] != text_votes.QUANTA_PER_VOTE:
             raise _damaged(name)
-    except (KeyError, TypeError, OverflowError):
+    except (KeyError, TypeError, ValueError):
         raise _damaged(name) from None
     return text_votes.in_votes(quanta)
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from apache_beam.io.filesystems import FileSystems
 
 from models.evolution.generation import Candidate, candidates_to_json
+from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import Facts
 from models.privacy.report import PRIVACY_REPORT_SCHEMA, text_votes
 from models.privacy.report.text_votes import EarlierCorpus
 from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import beside_input
 from pipeline.settings.input import Input
 from transforms.durable import read_file
 from transforms.read import (
@@ -49,13 +51,7 @@ def read_start(place: str, declared: Input, name: str) -> tuple[Candidate, ...]:
     """
     of_release = released_corpus.is_release(place)
     files = released_corpus.list_shards(place, name) if of_release else list_input(place)
-    paths = tuple(file.path for file in files)
-    inputs = {file.path for file in list_input(declared.input)} if declared.input else set()
-    if same := sorted(inputs & set(paths)):
-        raise ValueError(
-            f'Expected texts beside the records, got {name} file={same[0]!r}, which --input names too. Give '
-            'public texts, or a release.'
-        )
+    beside_input.refuse_input(declared, files, name)
     # A file that was written to is read anew.
     found = _read(place, tuple(files), declared, name, of_release)
     if not found:
@@ -113,20 +109,27 @@ def digest(texts: Sequence[Candidate]) -> str:
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
 
 
-def earlier_corpus(place: str) -> EarlierCorpus | None:
+def earlier_corpus(place: str, name: str) -> EarlierCorpus | None:
     """The run that released a corpus, by its report; None of files, which the curator vouches for.
+
+    Args:
+        place: The corpus.
+        name: What errors call it: the flag without dashes.
 
     Raises:
         ValueError: It states no (epsilon, delta), or its report is damaged.
     """
     if not released_corpus.is_release(place):
         return None
-    report = json.loads(read_file(FileSystems.join(place, REPORT)))
+    try:
+        report = json.loads(read_file(FileSystems.join(place, REPORT)))
+    except ValueError:
+        report = None
     is_report = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
     if not is_report or report.get('statement') != 'differential privacy':
         statement = report.get('statement') if is_report else None
         raise ValueError(
-            f'Expected a release that states (epsilon, delta), got start={place!r} with '
+            f'Expected a release that states (epsilon, delta), got {name}={place!r} with '
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another one, or public texts.'
         )
@@ -140,26 +143,24 @@ def earlier_corpus(place: str) -> EarlierCorpus | None:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             "Expected the ledger's entry of a release with its dataset and run_number, got another value in "
-            f'the report of start={place!r}. Restore the release as its run wrote it.'
+            f'the report of {name}={place!r}. Restore the release as its run wrote it.'
         ) from error
 
 
-def facts_of_start(start: str | None, dataset: str | None) -> Facts:
+def facts_of_start(prepared: EvolutionSettings) -> Facts:
     """Where the list of the first round comes from, for a report.
 
-    Args:
-        start: The corpus; None where the list is sampled.
-        dataset: The dataset that the run is charged to; None without a ledger.
+    Workers write it, who know neither the ledger nor the place of the corpus: `prepared` has both from the
+    launch.
     """
-    if start is None:
+    if not prepared.start:
         return text_votes.SAMPLED_START
-    earlier = earlier_corpus(start)
-    if earlier is None:
+    if prepared.start_release is None:
         return text_votes.PUBLIC_START
-    return text_votes.start_of_release(earlier, dataset=dataset)
+    return text_votes.start_of_release(prepared.start_release, dataset=prepared.dataset)
 
 
-def check_start(start: str | None, dataset: str | None, ledger: Ledger) -> None:
+def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
     """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
 
     A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to
@@ -167,13 +168,14 @@ def check_start(start: str | None, dataset: str | None, ledger: Ledger) -> None:
 
     Args:
         start: The corpus; None without.
+        name: What errors call it: the flag without dashes.
         dataset: The dataset that the run is charged to.
         ledger: Its ledger.
 
     Raises:
         ValueError: The ledger does not hold the charge that the release claims.
     """
-    earlier = None if start is None else earlier_corpus(start)
+    earlier = None if start is None else earlier_corpus(start, name)
     if earlier is None or earlier.dataset is None:
         return
     accounts = (known for known in ledger.accounts() if known.dataset.name == earlier.dataset)
@@ -184,7 +186,7 @@ def check_start(start: str | None, dataset: str | None, ledger: Ledger) -> None:
     if charged is not None and charged.number == earlier.run_number:
         return
     raise ValueError(
-        f'Expected a corpus whose charge the ledger holds, got start={start!r}, whose report says '
+        f'Expected a corpus whose charge the ledger holds, got {name}={start!r}, whose report says '
         f'run_id={earlier.run_id!r}, dataset={earlier.dataset!r}, run_number={earlier.run_number}. What it '
         'tells of the records would be in no sum: give the --ledger that charged it, or other texts. '
         f'`dp-corpus ledger show {earlier.dataset}` lists the runs.'

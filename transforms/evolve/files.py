@@ -17,6 +17,8 @@ from transforms.durable import read_file
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 
 _VECTORS = 'vectors'
+# Of a row of a batch of sampled texts.
+_FIELDS = {'name', 'text', 'label', 'parents', 'tokens', 'truncated'}
 
 
 def candidates_name(number: int) -> str:
@@ -87,9 +89,12 @@ def read_sampled(work_dir: str, batch_id: str) -> list[dict[str, object]]:
         ValueError: The file is damaged.
     """
     try:
-        return json.loads(read_file(batch_path(work_dir, batch_id)))
+        rows = json.loads(read_file(batch_path(work_dir, batch_id)))
     except ValueError:
+        rows = None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == _FIELDS for row in rows):
         raise ValueError(
             f'Expected an intact batch {batch_id}, got a damaged file=batches/{batch_id}.json in the work '
             'directory. Remove it and repeat the command: it samples the same texts again.'
-        ) from None
+        )
+    return rows

@@ -101,7 +101,7 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
         embedder: What embeds records too.
 
     Raises:
-        ValueError: A batch is damaged, or no text is left to vote on.
+        ValueError: A batch is damaged, or the first round has no text to vote on.
     """
     if number == 1 and settings.start:
         found, vectors = listing.kept(settings.start, embedder)
@@ -111,10 +111,12 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
             rows += read_sampled(work_dir, str(batch_id))
         earlier = read_generations(work_dir, min(number - 1, settings.params.rounds))
         found, vectors = listing.listed(rows, settings, embedder, earlier)
-    if not found and number <= settings.params.rounds:
+    # A later round may have no text that is unlike all before it. Then nobody votes, and the run goes on.
+    if not found and number == 1:
         raise ValueError(
-            f'Expected texts to vote on in round {number}, got none that is whole and long enough. Raise '
-            '--max-example-tokens, lower --min-example-tokens, or choose another model or prompt.'
+            'Expected texts to vote on in round 1, got none that is whole, long enough and known to the '
+            'embedder. Raise --max-example-tokens, lower --min-example-tokens, or choose another model, '
+            'prompt or --embedder.'
         )
     # The list last: where it is, both are. Whoever repeats the step reads the first writer's texts.
     write_file(vectors_path(work_dir, number), vectors_to_bytes(vectors))

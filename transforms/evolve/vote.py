@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.io.filesystems import FileSystems
 
 from models import activity
 from models.clustering.similarities import quantized, similarities
@@ -16,12 +17,15 @@ from transforms.durable import draw_once, guarded
 from transforms.evolve.embed import Shard, read_shard
 from transforms.evolve.files import read_candidates, read_vectors, round_path, votes_name
 
+# Records whose similarities are held at a time: with tens of thousands of candidates a row is long.
+_ROWS = 512
+
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class Vote(beam.PTransform):
     """Shares of embedded units -> the number of the round, once its noisy votes are written.
 
-    A repeated step adds the same votes up again and reads the noise that was drawn: nothing is counted twice.
+    A repeated step reads the noise that was drawn: nothing is counted twice.
 
     Attributes:
         settings: The run.
@@ -54,6 +58,8 @@ class _CountVotes(beam.DoFn):
         self._settings, self._work_dir = settings, work_dir
 
     def process(self, shard: int, number: int) -> Iterator[bytes]:
+        if FileSystems.exists(round_path(self._work_dir, votes_name(number))):
+            return  # drawn before this run was resumed: nobody adds them up again
         activity.report(activity.Activity(f'Counting votes of round {number}'))
         candidates = read_vectors(self._work_dir, number)
         yield guarded(
@@ -82,13 +88,17 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     table = np.zeros((len(settings.labels), len(candidates)), np.int64)
     if not len(vectors) or not len(candidates):
         return table
-    found = similarities(quantized(vectors), quantized(candidates))
-    nearest = text_votes.nearest(found, settings.params.nearest)
+    whole, listed = quantized(vectors), quantized(candidates)
+    nearest = np.concatenate([
+        text_votes.nearest(similarities(whole[first : first + _ROWS], listed), settings.params.nearest)
+        for first in range(0, len(whole), _ROWS)
+    ])  # fmt: skip
+    # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
+    known = whole.any(axis=1)
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))
     for first, after in zip(starts, [*starts[1:], len(units)], strict=True):
-        # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
-        records = [nearest[row] for row in range(first, after) if vectors[row].any()]
+        records = [nearest[row] for row in range(first, after) if known[row]]
         chosen, quanta = text_votes.votes_of_unit(records)
         table[groups[first], chosen] += quanta
     return table

@@ -18,7 +18,7 @@ FACTS = Facts(
 FACTS_OF_SAMPLING = Facts(
     assumptions_enforced=(
         'Which tokens the structure allows is a function of the tokens of the text so far and of public '
-        'settings. It masks what is sampled from the adapter: post-processing, like all of sampling.',
+        'settings. It masks what is sampled: post-processing, like all of sampling.',
     ),
     assumptions_of_curator=(_CHOSEN,),
 )

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.report import structure, text_votes
-from models.privacy.text_votes import TextVoteParams
 from pipeline.methods import report_settings, start_corpus
 from pipeline.methods.evolve.mechanism import Config, resolved
 
@@ -20,11 +20,11 @@ SHOWN = (
 HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests'}
 
 
-def facts(config: Config, params: TextVoteParams) -> MethodFacts:
+def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:
     """What the method tells a report."""
     sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
-    start = start_corpus.facts_of_start(config.method.start, config.budget.dataset)
-    return text_votes.facts(params, start=start, sampling=sampling)
+    start = start_corpus.facts_of_start(prepared)
+    return text_votes.facts(prepared.params, start=start, sampling=sampling)
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

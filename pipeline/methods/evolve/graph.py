@@ -21,7 +21,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         FileNotFoundError: A file is not there.
         ValueError: A prompt does not fit, or a file is another one.
     """
-    own, chosen = config.method, mechanism.resolved(config)
+    own, chosen, start = config.method, mechanism.resolved(config), config.method.start
     of_round, after = mechanism.texts_per_label(config)
     embedder = _embedder(config, dtype)
     embedder.load_embedder()
@@ -38,7 +38,9 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         shots=chosen.shots,
         texts_together=TEXTS_TOGETHER,
         least_tokens=own.resolved_min_example_tokens,
-        start=() if own.start is None else start_corpus.read_start(own.start, config.input, 'start'),
+        start=() if start is None else start_corpus.read_start(start, config.input, 'start'),
+        start_release=None if start is None else start_corpus.earlier_corpus(start, 'start'),
+        dataset=config.budget.dataset,
     )
 
 

@@ -50,7 +50,7 @@ class Evolution(TextVoting[EvolveSettings]):
     def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
         from pipeline.methods import start_corpus
 
-        start_corpus.check_start(config.method.start, config.budget.dataset, ledger)
+        start_corpus.check_start(config.method.start, 'start', config.budget.dataset, ledger)
 
     def plan(self, config: Config) -> EvolutionPlan:
         return plan.plan_run(config)
@@ -86,7 +86,7 @@ class Evolution(TextVoting[EvolveSettings]):
     def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
         from pipeline.methods.evolve import facts
 
-        return facts.facts(config, prepared.params)
+        return facts.facts(config, prepared)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         from pipeline.methods.evolve import facts

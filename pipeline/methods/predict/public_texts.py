@@ -1,11 +1,9 @@
 """Files of public texts, of --reference and --calibration: which they are, and their rows."""
 
-import os
 from collections.abc import Iterator, Sequence
 
 from models.records import Record
 from pipeline.methods.predict.mechanism import Config
-from transforms.durable import is_local
 from transforms.read import (
     Dialect,
     InputFile,
@@ -15,7 +13,6 @@ from transforms.read import (
     list_input,
     read_piece,
     split_file,
-    split_patterns,
 )
 
 
@@ -34,33 +31,6 @@ def list_texts(pattern: str, name: str) -> list[InputFile]:
         return list_input(pattern)
     except FileNotFoundError as error:
         raise FileNotFoundError(f'Expected files of public texts for --{name}. {error}') from error
-
-
-def refuse_input(config: Config, listed: Sequence[InputFile], name: str) -> None:
-    """Refuses texts that are the records.
-
-    Raises:
-        ValueError: A file is one of the input, by its path.
-    """
-    read = {_place(path) for path in _input_paths(config)}
-    if same := [file.path for file in listed if _place(file.path) in read]:
-        raise ValueError(
-            f'Expected {name} texts beside the input, got {name} file={same[0]!r}, which --input names '
-            f'too. Texts of --{name} are public: name another file.'
-        )
-
-
-def _input_paths(config: Config) -> Iterator[str]:
-    for pattern in split_patterns(config.input.input or ''):
-        try:
-            yield from (file.path for file in list_input(pattern))
-        except FileNotFoundError:
-            # Whoever plans may have no records yet; a run asks for them itself.
-            continue
-
-
-def _place(path: str) -> str:
-    return os.path.realpath(path) if is_local(path) else path
 
 
 def text_rules(config: Config, label_field: str | None) -> RecordRules:

@@ -11,6 +11,7 @@ from models.privacy.report import PRIVACY_REPORT_SCHEMA
 from models.privacy.report.reference import Release
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline import released_corpus
+from pipeline.methods import beside_input
 from pipeline.methods.predict import public_texts
 from pipeline.methods.predict.mechanism import Config
 from transforms.durable import read_file
@@ -41,7 +42,7 @@ def read_reference(config: Config, text_limit: int | None = None) -> Reference |
     listed = (
         _corpus_files(config) if is_release else public_texts.list_texts(config.method.reference, 'reference')
     )
-    public_texts.refuse_input(config, listed, 'reference')
+    beside_input.refuse_input(config.input, listed, 'reference')
     # Once for all that a launch asks of it; a file that was written to is read anew.
     return _read(config, is_release, tuple(listed), text_limit)
 

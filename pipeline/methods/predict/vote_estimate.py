@@ -17,6 +17,7 @@ import numpy as np
 from models import reference as reference_lib
 from models.privacy.randomness import KEY_BYTES, RunKey
 from models.records import Batch, BatchId, Context
+from pipeline.methods import beside_input
 from pipeline.methods.predict import mechanism
 from pipeline.methods.predict.mechanism import Config
 
@@ -172,7 +173,7 @@ def _batches(
 
     label, size = config.input.label_values[0], config.budget.examples_per_context
     files = public_texts.list_texts(calibration, 'calibration')
-    public_texts.refuse_input(config, files, 'calibration')
+    beside_input.refuse_input(config.input, files, 'calibration')
     rules = public_texts.text_rules(config, label_field)
     check_input(calibration, rules.fields)
     taken = frozenset() if settings.reference is None else settings.reference.shared_hashes

@@ -61,7 +61,7 @@ class Refine(TextVoting[RefineSettings]):
     def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
         from pipeline.methods import start_corpus
 
-        start_corpus.check_start(config.method.corpus, config.budget.dataset, ledger)
+        start_corpus.check_start(config.method.corpus, 'corpus', config.budget.dataset, ledger)
 
     def plan(self, config: Config) -> RefinePlan:
         params, texts = self.params(config), len(self._texts(config))
@@ -104,6 +104,8 @@ class Refine(TextVoting[RefineSettings]):
         return 0
 
     def prepare(self, config: Config) -> EvolutionSettings:
+        from pipeline.methods import start_corpus
+
         files = config.method.model_files
         embedder = config.method.embedder_settings(
             config.method.model, files.checkpoint, files.tokenizer, self.dtype(config)
@@ -117,6 +119,8 @@ class Refine(TextVoting[RefineSettings]):
             source=None,
             examples=self._keep(config),
             start=self._texts(config),
+            start_release=start_corpus.earlier_corpus(str(config.method.corpus), 'corpus'),
+            dataset=config.budget.dataset,
         )
 
     def digests(self, config: Config) -> Mapping[str, str]:
@@ -143,7 +147,7 @@ class Refine(TextVoting[RefineSettings]):
     def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
         from pipeline.methods import start_corpus
 
-        start = start_corpus.facts_of_start(config.method.corpus, config.budget.dataset)
+        start = start_corpus.facts_of_start(prepared)
         return report_of_votes.facts(prepared.params, start=start, writes_texts=False)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

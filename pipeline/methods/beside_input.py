@@ -1,0 +1,40 @@
+"""Texts that a run reads beside its records may not be the records."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from pipeline.settings.input import Input
+from transforms.durable import is_local
+from transforms.read import InputFile, list_input, split_patterns
+
+
+def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
+    """Refuses texts that are the records.
+
+    Args:
+        declared: The input.
+        listed: Files of the texts.
+        name: What errors call them: the flag without dashes.
+
+    Raises:
+        ValueError: A file is one of the input, by its path.
+    """
+    read = {_place(path) for path in _input_paths(declared)}
+    if same := [file.path for file in listed if _place(file.path) in read]:
+        raise ValueError(
+            f'Expected {name} texts beside the input, got {name} file={same[0]!r}, which --input names '
+            f'too. Texts of --{name} are public: name another file.'
+        )
+
+
+def _input_paths(declared: Input) -> Iterator[str]:
+    for pattern in split_patterns(declared.input or ''):
+        try:
+            yield from (file.path for file in list_input(pattern))
+        except FileNotFoundError:
+            # Whoever plans may have no records yet; a run asks for them itself.
+            continue
+
+
+def _place(path: str) -> str:
+    return os.path.realpath(path) if is_local(path) else path
