@@ -1,8 +1,8 @@
 """Defaults from public numbers: rounds, candidates, and how many texts a record's vote is spread over.
 
 Measured with Gemma 3 270M on 8,000 records of AG News (4 labels) and 5,452 of TREC (6 labels), MiniLM's
-vectors, means over draws of the noise. The figure is the accuracy of a head on vectors, trained on the 60
-texts that one round chose.
+vectors. The table has the accuracy of a head on vectors that is trained on the 60 texts which one round
+chose, the mean of four draws of the noise.
 
 | records | ε | σ | N | k = 1 to 3 | k ≈ N/32 | k ≈ N/12 | k ≈ N/4 |
 |---|---|---|---|---|---|---|---|
@@ -10,11 +10,25 @@ texts that one round chose.
 | AG News | 1 | 3.7 | 509 | 0.819 | 0.828 | 0.834 | 0.832 |
 | AG News | 0.3 | 11.0 | 509 | 0.813 | 0.823 | 0.828 | 0.829 |
 | TREC | 1 | 3.6 | 208 | 0.614 | 0.611 | 0.654 | 0.654 |
-| TREC | 1 | 3.6 | 416 | 0.684 | 0.697 | 0.646 | |
+| TREC | 1 | 3.6 | 416 | 0.684 | 0.697 | 0.646 | 0.590 |
 | TREC | 0.3 | 10.6 | 416 | 0.546 | 0.592 | 0.649 | 0.608 |
 
-So a vote is worth more spread than given to the one nearest text, the wider the noisier; and more candidates
-are better, also with three times the noise.
+So a vote is worth more spread than given to the one nearest text, the wider the noisier. A longer list is
+better at ε = 1 on both, and at 0.3 on AG News; on TREC 208 texts were better there (0.698).
+
+Rounds at equal ρ, in the same measure, means of three draws: 200 texts of AG News, chosen from 509 and 185
+children, and 120 of TREC, chosen from 416 and 246 children.
+
+| | AG News | TREC |
+|---|---|---|
+| one round | 0.843 | 0.597 |
+| one round, and children after its vote, whose labels the votes on their neighbours give | 0.838 | 0.667 |
+| a second round on the children alone | 0.837 | 0.673 |
+| a second round on the first list and the children together | 0.838 | 0.721 |
+
+Children after the vote also raise the share of labels that a judge agrees with (AG News 0.75 to 0.83, TREC
+0.41 to 0.47), and lower what TF-IDF learns from AG News (0.59 to 0.51). A round on nothing but children is
+not worth its noise, so one round is the default.
 """
 
 import dataclasses
