@@ -147,8 +147,8 @@ class EvolvedExample:
         index_in_batch: Its place in the batch, from 0.
         tokens: How many tokens were sampled, including those that end the text; 0 of a text that was given.
         truncated: Whether the example ended at its length cap.
-        round: The round whose records voted on it, from 1; None of a text that was sampled after the last.
-        noisy_votes: Noisy votes of its label's records; None where nobody voted.
+        round: The round that it came up in, from 1; None of a text that nobody voted on.
+        noisy_votes: Noisy votes of its label's records in the last round; None where nobody voted.
         parents: The texts that its prompt showed, as `BATCH_ID-INDEX`, comma-separated; '' for none.
     """
 

@@ -20,7 +20,7 @@ def listed(
     embedder: Embedder,
     earlier: Sequence[Generation] = (),
 ) -> tuple[tuple[Candidate, ...], np.ndarray]:
-    """The list of a round and its embeddings, `[N d]`.
+    """The new texts of a round and their embeddings, `[N d]`.
 
     Dropped are requests without an answer, texts that are blank, too short or cut at their cap, texts of
     which the embedder knows nothing, and texts that are nearly one of this list, or of an earlier one,
@@ -60,10 +60,10 @@ def kept(
         earlier: Rounds whose texts count as before them.
     """
     vectors = embedder.embed([candidate.text for candidate in candidates])
-    before = [candidate for generation in earlier for candidate in generation.candidates]
+    # The last list holds those before it.
+    before, of_before = (earlier[-1].candidates, earlier[-1].vectors) if earlier else ((), vectors[:0])
     unlike = distinct(
-        [candidate.text for candidate in (*before, *candidates)],
-        np.concatenate([*(generation.vectors for generation in earlier), vectors]),
+        [candidate.text for candidate in (*before, *candidates)], np.concatenate([of_before, vectors])
     )[len(before) :]
     chosen = np.flatnonzero(unlike & vectors.any(axis=1)).tolist()
     return tuple(candidates[place] for place in chosen), vectors[chosen]
@@ -80,7 +80,7 @@ def examples_of(
     children: Sequence[Candidate] = (),
     vectors_of_children: np.ndarray | None = None,
 ) -> list[EvolvedExample]:
-    """The corpus: of each label the texts that its records favour most, voted ones first.
+    """The corpus: of each label the texts that its records favour most.
 
     Args:
         settings: The run.
@@ -95,7 +95,7 @@ def examples_of(
     unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
     own = np.sort(order[unlike])
     numbers = texts_of_labels(settings, found.totals.tolist())
-    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own], voted=found.rounds[own] > 0)
+    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own])
     return [
         _example(settings, found, int(own[place]), int(label))
         for place, label in zip(places, labels, strict=True)

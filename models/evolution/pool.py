@@ -16,10 +16,10 @@ class Pool:
     """Texts of all rounds. Everything is public or a function of released votes.
 
     Attributes:
-        candidates: N texts, round by round, and then those that nobody voted on.
+        candidates: N texts: the last list, which holds those before it, and then those that nobody voted on.
         vectors: Their embeddings, `[N d]`.
-        rounds: The round of each text, from 1, `[N]`; 0 of one that nobody voted on.
-        votes: Noisy votes of each text as they were released, `[G N]`; 0 of one that nobody voted on.
+        rounds: The round that each text came up in, from 1, `[N]`; 0 of one that nobody voted on.
+        votes: Noisy votes of the last round as they were released, `[G N]`; 0 of one that nobody voted on.
         expected: Denoised votes of each label, summed over rounds, `[G N]`.
         scores: Share of each label in a text, `[G N]`.
         labels: The label of each text, `[N]`: a place in the declared ones.
@@ -52,24 +52,25 @@ def of(
         children: Texts that nobody voted on.
         vectors_of_children: Their embeddings.
     """
-    noise = settings.params.noise_scale
-    vectors = [generation.vectors for generation in generations]
+    noise, last = settings.params.noise_scale, generations[-1]
+    together = last.vectors
     if children:
         assert vectors_of_children is not None
-        vectors.append(vectors_of_children)
-    together = np.concatenate(vectors)
-    sizes = [len(generation.candidates) for generation in generations]
+        together = np.concatenate([together, vectors_of_children])
     fields = (VoteField.of(of.votes, of.vectors, noise) for of in generations if len(of.candidates))
     expected = sum((field.at(together) for field in fields), np.zeros((len(settings.labels), len(together))))
     totals = sum((of.votes.sum(axis=1) for of in generations), np.zeros(len(settings.labels)))
     # `label_scores` takes one table's noise: of T tables it is √T times as large.
     scores = label_scores(expected, totals, noise * math.sqrt(len(generations)))
+    # A list holds the one before it, and new texts behind that.
+    sizes = [len(generation.candidates) for generation in generations]
+    came_up = np.repeat(np.arange(1, len(sizes) + 1), np.diff(sizes, prepend=0))
     unvoted = np.zeros((len(settings.labels), len(children)))
     return Pool(
-        candidates=(*(one for of in generations for one in of.candidates), *children),
+        candidates=(*last.candidates, *children),
         vectors=together,
-        rounds=np.concatenate([np.repeat(np.arange(1, len(sizes) + 1), sizes), np.zeros(len(children), int)]),
-        votes=np.concatenate([*(of.votes for of in generations), unvoted], axis=1),
+        rounds=np.concatenate([came_up, np.zeros(len(children), int)]),
+        votes=np.concatenate([last.votes, unvoted], axis=1),
         expected=expected,
         scores=scores,
         labels=labels_of(scores),

@@ -22,9 +22,10 @@ class EvolutionSettings:
         embedder: What says how alike texts are. A text's vector is a function of the text alone.
         source: Where texts come from; None for a run that samples none.
         examples: Texts that the corpus should have.
-        candidates_per_label: Texts of each label's prompt that are sampled for a round.
-        children_per_label: Texts that are sampled around the survivors of the last round, which nobody
-            votes on.
+        candidates_per_label: Texts of each label's prompt that are sampled for the first round.
+        children_per_label: Texts of each label that are sampled for a later round, around what the votes
+            before it favour. Its list holds them beside the whole list before it.
+        unvoted_per_label: Texts of each label that are sampled after the last round, which nobody votes on.
         fresh_share: Share of a later round's texts that come from the public prompt alone, in [0, 1].
         shots: Released texts that a later prompt shows.
         texts_together: Texts of one batch: of one label, sampled by one worker.
@@ -42,7 +43,8 @@ class EvolutionSettings:
     examples: int
     candidates_per_label: int = 0
     children_per_label: int = 0
-    fresh_share: float = 0.5
+    unvoted_per_label: int = 0
+    fresh_share: float = 0.0
     shots: int = 3
     texts_together: int = 64
     least_tokens: int = 0
@@ -57,8 +59,10 @@ class EvolutionSettings:
             number: Of the round, from 1; `params.rounds + 1` for the texts after the last vote.
         """
         if number > self.params.rounds:
+            return self.unvoted_per_label
+        if number > 1:
             return self.children_per_label
-        return 0 if number == 1 and self.start else self.candidates_per_label
+        return 0 if self.start else self.candidates_per_label
 
     def batches_of(self, number: int) -> tuple[tuple[BatchId, int], ...]:
         """(batch, number of texts) of each batch of a round, by label and then by index."""

@@ -19,7 +19,7 @@ def pages(
     """The files beside the corpus, by name."""
     rounds = prepared.params.rounds
     names = [name(number) for number in range(1, rounds + 1) for name in (candidates_name, votes_name)]
-    if prepared.children_per_label:
+    if prepared.unvoted_per_label:
         names.append(candidates_name(rounds + 1))
     folder = FileSystems.join(config.output.resolved_work_dir, ROUNDS_FOLDER)
     return {

@@ -44,9 +44,10 @@ COLUMNS = Columns(
         'tokens': ('integer', 'Tokens that were sampled, with what ends the text; 0 of a text that was '
                    'given.'),
         'truncated': ('boolean', 'It ended without a stop token, at its length cap.'),
-        'round': ('integer', 'The round whose records voted on it, from 1; null of a text that was sampled '
+        'round': ('integer', 'The round of votes that it came up in, from 1; null of a text that was sampled '
                   'after the last one.'),
-        'noisy_votes': ('number', "Noisy votes of its label's records; null where nobody voted."),
+        'noisy_votes': ('number', "Noisy votes of its label's records in the last round; null where nobody "
+                        'voted.'),
         'parents': ('string', 'The texts that its prompt showed, by batch and place; empty for none.'),
     },
 )  # fmt: skip

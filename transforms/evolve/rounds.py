@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.utils import shared
 
 from models import activity
@@ -111,7 +112,10 @@ def write_list(settings: EvolutionSettings, work_dir: str, number: int, embedder
             rows += read_sampled(work_dir, str(batch_id))
         earlier = read_generations(work_dir, min(number - 1, settings.params.rounds))
         found, vectors = listing.listed(rows, settings, embedder, earlier)
-    # A later round may have no text that is unlike all before it. Then nobody votes, and the run goes on.
+        if 1 < number <= settings.params.rounds:
+            # Texts of earlier rounds stand again, so that the noise of two tables cancels out between them.
+            found = (*earlier[-1].candidates, *found)
+            vectors = np.concatenate([earlier[-1].vectors, vectors])
     if not found and number == 1:
         raise ValueError(
             'Expected texts to vote on in round 1, got none that is whole, long enough and known to the '

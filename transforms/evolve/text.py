@@ -75,7 +75,7 @@ class EvolveText(beam.PTransform):
         for number in range(1, settings.params.rounds + 1):
             listed = done | f'Round{number}' >> self._list(number)
             done = embedded | f'Votes{number}' >> Vote(settings, self.work_dir, number, listed)
-        if settings.children_per_label:
+        if settings.unvoted_per_label:
             done |= 'After' >> self._list(settings.params.rounds + 1)
         rows = (
             done
@@ -102,7 +102,7 @@ def corpus(_: int, settings: EvolutionSettings, work_dir: str) -> Iterator[Evolv
     def draw() -> str:
         after = settings.params.rounds + 1
         children = vectors = None
-        if settings.children_per_label:
+        if settings.unvoted_per_label:
             children, vectors = read_candidates(work_dir, after), read_vectors(work_dir, after)
         generations = read_generations(work_dir, settings.params.rounds)
         found = listing.examples_of(settings, generations, children or (), vectors)

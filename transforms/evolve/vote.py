@@ -94,7 +94,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
         for first in range(0, len(whole), _ROWS)
     ])  # fmt: skip
     # Of a record of which the embedder knows nothing every similarity is the same: it votes for nothing.
-    known = whole.any(axis=1)
+    known: np.ndarray = np.any(whole != 0, axis=1)
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))
     for first, after in zip(starts, [*starts[1:], len(units)], strict=True):

@@ -11,7 +11,7 @@ from pipeline.methods.evolve.mechanism import Config, resolved
 # Settings that the report shows, in its order.
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
-    'vote_noise', 'embedder', 'examples', 'candidates', 'fresh_share', 'shots', 'temperature', 'top_p',
+    'vote_noise', 'embedder', 'examples', 'candidates', 'children', 'fresh_share', 'shots', 'temperature', 'top_p',
     'top_k', 'endpoint_model', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'min_example_tokens', 'max_example_tokens', 'model', 'dtype',
     'micro_batch_size', 'shards',
@@ -35,6 +35,7 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     found |= {
         'embedder': own.shown_embedder,
         'candidates': chosen.candidates,
+        'children': chosen.children,
         'fresh_share': chosen.fresh_share,
         'shots': chosen.shots,
         'temperature': own.temperature or 1.0,

@@ -1,5 +1,6 @@
 """What the rounds of a run are built from."""
 
+import math
 import pathlib
 from typing import Any
 
@@ -22,7 +23,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         ValueError: A prompt does not fit, or a file is another one.
     """
     own, chosen, start = config.method, mechanism.resolved(config), config.method.start
-    of_round, after = mechanism.texts_per_label(config)
+    labels = len(config.input.label_values)
     embedder = _embedder(config, dtype)
     embedder.load_embedder()
     return EvolutionSettings(
@@ -32,8 +33,9 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         embedder=embedder,
         source=_source(config, dtype),
         examples=own.examples,
-        candidates_per_label=of_round,
-        children_per_label=after,
+        candidates_per_label=math.ceil(chosen.candidates / labels),
+        children_per_label=math.ceil(chosen.children / labels),
+        unvoted_per_label=math.ceil(chosen.unvoted / labels),
         fresh_share=chosen.fresh_share,
         shots=chosen.shots,
         texts_together=TEXTS_TOGETHER,

@@ -25,25 +25,23 @@ def resolved(config: Config) -> Defaults:
     return config.method.resolved(config.input, config.budget, config.resolved_delta)
 
 
-def texts_per_label(config: Config) -> tuple[int, int]:
-    """(texts of a round, texts after the last vote) that are sampled for each label."""
+def texts_per_label(config: Config) -> tuple[int, ...]:
+    """Texts that are sampled for each label in each round, and last those after the last vote."""
     found, labels = resolved(config), len(config.input.label_values)
-    return math.ceil(found.candidates / labels), math.ceil(found.children / labels)
+    first = 0 if config.method.start is not None else found.candidates
+    texts = (first, *(found.children,) * (found.rounds - 1), found.unvoted)
+    return tuple(math.ceil(number / labels) for number in texts)
 
 
 def sampled_texts(config: Config) -> int:
     """Texts that the run samples, of all labels and rounds."""
-    of_round, after = texts_per_label(config)
-    rounds = resolved(config).rounds - (config.method.start is not None)
-    return len(config.input.label_values) * (rounds * of_round + after)
+    return len(config.input.label_values) * sum(texts_per_label(config))
 
 
 def configured_plan(config: Config) -> BatchPlan:
     """The plan of batches of sampled texts; a given list counts as one of each label."""
-    of_round, after = texts_per_label(config)
-    given = config.method.start is not None
-    batches = given + (resolved(config).rounds - given) * math.ceil(of_round / TEXTS_TOGETHER)
-    batches += math.ceil(after / TEXTS_TOGETHER)
+    batches = int(config.method.start is not None)
+    batches += sum(math.ceil(texts / TEXTS_TOGETHER) for texts in texts_per_label(config))
     labels = config.input.label_values
     return BatchPlan(
         labels=labels,

@@ -22,7 +22,8 @@ class EvolutionPlan(RunPlan):
 
     Attributes:
         rounds: T.
-        candidates: Texts of a round, of all labels.
+        candidates: Texts of the first round, of all labels.
+        children: Texts that each later round adds, of all labels.
         nearest: k: texts that a record's vote is spread over.
         vote_noise: σ, the scale of the noise on a count, in votes.
         votes_of_candidate: Votes that a text gets on average.
@@ -38,6 +39,7 @@ class EvolutionPlan(RunPlan):
 
     rounds: int
     candidates: int
+    children: int
     nearest: int
     vote_noise: float
     votes_of_candidate: float
@@ -65,7 +67,11 @@ class EvolutionPlan(RunPlan):
         shared = '' if self.nearest == 1 else f', spread over the {self.nearest} nearest'
         rows = [
             ('Guarantee', self.guarantee()),
-            ('Rounds', f'{self.rounds:,}, each with votes on {self.candidates:,} texts of all labels'),
+            (
+                'Rounds',
+                f'{self.rounds:,}, the first with votes on {self.candidates:,} texts of all labels'
+                + (f'; each later one adds {self.children:,}' if self.rounds > 1 else ''),
+            ),
             (
                 'Votes',
                 f'{three_digits(self.votes_of_candidate)} for a text on average, beside noise of scale '
@@ -98,15 +104,16 @@ def plan_run(config: Config) -> EvolutionPlan:
     return EvolutionPlan(
         rounds=params.rounds,
         candidates=found.candidates,
+        children=found.children,
         nearest=params.nearest,
         vote_noise=params.noise_scale,
-        votes_of_candidate=_votes(config, params, found.candidates),
+        votes_of_candidate=_votes(config, params, found.last_list),
         sampled_texts=mechanism.sampled_texts(config),
         examples=config.method.examples,
         rho_total=params.rho,
         epsilon=accounting.epsilon_from_rho(params.rho, config.resolved_delta),
         delta=config.resolved_delta,
-        warnings=tuple(_warnings(config, params, found.candidates)),
+        warnings=tuple(_warnings(config, params, found.last_list)),
     )
 
 

@@ -35,18 +35,21 @@ class Evolution(panel.Panel):
         'have a clear label.',
         200,
     )
-    rounds: int | None = _setting(
-        'T: rounds of votes. They share the budget. Default: from the declared records and the noise.', None
-    )
+    rounds: int | None = _setting('T: rounds of votes. They share the budget. Default: 2.', None)
     candidates: int | None = _setting(
-        'Texts that are sampled for a round, of all labels together. Default: as many as the votes can tell '
-        'apart, by the declared records and the noise.',
+        'Texts that are sampled for the first round, of all labels together. Default: twice --examples, but '
+        'no more than votes can tell apart, by the declared records and the noise.',
+        None,
+    )
+    children: int | None = _setting(
+        'Texts that each later round adds to the list, of all labels together. Their prompts show texts '
+        'that the votes so far favour. Default: as many as --examples.',
         None,
     )
     fresh_share: float | None = _setting(
-        'Share of the texts of a later round that come from the public prompt alone.', None
+        'Share of the texts of a later round that come from the public prompt alone. Default: 0.', None
     )
-    shots: int | None = _setting('Texts of earlier rounds that a prompt shows.', None)
+    shots: int | None = _setting('Texts of earlier rounds that a prompt shows. Default: 3.', None)
     temperature: float | None = _setting('Temperature of sampling. Default: 1.', None)
     top_p: float = _setting(
         'Nucleus: sample from the most probable tokens that have this share of the probability.', 0.95
@@ -72,7 +75,9 @@ class Evolution(panel.Panel):
     )
 
     def check(self) -> None:
-        self._check_positive('examples', 'rounds', 'candidates', 'shots', 'top_k', 'endpoint_requests')
+        self._check_positive(
+            'examples', 'rounds', 'candidates', 'children', 'shots', 'top_k', 'endpoint_requests'
+        )
         if self.rounds is not None and self.rounds > MOST_ROUNDS:
             raise ValueError(
                 f'Expected rounds <= {MOST_ROUNDS}, got rounds={self.rounds}. Each has its share of the '
@@ -139,6 +144,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
             examples=self.examples,
             rounds=self.rounds,
             candidates=self.candidates,
+            children=self.children,
         )
         given: dict[str, Any] = {
             'nearest': self.nearest,
