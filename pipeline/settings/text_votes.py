@@ -70,11 +70,13 @@ class TextVotes(panel.Panel):
             dtype: Type of its weights and products.
         """
         from models.clustering.centers import ClusterSettings
+        from models.clustering.embedder import fastest_minilm_dtype
 
         if self.resolved_embedder == 'tfidf':
             return ClusterSettings(embedder='tfidf')
         if self.resolved_embedder != 'decoder':
-            return ClusterSettings(embedder=self.resolved_embedder, dtype=dtype)
+            # Decided where the run is launched: vectors of two types differ.
+            return ClusterSettings(embedder=self.resolved_embedder, dtype=fastest_minilm_dtype())
         return ClusterSettings(
             embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )

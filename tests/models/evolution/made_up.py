@@ -56,7 +56,7 @@ def settings(**changed: Any) -> EvolutionSettings:
     given = {
         'run_id': 'run', 'params': TextVoteParams(rounds=rounds, noise_scale=noise), 'labels': LABELS,
         'embedder': ClusterSettings(), 'source': None, 'examples': 6, 'candidates_per_label': 5,
-        'children_per_label': 3, 'shots': 2, 'texts_together': 4,
+        'children_per_label': 5, 'unvoted_per_label': 3, 'shots': 2, 'texts_together': 4,
     }  # fmt: skip
     return EvolutionSettings(**(given | changed))
 
@@ -80,4 +80,14 @@ def generation(votes: np.ndarray | None = None, *, number: int = 1, of_label: in
         votes = np.kron(np.eye(2), np.full(of_label, 8.0))
     return Generation(
         candidates=texts, vectors=WordEmbedder().embed([of.text for of in texts]), votes=np.asarray(votes)
+    )
+
+
+def later(before: Generation, *, number: int, of_label: int) -> Generation:
+    """The round after another one: its list, new texts behind it, and as many votes on each."""
+    new = generation(number=number, of_label=of_label)
+    return Generation(
+        candidates=(*before.candidates, *new.candidates),
+        vectors=np.concatenate([before.vectors, new.vectors]),
+        votes=np.concatenate([before.votes, new.votes], axis=1),
     )

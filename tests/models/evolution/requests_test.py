@@ -32,7 +32,7 @@ def test_the_first_round_asks_each_labels_public_prompt() -> None:
 
 
 def test_later_rounds_show_texts_of_the_label_in_the_wanted_share() -> None:
-    settings = made_up.settings(candidates_per_label=10, fresh_share=0.3)
+    settings = made_up.settings(children_per_label=10, unvoted_per_label=10, fresh_share=0.3)
     asked = requests.requests_of(settings, 2, [made_up.generation()])
     of_label = collections.defaultdict(list)
     for batch in asked:
@@ -67,8 +67,8 @@ def test_round_2_depends_on_the_votes_alone() -> None:
     times = [sum(text in of for of in shown(each)) for each in (asked, other)]
     assert times[1] > times[0]
     # Another run shows others, by its public name.
-    renamed = made_up.settings(run_id='another', candidates_per_label=40)
-    many = made_up.settings(candidates_per_label=40)
+    renamed = made_up.settings(run_id='another', children_per_label=40)
+    many = made_up.settings(children_per_label=40)
     assert requests.requests_of(many, 2, [round_1]) != requests.requests_of(renamed, 2, [round_1])
     # Nothing else comes in.
     assert set(inspect.signature(requests.requests_of).parameters) == {'settings', 'number', 'generations'}
