@@ -5,6 +5,7 @@ loop (`segment.py`) until a few have ended; those then take the prompts of the n
 goes on. So a short text leaves no row idle for long, and a program has one shape whatever is asked for.
 
 Prompts without examples are those of labels: their keys and values are read once and copied for every text.
+Tokens are predicted for the scripts of the prompts alone, where that loses nothing (`columns.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from models import activity
 from models.decoders import decoder, family
 from models.privacy.randomness import RunKey
-from models.sampling import segment
+from models.sampling import columns, segment
 from models.sampling.segment import Rows, Tokens
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
@@ -66,11 +67,19 @@ class DecoderSource(TextSource):
             settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype
         )
         self._stop = self._writer.stop_rule(self._decoder.vocab_size)
-        self._tokens = Tokens(
+        self._all = Tokens(
             columns=None,
             table=jnp.asarray(self._stop.table),
             constraint=self._writer.constraint(self._decoder.vocab_size),
         )
+        self._few = self._all
+        if settings.structure is None:
+            ids = columns.of_settings(settings, self._writer.tokenizer)
+            self._few = self._all._replace(
+                columns=jnp.asarray(ids), table=jnp.asarray(self._stop.table[:, ids])
+            )
+        self._is_few: dict[str | None, bool] = {}
+        self._left_out = jax.jit(self._share_left_out)
         # Those of labels, the one that was asked for last at the end.
         self._kept: collections.OrderedDict[_Prompt, _Read] = collections.OrderedDict()
         self._run = jax.jit(
@@ -96,13 +105,49 @@ class DecoderSource(TextSource):
                 'of one text: number them.'
             )
         activity.report(activity.Activity('Sampling'))
-        waiting = collections.deque(range(len(requests)))
         found: list[SampledText | None] = [None] * len(requests)
+        of_all = self._labels_of_all([request.label for request in requests])
+        for tokens in (self._few, self._all):
+            is_all = tokens is self._all
+            some = [index for index, of in enumerate(requests) if (of.label in of_all) == is_all]
+            self._sample(requests, some, tokens, key, found)
+        return found
+
+    def _labels_of_all(self, labels: Sequence[str | None]) -> frozenset[str | None]:
+        """The labels whose texts are sampled from all tokens; decided once for each, by its public prompt."""
+        if self._few is self._all:
+            return frozenset(labels)
+        new = [label for label in dict.fromkeys(labels) if label not in self._is_few]
+        for first in range(0, len(new), self._rows):
+            several = new[first : first + self._rows]
+            for label, prompt in zip(several, self._read([(label, ()) for label in several]), strict=True):
+                share = float(self._left_out(self._decoder.weights, prompt.states))
+                self._is_few[label] = share <= columns.MOST_LEFT_OUT
+        return frozenset(label for label in labels if not self._is_few[label])
+
+    def _share_left_out(self, weights: Any, states: jax.Array) -> jax.Array:
+        """What the tokens that are left out have of the next token's probability; compiled."""
+        assert self._few.columns is not None
+        allowed = self._all.constraint.allowed(self._all.constraint.start())
+        shares = jax.nn.softmax(jnp.where(allowed, self._decoder.logits(weights, states), -jnp.inf))[0]
+        return 1 - shares[self._few.columns].sum()
+
+    def _sample(
+        self,
+        requests: Sequence[Request],
+        some: Sequence[int],
+        of_tokens: Tokens,
+        key: RunKey,
+        found: list[SampledText | None],
+    ) -> None:
+        """Puts the texts of some requests in their places."""
+        waiting = collections.deque(some)
         in_row: dict[int, int] = {}  # the requests whose texts are under way
         rows, free = None, list(range(self._rows))
         while waiting or in_row:
             taken = [waiting.popleft() for _ in range(min(len(waiting), len(free)))]
-            for index, prompt in zip(taken, self._read([requests[index] for index in taken]), strict=True):
+            prompts = [(requests[index].label, requests[index].examples) for index in taken]
+            for index, prompt in zip(taken, self._read(prompts), strict=True):
                 rows = self._empty(prompt) if rows is None else rows
                 row = free.pop()
                 in_row[row] = index
@@ -110,9 +155,8 @@ class DecoderSource(TextSource):
                 rows = self._filled(rows, row, words, prompt)
             # As many as prompts are read together, if so many wait; the last texts run to their ends.
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
-            rows = self._run(self._decoder.weights, rows, self._tokens, jnp.int32(len(free) + wanted))
+            rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
             free += self._collected(rows, in_row, found)
-        return found
 
     def _collected(self, rows: Rows, in_row: dict[int, int], found: list[SampledText | None]) -> list[int]:
         """Takes the texts that have ended out of their rows, which are free then."""
@@ -135,9 +179,8 @@ class DecoderSource(TextSource):
                 texts[index] = text
         return texts
 
-    def _read(self, requests: Sequence[Request]) -> list[_Read]:
-        """The prompts of requests, each different one read once."""
-        prompts = [(request.label, request.examples) for request in requests]
+    def _read(self, prompts: Sequence[_Prompt]) -> list[_Read]:
+        """Prompts as the model has read them, each different one once."""
         read = {prompt: self._kept[prompt] for prompt in prompts if prompt in self._kept}
         new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in read]
         for first in range(0, len(new), self._together):
@@ -174,7 +217,7 @@ class DecoderSource(TextSource):
             tokens=jnp.zeros((self._rows, most), jnp.int32),
             lengths=jnp.zeros(self._rows, jnp.int32),
             stop_states=jnp.zeros(self._rows, jnp.int32),
-            masked_by=jax.vmap(lambda _: self._tokens.constraint.start())(jnp.arange(self._rows)),
+            masked_by=jax.vmap(lambda _: self._all.constraint.start())(jnp.arange(self._rows)),
             is_going=jnp.zeros(self._rows, bool),
             states=zeros(like.states),
             cache=jax.tree.map(zeros, like.cache),
@@ -188,7 +231,7 @@ class DecoderSource(TextSource):
             lengths=rows.lengths.at[row].set(0),
             stop_states=rows.stop_states.at[row].set(0),
             masked_by=jax.tree.map(
-                lambda of, start: of.at[row].set(start), rows.masked_by, self._tokens.constraint.start()
+                lambda of, start: of.at[row].set(start), rows.masked_by, self._all.constraint.start()
             ),
             is_going=rows.is_going.at[row].set(True),
             states=rows.states.at[row].set(prompt.states[0]),

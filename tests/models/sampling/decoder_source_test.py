@@ -16,6 +16,7 @@ from models.decoders import decoder, family
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
 from models.prompt_templates import PRESETS
+from models.sampling import columns
 from models.sampling.decoder_source import DecoderSource
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText
@@ -149,6 +150,20 @@ def test_a_text_is_the_same_in_any_order_and_company() -> None:
     assert source.sample([], KEY) == []
 
 
+def test_tokens_of_other_scripts_are_left_out_where_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that this model may say is Latin: the same texts from fewer columns, to rounding."""
+    settings, requests = _settings(), _requests(20)
+    source = DecoderSource(settings)
+    found = source.sample(requests, KEY)
+    assert source._few.columns is not None and len(source._few.columns) == 96
+    assert source._is_few == {'a': True, 'b': True, 'c': True}
+    monkeypatch.setattr(columns, 'MOST_LEFT_OUT', -1.0)
+    of_all = DecoderSource(settings)
+    assert of_all.sample(requests, KEY) == found and not any(of_all._is_few.values())
+    with_structure = DecoderSource(_settings(structure=Structure(regex='a+')))
+    assert with_structure._few is with_structure._all
+
+
 def test_more_labels_than_rows_are_read_again() -> None:
     requests = [Request(name=str(number), label=f'{number % 11:x}') for number in range(33)]
     source = DecoderSource(_settings())
@@ -208,6 +223,7 @@ def test_the_bundled_model() -> None:
 
 @pytest.mark.weights
 def test_a_model_of_google(gemma_file: pathlib.Path) -> None:
+    """And which of its labels ask for texts of another script."""
     _check_texts(
         _of_model('gemma3-270m', checkpoint=str(gemma_file), tokenizer=str(gemma_file), dtype='bfloat16')
     )
