@@ -49,12 +49,13 @@ def test_settings_survive_pickling_without_weights_or_tokenizer() -> None:
 
 def test_the_writer_has_every_setting() -> None:
     settings = dataclasses.replace(
-        SETTINGS, label_name='Kind', text_name='Line', schema='{}', max_prompt_tokens=77
+        SETTINGS, label_name='Kind', text_name='Line', schema='{}', max_prompt_tokens=77, min_example_tokens=5
     )
     writer = settings.writer()
     assert (writer.label_name, writer.text_name, writer.schema, writer.max_prompt_tokens) == (
         'Kind', 'Line', '{}', 77,
     )  # fmt: skip
+    assert writer.min_example_tokens == 5
     assert writer.template is settings.template and writer.label_words == {'sports': 'Sports'}
     assert writer.tokenizer.generation == 3 and writer.tokenizer.vocab_size == 4096
 
