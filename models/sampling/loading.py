@@ -1,5 +1,6 @@
 """The one table of sources: which settings lead to which."""
 
+from models.sampling.decoder_source import DecoderSource
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import TextSource
@@ -16,7 +17,4 @@ def load_source(settings: SourceSettings) -> TextSource:
     """
     if isinstance(settings, EndpointSettings):
         return EndpointSource(settings)
-    # Needs JAX, which workers alone import.
-    from models.sampling.decoder_source import DecoderSource
-
     return DecoderSource(settings)

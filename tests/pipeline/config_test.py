@@ -110,7 +110,7 @@ def test_a_setting_may_choose_its_method(tmp_path: pathlib.Path) -> None:
         (TUNED, 'clusters', 2, 'Clusters make records of a batch of votes alike'),
         (ENOUGH, 'tuning_steps', 3, 'It is a setting of --method fine-tune.'),
         (ENOUGH, 'label_mix', ('a=1',), 'It is a setting of --method fine-tune.'),
-        (ENOUGH, 'top_p', 0.5, 'It is a setting of --method fine-tune.'),
+        (ENOUGH, 'top_p', 0.5, 'It is a setting of --method fine-tune and evolve.'),
     ],
 )
 def test_a_setting_of_another_method_is_refused_with_what_to_give(

@@ -58,16 +58,18 @@ class _CountVotes(beam.DoFn):
         self._settings, self._work_dir = settings, work_dir
 
     def process(self, shard: int, number: int) -> Iterator[bytes]:
-        if FileSystems.exists(round_path(self._work_dir, votes_name(number))):
-            return  # drawn before this run was resumed: nobody adds them up again
-        activity.report(activity.Activity(f'Counting votes of round {number}'))
-        candidates = read_vectors(self._work_dir, number)
-        yield guarded(
-            lambda: votes_of_shard(read_shard(self._work_dir, shard), candidates, self._settings).tobytes(),
-            expected='every record to vote',
-            work_dir=self._work_dir,
-            name='vote',
-        )
+        # Votes that were drawn before a run was resumed stay: nobody adds them up again.
+        if not FileSystems.exists(round_path(self._work_dir, votes_name(number))):
+            activity.report(activity.Activity(f'Counting votes of round {number}'))
+            candidates = read_vectors(self._work_dir, number)
+            yield guarded(
+                lambda: votes_of_shard(
+                    read_shard(self._work_dir, shard), candidates, self._settings
+                ).tobytes(),
+                expected='every record to vote',
+                work_dir=self._work_dir,
+                name='vote',
+            )
 
 
 def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSettings) -> np.ndarray:

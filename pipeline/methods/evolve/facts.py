@@ -11,13 +11,13 @@ from pipeline.methods.evolve.mechanism import Config, resolved
 # Settings that the report shows, in its order.
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
-    'vote_noise', 'embedder', 'examples', 'candidates', 'children', 'fresh_share', 'shots', 'temperature', 'top_p',
-    'top_k', 'endpoint_model', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
-    'close_truncated', 'max_prompt_tokens', 'min_example_tokens', 'max_example_tokens', 'model', 'dtype',
-    'micro_batch_size', 'shards',
+    'rounds', 'nearest', 'vote_noise', 'embedder', 'examples', 'candidates', 'children', 'fresh_share',
+    'shots', 'temperature', 'top_p', 'top_k', 'endpoint_model', 'prompt', 'label_name', 'text_name',
+    'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens', 'min_example_tokens',
+    'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # Paths of the curator's machine, and addresses in the curator's network.
-HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests'}
+HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests', 'endpoint_token'}
 
 
 def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:

@@ -17,7 +17,6 @@ import numpy as np
 from models import reference as reference_lib
 from models.privacy.randomness import KEY_BYTES, RunKey
 from models.records import Batch, BatchId, Context
-from pipeline.methods import beside_input
 from pipeline.methods.predict import mechanism
 from pipeline.methods.predict.mechanism import Config
 
@@ -167,7 +166,7 @@ def _batches(
     config: Config, settings: 'GeneratorSettings', calibration: str, label_field: str | None
 ) -> list[Batch]:
     """Whole batches of public texts, none of which is a reference text; or one with fewer contexts than s."""
-    from pipeline.methods import workers
+    from pipeline.methods import beside_input, workers
     from pipeline.methods.predict import public_texts
     from transforms.read import check_input
 

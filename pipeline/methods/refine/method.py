@@ -1,16 +1,16 @@
 """Refining a corpus as a method: one round of votes on texts that are given."""
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
-from models.evolution.settings import EvolutionSettings
+from models.evolution.generation import Candidate
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts
-from models.privacy.report import text_votes as report_of_votes
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
@@ -18,10 +18,11 @@ from pipeline.methods.refine.plan import RefinePlan
 from pipeline.methods.refine.settings import RefineSettings
 from pipeline.methods.text_voting import TextVoting
 from pipeline.methods.voting_view import VotingView
+from pipeline.run.digests import digest_of_files
 from pipeline.settings.job_config import JobConfig
 
 if TYPE_CHECKING:
-    from models.evolution.generation import Candidate
+    from models.evolution.settings import EvolutionSettings
     from pipeline.ledger.ledger import Ledger
 
 type Config = JobConfig[RefineSettings]
@@ -42,7 +43,7 @@ class Refine(TextVoting[RefineSettings]):
     open_steps = frozenset({'Generate/Round1/WriteList'})
     memory_setting = 'nearest'
 
-    def _texts(self, config: Config) -> 'tuple[Candidate, ...]':
+    def _texts(self, config: Config) -> tuple[Candidate, ...]:
         from pipeline.methods import start_corpus
 
         return start_corpus.read_start(str(config.method.corpus), config.input, 'corpus')
@@ -103,7 +104,8 @@ class Refine(TextVoting[RefineSettings]):
     def most_tokens(self, config: Config) -> int:
         return 0
 
-    def prepare(self, config: Config) -> EvolutionSettings:
+    def prepare(self, config: Config) -> 'EvolutionSettings':
+        from models.evolution.settings import EvolutionSettings
         from pipeline.methods import start_corpus
 
         files = config.method.model_files
@@ -124,10 +126,7 @@ class Refine(TextVoting[RefineSettings]):
         )
 
     def digests(self, config: Config) -> Mapping[str, str]:
-        import pathlib
-
         from pipeline.methods import start_corpus
-        from pipeline.run.digests import digest_of_files
 
         own = config.method
         paths: list[pathlib.Path] = []
@@ -144,17 +143,12 @@ class Refine(TextVoting[RefineSettings]):
             labels=labels, batches_per_group=(1,) * len(labels), noisy_counts=None, contexts_rho=0.0
         )
 
-    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
-        from pipeline.methods import start_corpus
+    def facts(self, config: Config, prepared: 'EvolutionSettings') -> MethodFacts:
+        from pipeline.methods.refine import facts
 
-        start = start_corpus.facts_of_start(prepared)
-        return report_of_votes.facts(prepared.params, start=start, writes_texts=False)
+        return facts.facts(prepared)
 
     def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        from pipeline.methods import report_settings
+        from pipeline.methods.refine import facts
 
-        shown = (*report_settings.OF_EVERY_RUN, 'embedder', 'keep', 'shards')
-        found = report_settings.shown(config, shown, of_mechanism)
-        if not config.input.attributes:
-            del found['attributes']
-        return found | {'embedder': config.method.shown_embedder}
+        return facts.settings(config, of_mechanism)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import ClassVar
 
+from models.evolution.defaults import nearest_for
 from models.privacy.text_votes import TextVoteParams
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
@@ -71,8 +72,6 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         if self.nearest is not None:
             return found
         assert declared.sampled_records is not None  # `check_units`
-        from models.evolution.defaults import nearest_for
-
         nearest = nearest_for(
             records=round(declared.sampled_records),
             candidates=texts,

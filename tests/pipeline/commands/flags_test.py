@@ -53,11 +53,13 @@ def test_every_field_is_a_flag_and_every_flag_a_field(command: str) -> None:
 def test_training_has_the_flags_of_a_run_without_those_of_votes_and_sampling() -> None:
     own, every = set(flags_of('fine-tune')), set(flags_of('generate'))
     assert own < every
+    of_others = {name for other in METHODS for name in settings_of(other)} - settings_of('fine-tune').keys()
     assert every - own == {
         f'--{name.replace("_", "-")}'
         for name in (
-            *INSTEAD, 'temperature', 'top_p', 'top_k', 'shards', 'label_mix',
+            *INSTEAD, *of_others, 'temperature', 'top_p', 'top_k', 'shards', 'label_mix',
             'fixed', 'close_truncated', 'examples_per_label', 'adapter', 'method',
+            'min_example_tokens',
         )
     }  # fmt: skip
     assert own >= {
@@ -158,9 +160,10 @@ def test_help_shows_the_panels_of_the_chosen_method_and_no_others(
     assert (titles, shown) == (expected_titles, expected)
     assert set(METHODS[method].settings.panels) <= set(titles)
     others = [name for name in METHODS if name != method]
+    elsewhere = ' or '.join(f'--method {other}' for other in others)
+    assert f'Settings of --method {method}. For others: generate {elsewhere} --help.' in screen
     for other in others:
         assert not (set(METHODS[other].settings.panels) - set(METHODS[method].settings.panels)) & set(titles)
-        assert f'Settings of --method {method}. For others: generate --method {other} --help.' in screen
     # Its own words of a setting that both have.
     words = {'predict': 'private tokens', 'fine-tune': 'of sampling'}
     text = re.sub(r'[│<>]|<str>|<float>', ' ', screen)

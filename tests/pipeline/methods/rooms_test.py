@@ -16,9 +16,24 @@ ALLOWED = {
     "caption = 'Each batch votes on one stream of tokens. Every planned batch is released.'": (
         'words on a page'
     ),
+    **dict.fromkeys(
+        (
+            f'rounds/{" " * 34}of votes on whole texts: every list, and the noisy votes',
+            "'counts. The folder `rounds` has every list and its noisy votes: choosing other texts from "
+            "them, or '",
+            "return 'chosen by the noisy votes of sensitive records'",
+            '"""epsilon against the number of rounds of votes, with the run\'s marked."""',
+            'assert epsilon is not None and rho is not None  # every report of votes on texts has both',
+            "x_name='Rounds of votes, T',",
+            "chosen = f'{corpus.examples:,} texts, {corpus.voted:,} of them chosen by votes'",
+        ),
+        'words on a page',
+    ),
 }  # fmt: skip
-# The command of one method.
-OF_ITS_OWN = {pathlib.Path('commands/fine_tune.py')}
+# The commands of one method each, and the panel that two methods share.
+OF_ITS_OWN = {
+    pathlib.Path(name) for name in ('commands/fine_tune.py', 'commands/refine.py', 'settings/text_votes.py')
+}
 
 
 def found() -> dict[str, str]:

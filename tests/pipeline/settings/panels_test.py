@@ -28,7 +28,8 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order(method: str) -> 
     titles = ('Input', 'Privacy', METHOD_PANEL, *own.panels, 'Output', 'Runner')
     assert tuple(dict.fromkeys(setting.panel for setting in known.values())) == titles
     of_panels = [name for title in titles for name, setting in known.items() if setting.panel == title]
-    of_config = job_config(method=method, epsilon=1.0, records=1000).settings()
+    corpus = {'corpus': 'texts.jsonl'} if method == 'refine' else {}
+    of_config = job_config(method=method, epsilon=1.0, records=1000, **corpus).settings()
     assert list(of_config) == of_panels == list(known)
     for part in (Input, Budget, own, Output, Runner):
         assert {field.name for field in dataclasses.fields(part)} <= known.keys()
