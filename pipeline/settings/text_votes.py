@@ -60,6 +60,14 @@ class TextVotes(panel.Panel):
         """The embedder for a report, without a path of the curator's machine."""
         return self.resolved_embedder if self.resolved_embedder in EMBEDDERS else 'a folder of MiniLM weights'
 
+    @property
+    def embedder_digests(self) -> list[str]:
+        """What the embedder depends on beside its files: the machine that launches decides MiniLM's type."""
+        from models.clustering.embedder import fastest_minilm_dtype
+
+        own = self.resolved_embedder in ('tfidf', 'decoder')
+        return [] if own else [f'minilm {fastest_minilm_dtype()}']
+
     def embedder_settings(self, model: str, checkpoint: str, tokenizer: str, dtype: str) -> 'ClusterSettings':
         """What workers load the embedder from.
 

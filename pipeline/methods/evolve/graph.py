@@ -94,6 +94,7 @@ def further_files(config: Config) -> tuple[list[pathlib.Path], list[str]]:
     own, folders, digests = config.method, [], []
     if pathlib.Path(own.resolved_embedder).is_dir():
         folders.append(pathlib.Path(own.resolved_embedder))
+    digests += own.embedder_digests
     if own.start is not None:
         digests.append(start_corpus.digest(start_corpus.read_start(own.start, config.input, 'start')))
     return folders, digests

@@ -135,7 +135,8 @@ class Refine(TextVoting[RefineSettings]):
         if own.resolved_embedder == 'decoder':
             place = own.checkpoint_path
             paths += [place] if place.is_file() else [path for path in place.rglob('*') if path.is_file()]
-        return {'model': f'{digest_of_files(paths)} {start_corpus.digest(self._texts(config))}'}
+        parts = digest_of_files(paths), start_corpus.digest(self._texts(config)), *own.embedder_digests
+        return {'model': ' '.join(parts)}
 
     def configured_plan(self, config: Config) -> BatchPlan:
         labels = config.input.label_values
