@@ -11,6 +11,7 @@ import functools
 import gzip
 import http.server
 import json
+import random
 import re
 import socket
 import subprocess
@@ -184,6 +185,21 @@ def _slow(handler: _Handler, _: dict[str, Any]) -> None:
     handler.complete('slow')
 
 
+# No prompt of a label has one of them.
+_WORDS = ('parcel', 'courier', 'shipping', 'late', 'road', 'refund', 'payment', 'price', 'account', 'charged')
+
+
+def _words(handler: _Handler, body: dict[str, Any]) -> None:
+    handler.complete(f' {" ".join(random.Random(body["seed"]).sample(_WORDS, 3))}')
+
+
+def _words_and_401_once(handler: _Handler, body: dict[str, Any]) -> None:
+    """Refuses, once each, prompts that show words of its own."""
+    if any(word in body['prompt'] for word in _WORDS) and handler.server.times[body['seed']] == 1:
+        return handler.answer({'error': {'message': body['prompt']}}, status=401)
+    return _words(handler, body)
+
+
 def _says(text: str, **how: Any) -> Callable[[_Handler, dict[str, Any]], None]:
     return lambda handler, _: handler.complete(text, **how)
 
@@ -195,6 +211,8 @@ def _sends(content: bytes, **headers: str) -> Callable[[_Handler, dict[str, Any]
 BEHAVIOURS: dict[str, Callable[[_Handler, dict[str, Any]], None]] = {
     'quick': lambda handler, body: handler.complete(f' of seed {body["seed"]}'),
     'slow': _slow,
+    'words': _words,
+    'words-and-401-once': _words_and_401_once,
     'fails-twice': _fails(500, 2),
     'busy-once': _fails(429, 1, Retry_After='1'),
     'always-500': _fails(500, 1000),
