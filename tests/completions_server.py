@@ -35,6 +35,7 @@ class _Server(http.server.ThreadingHTTPServer):
         times: How often a request with this seed has come.
         at_once: Requests that are being answered.
         most_at_once: The most so far.
+        showing: Prompts so far that show words of `_WORDS`, of those that are looked at for them.
     """
 
     daemon_threads = True
@@ -44,7 +45,7 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__(('127.0.0.1', 0), _Handler)
         self.seen: list[dict[str, Any]] = []
         self.times: Counter[int] = Counter()
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.most_at_once = self.showing = 0
         self.lock = threading.Lock()
 
 
@@ -193,9 +194,12 @@ def _words(handler: _Handler, body: dict[str, Any]) -> None:
     handler.complete(f' {" ".join(random.Random(body["seed"]).sample(_WORDS, 3))}')
 
 
-def _words_and_401_once(handler: _Handler, body: dict[str, Any]) -> None:
-    """Refuses, once each, prompts that show words of its own."""
-    if any(word in body['prompt'] for word in _WORDS) and handler.server.times[body['seed']] == 1:
+def _words_and_401(handler: _Handler, body: dict[str, Any]) -> None:
+    """Refuses the first eight prompts that show words of its own."""
+    with handler.server.lock:
+        handler.server.showing += any(word in body['prompt'] for word in _WORDS)
+        is_refused = 0 < handler.server.showing <= 8
+    if is_refused:
         return handler.answer({'error': {'message': body['prompt']}}, status=401)
     return _words(handler, body)
 
@@ -212,7 +216,7 @@ BEHAVIOURS: dict[str, Callable[[_Handler, dict[str, Any]], None]] = {
     'quick': lambda handler, body: handler.complete(f' of seed {body["seed"]}'),
     'slow': _slow,
     'words': _words,
-    'words-and-401-once': _words_and_401_once,
+    'words-and-401': _words_and_401,
     'fails-twice': _fails(500, 2),
     'busy-once': _fails(429, 1, Retry_After='1'),
     'always-500': _fails(500, 1000),

@@ -483,7 +483,7 @@ def test_an_endpoint_that_fails_in_round_2_stops_a_run_which_goes_on_when_it_is_
     with completions_server.running() as url:
         run = charged(
             tmp_path, endpoint=f'{url}/v1', endpoint_model='words-of-chance',
-            endpoint_token='TOKEN_OF_A_TEST', text_name='Mail [words-and-401-once]', prompt='document',
+            endpoint_token='TOKEN_OF_A_TEST', text_name='Mail [words-and-401]', prompt='document',
             fresh_share=0.0, regex=None, candidates=24, model='bundled', examples=8,
             min_example_tokens=1,
         )  # fmt: skip
