@@ -11,6 +11,7 @@ import functools
 import gzip
 import http.server
 import json
+import random
 import re
 import socket
 import subprocess
@@ -34,6 +35,7 @@ class _Server(http.server.ThreadingHTTPServer):
         times: How often a request with this seed has come.
         at_once: Requests that are being answered.
         most_at_once: The most so far.
+        showing: Prompts so far that show words of `_WORDS`, of those that are looked at for them.
     """
 
     daemon_threads = True
@@ -43,7 +45,7 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__(('127.0.0.1', 0), _Handler)
         self.seen: list[dict[str, Any]] = []
         self.times: Counter[int] = Counter()
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.most_at_once = self.showing = 0
         self.lock = threading.Lock()
 
 
@@ -184,6 +186,24 @@ def _slow(handler: _Handler, _: dict[str, Any]) -> None:
     handler.complete('slow')
 
 
+# No prompt of a label has one of them.
+_WORDS = ('parcel', 'courier', 'shipping', 'late', 'road', 'refund', 'payment', 'price', 'account', 'charged')
+
+
+def _words(handler: _Handler, body: dict[str, Any]) -> None:
+    handler.complete(f' {" ".join(random.Random(body["seed"]).sample(_WORDS, 3))}')
+
+
+def _words_and_401(handler: _Handler, body: dict[str, Any]) -> None:
+    """Refuses the first eight prompts that show words of its own."""
+    with handler.server.lock:
+        handler.server.showing += any(word in body['prompt'] for word in _WORDS)
+        is_refused = 0 < handler.server.showing <= 8
+    if is_refused:
+        return handler.answer({'error': {'message': body['prompt']}}, status=401)
+    return _words(handler, body)
+
+
 def _says(text: str, **how: Any) -> Callable[[_Handler, dict[str, Any]], None]:
     return lambda handler, _: handler.complete(text, **how)
 
@@ -195,6 +215,8 @@ def _sends(content: bytes, **headers: str) -> Callable[[_Handler, dict[str, Any]
 BEHAVIOURS: dict[str, Callable[[_Handler, dict[str, Any]], None]] = {
     'quick': lambda handler, body: handler.complete(f' of seed {body["seed"]}'),
     'slow': _slow,
+    'words': _words,
+    'words-and-401': _words_and_401,
     'fails-twice': _fails(500, 2),
     'busy-once': _fails(429, 1, Retry_After='1'),
     'always-500': _fails(500, 1000),

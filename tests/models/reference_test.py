@@ -126,6 +126,7 @@ def test_another_plan_of_a_label_leaves_the_others_rounds_as_they_are() -> None:
         ({}, 'A text.', True),
         ({'private_tokens': 3, 'public_tokens': 5}, 'A text.', True),
         ({'private_tokens': 3, 'public_tokens': 4}, 'A text.', False),
+        ({'private_tokens': 0, 'public_tokens': 0}, 'A text that was given.', True),
         ({'truncated': True}, 'A text.', False),
         ({}, ' \n', False),
         ({}, '', False),

@@ -29,6 +29,7 @@ from pipeline.methods.evolve import mechanism
 from pipeline.run import charge, folders, start
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
+from tests import completions_server
 from tests.documents import check_document
 from tests.models.finetuning import tiny
 from tests.samples import unpacked, write_rows
@@ -468,3 +469,54 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
         with pytest.raises(ValueError, match='which --input names too') as failed:
             start.run(config(tmp_path, start=str(tmp_path / same), output=str(tmp_path / 'd')), [])
         assert CANARY not in str(failed.value)
+
+
+# --- Texts of an endpoint --------------------------------------------------------
+
+
+def test_an_endpoint_that_fails_in_round_2_stops_a_run_which_goes_on_when_it_is_repeated(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / 'in.jsonl', ROWS)
+    Ledger.create(str(tmp_path / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=90.0)
+    monkeypatch.setenv('TOKEN_OF_A_TEST', 'opensesame')
+    with completions_server.running() as url:
+        run = charged(
+            tmp_path, endpoint=f'{url}/v1', endpoint_model='words-of-chance',
+            endpoint_token='TOKEN_OF_A_TEST', text_name='Mail [words-and-401]', prompt='document',
+            fresh_share=0.0, regex=None, candidates=24, model='bundled', examples=8,
+            min_example_tokens=1,
+        )  # fmt: skip
+        with pytest.raises(RuntimeError, match='Expected an endpoint that takes requests') as failed:
+            start.run(run, [])
+        shown = ''.join(traceback.format_exception(failed.value))
+        assert "step='Generate/Round2/Sample'" in shown and CANARY not in shown and 'opensesame' not in shown
+        (of_run,) = Ledger.open(str(tmp_path / 'ledger.db')).account('mail').runs
+        assert of_run.cost == charge.run_cost(run)
+        died = contents(tmp_path / 'out.curator' / 'rounds')
+        assert 'votes-01.json' in died and 'requests-02.json' in died and 'candidates-02.json' not in died
+        with counted() as (drawn, texts):
+            start.run(run, [])
+        asked = completions_server.seen(url)['seen']
+    assert len(drawn) == 1 and not any(CANARY in text for text in texts)
+    done = contents(tmp_path / 'out.curator' / 'rounds')
+    assert all(done[name] == data for name, data in died.items())
+    assert len(Ledger.open(str(tmp_path / 'ledger.db')).account('mail').runs) == 1
+    # What left: labels and released texts.
+    assert not any(CANARY in json.dumps(request) for request in asked)
+    assert {request['headers']['authorization'] for request in asked} == {'Bearer opensesame'}
+    listed = [
+        of['text']
+        for number in (1, 2)
+        for of in json.loads(done[f'candidates-{number:02d}.json'])['candidates']
+    ]
+    later = [request for request in asked if any(text in request['body']['prompt'] for text in listed)]
+    assert 0 < len(later) < len(asked)
+    # What is released names the model, and neither the endpoint nor its token.
+    report, rows = report_of(tmp_path / 'out'), rows_of(tmp_path / 'out')
+    assert rows and report.settings['endpoint_model'] == 'words-of-chance'
+    assert not {'model', 'dtype', 'endpoint', 'endpoint_token'} & report.settings.keys()
+    for name, data in contents(tmp_path / 'out').items():
+        assert b'127.0.0.1' not in data and b'TOKEN_OF_A_TEST' not in data, name
+    everything = {**contents(tmp_path / 'out'), **contents(tmp_path / 'out.curator')}
+    assert not any(b'opensesame' in data for data in everything.values())

@@ -21,12 +21,13 @@ from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import calibration, checked_input, clusters, input_check
+from pipeline import calibration, checked_input, clusters, input_check, methods
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.evolve import plan as evolution_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
 from pipeline.methods.predict import audit, decoding_estimate, plan, vote_estimate
@@ -156,6 +157,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
+        'evolution-plan': [each.to_json() for each in evolution_plans()],
+        'refining-plan': [refining_plan(records).to_json()],
         'adapter': [
             of.to_json()
             for of in (
@@ -186,6 +189,23 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     rates = calibration.known('bundled', dtype='float32')
     yield dataclasses.replace(made, estimate=tuning_estimate.estimate(given, rates), rho_at_order=0.5)
     yield tuning_plan.plan_run(given.replace(full=True))
+
+
+def evolution_plans() -> Iterator[evolution_plan.EvolutionPlan]:
+    """Without an estimate, with one, and with one of an endpoint."""
+    given = job_config(method='evolve', epsilon=1.0, records=1000, labels=('a', 'b'), label_field='label')
+    yield evolution_plan.plan_run(given)
+    rates = calibration.known('bundled', dtype='float32')
+    yield evolution_plan.with_rates(evolution_plan.plan_run(given), given, rates)
+    asked = given.replace(
+        endpoint='http://localhost:1/v1', endpoint_model='any', vote_noise=3.0, epsilon=None
+    )
+    yield evolution_plan.with_rates(evolution_plan.plan_run(asked), asked, rates)
+
+
+def refining_plan(texts: pathlib.Path) -> typing.Any:
+    given = job_config(method='refine', epsilon=1.0, records=1000, corpus=str(texts))
+    return methods.of(given).plan(given)
 
 
 def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:

@@ -1,0 +1,217 @@
+"""The plan of votes on whole texts: its figures, its words, its warnings, and what every flag does to it."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from models.privacy import accounting
+from pipeline import calibration, methods
+from pipeline.config import job_config
+from pipeline.methods.evolve import estimate, mechanism, plan
+from pipeline.settings.job_config import JobConfig
+from tests.command_line import Done, in_this_process
+from tests.documents import check_document
+
+GIVEN: dict[str, Any] = {
+    'method': 'evolve', 'records': 10_000, 'delta': 1e-6, 'epsilon': 2.0, 'label_field': 'label',
+    'labels': ('billing', 'delivery'), 'rounds': 2, 'candidates': 130, 'examples': 50, 'nearest': 4,
+}  # fmt: skip
+
+
+def config(**changed: Any) -> JobConfig:
+    return job_config(**(GIVEN | changed))
+
+
+def test_figures_are_those_of_the_mechanism() -> None:
+    found, params = plan.plan_run(config()), mechanism.params(config())
+    assert (found.rounds, found.candidates, found.nearest, found.examples) == (2, 130, 4, 50)
+    assert found.vote_noise == params.noise_scale and found.rho_total == params.rho
+    assert found.epsilon == accounting.epsilon_from_rho(params.rho, 1e-6) <= 2.0
+    # One digit of noise less would be too dear.
+    less = accounting.epsilon_from_rho(2 / (2 * (params.noise_scale * (1 - 1e-5)) ** 2), 1e-6)
+    assert less > 2.0
+    assert found.votes_of_candidate == pytest.approx(10_000 * 4**0.5 / 130)
+    # Each label has 65 candidates in each round, and 25 texts after the last.
+    assert found.sampled_texts == 2 * 2 * 65 + 2 * 25
+    assert found.warnings == ()
+    check_document('evolution-plan', found.to_json())
+
+
+@pytest.mark.parametrize(
+    'changed',
+    [
+        {}, {'candidates': 128}, {'candidates': 129}, {'candidates': 1}, {'rounds': 1}, {'rounds': 5},
+        {'examples': 1}, {'examples': 500}, {'labels': (), 'label_field': None},
+        {'labels': tuple('abcdefg')}, {'rounds': None, 'candidates': None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_planned_batches_are_those_that_are_sampled(changed: dict[str, Any]) -> None:
+    run = config(model='bundled', **changed)
+    prepared = methods.of(run).prepare(run)
+    planned = list(mechanism.configured_plan(run).batch_ids())
+    sampled = [
+        batch for number in range(1, prepared.params.rounds + 2) for batch, _ in prepared.batches_of(number)
+    ]
+    assert sorted(planned) == sorted(sampled) and len(set(sampled)) == len(sampled)
+    sizes = [
+        size for number in range(1, prepared.params.rounds + 2) for _, size in prepared.batches_of(number)
+    ]
+    assert sum(sizes) == mechanism.sampled_texts(run) and max(sizes) <= 64
+    assert prepared.batches_per_label == mechanism.configured_plan(run).batches_per_group[0]
+
+
+@pytest.mark.parametrize(
+    'changed, said',
+    [
+        ({'records': 30, 'nearest': 1}, 'votes drown in it. Lower --candidates or --rounds, raise --nearest'),
+        ({'epsilon': 0.01}, 'or bring more records'),
+        (
+            {'epsilon': 0.001, 'unit': 'user', 'unit_field': 'user'},
+            'or bring more users',
+        ),
+        ({'delta': 1e-3}, 'That is not below 1/n'),
+    ],
+)
+def test_what_to_think_about_before(changed: dict[str, Any], said: str) -> None:
+    (warning,) = plan.plan_run(config(**changed)).warnings
+    assert said in warning
+
+
+def test_every_setting_of_the_plan_does_something() -> None:
+    whole = json.loads(plan.plan_run(config()).to_json())
+    for changed, figures in (
+        ({'rounds': 3}, {'rounds', 'vote_noise', 'sampled_texts'}),
+        ({'candidates': 400}, {'candidates', 'votes_of_candidate', 'sampled_texts'}),
+        ({'examples': 60}, {'examples', 'sampled_texts'}),
+        ({'nearest': 1}, {'nearest', 'votes_of_candidate'}),
+        ({'epsilon': 1.0}, {'epsilon', 'vote_noise', 'rho_total'}),
+        ({'epsilon': None, 'vote_noise': 1.5}, {'epsilon', 'vote_noise', 'rho_total'}),
+        ({'records': 20_000}, {'votes_of_candidate'}),
+        ({'sample_rate': 0.5}, {'votes_of_candidate'}),
+        ({'labels': ('a', 'b', 'c')}, {'sampled_texts'}),
+    ):
+        found = json.loads(plan.plan_run(config(**changed)).to_json())
+        differ = {name for name in whole if found[name] != whole[name]}
+        assert differ >= figures, changed
+
+
+def test_an_estimate_grows_with_what_it_is_of() -> None:
+    rates = calibration.known('bundled', dtype='float32')
+    run = config()
+    whole = plan.with_rates(plan.plan_run(run), run, rates)
+    assert whole.estimate is not None and whole.estimate.sampling_hours is not None
+    check_document('evolution-plan', whole.to_json())
+    for changed, is_more in (
+        ({'candidates': 1300}, 'sampling_hours'),
+        ({'max_example_tokens': 200}, 'sampling_hours'),
+        ({'embedder': 'minilm'}, 'embedding_hours'),
+        ({'records': 10**6}, 'embedding_hours'),
+        ({'micro_batch_size': 64}, 'memory_bytes'),
+    ):
+        found = estimate.estimate(config(**changed), rates)
+        assert getattr(found, is_more) > getattr(whole.estimate, is_more), changed
+    asked = config(endpoint='http://localhost:1/v1', endpoint_model='any')
+    of_endpoint = plan.with_rates(plan.plan_run(asked), asked, rates)
+    assert of_endpoint.estimate is not None
+    assert of_endpoint.estimate.sampling_hours is None and of_endpoint.estimate.memory_bytes == 0
+    assert ('Sampling', 'at the pace of the endpoint') in of_endpoint.rows()
+    check_document('evolution-plan', of_endpoint.to_json())
+
+
+# --- The command line ------------------------------------------------------------
+
+FLAGS = (
+    '--method', 'evolve', '--records', '10000', '--delta', '1e-6', '--epsilon', '2', '--label-field', 'label',
+    '--labels', 'billing,delivery', '--rounds', '2', '--candidates', '130', '--examples', '50',
+    '--nearest', '4',
+)  # fmt: skip
+
+
+def call(*arguments: str, code: int = 0) -> Done:
+    done = in_this_process(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_the_command_prints_the_plan() -> None:
+    shown = ' '.join(call('plan', *FLAGS).stdout.split())
+    for words in (
+        'δ = 1e-06', '2, each with votes on 130 texts of all labels', '154 for a text on average',
+        'one vote of a record, spread over the 4 nearest', '310 are sampled, 50 are kept', 'Embedding',
+    ):  # fmt: skip
+        assert words in shown, words
+    found = call('plan', *FLAGS, '--json').stdout
+    check_document('evolution-plan', found)
+    expected = json.loads(plan.plan_run(config()).to_json())
+    assert {name: of for name, of in json.loads(found).items() if name != 'estimate'} == {
+        name: of for name, of in expected.items() if name != 'estimate'
+    }
+
+
+@pytest.mark.parametrize(
+    'arguments, said',
+    [
+        (
+            ('--batch-size', '8'),
+            "no batch_size with method='evolve', got batch_size=8. Records vote on whole",
+        ),
+        (('--clip-bound', '8'), 'A vote is one for each unit. Leave it out.'),
+        (('--examples-per-label', '8'), 'give --examples, of all labels. Leave it out.'),
+        (('--tuning-steps', '8'), 'It is a setting of --method fine-tune. Leave it out.'),
+        (('--keep', '8'), 'It is a setting of --method refine. Leave it out.'),
+        (('--vote-noise', '8'), 'Expected either epsilon or vote_noise'),
+        (('--rounds', '21'), 'Expected rounds <= 20'),
+        (('--fresh-share', '1.5'), 'Expected 0 <= fresh_share <= 1'),
+        (('--endpoint', 'http://localhost/v1'), 'Expected endpoint and endpoint_model together'),
+        (
+            ('--endpoint', 'http://localhost/v1', '--endpoint-model', 'x', '--regex', 'a'),
+            'Expected no structure with an endpoint',
+        ),
+        (('--candidats', '8'), 'No such option'),
+    ],
+)
+def test_settings_that_do_not_go_with_it_are_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in ' '.join(call('plan', *FLAGS, *arguments, code=2).stderr.replace('│', ' ').split())
+
+
+def test_an_unknown_key_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'run.toml').write_text('method = "evolve"\nepsilon = 1.0\nrecords = 1000\ncandidats = 3\n')
+    assert "'candidats'" in call('plan', '--config', str(tmp_path / 'run.toml'), code=2).stderr
+
+
+def test_an_endpoint_with_a_secret_in_it_is_refused_without_showing_it(tmp_path: pathlib.Path) -> None:
+    for url in ('http://me:opensesame@localhost/v1', 'http://localhost/v1?key=opensesame'):
+        run = config(endpoint=url, endpoint_model='any')
+        with pytest.raises(ValueError, match='Expected the URL of an endpoint without') as failed:
+            methods.of(run).prepare(run)
+        assert 'opensesame' not in str(failed.value)
+
+
+def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
+    rows = [
+        {'text': f'record {number}', 'label': ('billing', 'delivery', 'x')[number % 3]} for number in range(9)
+    ]
+    (tmp_path / 'in.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    found = call('check', *FLAGS, '--input', str(tmp_path / 'in.jsonl'), '--json')
+    check_document('input-check', found.stdout)
+    checked = json.loads(found.stdout)
+    # Records of an undeclared label are none of the run's.
+    assert (checked['records'], checked['batch_size']) == (6, 1)
+    shown = call('check', *FLAGS, '--input', str(tmp_path / 'in.jsonl')).stdout
+    assert 'billing' in shown and 'batches' not in shown
+
+
+@pytest.mark.parametrize(
+    'command, panels',
+    [
+        (('generate', '--method', 'evolve'), ('Evolution', 'Votes on texts', 'Endpoint', 'Structure')),
+        (('refine',), ('Votes on texts', 'Refining')),
+    ],
+)
+def test_help_shows_its_panels(command: tuple[str, ...], panels: tuple[str, ...]) -> None:
+    shown = call(*command, '--help').stdout
+    assert all(f'─ {panel} ─' in shown for panel in panels)
+    assert '--nearest' in shown and '--batch-size' not in shown
