@@ -2,20 +2,28 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import shared
+from apache_beam.utils.windowed_value import WindowedValue
 
 from models import activity
 from models.evolution.requests import Asked
 from models.sampling.loading import SourceSettings, load_source
-from models.sampling.source import Request, TextSource
+from models.sampling.settings import SamplerSettings
+from models.sampling.source import Request, SampledText, TextSource
 from transforms.batch_files import batch_path
 from transforms.durable import read_key, write_file
 
 # (group and index of a batch, its requests): plain values have a deterministic coder.
 BatchOfRequests = tuple[int, int, str]
+# Name, requests, and the parents of each.
+_Batch = tuple[str, list[Request], list[list[str]]]
+# Requests that are sampled together, where so many wait: a run that is killed samples them again.
+_REQUESTS_TOGETHER = 256
 
 
 def to_element(asked: Asked) -> BatchOfRequests:
@@ -32,40 +40,65 @@ class SampleBatch(beam.DoFn):
     """A batch of requests -> its name, once its texts are written; loads the source once per process.
 
     Requests hold labels and released texts. No record is within reach: this step has no private input but
-    the run key, from which the randomness of each text is drawn.
+    the run key, from which the randomness of each text is drawn. Batches of a bundle are sampled together, so
+    that no row of the model waits for the last texts of each; a text is the same whatever is beside it.
     """
 
     def __init__(self, settings: SourceSettings, work_dir: str) -> None:
         self._settings, self._work_dir = settings, work_dir
         self._shared = shared.Shared()
+        # What an endpoint has answered is written at once: it may be paid for.
+        self._together = _REQUESTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
 
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
 
+    def start_bundle(self) -> None:
+        self._waiting: list[_Batch] = []
+
     def process(self, element: BatchOfRequests) -> Iterator[str]:
         batch_id, rows, parents = json.loads(element[2])
-        path = batch_path(self._work_dir, batch_id)
-        if not FileSystems.exists(path):
-            source = self._shared.acquire(self._load)
-            activity.report(activity.Activity('Sampling', batch_id=batch_id))
-            requests = [
-                Request(name=name, label=label, examples=tuple(examples)) for name, label, examples in rows
-            ]
-            answers = source.sample(requests, self._key)
-            found = [
-                {
-                    'name': request.name,
-                    'text': None if answer is None else answer.text,
-                    'label': request.label,
-                    'parents': of,
-                    'tokens': 0 if answer is None else answer.tokens,
-                    'truncated': answer is not None and answer.truncated,
-                }
-                for request, answer, of in zip(requests, answers, parents, strict=True)
-            ]
+        if FileSystems.exists(batch_path(self._work_dir, batch_id)):
+            yield batch_id
+            return
+        requests = [
+            Request(name=name, label=label, examples=tuple(examples)) for name, label, examples in rows
+        ]
+        self._waiting.append((batch_id, requests, parents))
+        if sum(len(of) for _, of, _ in self._waiting) >= self._together:
+            yield from self._sampled()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for batch_id in self._sampled():
+            yield GlobalWindows.windowed_value(batch_id)
+
+    def _sampled(self) -> Iterator[str]:
+        """Samples the batches that wait, and writes each."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        source = self._shared.acquire(self._load)
+        names = [batch_id for batch_id, _, _ in waiting]
+        activity.report(activity.Activity('Sampling', batch_id=names[0]))
+        answers = iter(source.sample([request for _, of, _ in waiting for request in of], self._key))
+        for batch_id, requests, parents in waiting:
+            found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]
+            path = batch_path(self._work_dir, batch_id)
             write_file(path, json.dumps(found, ensure_ascii=False).encode())
-        yield batch_id
+            yield batch_id
 
     def _load(self) -> TextSource:
         activity.report(activity.Activity('Loading the model'))
         return load_source(self._settings)
+
+
+def _row(request: Request, answer: SampledText | None, parents: list[str]) -> dict[str, Any]:
+    """What is written of an answer, or of none."""
+    return {
+        'name': request.name,
+        'text': None if answer is None else answer.text,
+        'label': request.label,
+        'parents': parents,
+        'tokens': 0 if answer is None else answer.tokens,
+        'truncated': answer is not None and answer.truncated,
+    }

@@ -19,7 +19,7 @@ from pipeline.settings.text_votes import TextVotes
 
 NAME = 'evolve'
 # Texts that one worker samples for a label at a time, and rows that go through the model together.
-TEXTS_TOGETHER, ROWS_TOGETHER = 64, 16
+TEXTS_TOGETHER, ROWS_TOGETHER = 64, 64
 MOST_ROUNDS = 20
 
 _setting = functools.partial(panel.setting, 'Evolution')
@@ -107,7 +107,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         'Evolution', 'Votes on texts', 'Endpoint', 'Prompt', 'Structure', 'Model',
     )  # fmt: skip
     added_help: ClassVar[Mapping[str, str]] = {
-        'micro_batch_size': 'They are texts that are sampled together. Default: 16.',
+        'micro_batch_size': 'They are texts that are sampled together. Default: 64.',
     }
 
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
