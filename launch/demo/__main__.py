@@ -20,8 +20,12 @@ _SHOWN = 5
 
 
 def first_texts(folder: pathlib.Path, count: int) -> list[tuple[str, str]]:
-    """Label and text of the first complete examples of each label, then of the second of each, and so on."""
+    """Label and text of the first complete examples of each label, then of the second of each, and so on.
+
+    Of texts that were voted on those with the most noisy votes come first.
+    """
     rows = dataset.dataset(folder, format='parquet').to_table().to_pylist()
+    rows.sort(key=lambda row: -(row.get('noisy_votes') or 0.0))
     seen: dict[str, int] = {}
     ranked = []
     for row in rows:
