@@ -43,7 +43,7 @@ class DecoderSource(TextSource):
     Formal guarantees: none are needed, since a request holds public and released values alone. A text is a
     function of the settings, the run key and its own request, bit by bit: its randomness is drawn from the
     run key by the request's name and the token's place, and the decoder's rows are independent. With another
-    `rows` the arithmetic may round otherwise, which turns a token in some ten thousand.
+    `rows` the arithmetic may round otherwise, and a token may turn, in bfloat16 more often than in float32.
     """
 
     def __init__(self, settings: SamplerSettings) -> None:

@@ -280,6 +280,15 @@ def test_a_private_prompt_depends_on_its_own_context_alone(preset: str) -> None:
     assert writer.private_prompts('sports', []) == []
 
 
+@pytest.mark.parametrize('preset', prompt_templates.PRESETS)
+def test_released_texts_are_shown_as_those_of_a_context(preset: str) -> None:
+    writer, shown = _writer(preset), [TEXTS[:2], TEXTS[:1], ['long ' * 900]]
+    found = writer.prompts_around('sports', shown)
+    expected = writer.private_prompts('sports', [_context(*texts) for texts in shown])
+    assert [ids.tolist() for ids in found] == [ids.tolist() for ids in expected]
+    assert all(len(ids) <= writer.max_prompt_tokens for ids in found)
+
+
 _PIECES = st.lists(st.sampled_from(HOSTILE) | st.text(max_size=12), max_size=8).map(''.join)
 _LONG = st.builds(str.__mul__, st.sampled_from(('a ', '😀', '\n', 'word. ', *HOSTILE)), st.integers(0, 600))
 
