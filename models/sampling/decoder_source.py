@@ -96,7 +96,8 @@ class DecoderSource(TextSource):
                 'of one text: number them.'
             )
         activity.report(activity.Activity('Sampling'))
-        waiting, found = collections.deque(range(len(requests))), [None] * len(requests)
+        waiting = collections.deque(range(len(requests)))
+        found: list[SampledText | None] = [None] * len(requests)
         in_row: dict[int, int] = {}  # the requests whose texts are under way
         rows, free = None, list(range(self._rows))
         while waiting or in_row:
