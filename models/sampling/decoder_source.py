@@ -107,8 +107,7 @@ class DecoderSource(TextSource):
         activity.report(activity.Activity('Sampling'))
         found: list[SampledText | None] = [None] * len(requests)
         of_all = self._labels_of_all([request.label for request in requests])
-        for tokens in (self._few, self._all):
-            is_all = tokens is self._all
+        for is_all, tokens in ((False, self._few), (True, self._all)):
             some = [index for index, of in enumerate(requests) if (of.label in of_all) == is_all]
             self._sample(requests, some, tokens, key, found)
         return found

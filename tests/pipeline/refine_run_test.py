@@ -40,12 +40,28 @@ TEXTS = [
 ]
 
 
+def filled(folder: pathlib.Path) -> pathlib.Path:
+    write_rows(folder / 'in.jsonl', RECORDS)
+    write_rows(folder / 'texts.jsonl', TEXTS)
+    Ledger.create(str(folder / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=60.0)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    write_rows(tmp_path / 'in.jsonl', RECORDS)
-    write_rows(tmp_path / 'texts.jsonl', TEXTS)
-    Ledger.create(str(tmp_path / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=60.0)
-    return tmp_path
+    return filled(tmp_path)
+
+
+def charged(folder: pathlib.Path) -> dict[str, str | None]:
+    return {'dataset': 'mail', 'ledger': str(folder / 'ledger.db'), 'keep': '8'}
+
+
+@pytest.fixture(scope='module')
+def refined(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with texts that were refined once."""
+    folder = filled(tmp_path_factory.mktemp('refined'))
+    refine(folder, folder / 'texts.jsonl', **charged(folder))
+    return folder
 
 
 def flags(folder: pathlib.Path, **changed: str | None) -> list[str]:
@@ -70,9 +86,8 @@ def rows_of(output: pathlib.Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.run
-def test_texts_stay_that_records_favour_and_are_charged_once(folder: pathlib.Path) -> None:
-    charged: dict[str, str | None] = {'dataset': 'mail', 'ledger': str(folder / 'ledger.db'), 'keep': '8'}
-    refine(folder, folder / 'texts.jsonl', **charged)
+def test_texts_stay_that_records_favour_and_are_charged_once(refined: pathlib.Path) -> None:
+    folder = refined
     rows = rows_of(folder / 'out')
     assert 6 <= len(rows) <= 8
     for row in rows:
@@ -97,10 +112,16 @@ def test_texts_stay_that_records_favour_and_are_charged_once(folder: pathlib.Pat
     assert run.rho == report['rho_total']
     # The same command again changes and costs nothing.
     before = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    refine(folder, folder / 'texts.jsonl', **charged)
+    refine(folder, folder / 'texts.jsonl', **charged(folder))
     assert before == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    # A release is refined as files are; the ledger adds both runs up, and the report says so.
-    refine(folder, folder / 'out', **{**charged, 'keep': '2', 'output': str(folder / 'second')})
+    assert len(Ledger.open(str(folder / 'ledger.db')).account('mail').runs) == 1
+
+
+@pytest.mark.run
+def test_a_release_is_refined_as_files_are_and_may_be_a_reference(refined: pathlib.Path) -> None:
+    folder, rows = refined, rows_of(refined / 'out')
+    # The ledger adds both runs up, and the report says so.
+    refine(folder, folder / 'out', **{**charged(folder), 'keep': '2', 'output': str(folder / 'second')})
     assert len(Ledger.open(str(folder / 'ledger.db')).account('mail').runs) == 2
     second = rows_of(folder / 'second')
     assert 1 <= len(second) <= 2 and {row['text'] for row in second} <= {row['text'] for row in rows}
