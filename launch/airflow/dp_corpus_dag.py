@@ -115,6 +115,7 @@ PARAMETERS = {
     'examples': True,
     'rounds': True,
     'candidates': True,
+    'children': True,
     'fresh_share': True,
     'shots': True,
     'start': False,

@@ -71,7 +71,8 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
     given = {
         'method': 'evolve', 'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'),
         'label_field': 'label', 'labels': ('billing=Billing', 'delivery'), 'record_id_field': 'id',
-        'records': 40, 'delta': 1e-2, 'epsilon': 30.0, 'rounds': 2, 'candidates': 32, 'examples': 12,
+        'records': 40, 'delta': 1e-2, 'epsilon': 30.0, 'rounds': 2, 'candidates': 24,
+        'children': 12, 'examples': 30,
         'nearest': 2, 'shots': 2, 'regex': REGEX, 'max_prompt_tokens': 96, 'max_example_tokens': 40,
         'temperature': 3.0, 'top_p': 1.0, 'model': 'tiny', 'prompt': 'pretrained', 'micro_batch_size': 16,
         'dtype': 'float32', 'shards': 1,
@@ -133,7 +134,7 @@ def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
 
 def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -> None:
     rows, report = rows_of(first / 'out'), report_of(first / 'out')
-    assert 4 <= len(rows) <= 12 and {row['label'] for row in rows} == set(LABELS)
+    assert 4 <= len(rows) <= 30 and {row['label'] for row in rows} == set(LABELS)
     assert set(rows[0]) == {
         'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'tokens', 'truncated', 'round',
         'noisy_votes', 'parents',
@@ -155,7 +156,8 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
     assert json.loads(report.to_json())['corpus'] == totals
     # Every text is one of a list, with the votes that stand there.
     for row in rows:
-        number = row['round'] or 3
+        # The last list has all texts that were voted on, and its votes count.
+        number = 3 if row['round'] is None else 2
         listed = json.loads((first / 'out' / 'rounds' / f'candidates-{number:02d}.json').read_text())
         (place,) = [
             place for place, of in enumerate(listed['candidates'])
@@ -185,7 +187,7 @@ def test_the_report_has_the_price_and_no_place(first: pathlib.Path) -> None:
         'rounds': 2, 'noise_scale': params.noise_scale, 'nearest': 2, 'unit': 'example',
         'examples_per_context': 1,
     }  # fmt: skip
-    assert (report.settings['embedder'], report.settings['candidates']) == ('tfidf', 32)
+    assert (report.settings['embedder'], report.settings['candidates']) == ('tfidf', 24)
     assert not {'start', 'endpoint', 'endpoint_model', 'batch_size', 'corpus'} & report.settings.keys()
     check_document('privacy-report', report.to_json())
     assert report.ledger is not None and report.ledger.run_number == 1
@@ -345,7 +347,7 @@ def is_private(label: str) -> bool:
 
 def test_no_record_reaches_the_sampler(tmp_path: pathlib.Path) -> None:
     write_rows(tmp_path / 'in.jsonl', ROWS)
-    root, shown = built(config(tmp_path, rounds=3))
+    root, shown = built(config(tmp_path, rounds=3, examples=60))
     for number, name in enumerate(('Round1', 'Round2', 'Round3', 'After')):
         label = f'Generate/{name}/Sample'
         steps = upstream(root, label, stop=lambda step: step.endswith('/Draw'))
@@ -407,13 +409,15 @@ def test_units_and_labels(
 def test_a_later_round_whose_texts_are_all_like_earlier_ones_stops_nothing(tmp_path: pathlib.Path) -> None:
     write_rows(tmp_path / 'in.jsonl', ROWS)
     run = config(
-        tmp_path, regex='parcel late|payment road', candidates=48, examples=4, temperature=9.0, top_k=None,
+        tmp_path, regex='parcel late|payment road', candidates=48, children=4, examples=4, temperature=9.0,
+        top_k=None,
     )  # fmt: skip
     start.run(run, [])
     rounds = tmp_path / 'out' / 'rounds'
-    assert len(json.loads((rounds / 'candidates-01.json').read_text())['candidates']) == 2
-    assert json.loads((rounds / 'candidates-02.json').read_text())['candidates'] == []
-    assert json.loads((rounds / 'votes-02.json').read_text())['quanta'] == [[], []]
+    listed = [json.loads((rounds / f'candidates-0{number}.json').read_text()) for number in (1, 2)]
+    assert len(listed[0]['candidates']) == 2 and listed[1]['candidates'] == listed[0]['candidates']
+    votes = json.loads((rounds / 'votes-02.json').read_text())['quanta']
+    assert [len(row) for row in votes] == [2, 2]
     assert {row['text'] for row in rows_of(tmp_path / 'out')} == {'parcel late', 'payment road'}
 
 

@@ -100,7 +100,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     # The records of a unit lie beside one another.
     starts = np.flatnonzero(np.diff(units, prepend=-1))
     for first, after in zip(starts, [*starts[1:], len(units)], strict=True):
-        records = [nearest[row] for row in range(first, after) if row in known]
+        records = [nearest[row] for row in range(first, after) if known[row]]
         chosen, quanta = text_votes.votes_of_unit(records)
         table[groups[first], chosen] += quanta
     return table

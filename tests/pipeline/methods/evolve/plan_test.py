@@ -32,9 +32,9 @@ def test_figures_are_those_of_the_mechanism() -> None:
     # One digit of noise less would be too dear.
     less = accounting.epsilon_from_rho(2 / (2 * (params.noise_scale * (1 - 1e-5)) ** 2), 1e-6)
     assert less > 2.0
-    assert found.votes_of_candidate == pytest.approx(10_000 * 4**0.5 / 130)
-    # Each label has 65 candidates in each round, and 25 texts after the last.
-    assert found.sampled_texts == 2 * 2 * 65 + 2 * 25
+    assert found.votes_of_candidate == pytest.approx(10_000 * 4**0.5 / 180)
+    # Each label has 65 candidates in the first round, and 25 texts more in the second.
+    assert found.sampled_texts == 2 * 65 + 2 * 25
     assert found.warnings == ()
     check_document('evolution-plan', found.to_json())
 
@@ -109,7 +109,7 @@ def test_an_estimate_grows_with_what_it_is_of() -> None:
         ({'max_example_tokens': 200}, 'sampling_hours'),
         ({'embedder': 'minilm'}, 'embedding_hours'),
         ({'records': 10**6}, 'embedding_hours'),
-        ({'micro_batch_size': 64}, 'memory_bytes'),
+        ({'micro_batch_size': 128}, 'memory_bytes'),
     ):
         found = estimate.estimate(config(**changed), rates)
         assert getattr(found, is_more) > getattr(whole.estimate, is_more), changed
@@ -139,7 +139,8 @@ def call(*arguments: str, code: int = 0) -> Done:
 def test_the_command_prints_the_plan() -> None:
     shown = ' '.join(call('plan', *FLAGS).stdout.split())
     for words in (
-        'δ = 1e-06', '2, each with votes on 130 texts of all labels', '154 for a text on average',
+        'δ = 1e-06', '2, the first with votes on 130 texts of all labels; each later one adds 50',
+        '111 for a text on average',
         'one vote of a record, spread over the 4 nearest', '310 are sampled, 50 are kept', 'Embedding',
     ):  # fmt: skip
         assert words in shown, words
