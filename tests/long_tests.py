@@ -5,4 +5,10 @@ REASONS: dict[str, str] = {
         'A real cluster starts, runs the job, loses a worker in the middle of it, and runs the rest: one '
         'run of each kind is the least that shows it.'
     ),
+    'tests/launch/demo/demo_test.py::test_without_the_weights_it_says_so_and_goes_on': (
+        'It is the demo as a new user runs it, in processes of its own, from the records to the pages.'
+    ),
+    'tests/models/sampling/decoder_source_test.py::test_a_model_of_google': (
+        'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
+    ),
 }

@@ -141,7 +141,7 @@ def test_the_command_prints_the_plan() -> None:
     for words in (
         'δ = 1e-06', '2, the first with votes on 130 texts of all labels; each later one adds 50',
         '111 for a text on average',
-        'one vote of a record, spread over the 4 nearest', '310 are sampled, 50 are kept', 'Embedding',
+        'one vote of a record, spread over the 4 nearest', '180 are sampled, 50 are kept', 'Embedding',
     ):  # fmt: skip
         assert words in shown, words
     found = call('plan', *FLAGS, '--json').stdout
