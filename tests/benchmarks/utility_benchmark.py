@@ -16,6 +16,7 @@ the difference, `difference` charges every context the worst case and `differenc
 alike records besides; in `individual` each context pays for what it gives, `individual-rounds` has what a
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
 public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50 texts of each label, which are free.
+`evolve` has votes on whole texts, and 200 of them; give it all records (`--limit 8000`).
 
 Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic
 regression and of a head on MiniLM's vectors, both trained on the corpus; the share of texts whose label the
@@ -77,6 +78,7 @@ ROWS = {
     'individual-clusters': [*INDIVIDUAL, '--reference-rounds', '2', *CLUSTERS],
     'individual-reference': INDIVIDUAL,
     'fine-tune': [],
+    'evolve': [],
 }
 # DP-SGD in place of votes: 30 steps are what two cores do in an hour or less.
 FINE_TUNE = [
@@ -84,6 +86,13 @@ FINE_TUNE = [
     '--learning-rate', '0.003', '--max-example-tokens', '64', '--examples-per-label', '50',
     '--micro-batch-size', '8',
 ]  # fmt: skip
+# Votes on whole texts, with the defaults of 200. MiniLM judges them too, so look at TF-IDF beside the head.
+EVOLVE = [
+    '--method', 'evolve', '--model', 'gemma3-270m', '--embedder', 'minilm', '--examples', '200',
+    '--max-example-tokens', '64',
+]  # fmt: skip
+# Flags of the rows in which no batch of contexts votes on tokens.
+OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'evolve': EVOLVE}
 WITHOUT_RECORDS = ('public', 'reference')
 # Which reference of a walk stands for the row's; clusters and the median have none.
 KIND_OF = {
@@ -140,8 +149,8 @@ def flags(
         '--text-name', data.text_name, '--max-prompt-tokens', str(data.max_prompt_tokens),
         '--delta', f'{delta or len(records) ** -1.1:.2e}',
     ]  # fmt: skip
-    if row == 'fine-tune':
-        return [*given, *size, '--epsilon', str(epsilon), *FINE_TUNE]
+    if row in OF_WHOLE_TEXTS:
+        return [*given, *size, '--epsilon', str(epsilon), *OF_WHOLE_TEXTS[row]]
     if empty:  # as many batches as the others have, of nothing
         batches = max(1, len(records) // (BATCH_SIZE * len(data.labels)))
         size = ['--batches-per-label', str(batches), '--micro-batch-size', '8']
@@ -264,8 +273,8 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         if not text['truncated'] and text['text'].strip():
             complete[text['label']].append(text['text'])
     totals = report['corpus']
-    tunes = row == 'fine-tune'
-    tokens = totals['sampled_tokens'] if tunes else totals['private_tokens'] + totals['public_tokens']
+    whole = row in OF_WHOLE_TEXTS
+    tokens = totals['sampled_tokens'] if whole else totals['private_tokens'] + totals['public_tokens']
     batches = sum(group['batches'] for group in report['plan'])
     empty = row in WITHOUT_RECORDS
     walk = args.walks / f'{name}.npz' if args.walks and row in KIND_OF else None
@@ -283,8 +292,8 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         **totals,
         'complete': sum(map(len, complete.values())),
         'tokens': tokens,
-        'tokens_per_batch': None if tunes else round(tokens / batches, 1),
-        'price_per_token': None if tunes else 0.0 if empty else price_per_token(mechanism, spending),
+        'tokens_per_batch': None if whole else round(tokens / batches, 1),
+        'price_per_token': None if whole else 0.0 if empty else price_per_token(mechanism, spending),
         'share_silent': None
         if empty or spending is None
         else share_silent(spending, restricted['contexts_per_batch']),
