@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 STAGE = 'votes_on_texts'
 # Units that a worker embeds and counts the votes of at a time, and most shares of them.
 _UNITS_OF_SHARD, _MOST_SHARDS = 1000, 256
+# Characters of a record that are embedded: more than 256 tokens of any embedder here have.
+_CHARACTERS = 8192
 
 
 class TextVoting[M: MethodSettings](Method[M], abc.ABC):
@@ -84,7 +86,6 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
             prepared,
             config.output.resolved_work_dir,
             shards=min(_MOST_SHARDS, max(1, math.ceil(records / _UNITS_OF_SHARD))),
-            # Embedders read no more of a text.
             text_limit=_CHARACTERS,
             accelerator=config.runner.accelerator,
         )
@@ -112,7 +113,3 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
             'batches of votes on tokens; tests/models/privacy/text_votes_enumeration_test.py checks votes on '
             'texts exactly.'
         )
-
-
-# More characters than 256 tokens of any embedder here have.
-_CHARACTERS = 8192
