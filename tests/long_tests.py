@@ -5,10 +5,10 @@ REASONS: dict[str, str] = {
         'A real cluster starts, runs the job, loses a worker in the middle of it, and runs the rest: one '
         'run of each kind is the least that shows it.'
     ),
-    'tests/launch/flink/run_test.py::test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts': (
+    'tests/launch/flink/run_test.py::test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts': (  # noqa: E501
         'A real cluster trains and samples, and beside it this process does, to the same bytes.'
     ),
-    'tests/launch/flink/worker_pool_test.py::test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus': (
+    'tests/launch/flink/worker_pool_test.py::test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus': (  # noqa: E501
         'A real cluster loses its workers in the middle of a run, and the run goes on.'
     ),
     'tests/launch/demo/demo_test.py::test_without_the_weights_it_says_so_and_goes_on': (
