@@ -251,8 +251,8 @@ def pytest_runtest_makereport(
         report.outcome = 'failed'
         report.longrepr = (
             f'Expected a test of {_MOST_SECONDS} seconds at most on quiet cores, got {by_clock:.1f} by the '
-            f'clock and {of_processors:.1f} of the processors. Give it less to prove again, move what a shorter '
-            'one proves too to `long`, or add its reason to tests/long_tests.py.'
+            f'clock and {of_processors:.1f} of the processors. Give it less to prove again, move what a '
+            'shorter one proves too to `long`, or add its reason to tests/long_tests.py.'
         )
     return report
 

@@ -89,7 +89,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 TUNED = {
-    'method': 'fine-tune', 'records': 48, 'epsilon': 2.0, 'tuning_steps': 3, 'expected_batch_size': 8,
+    'method': 'fine-tune', 'records': 48, 'epsilon': 6.0, 'tuning_steps': 3, 'expected_batch_size': 8,
     'lora_rank': 2, 'micro_batch_size': 4, 'max_prompt_tokens': 40, 'max_example_tokens': 10,
     'examples_per_label': 3,
 }  # fmt: skip
