@@ -1,4 +1,4 @@
-"""Tests that may take longer than 20 seconds, each with the reason; every other one fails that does."""
+"""Tests that may take longer than 20 seconds of quiet cores, each with the reason: see tests/conftest.py."""
 
 REASONS: dict[str, str] = {
     'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed': (
