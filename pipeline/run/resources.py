@@ -15,8 +15,6 @@ from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from transforms.durable import is_local
 
-# Beam runners whose workers are processes of this machine.
-LOCAL_RUNNERS = frozenset({'FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner', 'PrismRunner'})
 # A token of text, in the finished batch and in the corpus.
 _BYTES_PER_TOKEN = 16
 # Key, plan, reports, and what runs without a known number of batches write.
@@ -40,7 +38,7 @@ def check(config: JobConfig) -> None:
     ):
         if is_local(folder):
             _check_folder(name, folder, needed_disk(config))
-    if config.runner.runner in LOCAL_RUNNERS:
+    if config.runner.is_local:
         _check_memory(config)
 
 

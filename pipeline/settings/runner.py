@@ -7,6 +7,8 @@ import re
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Runner')
+# Beam runners whose workers are processes of this machine.
+LOCAL_RUNNERS = frozenset({'FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner', 'PrismRunner'})
 _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 
 
@@ -23,6 +25,11 @@ class Runner(panel.Panel):
         None,
         names_path=False,
     )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are processes of this machine."""
+        return self.runner in LOCAL_RUNNERS
 
     def check(self) -> None:
         if self.accelerator is not None and not _ACCELERATOR.fullmatch(self.accelerator):

@@ -6,7 +6,7 @@ from typing import Any
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.settings import EvolutionSettings
-from models.sampling.endpoint import EndpointSettings
+from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
 from pipeline.methods import start_corpus, workers
@@ -20,7 +20,8 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
 
     Raises:
         FileNotFoundError: A file is not there.
-        ValueError: A prompt does not fit, or a file is another one.
+        ModuleNotFoundError: The package `openai` is not installed, and texts come from an endpoint.
+        ValueError: A prompt does not fit, a file is another one, or the endpoint's token is not there.
     """
     own, chosen, start = config.method, mechanism.resolved(config), config.method.start
     labels = len(config.input.label_values)
@@ -68,7 +69,7 @@ def _source(config: Config, dtype: str) -> SourceSettings:
     if own.endpoint is not None:
         words = {name: of for name, of in prompt.items() if name not in _OF_TOKENS}
         assert own.endpoint_model is not None  # `Evolution.check`
-        return EndpointSettings(
+        endpoint = EndpointSettings(
             url=own.endpoint,
             model=own.endpoint_model,
             requests_at_once=own.endpoint_requests,
@@ -76,6 +77,10 @@ def _source(config: Config, dtype: str) -> SourceSettings:
             **words,
             **sampling,
         )
+        if config.runner.is_local:
+            # Other machines may have the package and the token where this one has not.
+            EndpointSource(endpoint)
+        return endpoint
     found = SamplerSettings(
         **workers.model_settings(own, dtype),
         top_k=own.top_k,

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 from typing import Any
 
 import pytest
@@ -189,6 +190,27 @@ def test_an_endpoint_with_a_secret_in_it_is_refused_without_showing_it(tmp_path:
         with pytest.raises(ValueError, match='Expected the URL of an endpoint without') as failed:
             methods.of(run).prepare(run)
         assert 'opensesame' not in str(failed.value)
+
+
+def test_without_the_endpoints_token_a_local_run_is_refused_before_it_pays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv('TOKEN_OF_A_TEST', raising=False)
+    asked = {'endpoint': 'http://localhost:1/v1', 'endpoint_model': 'any', 'endpoint_token': 'TOKEN_OF_A_TEST'}
+    with pytest.raises(ValueError, match='Expected a token .* TOKEN_OF_A_TEST, got none'):
+        methods.of(config(**asked)).prepare(config(**asked))
+    # The workers of another machine have an environment of their own.
+    elsewhere = config(**asked, runner='FlinkRunner')
+    methods.of(elsewhere).prepare(elsewhere)
+    monkeypatch.setenv('TOKEN_OF_A_TEST', 'opensesame')
+    methods.of(config(**asked)).prepare(config(**asked))
+
+
+def test_without_the_client_a_local_run_is_refused_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'openai', None)
+    run = config(endpoint='http://localhost:1/v1', endpoint_model='any')
+    with pytest.raises(ModuleNotFoundError, match='Expected the package openai'):
+        methods.of(run).prepare(run)
 
 
 def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
