@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import pathlib
 import re
 import tarfile
@@ -34,20 +35,32 @@ def _mts_dialog(*names: str) -> list[Record]:
     return rows
 
 
-def _imdb(part: str) -> list[Record]:
-    """The first 600 reviews of each label of a part of the archive."""
+def _banking77(name: str) -> list[Record]:
+    with open(DATA / 'banking77' / name, newline='', encoding='utf-8') as file:
+        return [(row['category'], row['text']) for row in csv.DictReader(file)]
+
+
+def _banking77_labels() -> dict[str, str]:
+    """What a category is called, with spaces in place of underscores."""
+    file = DATA / 'banking77' / 'categories.json'
+    names = json.loads(file.read_text(encoding='utf-8')) if file.is_file() else []
+    return {name: name.replace('_', ' ').strip('?') for name in names}
+
+
+def _imdb(part: str, of_each: int) -> list[Record]:
+    """The first reviews of each label of a part of the archive."""
     rows: list[Record] = []
     found = {'pos': 0, 'neg': 0}
     with tarfile.open(DATA / 'imdb' / 'aclImdb.tar.gz') as archive:
         for member in archive:
             parts = pathlib.PurePath(member.name).parts
             label = parts[2] if len(parts) == 4 and parts[1] == part else ''
-            if member.isfile() and found.get(label, 600) < 600:
+            if member.isfile() and found.get(label, of_each) < of_each:
                 file = archive.extractfile(member)
                 assert file is not None
                 rows.append((label, file.read().decode('utf-8').replace('<br />', ' ')))
                 found[label] += 1
-                if sum(found.values()) == 1200:
+                if sum(found.values()) == 2 * of_each:
                     break
     return rows
 
@@ -117,8 +130,17 @@ DATASETS = {
         label_name='Verdict',
         text_name='Review',
         max_prompt_tokens=144,
-        train=lambda: _imdb('train'),
-        held_out=lambda: _imdb('test'),
+        train=lambda: _imdb('train', 10_000),
+        held_out=lambda: _imdb('test', 600),
+    ),
+    'banking77': Dataset(
+        labels=_banking77_labels(),
+        description='Questions that customers of a bank ask its support, one after another.',
+        label_name='About',
+        text_name='Question',
+        max_prompt_tokens=64,
+        train=lambda: _banking77('train.csv'),
+        held_out=lambda: _banking77('test.csv'),
     ),
 }  # fmt: skip
 
