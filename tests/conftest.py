@@ -9,22 +9,19 @@ mark `run` that starts one of them fails, so that the tiers stay what they say.
 import functools
 import gc
 import hashlib
-import inspect
 import itertools
 import multiprocessing.process
 import os
 import pathlib
 import platform
 import sys
-import types
-import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 
-from tests import long_tests
+from tests import beam_signatures, long_tests
 
 # A busy machine makes an example slow, and says nothing of it. A check of one commit says the same each
 # time; new examples are looked for wherever else the tests run.
@@ -101,8 +98,24 @@ _LONGEST = (
 )  # fmt: skip
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what only `make test-long` takes, before anything is chosen by its mark; longest files first."""
+    named: dict[str, set[str]] = {}
+    for item in items:
+        path = item.nodeid.partition('::')[0]
+        names = {item.name, item.name.partition('[')[0]} & set(long_tests.REPEATS.get(path, ()))
+        named.setdefault(path, set()).update(names)
+        if names:
+            item.add_marker(pytest.mark.long)
+    if not any('::' in argument for argument in config.args):
+        unknown = [
+            f'{path}::{name}' for path in named for name in {*long_tests.REPEATS.get(path, ())} - named[path]
+        ]
+        if unknown:
+            raise pytest.UsageError(
+                f'Expected names of tests in tests/long_tests.py, got {unknown}. Correct or remove them.'
+            )
     ranks = {pathlib.Path(__file__).parent / name: rank for rank, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
@@ -112,28 +125,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _STARTS = {'subprocess.Popen', 'os.exec', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.spawn', 'os.system'}
 # What libraries ask of the processor, once.
 _QUESTIONS = {'lscpu', 'uname'}
-
-
-def _remember_signatures() -> None:
-    """Has Beam read the signature of a method once, not at each of the looks that it takes at each DoFn.
-
-    An eighth of the time of a run of a few batches. A bound method's signature is that of its function.
-    """
-    from apache_beam.transforms import core
-
-    read = core.get_signature
-    found: weakref.WeakKeyDictionary[types.FunctionType, inspect.Signature] = weakref.WeakKeyDictionary()
-
-    def remembered(function: Callable[..., Any]) -> inspect.Signature:
-        if not isinstance(function, types.MethodType) or not isinstance(
-            function.__func__, types.FunctionType
-        ):
-            return read(function)
-        if function.__func__ not in found:
-            found[function.__func__] = read(function)
-        return found[function.__func__]
-
-    core.get_signature = remembered
 
 
 class _Guard:
@@ -172,7 +163,7 @@ class _Guard:
             from apache_beam.pipeline import Pipeline
 
             Pipeline.run = self.instead_of(Pipeline.run, 'a run of a Beam pipeline')
-            _remember_signatures()
+            beam_signatures.remember()
 
 
 _HAD_TENSORFLOW = pytest.StashKey[bool]()

@@ -1,15 +1,10 @@
-"""Tests that may take longer than 20 seconds of quiet cores, each with the reason: see tests/conftest.py."""
+"""Which tests may be long, and which are kept for `make test-long`: see tests/conftest.py."""
 
+# Tests that may take longer than 20 seconds of quiet cores, each with the reason.
 REASONS: dict[str, str] = {
     'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed': (
         'A real cluster starts, runs the job, loses a worker in the middle of it, and runs the rest: one '
         'run of each kind is the least that shows it.'
-    ),
-    'tests/launch/flink/run_test.py::test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts': (  # noqa: E501
-        'A real cluster trains and samples, and beside it this process does, to the same bytes.'
-    ),
-    'tests/launch/flink/worker_pool_test.py::test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus': (  # noqa: E501
-        'A real cluster loses its workers in the middle of a run, and the run goes on.'
     ),
     'tests/launch/demo/demo_test.py::test_without_the_weights_it_says_so_and_goes_on': (
         'It is the demo as a new user runs it, in processes of its own, from the records to the pages.'
@@ -18,3 +13,100 @@ REASONS: dict[str, str] = {
         'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
     ),
 }
+
+# Cases that only `make test-long` takes, by file and test, for another case in `make test` proves the same of
+# the same code: of another number format, size, architecture or aggregate. A name is of the whole test, or of
+# one of its cases. A test of this list fails where it names nothing.
+REPEATS: dict[str, tuple[str, ...]] = {
+    'tests/contracts/decoder_test.py': (
+        'test_decoder[gemma-check_steps_of_several_tokens_equal_single_ones]',
+        'test_decoder[gemma-check_padding_rows_vote_nothing]',
+        'test_decoder[gemma-check_micro_batches_equal_the_whole]',
+        'test_decoder[gemma-check_a_row_does_not_move_in_steps_of_several_tokens]',
+        'test_decoder[gemma-check_rows_at_their_own_places_are_those_of_one_place]',
+    ),
+    'tests/launch/dataflow/job_description_test.py': (
+        'test_of_fine_tuning_the_hint_is_on_training_and_on_sampling_and_nowhere_else[4]',
+    ),
+    'tests/launch/flink/run_test.py': (
+        'test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts',
+    ),
+    'tests/launch/flink/worker_pool_test.py': (
+        'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',
+    ),
+    'tests/models/audits/leave_one_out_test.py': (
+        *(
+            f'test_log_ratios_are_those_of_the_exact_distribution[{aggregate}-{unit}-{mask}]'
+            for aggregate in ('median', 'difference', 'mean')
+            for unit in ('', 'replace')
+            for mask in ('sparse vector', 'top 2')
+        ),
+        'test_log_ratios_are_those_of_the_exact_distribution[median-replace-]',
+        'test_log_ratios_and_payments_of_individual_accounting_are_exact[replace]',
+    ),
+    'tests/models/audits/structured_audit_test.py': (
+        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[mean]',
+        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[difference]',
+        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[sparse vector]',
+    ),
+    'tests/models/clustering/minilm_test.py': (
+        *(
+            f'test_a_text_is_the_same_at_every_start_and_place_of_its_block[{length}-{dtype}]'
+            for length in (192, 256)
+            for dtype in ('float32', 'bfloat16', 'int8')
+        ),
+    ),
+    'tests/models/decoders/gemma/decoder_test.py': (
+        'test_a_row_does_not_move_with_its_slot[20-0.0001-float32]',
+        'test_a_row_does_not_move_with_its_slot[24-0.0-float32]',
+        'test_a_step_copies_no_cache[1-1]',
+        'test_a_step_copies_no_cache[3-1]',
+        'test_bfloat16_is_no_further_from_float32_than_in_the_library[gemma1]',
+        'test_bfloat16_is_no_further_from_float32_than_in_the_library[gemma2 without groups]',
+        'test_bfloat16_is_no_further_from_float32_than_in_the_library[gemma2]',
+        'test_pooled_states_equal_each_text_alone[gemma1]',
+        'test_pooled_states_equal_each_text_alone[gemma2 without groups]',
+        'test_pooled_states_equal_each_text_alone[gemma2]',
+        'test_stream_equals_a_slow_loop_without_cache[bundled-top 20]',
+        'test_stream_equals_a_slow_loop_without_cache[gemma3-private]',
+    ),
+    'tests/models/decoders/gemma/gguf_weights_test.py': (
+        'test_loading_holds_little_more_than_the_weights[float32]',
+    ),
+    'tests/models/finetuning/train_test.py': (
+        'test_with_little_noise_it_learns_what_the_units_say[None-0.003]',
+        'test_a_step_is_compiled_once_where_weights_lie_on_a_mesh[None]',
+    ),
+    'tests/models/generate/loop_test.py': (
+        'test_an_empty_batch_samples_its_private_tokens_from_the_public_logits[median]',
+        'test_micro_batches_change_nothing[sparse]',
+        'test_micro_batches_change_nothing[difference]',
+        'test_streams_come_as_often_as_enumeration_says[0.8-mean]',
+        'test_streams_come_as_often_as_enumeration_says[None-difference]',
+    ),
+    'tests/models/generate/step_test.py': (
+        'test_a_stream_is_the_same_however_many_tokens_a_step_takes[difference, worst case]',
+        'test_a_stream_is_the_same_however_many_tokens_a_step_takes[mean, sparse vector, top 2]',
+    ),
+    'tests/models/grammars/vocabulary_test.py': ('test_examples_are_valid[False]',),
+    'tests/models/privacy/individual_test.py': (
+        'test_a_price_is_never_below_the_exact_one_and_hardly_above[usual-1280]',
+    ),
+    'tests/pipeline/attributes_run_test.py': (
+        'test_a_run_is_that_of_one_column_with_all_values[fine-tune]',
+        'test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each[all-weights]',
+    ),
+    'tests/pipeline/commands/interrupt_test.py': (
+        'test_a_run_ends_at_any_stage_and_goes_on_later[loading]',
+    ),
+    'tests/pipeline/job_test.py': (
+        'test_a_sample_of_units_is_all_that_a_run_takes[difference in clusters]',
+        'test_the_loss_of_a_median_run_stays_with_the_curator[None]',
+        'test_centres_of_private_records_are_marked_and_charged[k-means-None]',
+    ),
+    'tests/pipeline/methods/predict/audit_test.py': (
+        'test_the_job_passes_and_the_broken_job_fails[mean]',
+        'test_the_job_passes_and_the_broken_job_fails[median]',
+        'test_pasted_keys_come_out_and_aggregated_ones_do_not[mean]',
+    ),
+}  # fmt: skip

@@ -64,20 +64,20 @@ def sampling_tree(
     """
     levels = max(1, (len(weights) - 1).bit_length())
     layer = np.concatenate([weights.astype(np.float32), np.zeros(2**levels - len(weights), np.float32)])
-    lefts, rights, counts = [], [], []
+    pairs = []
     for _ in range(levels):
-        pairs = layer.reshape(-1, 2)
-        left, right = pairs[:, 0], pairs[:, 1]
-        layer = left + right  # float32, as on the device
-        lighter = np.minimum(left, right)
-        # The least word that does not take the lighter side; the condition is monotone
-        # in the word up to one rounding of the uniform, 2^-23 of it.
-        count = np.zeros(len(pairs), np.uint64)
-        for bit in reversed(range(64)):
-            trial = count + np.uint64(2**bit)
-            takes = to_uniform(trial - np.uint64(1)) * layer < lighter
-            count = np.where(takes, trial, count)
-        lefts.append(left)
-        rights.append(right)
-        counts.append(count)
-    return SamplingTree(levels, tuple(reversed(lefts)), tuple(reversed(rights)), tuple(reversed(counts)))
+        pairs.append(layer.reshape(-1, 2))
+        layer = pairs[-1][:, 0] + pairs[-1][:, 1]  # float32, as on the device
+    pairs.reverse()
+    left, right = np.concatenate(pairs).T
+    lighter, whole = np.minimum(left, right), left + right
+    # The least word that does not take the lighter side; the condition is monotone in the word up to one
+    # rounding of the uniform, 2^-23 of it. All nodes of all levels at once.
+    count = np.zeros(len(lighter), np.uint64)
+    for bit in reversed(range(64)):
+        trial = count + np.uint64(2**bit)
+        takes = to_uniform(trial - np.uint64(1)) * whole < lighter
+        count = np.where(takes, trial, count)
+    starts = [2**level - 1 for level in range(1, levels)]
+    of_levels = [tuple(np.split(of_nodes, starts)) for of_nodes in (left, right, count)]
+    return SamplingTree(levels, *of_levels)

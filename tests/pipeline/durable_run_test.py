@@ -34,7 +34,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, identity, start
 from pipeline.run.charge import run_cost
 from pipeline.settings.job_config import JobConfig
-from tests import fork_server
+from tests import beam_signatures, fork_server
 from tests.object_store import object_store
 from transforms import batch_files, durable, restricted, run_files, write
 
@@ -154,6 +154,7 @@ def launch(
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(report)
+    beam_signatures.remember()
     if patch is not None:
         patch()
     from pipeline import main
@@ -324,7 +325,7 @@ def median_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str,
     return undisturbed_run('median', tmp_path_factory.mktemp('median'))
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(params=['difference', pytest.param('median', marks=pytest.mark.long)])
 def undisturbed(request: pytest.FixtureRequest) -> tuple[Run, dict[str, bytes]]:
     """A run of each kind, and what it wrote."""
     return request.getfixturevalue(f'{request.param}_run')

@@ -62,7 +62,7 @@ def test_spending_hangs_on_no_other_text_given_the_released_prefix(model: Decode
     stays = prompts(rng, model.vocab_size, 2)
     compared, silent = 0, False
     for draw in range(3):
-        batches = [[*stays, *prompts(rng, model.vocab_size, count)] for count in (2, 2, 1, 0)]
+        batches = [[*stays, *prompts(rng, model.vocab_size, count)] for count in (2, 2, 0)]
         first, *others = (decode(model, batch, draw) for batch in batches)
         for other in others:
             differ = np.flatnonzero(first.tokens != other.tokens)

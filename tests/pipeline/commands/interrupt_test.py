@@ -100,7 +100,7 @@ def test_a_run_ends_at_any_stage_and_goes_on_later(tmp_path: pathlib.Path, stage
     output = tmp_path / 'corpus'
     arguments = (
         'generate', '--input', str(records), '--text-field', 'text', '--batches-per-label', '3',
-        '--batch-size', '8', '--aggregate', 'mean', '--max-private-tokens', '400', '--delta', '1e-3',
+        '--batch-size', '8', '--aggregate', 'mean', '--max-private-tokens', '150', '--delta', '1e-3',
         '--max-prompt-tokens', '64', '--max-example-tokens', '40', '--output', str(output),
     )  # fmt: skip
     process = subprocess.Popen(

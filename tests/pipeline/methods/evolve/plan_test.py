@@ -196,7 +196,11 @@ def test_without_the_endpoints_token_a_local_run_is_refused_before_it_pays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv('TOKEN_OF_A_TEST', raising=False)
-    asked = {'endpoint': 'http://localhost:1/v1', 'endpoint_model': 'any', 'endpoint_token': 'TOKEN_OF_A_TEST'}
+    asked = {
+        'endpoint': 'http://localhost:1/v1',
+        'endpoint_model': 'any',
+        'endpoint_token': 'TOKEN_OF_A_TEST',
+    }
     with pytest.raises(ValueError, match='Expected a token .* TOKEN_OF_A_TEST, got none'):
         methods.of(config(**asked)).prepare(config(**asked))
     # The workers of another machine have an environment of their own.
