@@ -37,7 +37,7 @@ def watch(work_dir: str, console: rich.console.Console) -> Iterator[None]:
         work_dir: The curator's folder, on any filesystem that Beam knows.
         console: Where to; nothing is shown where it is quiet or not a terminal.
     """
-    if console.quiet or not console.is_terminal:
+    if console.quiet or not (console.is_terminal or console.is_jupyter):
         yield
         return
     # Two lines, so that both fit into eighty columns.

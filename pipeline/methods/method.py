@@ -21,6 +21,7 @@ from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods.input_view import InputView
+from pipeline.pages import notebook, plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
 
@@ -76,6 +77,10 @@ class RunPlan(abc.ABC):
     @abc.abstractmethod
     def to_json(self) -> str:
         """The plan as one JSON object."""
+
+    def _repr_html_(self) -> str:
+        """The plan as a notebook shows it: as a terminal does."""
+        return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
 class Method[M: MethodSettings](abc.ABC):
