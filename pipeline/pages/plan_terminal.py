@@ -16,6 +16,8 @@ def render(rows: Sequence[tuple[str, str]], warnings: Sequence[str], console: ri
         console: Where; its width decides the line breaks.
     """
     table = rich.table.Table(show_header=False, box=None, pad_edge=False)
+    for _ in range(2):
+        table.add_column(overflow='fold')
     for name, value in (*rows, *(('WARNING', said) for said in warnings)):
         # Text, not str: a bracket in a name is no markup.
         table.add_row(text.Text(name), text.Text(value))
