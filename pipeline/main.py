@@ -26,6 +26,7 @@ from pipeline.commands import (
     generate,
     help_pages,
     ledger,
+    models,
     plan,
     refine,
     report,
@@ -76,6 +77,7 @@ app.command()(evaluate.evaluate)
 app.command()(centers.centers)
 app.command()(clusters.clusters)
 app.command()(schema.schema)
+app.add_typer(models.app, name='models')
 app.add_typer(ledger.app, name='ledger')
 app.add_typer(audit.app, name='audit')
 
