@@ -8,7 +8,7 @@ import rich.console
 import typer
 
 from models import bundled
-from pipeline import methods
+from pipeline import calibration, methods
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
@@ -142,9 +142,19 @@ def carry_out(
     with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         methods.of(job_config).prepare(job_config)
-    with progress.watch(job_config.output.resolved_work_dir, console):
+    share = _sampling_share(job_config, run_plan)
+    with progress.watch(job_config.output.resolved_work_dir, console, share):
         start.run(job_config, beam_arguments)
     return folders.is_finished(job_config)
+
+
+def _sampling_share(job_config: JobConfig, run_plan: RunPlan) -> float:
+    """As of the plan with the rates that are known of this machine, for the time that is left."""
+    if not isinstance(job_config.method, Model):
+        return 0.0
+    method = methods.of(job_config)
+    rates = calibration.known(job_config.method.model, dtype=method.planned_dtype(job_config))
+    return method.with_rates(run_plan, job_config, rates).sampling_share
 
 
 def check_local_files(pattern: str) -> None:

@@ -74,6 +74,11 @@ class RunPlan(abc.ABC):
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
 
+    @property
+    def sampling_share(self) -> float:
+        """Seconds of sampling for each second of training; 0 where a run does not do both."""
+        return 0.0
+
     @abc.abstractmethod
     def to_json(self) -> str:
         """The plan as one JSON object."""
