@@ -118,7 +118,7 @@ class Progress:
         # What counts texts is at several batches at once.
         part, so_far = 0.0, sum(tokens.values())
         is_of_batch = under_way is not None and under_way.unit == activity.TOKEN and under_way.total
-        if under_way is not None and is_of_batch and under_way.batch_id not in map(_name_of, tokens):
+        if under_way is not None and is_of_batch and under_way.batch_id not in {*map(_name_of, tokens)}:
             part = under_way.done / under_way.total
             so_far += under_way.done
         self.completed, self.total = len(tokens) + part, planned or None

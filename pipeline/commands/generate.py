@@ -8,7 +8,7 @@ import rich.console
 import typer
 
 from models import bundled
-from pipeline import calibration, methods
+from pipeline import calibration, methods, prompt_fit
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
@@ -16,6 +16,7 @@ from pipeline.commands.report import show_report
 from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
+from pipeline.settings.prompt import Prompt
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -142,6 +143,9 @@ def carry_out(
     with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         methods.of(job_config).prepare(job_config)
+        unfit = prompt_fit.turns_warning(own) if isinstance(own, Prompt) else None
+    if unfit is not None:
+        console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
     share = _sampling_share(job_config, run_plan)
     with progress.watch(job_config.output.resolved_work_dir, console, share):
         start.run(job_config, beam_arguments)
