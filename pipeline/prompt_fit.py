@@ -2,6 +2,7 @@
 
 from models.decoders import family
 from models.decoders.tokenizer import START_OF_TURN
+from models.prompt_templates import read_template
 from pipeline.settings.prompt import Prompt
 
 
@@ -18,8 +19,6 @@ def turns_warning(settings: Prompt) -> str | None:
         FileNotFoundError: There is no such file of a prompt.
         ValueError: The file of the prompt is none, or that of the weights is damaged.
     """
-    from models.prompt_templates import read_template
-
     answers = family.family_of(settings.model).answers_turns(settings.model_files.checkpoint)
     asks = START_OF_TURN in read_template(settings.resolved_prompt).public
     if answers is None or answers == asks:
