@@ -146,7 +146,8 @@ def carry_out(
         unfit = prompt_fit.turns_warning(own) if isinstance(own, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
-    share = _sampling_share(job_config, run_plan)
+    # Nobody else needs rates, which may be damaged.
+    share = _sampling_share(job_config, run_plan) if screen.shows_progress(console) else 0.0
     with progress.watch(job_config.output.resolved_work_dir, console, share):
         start.run(job_config, beam_arguments)
     return folders.is_finished(job_config)

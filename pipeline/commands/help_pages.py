@@ -52,7 +52,6 @@ def _print_narrow(command: Any, context: Any, console: rich.console.Console) -> 
     """Usage, the command's own words, then each flag or command with its help below it."""
 
     def say(words: str, indent: int = 0) -> None:
-        # An example is one line of the shell, however the help breaks it.
         found = text.Text.from_markup(words, overflow='fold')
         console.print(rich.padding.Padding(found, (0, 0, 0, indent)))
 

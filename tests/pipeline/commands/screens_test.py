@@ -56,8 +56,11 @@ def test_a_shell_completes_commands_and_flags(words: str, offered: list[str]) ->
     assert (done.returncode, done.stdout.split()) == (0, offered)
 
 
-@pytest.mark.parametrize('columns', [80, 40])
-@pytest.mark.parametrize('words', list(commands()), ids=' '.join)
+@pytest.mark.parametrize(
+    'words, columns',
+    [*((words, 40) for words in commands()), *(((name,), 80) for name in ('plan', 'refine', 'evaluate'))],
+    ids=lambda value: value if isinstance(value, int) else ' '.join(value),
+)
 def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> None:
     shown = help_at(columns, *words)
     assert '…' not in shown and max(map(len, shown.splitlines())) <= columns
