@@ -50,10 +50,10 @@ style: $(READY)
 	$(BIN)/mypy
 
 gemma: $(READY)
-	$(BIN)/python -m launch.weights
+	$(BIN)/python -m pipeline.main models fetch gemma3-270m
 
 gemma-if-possible: $(READY)
-	@$(BIN)/python -m launch.weights \
+	@$(BIN)/python -m pipeline.main models fetch gemma3-270m \
 		|| echo 'No weights of Gemma 3 270M here, for the reason above: the tests on them will be skipped.'
 
 WHEELHOUSE ?= wheelhouse

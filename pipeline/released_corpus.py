@@ -49,6 +49,23 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
         ) from None
 
 
+def read_table(folder: str) -> pa.Table:
+    """The whole corpus of a finished run, with all its columns, as it was written.
+
+    Args:
+        folder: The run's output, on any filesystem that Beam knows.
+
+    Raises:
+        ValueError: No run has finished there.
+        FileNotFoundError: It has no texts.
+    """
+    parts = []
+    for shard in list_shards(folder, 'output'):
+        with FileSystems.open(shard.path) as file:
+            parts.append(parquet.read_table(pa.PythonFile(file, mode='r')))
+    return pa.concat_tables(parts)
+
+
 def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[SyntheticExample]:
     """The examples of one shard, without their batch.
 

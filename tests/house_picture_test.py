@@ -15,7 +15,7 @@ from tests import pages
 from tests.pages import ROOT
 
 PAGE = ROOT / 'docs' / 'how-it-is-built.md'
-LAYERS = ('launch', 'pipeline', 'transforms', 'models', 'models/privacy')
+LAYERS = ('dp_corpus', 'launch', 'pipeline', 'transforms', 'models', 'models/privacy')
 _SUBGRAPH = re.compile(r'subgraph (\w+)\["([\w/]+): .*"\]')
 _BOX = re.compile(r'(\w+)\["([\w/]+)<br/>.*"\]')
 _ARROWS = re.compile(r'\w+(?: & \w+)* --> \w+(?: & \w+)*')
@@ -110,6 +110,8 @@ def test_the_picture_has_every_layer_and_names_rooms_by_their_paths() -> None:
 
 
 PICTURE = """flowchart TB
+  subgraph python["dp_corpus: Python"]
+  end
   subgraph launch["launch: engines"]
     flink["launch/flink<br/>a cluster"]
   end
@@ -129,12 +131,13 @@ PICTURE = """flowchart TB
   subgraph privacy["models/privacy: mathematics"]
     report["models/privacy/report<br/>statement"]
   end
-  launch --> pipeline
+  python & launch --> pipeline
   pipeline --> transforms & privacy
   transforms --> models
   models --> privacy
 """
 FILES = {
+    'dp_corpus/calls.py': 'from pipeline.run import start',
     'launch/flink/main.py': 'from pipeline.run import start',
     'pipeline/run/start.py': 'def f():\n    from pipeline.ledger import budget\nimport transforms.read.files',
     'pipeline/ledger/budget.py': 'from models.privacy import mechanism',
@@ -149,14 +152,14 @@ FILES = {
 
 @pytest.fixture
 def made_up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A small tree of the four packages, which Python finds before the real one."""
+    """A small tree of the five packages, which Python finds before the real one."""
     for name, source in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         for folder in path.relative_to(tmp_path).parents[:-1]:
             (tmp_path / folder / '__init__.py').touch()
         path.write_text(source)
-    for package in ('launch', 'pipeline', 'transforms', 'models'):
+    for package in ('dp_corpus', 'launch', 'pipeline', 'transforms', 'models'):
         # grimp asks Python where a package is, and Python would answer with the one it has imported.
         monkeypatch.delitem(sys.modules, package, raising=False)
     monkeypatch.syspath_prepend(tmp_path)

@@ -30,7 +30,7 @@ def test_the_tree_keeps(contract: Callable[[Imports], list[str]], tree: Imports)
 def test_the_contracts_name_what_is_there(tree: Imports) -> None:
     files = {
         '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
-        for layer in import_graph.LAYERS
+        for layer in import_graph.PACKAGES
         for path in (ROOT / layer).rglob('*.py')
     }
     assert files <= tree.modules and len(files) > 200
@@ -42,8 +42,8 @@ def test_the_contracts_name_what_is_there(tree: Imports) -> None:
 
 
 def made_up(files: dict[str, str], root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Imports:
-    """The imports of a tree with the four packages and these files, each in packages of its own."""
-    for package in import_graph.LAYERS:
+    """The imports of a tree with the five packages and these files, each in packages of its own."""
+    for package in import_graph.PACKAGES:
         (root / package).mkdir()
         (root / package / '__init__.py').touch()
         # grimp asks Python where a package is, and Python would answer with the one it has imported. Set
@@ -99,6 +99,16 @@ BAD = {
         {'launch/airflow/dag.py': '', 'pipeline/job.py': 'from launch.airflow import dag'},
         'layers',
         'pipeline/job.py:1: imports launch.airflow.dag',
+    ),
+    'pipeline imports the package for Python': (
+        {'dp_corpus/calls.py': '', 'pipeline/job.py': 'from dp_corpus import calls'},
+        'layers',
+        'pipeline/job.py:1: imports dp_corpus.calls',
+    ),
+    'launch imports the package for Python, beside it': (
+        {'dp_corpus/calls.py': '', 'launch/local.py': 'from dp_corpus import calls'},
+        'layers',
+        'launch/local.py:1: imports dp_corpus.calls',
     ),
     'models import transforms for their types': (
         {
@@ -282,6 +292,7 @@ GOOD = {
     'transforms/predict.py': 'import apache_beam as beam\nfrom models import generate',
     'pipeline/main.py': '',
     'launch/local.py': 'from pipeline import main',
+    'dp_corpus/calls.py': 'from pipeline import main',
     'launch/airflow/dag.py': 'from pipeline import main',
     # jax is loaded by a package around the module, and is heavy by way of another module.
     'pipeline/heavy/__init__.py': 'import jax',
@@ -295,10 +306,10 @@ GOOD = {
 
 
 def test_the_made_up_trees_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
-    before = {package: sys.modules.get(package) for package in import_graph.LAYERS}
+    before = {package: sys.modules.get(package) for package in import_graph.PACKAGES}
     with pytest.MonkeyPatch.context() as monkeypatch:
         made_up({}, tmp_path, monkeypatch)
-    assert {package: sys.modules.get(package) for package in import_graph.LAYERS} == before
+    assert {package: sys.modules.get(package) for package in import_graph.PACKAGES} == before
 
 
 def test_right_imports_break_none(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

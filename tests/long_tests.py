@@ -9,6 +9,9 @@ REASONS: dict[str, str] = {
     'tests/launch/demo/demo_test.py::test_without_the_weights_it_says_so_and_goes_on': (
         'It is the demo as a new user runs it, in processes of its own, from the records to the pages.'
     ),
+    'tests/notebooks_test.py::test_the_quickstart_runs_to_its_end': (
+        'It is the notebook as a new user runs it, in a kernel of its own, from records to evaluation.'
+    ),
     'tests/models/sampling/decoder_source_test.py::test_a_model_of_google': (
         'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
     ),

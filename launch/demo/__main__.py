@@ -14,6 +14,8 @@ import sys
 
 from pyarrow import dataset
 
+from models import fetched
+
 _FOLDER = pathlib.Path('demo')
 _HERE = pathlib.Path(__file__).parent
 _SHOWN = 5
@@ -69,7 +71,7 @@ def main() -> None:
     if sys.argv[1:]:
         raise SystemExit(f'Expected fine-tune or no argument, got arguments={sys.argv[1:]}. Leave them out.')
     name, records = 'gemma.toml', 20_000
-    if _run('launch.weights'):
+    if _run('pipeline.main', 'models', 'fetch', fetched.MODEL):
         name, records = 'demo.toml', 4_000
         print(
             'The weights of Gemma 3 270M cannot be downloaded, for the reason above: the demo goes on with '

@@ -168,6 +168,17 @@ class Family(abc.ABC):
     def tokenizer_within(self, checkpoint: str) -> str | None:
         """The tokenizer that comes with the weights, as far as their path tells; None if none does."""
 
+    def answers_turns(self, checkpoint: str) -> bool | None:
+        """Whether weights were tuned to answer in turns of a chat, as far as their files tell; else None.
+
+        Args:
+            checkpoint: Folder or file of the weights, which is there.
+
+        Raises:
+            ValueError: A file is damaged.
+        """
+        return None
+
     @abc.abstractmethod
     def check_files(self, model: str, files: ModelFiles) -> None:
         """Refuses files that are not this model's, as far as can be told without loading it.

@@ -64,6 +64,15 @@ class EvolutionSettings:
             return self.children_per_label
         return 0 if self.start else self.candidates_per_label
 
+    def stage_of(self, number: int) -> str:
+        """What a display calls a round, or what comes after the last one.
+
+        Args:
+            number: Of the round, from 1; `params.rounds + 1` for the texts after the last vote.
+        """
+        rounds = self.params.rounds
+        return f'Round {number:,} of {rounds:,}' if number <= rounds else 'After the last vote'
+
     def batches_of(self, number: int) -> tuple[tuple[BatchId, int], ...]:
         """(batch, number of texts) of each batch of a round, by label and then by index."""
         texts, together = self.samples_in(number), self.texts_together

@@ -178,7 +178,9 @@ class Trainer:
         if saver is not None and saver.latest_step() is not None:
             state = _restored(saver, state)
         for step in range(int(state['step']), params.tuning_steps):
-            activity.report(activity.Activity(f'Fine-tuning, step {step + 1:,} of {params.tuning_steps:,}'))
+            activity.report(
+                activity.Activity('Fine-tuning', None, step + 1, params.tuning_steps, activity.STEP)
+            )
             words = self._words(units, batches.members[step], key, step)
             state = self.step(state, encoded, batches.members[step], words, key)
             if saver is not None and ((step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == params.tuning_steps):

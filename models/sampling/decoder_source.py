@@ -104,7 +104,7 @@ class DecoderSource(TextSource):
                 'Expected requests with different names, got a name twice. A name stands for the randomness '
                 'of one text: number them.'
             )
-        activity.report(activity.Activity('Sampling'))
+        activity.advance(0, len(requests), activity.TEXT)
         found: list[SampledText | None] = [None] * len(requests)
         of_all = self._labels_of_all([request.label for request in requests])
         for is_all, tokens in ((False, self._few), (True, self._all)):
@@ -156,6 +156,7 @@ class DecoderSource(TextSource):
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
             rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
             free += self._collected(rows, in_row, found)
+            activity.advance(sum(one is not None for one in found), len(found), activity.TEXT)
 
     def _collected(self, rows: Rows, in_row: dict[int, int], found: list[SampledText | None]) -> list[int]:
         """Takes the texts that have ended out of their rows, which are free then."""

@@ -2,18 +2,19 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import rich.console
 import rich.progress
 import typer
 
 from pipeline import curator_files
+from pipeline.calibration import RequestedDtype
 from pipeline.commands import exit_codes, flags, screen
-from pipeline.evaluation.evaluation import OnProgress
+from pipeline.evaluation.evaluation import Evaluation, OnProgress
 from pipeline.pages import evaluation_page
-from pipeline.settings.input import delimiter_of
+from pipeline.settings.input import Encoding, delimiter_of
 
 _IN_CONTEXT = 'In-context use'
 PAGE, DOCUMENT = 'evaluation.html', 'evaluation.json'
@@ -129,7 +130,7 @@ def evaluate(
         ),
     ] = None,
     dtype: Annotated[
-        Literal['auto', 'float32', 'bfloat16'] | None,
+        RequestedDtype | None,
         typer.Option(
             '--dtype', help='Type of its weights and products. Default: auto.', rich_help_panel=_IN_CONTEXT
         ),
@@ -181,12 +182,91 @@ def evaluate(
     the records. An evaluation finds mistakes; it cannot prove privacy. The guarantee
     is in the privacy report.
     """
+    evaluation = evaluated(
+        corpus,
+        rich.console.Console(stderr=True, quiet=quiet or as_json),
+        output=output,
+        also=also,
+        name=name,
+        records=records,
+        test=test,
+        public=public,
+        delimiter=delimiter,
+        encoding=encoding,
+        text_field=text_field,
+        label_field=label_field,
+        attributes=attributes,
+        unit_field=unit_field,
+        embedder=embedder,
+        only=only,
+        json_schema=json_schema,
+        facts=facts,
+        in_context_model=in_context_model,
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        in_context_labels=in_context_labels,
+        in_context_examples=in_context_examples,
+        in_context_orders=in_context_orders,
+        in_context_texts=in_context_texts,
+        seed=seed,
+    )
+    if as_json:
+        print(evaluation.to_json(), end='')
+    elif not quiet:
+        shown = rich.console.Console()
+        evaluation_page.render_terminal(evaluation, shown)
+        if output is not None:
+            shown.print(f'Pictures, texts and settings: {pathlib.Path(output) / PAGE}', soft_wrap=True)
+    if evaluation.failed:
+        raise typer.Exit(exit_codes.FAILED)
+
+
+def evaluated(
+    corpus: str,
+    console: rich.console.Console,
+    *,
+    output: str | None,
+    also: Sequence[str] | None,
+    name: str,
+    records: str | None,
+    test: str | None,
+    public: str | None,
+    delimiter: str | None,
+    encoding: Encoding | None,
+    text_field: str,
+    label_field: str | None,
+    attributes: str | None,
+    unit_field: str | None,
+    embedder: str,
+    only: str | None,
+    json_schema: str | None,
+    facts: str | None,
+    in_context_model: str | None,
+    checkpoint: str | None,
+    tokenizer: str | None,
+    dtype: RequestedDtype | None,
+    in_context_labels: str | None,
+    in_context_examples: int | None,
+    in_context_orders: int | None,
+    in_context_texts: int | None,
+    seed: int,
+) -> Evaluation:
+    """What the flags of the command ask for; writes the page and the document where `output` names a folder.
+
+    Progress goes to the console; every other argument is the flag of its name.
+
+    Raises:
+        ValueError: Flags that do not go together, or texts that cannot be read.
+        FileNotFoundError: A file is not there.
+        FileExistsError: The output is there already.
+        RuntimeError: An error that nobody foresaw; its text is not shown, since it may quote records.
+    """
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
         curator_files.check_folder(folder)
     separator = delimiter_of(delimiter)
     others = [_named(text) for text in also or ()]
-    console = rich.console.Console(stderr=True)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from pipeline.evaluation import asked
@@ -217,20 +297,12 @@ def evaluate(
             encoding=encoding,
         )
         sources = request.read()
-    with _progress(console, quiet=quiet or as_json) as on_progress, screen.unquoted():
+    with _progress(console) as on_progress, screen.unquoted():
         evaluation = request.evaluate(sources, measures, on_progress)
         if folder is not None:
             page = evaluation_page.render_html(evaluation)
             _write(folder, {DOCUMENT: evaluation.to_json(), PAGE: page}, shared=not evaluation.reads_records)
-    if as_json:
-        print(evaluation.to_json(), end='')
-    elif not quiet:
-        shown = rich.console.Console()
-        evaluation_page.render_terminal(evaluation, shown)
-        if folder is not None:
-            shown.print(f'Pictures, texts and settings: {folder / PAGE}', soft_wrap=True)
-    if evaluation.failed:
-        raise typer.Exit(exit_codes.FAILED)
+    return evaluation
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -250,9 +322,9 @@ def _write(folder: pathlib.Path, files: dict[str, str], *, shared: bool) -> None
 
 
 @contextlib.contextmanager
-def _progress(console: rich.console.Console, *, quiet: bool) -> Iterator[OnProgress | None]:
-    """Shows which measure runs on which corpus; silent off a terminal."""
-    if quiet or not console.is_terminal:
+def _progress(console: rich.console.Console) -> Iterator[OnProgress | None]:
+    """Shows which measure runs on which corpus; silent but in a terminal or a notebook."""
+    if not screen.shows_progress(console):
         yield None
         return
     with rich.progress.Progress(

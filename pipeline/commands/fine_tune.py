@@ -1,16 +1,17 @@
 """`dp-corpus fine-tune`: an adapter and its report, without a text."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import rich.console
 import typer
 
-from pipeline import methods
 from pipeline.commands import flags, generate, interrupt
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
 from pipeline.methods.fine_tune.settings import NAME, NO_TEXTS, OF_TEXTS
+from pipeline.settings.job_config import JobConfig
 
 # A file of settings may name the method too, so that `plan` can have the same one.
 _LEFT_OUT = frozenset({*OF_TEXTS, METHOD})
@@ -32,15 +33,12 @@ def fine_tune(
     follow after a bare [bold]--[/bold]. The same command again resumes a run that died, and spends
     nothing twice.
     """
-    settings |= {METHOD: NAME, **NO_TEXTS}
-    job_config = config_of(config, settings, (*SETTINGS, METHOD))
-    if job_config.input.input is None or job_config.output.output is None:
-        raise ValueError(
-            f'Expected an input and an output, got input={job_config.input.input!r}, '
-            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
-        )
-    generate.check_local_files(job_config.input.input)
-    run_plan = methods.of(job_config).plan(job_config)
+    job_config, run_plan = generate.ready(config_for(config, settings))
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+
+
+def config_for(path: str | None, settings: Mapping[str, Any]) -> JobConfig:
+    """The config of a run that trains an adapter: of a TOML file or None, and of settings, which win."""
+    return config_of(path, {**settings, METHOD: NAME, **NO_TEXTS}, (*SETTINGS, METHOD))

@@ -1,13 +1,14 @@
 """`dp-corpus generate`: the job."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import rich.console
 import typer
 
 from models import bundled
-from pipeline import methods
+from pipeline import calibration, methods, prompt_fit
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
@@ -15,6 +16,7 @@ from pipeline.commands.report import show_report
 from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
+from pipeline.settings.prompt import Prompt
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -38,7 +40,19 @@ def generate(
     Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
     run that died, and spends nothing twice.
     """
-    job_config = config_of(config, settings)
+    job_config, run_plan = ready(config_of(config, settings))
+    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    with interrupt.answered():
+        run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+
+
+def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
+    """A run with what earlier releases say of it, and its plan; refuses it before libraries load.
+
+    Raises:
+        ValueError: It has no input or no output, or settings that do not fit.
+        FileNotFoundError: The input is a path of this machine that is not there.
+    """
     if (
         job_config.input.input is None and job_config.method.reads_records
     ) or job_config.output.output is None:
@@ -50,10 +64,7 @@ def generate(
         check_local_files(job_config.input.input)
     method = methods.of(job_config)
     job_config = method.resolved(job_config)
-    run_plan = method.plan(job_config)
-    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
-    with interrupt.answered():
-        run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+    return job_config, method.plan(job_config)
 
 
 def run(
@@ -75,26 +86,7 @@ def run(
         as_json: Whether the report is printed as JSON.
         quiet: Whether it is not printed.
     """
-    said = f'{run_plan.guarantee()}, {run_plan.size()}'
-    console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
-    own = job_config.method
-    if isinstance(own, Model) and own.model == bundled.MODEL:
-        console.print(BUNDLED_TEXT, soft_wrap=True)
-    for text in run_plan.warnings:
-        console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
-    screen.silence_libraries()
-    with screen.without_chatter():
-        from pipeline import progress
-        from pipeline.run import folders, start
-
-        folders.check_resumption(job_config)
-    console.print('Loading the model takes half a minute.')
-    with screen.without_chatter():
-        # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        methods.of(job_config).prepare(job_config)
-    with progress.watch(job_config.output.resolved_work_dir, console):
-        start.run(job_config, beam_arguments)
-    if not folders.is_finished(job_config):
+    if not carry_out(job_config, run_plan, beam_arguments, console):
         # A template's launcher only submits.
         console.print(f'Submitted. The report will be in {job_config.output.output}.', soft_wrap=True)
         return
@@ -115,6 +107,59 @@ def run(
             console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)
         else:
             ledger_commands.print_spent(account, console)
+
+
+def carry_out(
+    job_config: JobConfig, run_plan: RunPlan, beam_arguments: Sequence[str], console: rich.console.Console
+) -> bool:
+    """Runs a job, and says on the way what goes on.
+
+    Args:
+        job_config: The run, as `ready` gives it.
+        run_plan: Its plan.
+        beam_arguments: Options of Beam.
+        console: Where what goes on is said.
+
+    Returns:
+        Whether it is finished; a launcher that only submits has not finished it.
+
+    Raises:
+        Exception: As `pipeline.run.start.run`.
+    """
+    said = f'{run_plan.guarantee()}, {run_plan.size()}'
+    console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
+    own = job_config.method
+    if isinstance(own, Model) and own.model == bundled.MODEL:
+        console.print(BUNDLED_TEXT, soft_wrap=True)
+    for text in run_plan.warnings:
+        console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
+    screen.silence_libraries()
+    with screen.without_chatter():
+        from pipeline import progress
+        from pipeline.run import folders, start
+
+        folders.check_resumption(job_config)
+    console.print('Loading the model takes half a minute.')
+    with screen.without_chatter():
+        # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
+        methods.of(job_config).prepare(job_config)
+        unfit = prompt_fit.turns_warning(own) if isinstance(own, Prompt) else None
+    if unfit is not None:
+        console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
+    # Nobody else needs rates, which may be damaged.
+    share = _sampling_share(job_config, run_plan) if screen.shows_progress(console) else 0.0
+    with progress.watch(job_config.output.resolved_work_dir, console, share):
+        start.run(job_config, beam_arguments)
+    return folders.is_finished(job_config)
+
+
+def _sampling_share(job_config: JobConfig, run_plan: RunPlan) -> float:
+    """As of the plan with the rates that are known of this machine, for the time that is left."""
+    if not isinstance(job_config.method, Model):
+        return 0.0
+    method = methods.of(job_config)
+    rates = calibration.known(job_config.method.model, dtype=method.planned_dtype(job_config))
+    return method.with_rates(run_plan, job_config, rates).sampling_share
 
 
 def check_local_files(pattern: str) -> None:

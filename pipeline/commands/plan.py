@@ -3,13 +3,13 @@
 from typing import Annotated, Any
 
 import rich.console
-import rich.table
 import typer
 
 from pipeline import calibration, methods
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.methods.method import RunPlan
+from pipeline.pages import plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
@@ -64,7 +64,42 @@ def plan(
     context reaches with individual accounting, with --reference and without, and so whether a
     reference is of the right genre.
     """
-    job_config = config_of(config, settings)
+    run_plan = planned(
+        config_of(config, settings),
+        calibrate=calibrate,
+        calibration_files=calibration_files,
+        calibration_label_field=calibration_label_field,
+        quiet=as_json,
+    )
+    if as_json:
+        print(run_plan.to_json())
+    else:
+        plan_terminal.render(run_plan.rows(), run_plan.warnings, rich.console.Console())
+    if run_plan.budget is not None and not run_plan.budget.fits:
+        raise typer.Exit(exit_codes.BUDGET)
+
+
+def planned(
+    job_config: JobConfig,
+    *,
+    calibrate: bool = False,
+    calibration_files: str | None = None,
+    calibration_label_field: str | None = None,
+    quiet: bool = True,
+) -> RunPlan:
+    """The plan of a run, with an estimate of its time, and with what the ledger says where one is named.
+
+    Args:
+        job_config: The run.
+        calibrate: Whether this machine's rates are measured first.
+        calibration_files: Public texts of the records' genre, for an estimate of how far a budget reaches.
+        calibration_label_field: Column of their label.
+        quiet: Whether nothing shows what goes on.
+
+    Raises:
+        ValueError: Public texts do not go with the run, or the ledger does not know the dataset.
+        ConnectionError: The ledger is not there.
+    """
     method = methods.of(job_config)
     method.check_public_texts(job_config, calibration_files, calibration_label_field)
     if calibration_files is None and calibration_label_field is not None:
@@ -85,14 +120,9 @@ def plan(
         run_plan = method.with_budget(run_plan, job_config, charge.ask(job_config))
     if calibration_files is not None:
         run_plan = _with_public_texts(
-            run_plan, job_config, calibration_files, calibration_label_field, quiet=as_json
+            run_plan, job_config, calibration_files, calibration_label_field, quiet=quiet
         )
-    if as_json:
-        print(run_plan.to_json())
-    else:
-        print_plan(run_plan)
-    if run_plan.budget is not None and not run_plan.budget.fits:
-        raise typer.Exit(exit_codes.BUDGET)
+    return run_plan
 
 
 def _with_public_texts(
@@ -106,11 +136,3 @@ def _with_public_texts(
         return methods.of(job_config).with_public_texts(
             run_plan, job_config, files, label_field, lambda said: status.update(said)
         )
-
-
-def print_plan(run_plan: RunPlan) -> None:
-    """The plan as a table."""
-    table = rich.table.Table(show_header=False, box=None, pad_edge=False)
-    for name, value in (*run_plan.rows(), *(('WARNING', text) for text in run_plan.warnings)):
-        table.add_row(name, value)
-    rich.console.Console().print(table)

@@ -1,16 +1,17 @@
 """`dp-corpus refine`: the texts of a corpus that records favour."""
 
 import functools
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import rich.console
 import typer
 
-from pipeline import methods
 from pipeline.commands import flags, generate, interrupt
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
 from pipeline.methods.refine.settings import NAME
+from pipeline.settings.job_config import JobConfig
 
 _LEFT_OUT = frozenset({METHOD, 'corpus'})
 SETTINGS = tuple(name for name in settings_of(NAME) if name not in _LEFT_OUT)
@@ -39,15 +40,12 @@ def refine(
     records. The votes are charged once, to --dataset of --ledger where they are given. The same command
     again resumes a run that died, and spends nothing twice.
     """
-    settings |= {METHOD: NAME, 'corpus': corpus}
-    job_config = config_of(config, settings, (*SETTINGS, METHOD))
-    if job_config.input.input is None or job_config.output.output is None:
-        raise ValueError(
-            f'Expected an input and an output, got input={job_config.input.input!r}, '
-            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
-        )
-    generate.check_local_files(job_config.input.input)
-    run_plan = methods.of(job_config).plan(job_config)
+    job_config, run_plan = generate.ready(config_for(corpus, config, settings))
     console = rich.console.Console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+
+
+def config_for(corpus: str, path: str | None, settings: Mapping[str, Any]) -> JobConfig:
+    """The config of a run that refines a corpus: of a TOML file or None, and of settings, which win."""
+    return config_of(path, {**settings, METHOD: NAME, 'corpus': corpus}, (*SETTINGS, METHOD))

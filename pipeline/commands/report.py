@@ -25,7 +25,7 @@ def report(
     Example: dp-corpus report corpus --html report.html
     """
     if html is not None:
-        page = report_page.render_html(_read_report(output))
+        page = report_page.render_html(read_report(output))
         if html == '-':
             print(page)
         else:
@@ -34,26 +34,40 @@ def report(
     show_report(output, as_json=as_json, quiet=False)
 
 
-def _read_report(output: str) -> PrivacyReport:
+def read_report(output: str) -> PrivacyReport:
+    """The privacy report of a run's output.
+
+    Raises:
+        FileNotFoundError: No finished run has written there.
+        ValueError: The report is not one, or was edited.
+    """
+    return PrivacyReport.from_json(read_released(output, REPORT))
+
+
+def read_released(output: str, name: str) -> str:
+    """A file of text beside a corpus.
+
+    Raises:
+        FileNotFoundError: No finished run has written there.
+    """
     try:
-        text = _read(output).decode()
+        return _read(output, name).decode()
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f'Expected the corpus folder of a finished run, got no {REPORT} in {output!r}. '
+            f'Expected the corpus folder of a finished run, got no {name} in {output!r}. '
             'Give the folder that --output named.'
         ) from error
-    return PrivacyReport.from_json(text)
 
 
-def _read(output: str) -> bytes:
+def _read(output: str, name: str) -> bytes:
     if '://' not in output:
-        return (pathlib.Path(output) / REPORT).read_bytes()
+        return (pathlib.Path(output) / name).read_bytes()
     # Beam takes seconds to load, and only a bucket needs it.
     from apache_beam.io.filesystems import FileSystems
 
     from transforms.durable import read_file
 
-    return read_file(FileSystems.join(output, REPORT))
+    return read_file(FileSystems.join(output, name))
 
 
 def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
@@ -63,10 +77,15 @@ def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
         FileNotFoundError: No finished run has written there.
         ValueError: The report is not one, or was edited.
     """
-    privacy_report = _read_report(output)
+    privacy_report = read_report(output)
     if as_json:
         print(privacy_report.to_json(), end='')
     elif not quiet:
-        report_terminal.render(privacy_report, rich.console.Console())
-        what = 'Corpus' if privacy_report.has_texts else 'Adapter'
-        rich.console.Console().print(f'{what} and report: {output}', soft_wrap=True)
+        render(privacy_report, output, rich.console.Console())
+
+
+def render(privacy_report: PrivacyReport, output: str, console: rich.console.Console) -> None:
+    """Prints a report, and where it is."""
+    report_terminal.render(privacy_report, console)
+    what = 'Corpus' if privacy_report.has_texts else 'Adapter'
+    console.print(f'{what} and report: {output}', soft_wrap=True)

@@ -9,6 +9,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+import rich.console
+
 from pipeline.ledger.budget import BudgetExceeded
 
 # What native libraries write past Python while they load, when it is no more than information.
@@ -25,10 +27,8 @@ def silence_libraries() -> None:
     os.environ.setdefault('GRPC_VERBOSITY', 'ERROR')
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
-    # Beam says so of a library for BigQuery, which no run uses.
-    root.addFilter(lambda record: not str(record.msg).startswith('apitools not found'))
-    # A portable job's messages quote the errors of its steps, whose details `start.run` keeps.
-    root.addFilter(lambda record: record.module != 'portable_runner')
+    # Once, however often it is called.
+    root.addFilter(_concerns_the_user)
     # It announces each service that it starts and ends.
     logging.getLogger('apache_beam.utils.subprocess_server').setLevel(logging.ERROR)
     # `beam_options` refuses what this one only warns of.
@@ -37,6 +37,19 @@ def silence_libraries() -> None:
     # in the work directory, where a text that quotes data belongs.
     for name in ('common', 'worker', 'direct', 'portability.fn_api_runner'):
         logging.getLogger(f'apache_beam.runners.{name}').setLevel(logging.CRITICAL)
+
+
+def _concerns_the_user(record: logging.LogRecord) -> bool:
+    # Beam says so of a library for BigQuery, which no run uses.
+    if str(record.msg).startswith('apitools not found'):
+        return False
+    # A portable job's messages quote the errors of its steps, whose details `start.run` keeps.
+    return record.module != 'portable_runner'
+
+
+def shows_progress(console: rich.console.Console) -> bool:
+    """Whether somebody sees a display that moves: in a terminal, or in a notebook."""
+    return not console.quiet and (console.is_terminal or console.is_jupyter)
 
 
 @contextlib.contextmanager

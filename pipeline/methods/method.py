@@ -21,6 +21,7 @@ from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods.input_view import InputView
+from pipeline.pages import notebook, plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
 
@@ -73,9 +74,18 @@ class RunPlan(abc.ABC):
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
 
+    @property
+    def sampling_share(self) -> float:
+        """Seconds of sampling for each second of training; 0 where a run does not do both."""
+        return 0.0
+
     @abc.abstractmethod
     def to_json(self) -> str:
         """The plan as one JSON object."""
+
+    def _repr_html_(self) -> str:
+        """The plan as a notebook shows it: as a terminal does."""
+        return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
 class Method[M: MethodSettings](abc.ABC):

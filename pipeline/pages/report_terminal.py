@@ -46,6 +46,8 @@ def render(privacy_report: report.PrivacyReport, console: rich.console.Console) 
         stages.add_row(
             stage.name, stage.numbers or stage.formula, unpriced if stage.rho is None else up(stage.rho)
         )
+    for column in stages.columns:
+        column.overflow = 'fold'
     console.print(stages)
 
     facts = table.Table.grid(padding=(0, 2))

@@ -1,6 +1,7 @@
 """A run from its start to its end."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -35,6 +36,30 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
             neither the text nor a cause holds anything private.
     """
+    with _apart_from_cells():
+        return _run(config, beam_arguments)
+
+
+@contextlib.contextmanager
+def _apart_from_cells() -> Iterator[None]:
+    """Keeps Beam from taking a run for a pipeline that somebody writes in the cells of a notebook.
+
+    It would put the number of a cell before labels, by which a failed step is known (`failure`), leave
+    folders behind, and import its data frames, which need an older pandas.
+    """
+    names = ('alter_label_if_ipython', 'is_in_ipython')
+    before = {name: getattr(beam.pipeline, name) for name in names}
+    beam.pipeline.alter_label_if_ipython = lambda transform, pvalueish: None
+    beam.pipeline.is_in_ipython = lambda: False
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(beam.pipeline, name, function)
+
+
+def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
+    """As `run`."""
     config = with_dtype(with_absolute_paths(config))
     method = methods.of(config)
     prepared = method.prepare(config)

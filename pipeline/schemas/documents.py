@@ -32,6 +32,7 @@ DOCUMENTS: Mapping[str, str] = {
     'ledger-restricted': 'What `dp-corpus ledger export --restricted` writes.',
     'ledger-accounts': 'What `dp-corpus ledger show --json` prints.',
     'ledger-accounts-restricted': 'What `dp-corpus ledger show --json --restricted` prints.',
+    'models': 'What `dp-corpus models --json` prints.',
     'fitted-centers': 'What `dp-corpus centers --json` prints.',
     'run': 'run.json in the work directory.',
     'failure': 'What any command prints with --json when it fails.',

@@ -18,7 +18,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import checked_input, clusters
+from pipeline import checked_input, clusters, model_list
 from pipeline.evaluation import evaluation, facts
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -170,6 +170,7 @@ _ROOTS: Mapping[str, _Root] = {
     'ledger-restricted': _Root(ledger.ExportOfCurator, _LEDGER | _OF_CURATOR),
     'ledger-accounts': _Root(ledger.Accounts),
     'ledger-accounts-restricted': _Root(ledger.AccountsOfCurator, _OF_CURATOR),
+    'models': _Root(model_list.ModelList),
     'fitted-centers': _Root(printed.FittedCenters),
     'run': _Root(printed.RunIdentity),
     'failure': _Root(printed.Failure),

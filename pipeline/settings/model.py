@@ -18,7 +18,7 @@ class Model(panel.Panel):
     model: str = _setting(f'Model size: {", ".join(family.model_names())}.', 'bundled', names_path=False)
     checkpoint: str | None = _setting(
         'GGUF file, safetensors folder or Orbax directory. The bundled model has its own; gemma3-270m '
-        'is looked for where `make gemma` puts it.',
+        'is looked for where `dp-corpus models fetch` puts it.',
         None,
         path='file',
     )

@@ -148,7 +148,7 @@ def test_nobody_asks_for_an_aggregate_by_its_name() -> None:
     """What depends on an aggregate is asked of it: a comparison with a name is nowhere but in the table."""
     names = '|'.join(AGGREGATES)
     asked = re.compile(rf"""aggregate(['"][)\]])? (==|!=|in|not in) |(==|!=|case) ['"]({names})['"]""")
-    for room in ('models', 'transforms', 'pipeline', 'launch'):
+    for room in ('dp_corpus', 'models', 'transforms', 'pipeline', 'launch'):
         for path in (samples.ROOT / room).rglob('*.py'):
             lines = path.read_text(encoding='utf-8').splitlines()
             found = [line.strip() for line in lines if asked.search(line) and not line.startswith('for ')]

@@ -31,7 +31,7 @@ def run(*command: object, folder: pathlib.Path = ROOT, **variables: str) -> str:
 
 @pytest.mark.run
 def test_a_wheel_of_the_source_archive_holds_every_file_that_a_module_opens(tmp_path: pathlib.Path) -> None:
-    tracked = run('git', 'ls-files', 'launch', 'models', 'pipeline', 'transforms').split()
+    tracked = run('git', 'ls-files', 'dp_corpus', 'launch', 'models', 'pipeline', 'transforms').split()
     sources = tmp_path / 'sources'
     for name in [*tracked, 'LICENSE', 'README.md', 'pyproject.toml', 'setup.py']:
         (sources / name).parent.mkdir(parents=True, exist_ok=True)

@@ -107,10 +107,57 @@ def test_a_run_without_texts_shows_its_training(work_dir: str, monkeypatch: pyte
     pathlib.Path(work_dir, 'plan.json').write_text(plan.to_json())
     console, screen = terminal()
     with progress.watch(work_dir, console):
-        activity.report(activity.Activity('Fine-tuning, step 3 of 9'))
+        activity.report(activity.Activity('Fine-tuning', None, 3, 9, activity.STEP))
         time.sleep(0.3)
-    assert 'Fine-tuning, step 3 of 9' in last_lines(screen) and '0 of 0 batches' in last_lines(screen)
+    assert 'Fine-tuning, step 3 of 9' in last_lines(screen) and '2 of 9 steps' in last_lines(screen)
+    assert 'batches' not in last_lines(screen)
     assert progress.WRITING not in screen.getvalue()
+
+
+def test_a_training_says_steps_and_what_is_left_with_the_sampling_after_it() -> None:
+    """A clock of its own: the first step compiles for a minute, and each of the 100 takes two seconds."""
+    shown = progress.Progress(sampling_share=0.25, began=0.0)
+    for step in range(1, 101):
+        now = 2.0 * step + (60.0 if step > 1 else 0.0)
+        shown.look({}, 5, activity.Activity('Fine-tuning', None, step, 100, activity.STEP), now)
+        assert shown.counted.startswith(f'{step - 1} of 100 steps,') and 'batches' not in shown.counted
+        if step > 2:
+            true = 2.0 * (101 - step) + 0.25 * 200
+            assert shown.counted.endswith(' 2 s a step,')
+            assert seconds_of(shown.left) == pytest.approx(true, rel=0.02, abs=1)
+    shown.look({}, 5, activity.Activity('Sampling', '0000-000001'), 300.0)
+    assert shown.counted.startswith('0 of 5 batches, 0 tokens')
+    assert str(shown.doing) == 'Sampling, batch 0000-000001'
+
+
+def test_votes_say_how_far_the_first_batch_is_and_what_is_left() -> None:
+    shown = progress.Progress(sampling_share=0.0, began=0.0)
+    shown.look({}, 8, activity.Activity('Compiling', '0000-000000'), 40.0)
+    assert (shown.doing, shown.left) == ('Compiling, batch 0000-000000', '')
+    for tokens in range(0, 49, 12):
+        shown.look({}, 8, activity.Activity('Decoding', '0000-000000', tokens, 96), 41.0 + tokens)
+    assert shown.counted == '0 of 8 batches, 48 tokens, 0.5 a second,'
+    # A token a second, of 96 in each batch.
+    assert seconds_of(shown.left) == pytest.approx(7.5 * 96, rel=0.02)
+    # A batch that is written counts once.
+    shown.look({'w/0000-000000.json': 96}, 8, activity.Activity('Decoding', '0000-000000', 96, 96), 138.0)
+    assert shown.counted.startswith('1 of 8 batches, 96 tokens')
+
+
+def test_a_round_and_its_stage_are_said_with_the_texts_so_far() -> None:
+    activity.report(activity.Activity('Round 2 of 3: sampling texts'))
+    activity.advance(12, 256, activity.TEXT)
+    shown = progress.Progress(sampling_share=0.0, began=0.0)
+    shown.look({}, 6, activity.latest(), 10.0)
+    assert shown.doing == 'Round 2 of 3: sampling texts, text 12 of 256'
+    assert shown.counted.startswith('0 of 6 batches')
+
+
+def seconds_of(left: str) -> int:
+    found = re.fullmatch(r'about (\d+):(\d\d):(\d\d) left', left)
+    assert found is not None, left
+    hours, minutes, seconds = map(int, found.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def test_what_an_earlier_run_of_this_process_did_is_not_shown(work_dir: str) -> None:

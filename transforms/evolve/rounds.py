@@ -50,7 +50,7 @@ class ListTexts(beam.PTransform):
         if not self.settings.samples_in(self.number):
             return before | 'WriteList' >> write.with_output_types(int)
         assert self.settings.source is not None
-        sample = beam.ParDo(SampleBatch(self.settings.source, self.work_dir))
+        sample = beam.ParDo(SampleBatch(self.settings.source, self.work_dir, self._doing))
         if self.accelerator is not None:
             sample.with_resource_hints(accelerator=self.accelerator)
         return (
@@ -65,6 +65,10 @@ class ListTexts(beam.PTransform):
             | 'Together' >> beam.combiners.Count.Globally()
             | 'WriteList' >> write.with_output_types(int)
         )
+
+    @property
+    def _doing(self) -> str:
+        return f'{self.settings.stage_of(self.number)}: sampling texts'
 
 
 def _ask(_: int, settings: EvolutionSettings, work_dir: str, number: int) -> Iterator[BatchOfRequests]:
@@ -86,7 +90,7 @@ class _WriteList(beam.DoFn):
         self._shared = shared.Shared()
 
     def process(self, _: int) -> Iterator[int]:
-        activity.report(activity.Activity(f'Listing the texts of round {self._number}'))
+        activity.report(activity.Activity(f'{self._settings.stage_of(self._number)}: listing texts'))
         embedder = self._shared.acquire(self._settings.embedder.load_embedder)
         write_list(self._settings, self._work_dir, self._number, embedder)
         yield self._number

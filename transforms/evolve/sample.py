@@ -42,10 +42,15 @@ class SampleBatch(beam.DoFn):
     Requests hold labels and released texts. No record is within reach: this step has no private input but
     the run key, from which the randomness of each text is drawn. Batches of a bundle are sampled together, so
     that no row of the model waits for the last texts of each; a text is the same whatever is beside it.
+
+    Args:
+        settings: Of the source of texts.
+        work_dir: The curator's folder.
+        doing: What a display calls it.
     """
 
-    def __init__(self, settings: SourceSettings, work_dir: str) -> None:
-        self._settings, self._work_dir = settings, work_dir
+    def __init__(self, settings: SourceSettings, work_dir: str, doing: str) -> None:
+        self._settings, self._work_dir, self._doing = settings, work_dir, doing
         self._shared = shared.Shared()
         # What an endpoint has answered is written at once: it may be paid for.
         self._together = _REQUESTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
@@ -78,8 +83,7 @@ class SampleBatch(beam.DoFn):
         if not waiting:
             return
         source = self._shared.acquire(self._load)
-        names = [batch_id for batch_id, _, _ in waiting]
-        activity.report(activity.Activity('Sampling', batch_id=names[0]))
+        activity.report(activity.Activity(self._doing))
         answers = iter(source.sample([request for _, of, _ in waiting for request in of], self._key))
         for batch_id, requests, parents in waiting:
             found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]

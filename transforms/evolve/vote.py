@@ -60,7 +60,7 @@ class _CountVotes(beam.DoFn):
     def process(self, shard: int, number: int) -> Iterator[bytes]:
         # Votes that were drawn before a run was resumed stay: nobody adds them up again.
         if not FileSystems.exists(round_path(self._work_dir, votes_name(number))):
-            activity.report(activity.Activity(f'Counting votes of round {number}'))
+            activity.report(activity.Activity(f'{self._settings.stage_of(number)}: counting votes'))
             candidates = read_vectors(self._work_dir, number)
             yield guarded(
                 lambda: votes_of_shard(

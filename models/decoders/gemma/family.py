@@ -53,6 +53,12 @@ class GemmaFamily(family.Family):
         """See `Family.tokenizer_within`: a GGUF file holds its own."""
         return checkpoint if checkpoint.endswith('.gguf') else None
 
+    def answers_turns(self, checkpoint: str) -> bool | None:
+        """See `Family.answers_turns`: of GGUF and of safetensors."""
+        from models.decoders.gemma import checkpoints
+
+        return None if '://' in checkpoint else checkpoints.has_chat_template(checkpoint)
+
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         """See `Family.check_files`."""
         from models.decoders.gemma import checkpoints

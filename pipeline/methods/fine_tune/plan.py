@@ -63,6 +63,12 @@ class TuningPlan(RunPlan):
         """The plan as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
+    @property
+    def sampling_share(self) -> float:
+        if self.estimate is None or not self.estimate.training_hours:
+            return 0.0
+        return self.estimate.sampling_hours / self.estimate.training_hours
+
     def guarantee(self) -> str:
         words = f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
         if self.trained_by is None:

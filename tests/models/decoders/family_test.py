@@ -118,7 +118,10 @@ def test_fetched_weights_are_found_in_the_cache(
     files = family.files_of(fetched.MODEL)
     assert files.checkpoint == files.tokenizer == str(fetched.fetched_file())
     assert fetched.fetched_file().is_relative_to(tmp_path)
-    with pytest.raises(FileNotFoundError, match='none at checkpoint=.*`make gemma`.*or give --checkpoint'):
+    with pytest.raises(
+        FileNotFoundError,
+        match='none at checkpoint=.*`dp-corpus models fetch gemma3-270m`.*or give --checkpoint',
+    ):
         GEMMA.check_files(fetched.MODEL, files)
     given = family.files_of(fetched.MODEL, 'folder')
     assert given == family.ModelFiles(checkpoint='folder', tokenizer=files.tokenizer)

@@ -21,7 +21,7 @@ from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import calibration, checked_input, clusters, input_check, methods
+from pipeline import calibration, checked_input, clusters, input_check, methods, model_list
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
@@ -172,6 +172,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
         'run': [json.dumps(identity.fingerprint(config(input=str(records), output=str(folder / 'corpus'))))],
         'failure': [failure()],
+        'models': [model_list.model_list().to_json()],
         'fitted-centers': [fitted_centers(records, folder)],
         **ledgers(str(folder / 'ledger.db')),
     }

