@@ -6,6 +6,8 @@ Which of the keys belong to which panel nobody who writes them has to know.
 import dataclasses
 import difflib
 import itertools
+import logging
+import os
 import pathlib
 import re
 import tomllib
@@ -21,9 +23,11 @@ from pipeline.settings.input import Input
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
 from pipeline.settings.output import Output
 from pipeline.settings.runner import Runner
+from transforms import places
 
 METHOD, DEFAULT_METHOD = 'method', 'predict'
 METHOD_PANEL = 'Method'
+_LOGGER = logging.getLogger(__name__)
 
 
 def method_help() -> str:
@@ -136,7 +140,7 @@ def job_config(**given: Any) -> JobConfig[Any]:
     Raises:
         ValueError: A setting that the method lacks, or values that do not fit.
     """
-    values = dict(given)
+    values = _without_password(given)
     name = values.pop(METHOD, None)
     if name is None:
         name = implied_method(values) or DEFAULT_METHOD
@@ -153,6 +157,25 @@ def job_config(**given: Any) -> JobConfig[Any]:
         else:
             _refuse_of_another(method, key, value)
     return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+
+
+def _without_password(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without the password of a database's URL, which goes into this process's environment.
+
+    So no config, and nothing that is made from one, ever holds it.
+    """
+    values = dict(given)
+    if isinstance(values.get('input'), str):
+        values['input'], password = places.take_password(values['input'])
+        if password is not None:
+            os.environ[places.PASSWORD_VARIABLE] = password
+            _LOGGER.warning(
+                'WARNING: The URL of --input holds a password, which other users of this machine can see in '
+                'the list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out '
+                'next time, and set %s; workers on other machines need that anyway.',
+                places.PASSWORD_VARIABLE,
+            )
+    return values
 
 
 def implied_method(values: Mapping[str, Any]) -> str | None:

@@ -60,7 +60,7 @@ def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Reason]
     if rules.labels is not None:
         rules = dataclasses.replace(rules, labels=None, any_label=True)
     for path in paths:
-        for piece in split_file(path):
+        for piece in split_file(path, rules.fields.table):
             for row in read_piece(piece, rules):
                 yield row if isinstance(row, Record) else row.reason
 

@@ -8,6 +8,7 @@ import typing
 
 from models import attributes as attributes_lib
 from pipeline.settings import panel
+from transforms import places
 from transforms.run_files import CORPUS_COLUMNS
 
 _setting = functools.partial(panel.setting, 'Input')
@@ -64,9 +65,28 @@ class Input(panel.Panel):
     """What is read. `input` may be None for `plan`, which reads nothing."""
 
     input: str | None = _setting(
-        'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
+        'Sensitive records: files of JSONL, CSV, Parquet or Excel, also compressed, with globs and comma '
+        'lists; a folder of texts, DIR/LABEL/*.txt; a database, postgresql://USER@HOST/NAME or '
+        'sqlite:///FILE, with --query; a Hugging Face data set, hf://DIR or hf://OWNER/NAME.',
         None,
         path='patterns',
+    )
+    query: str | None = _setting(
+        "SELECT of the records, of a database: 'SELECT id, note AS text, ward FROM notes'. The names of its "
+        'columns are those that the other flags name.',
+        None,
+    )
+    partition_column: str | None = _setting(
+        'Column of the query, best its indexed key, by whose ranges workers read at the same time. Default: '
+        'one worker reads all.',
+        None,
+        names_path=False,
+    )
+    sheet: str | None = _setting(
+        'Sheet of the Excel workbooks. Default: the only one that is not empty.', None, names_path=False
+    )
+    split: str | None = _setting(
+        'Split of the Hugging Face data set. Default: the only one.', None, names_path=False
     )
     delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)
     encoding: Encoding | None = _setting(ENCODING_HELP, None)
@@ -128,7 +148,40 @@ class Input(panel.Panel):
                 '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
             )
         delimiter_of(self.delimiter)
+        self._check_table()
         self._check_positive('max_record_bytes')
+
+    def _check_table(self) -> None:
+        if self.input is not None and places.has_password(self.input):
+            # Neither a process list nor a config file is a place for one.
+            raise ValueError(
+                'Expected the URL of the records without a password, got one with it. Leave it out, and set '
+                f'{places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE in the environment.'
+            )
+        if self.partition_column is not None and self.query is None:
+            raise ValueError(
+                f'Expected partition_column with a query, got partition_column={self.partition_column!r} '
+                'without one. Files are read in parallel as they are: leave it out.'
+            )
+        if self.input is None:
+            return
+        parts = places.split_patterns(self.input)
+        if places.is_database(self.input) != (self.query is not None):
+            raise ValueError(
+                'Expected a query exactly with a database, got '
+                f'input={self.input!r}, query={self.query!r}. Give --query '
+                "'SELECT id, note AS text FROM notes' with --input postgresql://USER@HOST/NAME or "
+                'sqlite:///FILE, and none with files.'
+            )
+        for name, of_kind, kind in (
+            ('sheet', places.is_workbook, 'Excel workbooks (.xlsx)'),
+            ('split', places.is_dataset, 'a data set (hf://)'),
+        ):
+            if getattr(self, name) is not None and not any(map(of_kind, parts)):
+                raise ValueError(
+                    f'Expected {name} with {kind}, got {name}={getattr(self, name)!r}, input={self.input!r}. '
+                    'Leave it out.'
+                )
 
     def _check_attributes(self) -> None:
         given = f'attributes={list(self.attributes)!r}'
