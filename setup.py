@@ -21,6 +21,7 @@ REQUIREMENTS = [
     'matplotlib>=3.10,<4',
     'numpy==2.4.6',
     'opendp==0.16.0',
+    'openpyxl>=3.1,<4',
     'optax==0.2.8',
     'orbax-checkpoint==0.12.8',
     'packaging>=24',

@@ -46,6 +46,7 @@ HEAVY = frozenset(
         'matplotlib',
         'numpy',
         'opendp',
+        'openpyxl',
         'optax',
         'orbax',
         'pandas',

@@ -8,6 +8,7 @@ The extension of a file tells its format:
 * `.csv`: RFC 4180, with line breaks inside quotes. Any delimiter and any encoding: see
   `transforms.read.dialect`.
 * `.parquet`.
+* `.xlsx`: one sheet of an Excel workbook, as CSV.
 
 The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any filesystem that Beam
 knows. Places that are no such files are in `transforms.read.sources`: the query of a database.

@@ -132,10 +132,19 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
     for file in found:
         if source_of(file.path) is None:
             file_format(file.path)
+    if not fields.positional and all(file.size == 0 and _has_header(file.path) for file in found):
+        # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
+        raise ValueError(
+            f'Expected a header row and records, got path={found[0].path!r} of 0 bytes. Write it again.'
+        )
     with futures.ThreadPoolExecutor(16) as threads:
         # `list` raises the first error, in the order of the file names.
         list(threads.map(lambda file: _check_file(file.path, fields), found))
     return found
+
+
+def _has_header(path: str) -> bool:
+    return source_of(path) is None and file_format(path)[0] == 'csv'
 
 
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     BLANK_TEXT = 'blank text'
     TOO_LONG = 'too long'
     UNDECLARED_LABEL = 'undeclared label'
+    NO_VALUE = 'a formula without a value'
     UNREADABLE_REST = 'the rest of the file cannot be read'
 
 
