@@ -51,8 +51,9 @@ MINILM = ['tokenizers>=0.22,<1']
 ENDPOINT = ['openai==3.57.0']
 # Some measures of `dp-corpus evaluate`.
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
+# Data sets of the Hugging Face Hub by their names; those on disk need nothing.
+DATASETS = ['datasets>=4,<6']
 TEST = [
-    'datasets>=4,<6',
     'grimp==3.19',
     'hypothesis>=6,<7',
     'llguidance==1.9.1',
@@ -62,6 +63,7 @@ TEST = [
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
+    *DATASETS,
     *ENDPOINT,
     *EVALUATE,
     *GCP,
@@ -91,6 +93,7 @@ setuptools.setup(
     extras_require={
         'gcp': GCP,
         'minilm': MINILM,
+        'datasets': DATASETS,
         'endpoint': ENDPOINT,
         'evaluate': EVALUATE,
         'test': TEST,

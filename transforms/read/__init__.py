@@ -11,7 +11,8 @@ The extension of a file tells its format:
 * `.xlsx`: one sheet of an Excel workbook, as CSV.
 
 The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any filesystem that Beam
-knows. Places that are no such files are in `transforms.read.sources`: the query of a database.
+knows. Places that are no such files are in `transforms.read.sources`: the query of a database, a
+folder of texts, a Hugging Face data set.
 
 A bad row never stops a run, because success or failure is an output, too (METHOD 8). The row becomes a
 `Rejection`, which is restricted to the curator. In JSON lines and Parquet a row cannot change how another row

@@ -1,9 +1,9 @@
 """Places of records that are no files of one format. A new one is a file of this folder and a line here."""
 
-from transforms.read.sources import database
+from transforms.read.sources import database, dataset, folder
 from transforms.read.sources.source import Part, Source
 
-SOURCES: tuple[Source, ...] = (database.Database(),)
+SOURCES: tuple[Source, ...] = (database.Database(), dataset.Dataset(), folder.Folder())
 
 
 def source_of(place: str) -> Source | None:
