@@ -140,7 +140,9 @@ def job_config(**given: Any) -> JobConfig[Any]:
     Raises:
         ValueError: A setting that the method lacks, or values that do not fit.
     """
-    values = _without_password(given)
+    values = dict(given)
+    if isinstance(values.get('input'), str):
+        values['input'] = without_password(values['input'])
     name = values.pop(METHOD, None)
     if name is None:
         name = implied_method(values) or DEFAULT_METHOD
@@ -159,23 +161,21 @@ def job_config(**given: Any) -> JobConfig[Any]:
     return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
 
 
-def _without_password(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without the password of a database's URL, which goes into this process's environment.
+def without_password(place: str) -> str:
+    """The URL of a database without its password, which goes into this process's environment.
 
     So no config, and nothing that is made from one, ever holds it.
     """
-    values = dict(given)
-    if isinstance(values.get('input'), str):
-        values['input'], password = places.take_password(values['input'])
-        if password is not None:
-            os.environ[places.PASSWORD_VARIABLE] = password
-            _LOGGER.warning(
-                'WARNING: The URL of --input holds a password, which other users of this machine can see in '
-                'the list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out '
-                'next time, and set %s; workers on other machines need that anyway.',
-                places.PASSWORD_VARIABLE,
-            )
-    return values
+    place, password = places.take_password(place)
+    if password is not None:
+        os.environ[places.PASSWORD_VARIABLE] = password
+        _LOGGER.warning(
+            'WARNING: The URL of --input holds a password, which other users of this machine can see in the '
+            'list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out next '
+            'time, and set %s; workers on other machines need that anyway.',
+            places.PASSWORD_VARIABLE,
+        )
+    return place
 
 
 def implied_method(values: Mapping[str, Any]) -> str | None:

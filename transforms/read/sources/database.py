@@ -17,7 +17,7 @@ import os
 import sqlite3
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -100,6 +100,9 @@ class Database(Source):
         for values in _values(place, part, fields):
             yield values, json.dumps(values, default=repr).encode()
 
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        return _values(place, None, fields, whole=True)
+
     def digest(self, place: str, fields: RecordFields) -> str:
         # A sum: the order of a result is the database's own affair.
         rows, total = 0, 0
@@ -110,15 +113,17 @@ class Database(Source):
         return hashlib.sha256(f'{rows} {total % 2**256}'.encode()).hexdigest()
 
 
-def _values(place: str, part: Part, fields: RecordFields) -> Iterator[dict[str, object]]:
-    """The needed columns of the rows of one part, as other formats have them."""
+def _values(
+    place: str, part: Part, fields: RecordFields, *, whole: bool = False
+) -> Iterator[dict[str, object]]:
+    """The needed columns of the rows of one part, or all columns, as other formats have them."""
     query = _query(place, fields.table)
     with _reading(place) as connection:
         # Again: SQLite takes the quoted name of a column that is not there for a text.
         names = [column[0] for column in _look_at(connection, place, query)]
         if missing := [name for name in (*fields.names, *_key(fields.table)) if names.count(name) != 1]:
             raise ValueError(f'Expected the columns that the query had when the run began, got {missing=}.')
-        wanted = [(name, names.index(name)) for name in fields.names]
+        wanted = [(name, names.index(name)) for name in (names if whole else fields.names)]
         where, bounds = _condition(connection, part, fields.table)
         sql = f'SELECT * FROM ({{query}}\n) AS records{where}'
         for row in _run(connection, place, sql, query, bounds):

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from transforms import places
 from transforms.read.columns import check_columns
+from transforms.read.compression import CorruptStream
 from transforms.read.formats.format import RawRow
 from transforms.read.formats.parquet import batch_rows, check_types
 from transforms.read.rules import Reason, RecordFields, Table
@@ -80,6 +81,15 @@ class Dataset(Source):
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
                 raise
             yield Reason.UNREADABLE_REST, b''
+
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        try:
+            for path in _files(place, fields.table)[0]:
+                with _open(path) as file:
+                    for batch in pa.ipc.open_stream(file):
+                        yield from batch.to_pylist()
+        except pa.ArrowException:
+            raise CorruptStream from None
 
     def digest(self, place: str, fields: RecordFields) -> str:
         digest = hashlib.sha256()

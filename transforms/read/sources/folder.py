@@ -7,7 +7,7 @@ the records.
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 from apache_beam.io import filesystem
@@ -70,6 +70,12 @@ class Folder(Source):
         text = text.removesuffix(b'\n').removesuffix(b'\r')
         label, slash, _ = part.partition(b'/')
         yield {TEXT: text, LABEL: label if slash else None, ID: part}, data
+
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        for part in self.parts(place, fields.table):
+            for values, _ in self.rows(place, part, fields):
+                if not isinstance(values, Reason):
+                    yield values
 
     def digest(self, place: str, fields: RecordFields) -> str:
         digest = hashlib.sha256()

@@ -1,7 +1,7 @@
 """The interface of a place of records that is no file of one format: its parts, its rows, its digest."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transforms.read.formats.format import RawRow
@@ -43,6 +43,14 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
         """The rows of one part, streamed."""
+
+    @abc.abstractmethod
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        """All columns of all rows, as `rows` would have them.
+
+        Raises:
+            CorruptStream: After all rows before the damage.
+        """
 
     @abc.abstractmethod
     def digest(self, place: str, fields: RecordFields) -> str:
