@@ -170,9 +170,9 @@ def without_password(place: str) -> str:
     if password is not None:
         os.environ[places.PASSWORD_VARIABLE] = password
         _LOGGER.warning(
-            'WARNING: The URL of --input holds a password, which other users of this machine can see in the '
-            'list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out next '
-            'time, and set %s; workers on other machines need that anyway.',
+            'WARNING: The URL of the database holds a password, which other users of this machine can see in '
+            'the list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out '
+            'next time, and set %s; workers on other machines need that anyway.',
             places.PASSWORD_VARIABLE,
         )
     return place

@@ -17,7 +17,7 @@ _DATABASES = frozenset(
 )  # fmt: skip
 DATASET = 'hf://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
-PASSWORD_VARIABLE = 'DP_CORPUS_INPUT_PASSWORD'
+PASSWORD_VARIABLE = 'DP_CORPUS_DATABASE_PASSWORD'
 _SQLITE_FILE = 'sqlite:///'
 _PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
 

@@ -193,36 +193,56 @@ def _url(place: str) -> sa.URL:
 @contextlib.contextmanager
 def _reading(place: str) -> Iterator[sa.Connection]:
     """One transaction that reads one state of the database, and cannot write."""
+    with connected(place) as connection:
+        yield connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE)
+
+
+@contextlib.contextmanager
+def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
+    """One transaction, which ends well only if the block does.
+
+    Args:
+        place: URL of the database, without a password.
+        writes: Whether it may write; else it sees one state of the database.
+
+    Raises:
+        ValueError: The URL is of another database, or holds a password.
+        ConnectionError: The database does not answer.
+    """
     url = _url(place)
     if url.drivername == places.SQLITE:
-        engine = _sqlite(str(url.database))
+        engine = _sqlite(str(url.database), 'rwc' if writes else 'ro')
+        if writes:
+            # The driver begins a transaction with the first row alone, and a new table would stay.
+            sa.event.listen(engine, 'begin', lambda one: one.exec_driver_sql('BEGIN IMMEDIATE'))
     else:
         own: dict[str, Any] = {} if 'connect_timeout' in url.query else {'connect_timeout': CONNECT_SECONDS}
         if password := os.environ.get(places.PASSWORD_VARIABLE):
             own['password'] = password
         engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
-        sa.event.listen(engine, 'begin', _begin_postgresql)
+        if not writes:
+            sa.event.listen(engine, 'begin', _begin_reading)
     reason = None
     try:
         connection = engine.connect()
-        connection.begin()
+        transaction = connection.begin()
     except sa.exc.DBAPIError as error:
         reason = ' '.join(str(error.orig).split())
     if reason is not None:
         raise ConnectionError(
-            f'Expected a database that answers at input={place!r}, got: {reason}. Check that it is there and '
-            f'that this account may read it; {places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE holds its '
+            f'Expected a database that answers at {place!r}, got: {reason}. Check that it is there and that '
+            f'this account may use it; {places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE holds its '
             'password, on workers too.'
         )
-    with connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE) as reading:
-        yield reading
+    with connection, transaction:
+        yield connection
 
 
-def _sqlite(file: str) -> sa.Engine:
+def _sqlite(file: str, mode: str) -> sa.Engine:
     path = urllib.parse.quote(os.path.abspath(file))
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(f'file:{path}?mode=ro', uri=True, timeout=CONNECT_SECONDS)
+        connection = sqlite3.connect(f'file:{path}?mode={mode}', uri=True, timeout=CONNECT_SECONDS)
         # The driver's own error quotes a text that is not UTF-8.
         connection.text_factory = _text_or_bytes
         return connection
@@ -237,7 +257,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
-def _begin_postgresql(connection: sa.Connection) -> None:
+def _begin_reading(connection: sa.Connection) -> None:
     connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
 
 
