@@ -21,6 +21,7 @@ REQUIREMENTS = [
     'matplotlib>=3.10,<4',
     'numpy==2.4.6',
     'opendp==0.16.0',
+    'openpyxl>=3.1,<4',
     'optax==0.2.8',
     'orbax-checkpoint==0.12.8',
     'packaging>=24',
@@ -50,8 +51,10 @@ MINILM = ['tokenizers>=0.22,<1']
 ENDPOINT = ['openai==3.57.0']
 # Some measures of `dp-corpus evaluate`.
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
+# Data sets of the Hugging Face Hub by their names; those on disk need nothing.
+DATASETS = ['datasets>=4,<6']
 # What a notebook shows: progress, and a corpus as a data set or a frame (docs/python.md).
-NOTEBOOK = ['datasets>=4,<6', 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
+NOTEBOOK = [*DATASETS, 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
 TEST = [
     'grimp==3.19',
     'hypothesis>=6,<7',
@@ -62,6 +65,7 @@ TEST = [
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
+    *DATASETS,
     *ENDPOINT,
     *EVALUATE,
     *GCP,
@@ -95,6 +99,7 @@ setuptools.setup(
     extras_require={
         'gcp': GCP,
         'minilm': MINILM,
+        'datasets': DATASETS,
         'endpoint': ENDPOINT,
         'evaluate': EVALUATE,
         'notebook': NOTEBOOK,

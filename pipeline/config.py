@@ -6,6 +6,8 @@ Which of the keys belong to which panel nobody who writes them has to know.
 import dataclasses
 import difflib
 import itertools
+import logging
+import os
 import pathlib
 import re
 import tomllib
@@ -21,9 +23,11 @@ from pipeline.settings.input import Input
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
 from pipeline.settings.output import Output
 from pipeline.settings.runner import Runner
+from transforms import places
 
 METHOD, DEFAULT_METHOD = 'method', 'predict'
 METHOD_PANEL = 'Method'
+_LOGGER = logging.getLogger(__name__)
 
 
 def method_help() -> str:
@@ -137,6 +141,8 @@ def job_config(**given: Any) -> JobConfig[Any]:
         ValueError: A setting that the method lacks, or values that do not fit.
     """
     values = dict(given)
+    if isinstance(values.get('input'), str):
+        values['input'] = without_password(values['input'])
     name = values.pop(METHOD, None)
     if name is None:
         name = implied_method(values) or DEFAULT_METHOD
@@ -153,6 +159,23 @@ def job_config(**given: Any) -> JobConfig[Any]:
         else:
             _refuse_of_another(method, key, value)
     return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+
+
+def without_password(place: str) -> str:
+    """The URL of a database without its password, which goes into this process's environment.
+
+    So no config, and nothing that is made from one, ever holds it.
+    """
+    place, password = places.take_password(place)
+    if password is not None:
+        os.environ[places.PASSWORD_VARIABLE] = password
+        _LOGGER.warning(
+            'WARNING: The URL of the database holds a password, which other users of this machine can see in '
+            'the list of processes, and a shell keeps. It is used now, and written nowhere. Leave it out '
+            'next time, and set %s; workers on other machines need that anyway.',
+            places.PASSWORD_VARIABLE,
+        )
+    return place
 
 
 def implied_method(values: Mapping[str, Any]) -> str | None:

@@ -60,7 +60,7 @@ def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Reason]
     if rules.labels is not None:
         rules = dataclasses.replace(rules, labels=None, any_label=True)
     for path in paths:
-        for piece in split_file(path):
+        for piece in split_file(path, rules.fields.table):
             for row in read_piece(piece, rules):
                 yield row if isinstance(row, Record) else row.reason
 
@@ -167,6 +167,13 @@ def _cut(label: str | None) -> str | None:
     return f'{label[:SHOWN_CHARACTERS]}… (cut, of {len(label):,} characters)'
 
 
+def _number(label: str | None) -> float | None:
+    try:
+        return None if label is None else float(label)
+    except ValueError:
+        return None
+
+
 def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator[str]:
     rows = found.records + sum(found.rejected.values())
     if not rows:
@@ -183,10 +190,25 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
             f'declare: {names}{more}. Declare them from a published scheme (VALUE=WORDS gives prompts words '
             'for a value), or leave these rows out as now.'
         )
+    declared = {_number(each.label): each.label for each in found.labels if each.declared}
+    for other in others:
+        if (number := _number(other.label)) is not None and number in declared:
+            yield (
+                f'Rows have the label {other.label!r}, and --labels declares {declared[number]!r}: the same '
+                'number, and not the same text. CSV is compared as it is written; numbers of other formats '
+                f"lose a .0. Declare '{other.label}=WORDS'."
+            )
     for label in found.labels:
         if label.declared and found.records and not label.records:
             yield f'No row has the declared label {label.label!r}. Check how the column spells it.'
+    if without_value := found.rejected.get(Reason.NO_VALUE.value):
+        yield (
+            f'{without_value:,} rows hold a formula without a value, or with an error such as #REF!. Open '
+            'the workbook in a spreadsheet program, which computes its formulas, and save it.'
+        )
     for reason, count in found.rejected.items():
+        if reason == Reason.NO_VALUE.value:
+            continue
         if reason != Reason.UNDECLARED_LABEL.value and count / rows >= ALARMING_REJECTED:
             yield (
                 f'{count:,} of {rows:,} rows are rejected: {reason}. Look at some with generate '

@@ -22,6 +22,7 @@ from pipeline.commands import (
     clusters,
     evaluate,
     exit_codes,
+    export,
     fine_tune,
     generate,
     help_pages,
@@ -72,6 +73,7 @@ app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generat
 app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
 app.command(context_settings=_TAKES_OPTIONS)(refine.refine)
 app.command()(report.report)
+app.command()(export.export)
 app.command()(split.split)
 app.command()(evaluate.evaluate)
 app.command()(centers.centers)

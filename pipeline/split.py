@@ -10,13 +10,14 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from models.privacy.randomness import RunKey
+from transforms.places import is_database, is_workbook
 from transforms.read import (
     CorruptStream,
     Reason,
@@ -30,6 +31,8 @@ from transforms.read import (
 )
 from transforms.read.files import open_file
 from transforms.read.formats import FORMATS, WHOLE
+from transforms.read.formats.excel import excel_rows
+from transforms.read.sources import source_of
 
 KEY = 'split.key'
 RECORDS, TEST = 'records', 'test'
@@ -58,7 +61,8 @@ def split(
     """Writes the rows of each file, whole and in their order, to `records` or `test` in a folder.
 
     Args:
-        pattern: Comma-separated paths and globs of CSV, JSONL or Parquet files.
+        pattern: Comma-separated paths and globs of files, or another place. Rows of a workbook and of what
+            is no file come out as JSON lines.
         folder: A new folder, for the curator alone; nothing is left of it after an error.
         fields: Columns of the text and of the unit's id. Rows of one id stay together, ids compared as a
             run compares them; without a column of ids, rows of one text.
@@ -89,8 +93,13 @@ def split(
         for side in (RECORDS, TEST):
             (folder / side).mkdir(mode=0o700)
         for file in files:
+            if (source := source_of(file.path)) is not None:
+                _split_rows(file.path, source.whole_rows(file.path, fields), folder, fields, chooser)
+                continue
             name, codec = file_format(file.path)
-            if name == 'parquet':
+            if name == 'xlsx':
+                _split_excel(file.path, folder, fields, chooser)
+            elif name == 'parquet':
                 _split_parquet(file.path, folder, fields, chooser)
             else:
                 _split_text(file.path, name, codec, folder, fields, chooser)
@@ -122,8 +131,14 @@ class _Chooser:
 
 
 def _written_name(path: str) -> str:
-    """The name of what is written: compressed files come out plain."""
+    """The name of what is written: compressed files come out plain, other places as JSON lines."""
+    if is_database(path):
+        return 'query.jsonl'
     name = pathlib.Path(path).name
+    if source_of(path) is not None:
+        return f'{name}.jsonl'
+    if is_workbook(path):
+        return f'{name[: -len(".xlsx")]}.jsonl'
     return name if file_format(path)[1] is None else name.rpartition('.')[0]
 
 
@@ -181,6 +196,41 @@ def _encoded(row: bytes, encoding: str) -> bytes:
 def _line(row: bytes) -> bytes:
     """A row with the line end that the last one of a file may lack."""
     return row if row.endswith(b'\n') or not row else row + b'\n'
+
+
+def _split_rows(
+    path: str,
+    rows: Iterable[Mapping[str, object]],
+    folder: pathlib.Path,
+    fields: RecordFields,
+    chooser: _Chooser,
+) -> None:
+    """Whole rows as JSON lines."""
+    with _sides(folder, path) as sides:
+        try:
+            for values in rows:
+                side_name = chooser.side(values.get(fields.unit or fields.text))
+                if side_name is not None:
+                    sides[side_name].write(json.dumps(values, default=_as_text).encode() + b'\n')
+        except CorruptStream:
+            raise _damaged(path) from None
+
+
+def _as_text(value: object) -> str:
+    # A byte that is not UTF-8 spoils its row there as it does here.
+    return value.decode(errors='surrogateescape') if isinstance(value, bytes) else str(value)
+
+
+def _split_excel(path: str, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser) -> None:
+    def rows() -> Iterator[Mapping[str, object]]:
+        with open_file(path) as file:
+            for values, _ in excel_rows(file, fields):
+                if values is Reason.UNREADABLE_REST:
+                    raise CorruptStream
+                # Of a formula without a value there is nothing to write, and no unit to hold together.
+                yield {} if isinstance(values, Reason) else values
+
+    _split_rows(path, rows(), folder, fields, chooser)
 
 
 def _split_parquet(path: str, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser) -> None:

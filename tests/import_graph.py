@@ -53,6 +53,7 @@ HEAVY = frozenset(
         'matplotlib',
         'numpy',
         'opendp',
+        'openpyxl',
         'optax',
         'orbax',
         'pandas',

@@ -34,6 +34,10 @@ CONFIG = pathlib.Path(os.environ.get('DP_CORPUS_CONFIG', pathlib.Path(__file__).
 # a file: if a file of records stood in the public prompt, the run would write them out at no cost.
 PARAMETERS = {
     'input': False,
+    'query': False,
+    'partition_column': False,
+    'sheet': False,
+    'split': False,
     'delimiter': False,
     'encoding': False,
     'text_field': True,

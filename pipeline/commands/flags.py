@@ -24,7 +24,15 @@ from pipeline.config import (
     settings_of,
 )
 from pipeline.methods import METHODS
-from pipeline.settings.input import DELIMITER_HELP, ENCODING_HELP, Encoding
+from pipeline.settings.input import (
+    DELIMITER_HELP,
+    ENCODING_HELP,
+    INPUT_HELP,
+    QUERY_HELP,
+    SHEET_HELP,
+    SPLIT_HELP,
+    Encoding,
+)
 from pipeline.settings.job_config import JobConfig
 
 ConfigFlag = Annotated[
@@ -36,6 +44,10 @@ QuietFlag = Annotated[bool, typer.Option('--quiet', help='Print nothing but erro
 InputFlag = Annotated[
     str, typer.Option('--input', help='Files of texts: JSONL, CSV or Parquet; globs and comma lists.')
 ]
+RecordsFlag = Annotated[str, typer.Option('--input', help=INPUT_HELP)]
+QueryFlag = Annotated[str | None, typer.Option('--query', help=QUERY_HELP)]
+SheetFlag = Annotated[str | None, typer.Option('--sheet', help=SHEET_HELP)]
+SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
 DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
 EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP)]

@@ -17,6 +17,7 @@ from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
+from transforms.places import split_patterns
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -167,9 +168,8 @@ def check_local_files(pattern: str) -> None:
 
     Whatever else the input may be, `transforms.read` says.
     """
-    for part in pattern.split(','):
-        path = part.strip()
-        is_plain = path and '://' not in path and not path.endswith('/')
+    for path in split_patterns(pattern):
+        is_plain = '://' not in path and not path.endswith('/')
         if is_plain and not set(path) & set('*?[') and not pathlib.Path(path).exists():
             raise FileNotFoundError(
                 f'Expected files for each pattern, got none for pattern={path!r}. '

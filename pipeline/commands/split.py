@@ -9,14 +9,18 @@ import typer
 from models.privacy.randomness import RunKey
 from pipeline import curator_files
 from pipeline.commands import flags, screen
-from pipeline.settings.input import delimiter_of
+from pipeline.config import without_password
+from pipeline.settings.input import check_table, delimiter_of
 
 
 def split(
-    input_: flags.InputFlag,
+    input_: flags.RecordsFlag,
     output: Annotated[
         str, typer.Option('--output', help='New folder, for the curator alone.', metavar='DIR')
     ],
+    query: flags.QueryFlag = None,
+    sheet: flags.SheetFlag = None,
+    split_: flags.SplitFlag = None,
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
     text_field: flags.TextFieldFlag = 'text',
@@ -42,20 +46,26 @@ def split(
     Example: dp-corpus split --input records.csv --output sets
 
     A keyed hash sends each unit as a whole to one side. Run `generate` on DIR/records, and give
-    DIR/test to `evaluate`. The numbers of rows are for the curator alone.
+    DIR/test to `evaluate`. Files stay as they are; rows of a workbook, a database, a data set or a folder
+    of texts become JSON lines. The numbers of rows are for the curator alone.
     """
     folder = pathlib.Path(output)
     curator_files.check_folder(folder)
+    input_ = without_password(input_)
+    table = {'query': query, 'sheet': sheet, 'split': split_}
+    check_table(input_, **table)
     dialect = {'delimiter': delimiter_of(delimiter), 'encoding': encoding}
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from pipeline import split as split_lib
-        from transforms.read import Dialect, RecordFields
+        from transforms.read import Dialect, RecordFields, Table
 
         made = split_lib.split(
             input_,
             folder,
-            fields=RecordFields(text=text_field, unit=unit_field, dialect=Dialect(**dialect)),
+            fields=RecordFields(
+                text=text_field, unit=unit_field, dialect=Dialect(**dialect), table=Table(**table)
+            ),
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )

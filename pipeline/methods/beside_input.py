@@ -20,7 +20,10 @@ def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> Non
         ValueError: A file is one of the input, by its path.
     """
     read = {_place(path) for path in _input_paths(declared)}
-    if same := [file.path for file in listed if _place(file.path) in read]:
+    folders = tuple(os.path.join(place, '') for place in read)
+    if same := [
+        file.path for file in listed if _place(file.path) in read or _place(file.path).startswith(folders)
+    ]:
         raise ValueError(
             f'Expected {name} texts beside the input, got {name} file={same[0]!r}, which --input names '
             f'too. Texts of --{name} are public: name another file.'

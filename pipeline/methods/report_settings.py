@@ -20,8 +20,9 @@ OF_EVERY_RUN = (
 )  # fmt: skip
 # What no report shows by these names: paths, what the report says elsewhere, and where a run is carried out.
 HIDDEN = frozenset({
-    'input', 'output', 'work_dir', 'checkpoint', 'tokenizer', 'schema', 'json_schema', 'grammar', 'run_id',
-    'delta', 'dataset', 'ledger', 'method', 'runner', 'accelerator',
+    'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
+    'schema', 'json_schema', 'grammar', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
+    'accelerator',
 })  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from transforms.durable import is_local, read_file
-from transforms.read import check_input, check_same, list_input
+from transforms.read import RecordFields, check_input, check_same, list_input
 
 # Where a run is carried out changes nothing of what it writes.
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
@@ -29,7 +29,7 @@ RUN_EXTRAS = ('gcp', 'minilm', 'endpoint')
 CHANGES = {
     'run_id': 'It has another run id.',
     'config': 'Its settings were others: config.toml there holds them.',
-    'input': 'The input files are not those that it began with.',
+    'input': 'The records of --input are not those that it began with.',
     'model': 'The weights, the tokenizer, the adapter, the prompt, the centres or the reference are not '
     'those that it began with.',
     'code': 'Another version of dp-corpus or of a library began it.',
@@ -61,7 +61,9 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
         **methods.of(config).digests(config),
     }
     if config.method.reads_records:
-        digests['input'] = input_digest(str(config.input.input), files)
+        digests['input'] = input_digest(
+            str(config.input.input), files, record_rules(config.input, config.budget.unit).fields
+        )
     return digests
 
 
@@ -75,12 +77,13 @@ def input_files(config: JobConfig) -> list[str]:
     return [file.path for file in files]
 
 
-def input_digest(pattern: str, files: Sequence[str]) -> str:
+def input_digest(pattern: str, files: Sequence[str], fields: RecordFields) -> str:
     """Digest of the names and contents of all files that are read, and of no other.
 
     Args:
         pattern: Comma-separated paths and globs.
         files: What they named when the files were looked at.
+        fields: The columns that are read; of a database nothing else counts.
 
     Raises:
         ValueError: They name others now.
@@ -93,7 +96,7 @@ def input_digest(pattern: str, files: Sequence[str]) -> str:
             parts.append((file.path, hashlib.sha256(read_file(file.path)).hexdigest()))
         else:
             # Object stores keep a checksum of the content; of a local file Beam knows its size.
-            parts.append((file.path, file.size, file.updated, file.checksum()))
+            parts.append((file.path, file.size, file.updated, file.checksum(fields)))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

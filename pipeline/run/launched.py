@@ -1,14 +1,13 @@
 """The config as the machine that launches a run fixes it: workers have other folders, and other devices."""
 
 import dataclasses
-import os
 from typing import Any
 
 from pipeline import methods
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from transforms.durable import is_local
-from transforms.read import split_patterns
+from transforms.places import split_patterns, with_absolute_path
 
 
 def with_absolute_paths(config: JobConfig) -> JobConfig:
@@ -30,7 +29,7 @@ def with_absolute_paths(config: JobConfig) -> JobConfig:
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(path) if is_local(path) else path
+    return with_absolute_path(path, is_local=is_local(path))
 
 
 def with_dtype(config: JobConfig) -> JobConfig:

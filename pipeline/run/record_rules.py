@@ -2,7 +2,7 @@
 
 from models.privacy.public_numbers import Unit
 from pipeline.settings.input import Input
-from transforms.read import Dialect, RecordFields, RecordRules
+from transforms.read import Dialect, RecordFields, RecordRules, Table
 
 
 def record_rules(declared: Input, unit: Unit) -> RecordRules:
@@ -19,6 +19,12 @@ def record_rules(declared: Input, unit: Unit) -> RecordRules:
         unit=declared.unit_field,
         record_id=declared.record_id_field,
         dialect=Dialect(delimiter=declared.resolved_delimiter, encoding=declared.encoding),
+        table=Table(
+            query=declared.query,
+            partition_column=declared.partition_column,
+            sheet=declared.sheet,
+            split=declared.split,
+        ),
     )
     labels = tuple(label for label in declared.label_values if label is not None)
     return RecordRules(

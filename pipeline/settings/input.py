@@ -8,6 +8,7 @@ import typing
 
 from models import attributes as attributes_lib
 from pipeline.settings import panel
+from transforms import places
 from transforms.run_files import CORPUS_COLUMNS
 
 _setting = functools.partial(panel.setting, 'Input')
@@ -34,6 +35,17 @@ Encoding = typing.Literal[
 # Each stands for something else around a column's name: in --labels, --label-name, --label-mix, a label, a
 # prompt, the dataset card.
 _NOT_IN_ATTRIBUTES = ',:=|{}`'
+INPUT_HELP = (
+    'Sensitive records: files of JSONL, CSV, Parquet or Excel, also compressed, with globs and comma lists; '
+    'a folder of texts, DIR/LABEL/*.txt; a database, postgresql://USER@HOST/NAME or sqlite:///FILE, with '
+    '--query; a Hugging Face data set, hf://DIR or hf://OWNER/NAME.'
+)
+QUERY_HELP = (
+    "SELECT of the records, of a database: 'SELECT id, note AS text, ward FROM notes'. The names of its "
+    'columns are those that the other flags name.'
+)
+SHEET_HELP = 'Sheet of the Excel workbooks. Default: the only one that is not empty.'
+SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
 DELIMITER_HELP = (
     'What separates the columns of CSV files: one character, or tab. Default: the first of , ; tab and | '
     'with which the header line has the columns that are asked for, else a comma.'
@@ -59,15 +71,71 @@ def delimiter_of(name: str | None) -> str | None:
     return delimiter
 
 
+def check_table(
+    place: str | None,
+    *,
+    query: str | None,
+    partition_column: str | None = None,
+    sheet: str | None,
+    split: str | None,
+) -> None:
+    """Refuses a place and a table of it that do not go together.
+
+    Args:
+        place: What --input names; None for nothing yet.
+        query: As the setting.
+        partition_column: As the setting.
+        sheet: As the setting.
+        split: As the setting.
+
+    Raises:
+        ValueError: See above, or a password in the URL.
+    """
+    if place is not None and places.has_password(place):
+        # Neither a process list nor a config file is a place for one.
+        raise ValueError(
+            'Expected the URL of the records without a password, got one with it. Leave it out, and set '
+            f'{places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE in the environment.'
+        )
+    if partition_column is not None and query is None:
+        raise ValueError(
+            f'Expected partition_column with a query, got partition_column={partition_column!r} '
+            'without one. Files are read in parallel as they are: leave it out.'
+        )
+    if place is None:
+        return
+    parts = places.split_patterns(place)
+    if places.is_database(place) != (query is not None):
+        raise ValueError(
+            'Expected a query exactly with a database, got '
+            f'input={place!r}, query={query!r}. Give --query '
+            "'SELECT id, note AS text FROM notes' with --input postgresql://USER@HOST/NAME or "
+            'sqlite:///FILE, and none with files.'
+        )
+    for name, value, of_kind, kind in (
+        ('sheet', sheet, places.is_workbook, 'Excel workbooks (.xlsx)'),
+        ('split', split, places.is_dataset, 'a data set (hf://)'),
+    ):
+        if value is not None and not any(map(of_kind, parts)):
+            raise ValueError(
+                f'Expected {name} with {kind}, got {name}={value!r}, input={place!r}. Leave it out.'
+            )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Input(panel.Panel):
     """What is read. `input` may be None for `plan`, which reads nothing."""
 
-    input: str | None = _setting(
-        'Files of sensitive records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
+    input: str | None = _setting(INPUT_HELP, None, path='patterns')
+    query: str | None = _setting(QUERY_HELP, None)
+    partition_column: str | None = _setting(
+        'Column of the query, best its indexed key, by whose ranges workers read at the same time. Default: '
+        'one worker reads all.',
         None,
-        path='patterns',
+        names_path=False,
     )
+    sheet: str | None = _setting(SHEET_HELP, None, names_path=False)
+    split: str | None = _setting(SPLIT_HELP, None, names_path=False)
     delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)
     encoding: Encoding | None = _setting(ENCODING_HELP, None)
     text_field: str = _setting(
@@ -128,7 +196,17 @@ class Input(panel.Panel):
                 '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
             )
         delimiter_of(self.delimiter)
+        self._check_table()
         self._check_positive('max_record_bytes')
+
+    def _check_table(self) -> None:
+        check_table(
+            self.input,
+            query=self.query,
+            partition_column=self.partition_column,
+            sheet=self.sheet,
+            split=self.split,
+        )
 
     def _check_attributes(self) -> None:
         given = f'attributes={list(self.attributes)!r}'

@@ -287,7 +287,7 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
     assert len(Ledger.open(str(tmp_path / 'ledger.db')).account('mail').runs) == 1
     # Other records are another run.
     write_rows(tmp_path / 'in.jsonl', ROWS[:-1])
-    with pytest.raises(FileExistsError, match='The input files are not those that it began with'):
+    with pytest.raises(FileExistsError, match='The records of --input are not those that it began with'):
         start.run(run, [])
 
 

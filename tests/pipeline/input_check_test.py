@@ -5,6 +5,7 @@ import json
 import pathlib
 from typing import Any
 
+import openpyxl
 import pytest
 
 from models.records import Record
@@ -207,3 +208,22 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
     )
     cut = f'{long[:40]}… (cut, of {len(long):,} characters)'
     assert cut in ' '.join(done.stdout.split()) and long not in done.stdout
+
+
+def test_a_label_of_floats_is_said(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'rows.csv'
+    path.write_text('kind,text\n1.0,One.\n2.0,Two.\nx,Three.\n')
+    found = checked(path, labels=('1', '2'))
+    assert [finding for finding in found.findings if "'1.0'" in finding and 'the same number' in finding]
+    assert not [finding for finding in found.findings if "label 'x'" in finding]
+    assert not [finding for finding in checked(path, labels=('1.0', '2.0')).findings if 'number' in finding]
+
+
+def test_formulas_without_a_value_are_said(tmp_path: pathlib.Path) -> None:
+    workbook = openpyxl.Workbook()
+    for row in [('kind', 'text'), *(('a', f'Text {n}.') for n in range(40)), ('a', '=B2')]:
+        workbook.worksheets[0].append(row)
+    workbook.save(tmp_path / 'rows.xlsx')
+    found = checked(tmp_path / 'rows.xlsx')
+    assert found.rejected == {'a formula without a value': 1}
+    assert any(finding.startswith('1 rows hold a formula without a value') for finding in found.findings)

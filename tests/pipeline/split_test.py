@@ -1,12 +1,16 @@
 """Rows go whole to one side, by their unit and a key; nothing is lost and nothing is in both."""
 
+import contextlib
 import csv
 import gzip
 import io
 import json
 import pathlib
+import sqlite3
 import stat
 
+import datasets
+import openpyxl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -14,7 +18,7 @@ from pyarrow import parquet
 from models.privacy.randomness import KEY_BYTES, RunKey
 from pipeline import split
 from tests.transforms.read.samples import read_file
-from transforms.read import Dialect, RecordFields, RecordRules
+from transforms.read import Dialect, RecordFields, RecordRules, Table
 
 FIELDS = RecordFields(text='text', unit='who')
 KEY = RunKey(bytes(range(KEY_BYTES)))
@@ -198,3 +202,48 @@ def test_an_array_comes_out_as_lines(tmp_path: pathlib.Path) -> None:
     split.split(str(tmp_path / 'rows.json'), tmp_path / 'x', fields=FIELDS, test_share=0.3, key=KEY)
     found = [json.loads(line) for side in SIDES for line in (tmp_path / 'x' / side / 'rows.json').open()]
     assert sorted(found, key=lambda row: row['n']) == ROWS
+
+
+NOTES = [{'id': f'u{n % 7}', 'text': f'Text {n}.', 'ward': n % 2} for n in range(40)]
+
+
+def place_of(kind: str, folder: pathlib.Path) -> tuple[str, Table, str]:
+    """(place, table, name of what is written) of the rows."""
+    if kind == 'xlsx':
+        workbook = openpyxl.Workbook()
+        for row in [tuple(NOTES[0]), *(tuple(row.values()) for row in NOTES), ('u0', '=B2', 0)]:
+            workbook.worksheets[0].append(row)
+        workbook.save(folder / 'notes.xlsx')
+        return f'{folder}/notes.xlsx', Table(), 'notes.jsonl'
+    if kind == 'sqlite':
+        with contextlib.closing(sqlite3.connect(folder / 'notes.db')) as database, database:
+            database.execute('CREATE TABLE notes (id TEXT, text TEXT, ward INT)')
+            database.executemany('INSERT INTO notes VALUES (:id, :text, :ward)', NOTES)
+        return f'sqlite:///{folder}/notes.db', Table(query='SELECT * FROM notes'), 'query.jsonl'
+    if kind == 'data set':
+        datasets.Dataset.from_list(NOTES).save_to_disk(str(folder / 'notes'))
+        return f'hf://{folder}/notes', Table(), 'notes.jsonl'
+    for row in NOTES:
+        (folder / 'notes' / str(row['ward'])).mkdir(parents=True, exist_ok=True)
+        (folder / 'notes' / str(row['ward']) / f'{row["text"]}txt').write_text(str(row['text']))
+    return f'{folder}/notes/', Table(), 'notes.jsonl'
+
+
+@pytest.mark.parametrize('kind', ['xlsx', 'sqlite', 'data set', 'folder'])
+def test_rows_of_other_places_come_out_as_lines(tmp_path: pathlib.Path, kind: str) -> None:
+    place, table, name = place_of(kind, tmp_path)
+    fields = RecordFields(text='text', unit=None if kind == 'folder' else 'id', table=table)
+    made = split.split(place, tmp_path / 'sets', fields=fields, test_share=0.5, key=KEY)
+    sides = [
+        [json.loads(line) for line in (tmp_path / 'sets' / side / name).read_text().splitlines()]
+        for side in ('records', 'test')
+    ]
+    assert [len(side) for side in sides] == [made.records, made.test] and min(map(len, sides)) > 0
+    if kind == 'folder':
+        expected = [{'text': row['text'], 'label': str(row['ward']), 'id': f'{row["ward"]}/{row["text"]}txt'}
+                    for row in NOTES]  # fmt: skip
+    else:
+        expected = NOTES
+        assert not {row['id'] for row in sides[0]} & {row['id'] for row in sides[1]}
+    assert sorted([*sides[0], *sides[1]], key=str) == sorted(expected, key=str)
+    assert made.without_unit == (1 if kind == 'xlsx' else 0)

@@ -8,9 +8,11 @@ The extension of a file tells its format:
 * `.csv`: RFC 4180, with line breaks inside quotes. Any delimiter and any encoding: see
   `transforms.read.dialect`.
 * `.parquet`.
+* `.xlsx`: one sheet of an Excel workbook, as CSV.
 
 The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any filesystem that Beam
-knows.
+knows. Places that are no such files are in `transforms.read.sources`: the query of a database, a
+folder of texts, a Hugging Face data set.
 
 A bad row never stops a run, because success or failure is an output, too (METHOD 8). The row becomes a
 `Rejection`, which is restricted to the curator. In JSON lines and Parquet a row cannot change how another row
@@ -23,17 +25,11 @@ Labels, unit ids and record ids are compared as strings. Numbers of JSON and Par
 1.0 and '1' are one label. Booleans become 'true' and 'false'.
 """
 
+from transforms.places import split_patterns
+from transforms.read.columns import MissingColumns
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
-from transforms.read.files import (
-    InputFile,
-    MissingColumns,
-    check_input,
-    check_same,
-    file_format,
-    list_input,
-    split_patterns,
-)
+from transforms.read.files import InputFile, check_input, check_same, file_format, list_input
 from transforms.read.formats.csv import csv_content, csv_records, csv_rows
 from transforms.read.formats.json import json_array, json_file, json_lines
 from transforms.read.formats.parquet import parquet_rows
@@ -46,6 +42,7 @@ from transforms.read.rules import (
     RecordFields,
     RecordRules,
     Rejection,
+    Table,
     name_of,
     to_record,
 )
@@ -65,6 +62,7 @@ __all__ = [
     'RecordFields',
     'RecordRules',
     'Rejection',
+    'Table',
     'check_input',
     'check_same',
     'csv_content',

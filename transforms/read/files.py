@@ -1,4 +1,4 @@
-"""The files that are read, and a check of each before anything else happens."""
+"""The files and other places that are read, and a check of each before anything else happens."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -8,22 +8,23 @@ from typing import BinaryIO
 from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
+from transforms.places import split_patterns
+from transforms.read.columns import check_columns
 from transforms.read.compression import CODECS
 from transforms.read.formats import FORMATS
 from transforms.read.rules import RecordFields
+from transforms.read.sources import source_of
 
 # Characters of a path that `FileSystems.match` takes for a pattern.
 _WILDCARDS = frozenset('*?[')
-# How much is shown of the columns of a file that lacks one.
-_SHOWN_COLUMNS, _SHOWN_CHARACTERS = 40, 60
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class InputFile:
-    """A file that is read.
+    """A file that is read, or another place (`transforms.read.sources`), without size and time.
 
     Attributes:
-        path: Its path, on any filesystem that Beam knows.
+        path: Its path, on any filesystem that Beam knows; the URL of a database.
         size: Its size in bytes.
         updated: When it was last written, in seconds since 1970; 0 if its filesystem keeps no time.
     """
@@ -32,30 +33,19 @@ class InputFile:
     size: int
     updated: float
 
-    def checksum(self) -> str:
-        """What its filesystem knows of its content: the checksum of an object store, the size on a disk."""
+    def checksum(self, fields: RecordFields | None = None) -> str:
+        """What its filesystem knows of its content: the checksum of an object store, the size on a disk.
+
+        Of another place it is a digest of all that is read of it, for which `fields` are needed.
+        """
+        if (source := source_of(self.path)) is not None:
+            assert fields is not None
+            return source.digest(self.path, fields)
         return FileSystems.checksum(self.path)
 
 
-class MissingColumns(ValueError):
-    """A file lacks columns that are needed. The text of the error quotes nothing of the file.
-
-    Attributes:
-        for_the_curator: The columns that the file seems to have, for the curator's screen alone: what looks
-            like a header row may be a record.
-    """
-
-    def __init__(self, message: str, columns: Iterable[str]) -> None:
-        super().__init__(message)
-        shown = [column[:_SHOWN_CHARACTERS] for column in sorted(columns)[:_SHOWN_COLUMNS]]
-        self.for_the_curator = (
-            'For the curator alone, because what looks like a header row may be a record, its columns: '
-            f'{shown}'
-        )
-
-
 def list_input(pattern: str) -> list[InputFile]:
-    """The files that a comma-separated list of paths and globs names, each once, sorted by path.
+    """The files and other places that a comma-separated list names, each once, sorted by path.
 
     A run reads exactly these files, and its digest of the input is of exactly these files. If a file has
     exactly the given name, that file is meant, even if the name has a `[`, `*` or `?`; otherwise these
@@ -64,7 +54,7 @@ def list_input(pattern: str) -> list[InputFile]:
 
     Raises:
         ValueError: The list is empty.
-        FileNotFoundError: One of its patterns matches no file.
+        FileNotFoundError: One of its patterns matches no file; no database or data set is there.
     """
     patterns = split_patterns(pattern)
     if not patterns:
@@ -73,6 +63,10 @@ def list_input(pattern: str) -> list[InputFile]:
         )
     found: dict[str, InputFile] = {}
     for part in patterns:
+        if (source := source_of(part)) is not None:
+            source.look(part)
+            found[part] = InputFile(part, 0, 0)
+            continue
         matches = [_file_of(metadata) for metadata in _match(part)]
         if not matches:
             raise FileNotFoundError(
@@ -93,11 +87,6 @@ def _match(part: str) -> Iterable[filesystem.FileMetadata]:
 
 def _file_of(metadata: filesystem.FileMetadata) -> InputFile:
     return InputFile(metadata.path, metadata.size_in_bytes, metadata.last_updated_in_seconds)
-
-
-def split_patterns(pattern: str) -> list[str]:
-    """The paths and globs of a comma-separated list."""
-    return [part.strip() for part in pattern.split(',') if part.strip()]
 
 
 def file_format(path: str) -> tuple[str, str | None]:
@@ -134,17 +123,28 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
             an object near its beginning.
 
     Raises:
-        ValueError: The list is empty, an extension is unknown, a column is missing, or a Parquet file is
-            damaged or has a column of a wrong type.
+        ValueError: The list is empty, an extension is unknown, a column is missing, a Parquet file is
+            damaged or has a column of a wrong type, or a database refuses the query.
         FileNotFoundError: A pattern matches no file.
+        ConnectionError: A database does not answer.
     """
     found = list_input(pattern)
     for file in found:
-        file_format(file.path)
+        if source_of(file.path) is None:
+            file_format(file.path)
+    if not fields.positional and all(file.size == 0 and _has_header(file.path) for file in found):
+        # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
+        raise ValueError(
+            f'Expected a header row and records, got path={found[0].path!r} of 0 bytes. Write it again.'
+        )
     with futures.ThreadPoolExecutor(16) as threads:
         # `list` raises the first error, in the order of the file names.
         list(threads.map(lambda file: _check_file(file.path, fields), found))
     return found
+
+
+def _has_header(path: str) -> bool:
+    return source_of(path) is None and file_format(path)[0] == 'csv'
 
 
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:
@@ -162,16 +162,14 @@ def check_same(known: Sequence[str], found: Sequence[str]) -> None:
 
 
 def _check_file(path: str, fields: RecordFields) -> None:
+    if (source := source_of(path)) is not None:
+        source.check(path, fields)
+        return
     name, codec = file_format(path)
     with open_file(path) as file:
         columns = FORMATS[name].columns(file, codec, path, fields)
-    missing = [name for name in fields.names if columns is not None and name not in columns]
-    if missing:
-        assert columns is not None
-        with open_file(path) as file:
-            remedy = FORMATS[name].remedy(file, codec, fields)
-        raise MissingColumns(
-            f'Expected every input file to have the columns {fields.names}, got path={path!r} '
-            f'without missing={missing}. {remedy}',
-            columns,
-        )
+    if columns is None or all(name in columns for name in fields.names):
+        return
+    with open_file(path) as file:
+        remedy = FORMATS[name].remedy(file, codec, fields)
+    check_columns(path, fields.names, columns, remedy)

@@ -10,15 +10,25 @@ from apache_beam import coders
 from models.records import Record
 from transforms.read import files
 from transforms.read.compression import CorruptStream
-from transforms.read.formats import FORMATS
-from transforms.read.rules import REJECTION_BYTES, Reason, RecordRules, Rejection, to_record
+from transforms.read.formats import FORMATS, RawRow
+from transforms.read.rules import REJECTION_BYTES, Reason, RecordRules, Rejection, Table, to_record
+from transforms.read.sources import Part, source_of
 
-# (path, part of the file) that one worker reads at a time.
-Piece = tuple[str, int]
+# (path, part of the file or of the other place) that one worker reads at a time.
+Piece = tuple[str, Part]
 
 
-def split_file(path: str) -> Iterator[Piece]:
-    """The parts of a file: the row groups of a Parquet file, or a text file as a whole."""
+def split_file(path: str, table: Table | None = None) -> Iterator[Piece]:
+    """The parts of a file: the row groups of a Parquet file, or a text file as a whole.
+
+    Args:
+        path: A file, or another place (`transforms.read.sources`).
+        table: Which table of another place is read.
+    """
+    if (source := source_of(path)) is not None:
+        for part in source.parts(path, table or Table()):
+            yield path, part
+        return
     name, _ = files.file_format(path)
     for part in FORMATS[name].parts(lambda: files.open_file(path)):
         yield path, part
@@ -27,20 +37,28 @@ def split_file(path: str) -> Iterator[Piece]:
 def read_piece(piece: Piece, rules: RecordRules) -> Iterator[Record | Rejection]:
     """The records and rejections of one piece, streamed, in the file's order."""
     path, part = piece
+    if (source := source_of(path)) is not None:
+        yield from _found(source.rows(path, part, rules.fields), source.name(path, part), rules)
+        return
     name, codec = files.file_format(path)
     with files.open_file(path) as file:
-        ordinal = -1
-        rows = FORMATS[name].rows(file, codec, part, rules.fields)
-        try:
-            for ordinal, (values, raw) in enumerate(rows):
-                found = values if isinstance(values, Reason) else to_record(values, rules)
-                yield found if isinstance(found, Record) else _rejection(found, path, ordinal, raw)
-        except CorruptStream:
-            yield _rejection(Reason.UNREADABLE_REST, path, ordinal + 1, b'')
+        yield from _found(
+            FORMATS[name].rows(file, codec, part, rules.fields), posixpath.basename(path), rules
+        )
 
 
-def _rejection(reason: Reason, path: str, ordinal: int, raw: bytes) -> Rejection:
-    return Rejection(reason=reason, file=posixpath.basename(path), ordinal=ordinal, raw=raw[:REJECTION_BYTES])
+def _found(rows: Iterator[RawRow], name: str, rules: RecordRules) -> Iterator[Record | Rejection]:
+    ordinal = -1
+    try:
+        for ordinal, (values, raw) in enumerate(rows):
+            found = values if isinstance(values, Reason) else to_record(values, rules)
+            yield found if isinstance(found, Record) else _rejection(found, name, ordinal, raw)
+    except CorruptStream:
+        yield _rejection(Reason.UNREADABLE_REST, name, ordinal + 1, b'')
+
+
+def _rejection(reason: Reason, name: str, ordinal: int, raw: bytes) -> Rejection:
+    return Rejection(reason=reason, file=name, ordinal=ordinal, raw=raw[:REJECTION_BYTES])
 
 
 class RecordCoder(coders.Coder):
@@ -81,7 +99,7 @@ class ReadRecords(beam.PTransform):
     step has no counters, because the pages of a runner show counters.
 
     Attributes:
-        pattern: Comma-separated paths and globs.
+        pattern: Comma-separated paths and globs, or another place.
         rules: What makes a row a record.
         known: The files of the run's digest of its input; None if the run keeps no digest.
     """
@@ -101,7 +119,7 @@ class ReadRecords(beam.PTransform):
         found = (
             pbegin
             | 'Files' >> beam.Create(paths, reshuffle=False)
-            | 'SplitFiles' >> beam.FlatMap(split_file).with_output_types(Piece)
+            | 'SplitFiles' >> beam.FlatMap(split_file, self.rules.fields.table).with_output_types(Piece)
             | 'Spread' >> beam.Reshuffle()
             | 'ReadPieces' >> beam.FlatMap(read_piece, self.rules)
         )

@@ -26,6 +26,7 @@ class Reason(enum.Enum):
     BLANK_TEXT = 'blank text'
     TOO_LONG = 'too long'
     UNDECLARED_LABEL = 'undeclared label'
+    NO_VALUE = 'a formula without a value'
     UNREADABLE_REST = 'the rest of the file cannot be read'
 
 
@@ -48,6 +49,23 @@ class Rejection:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Which table is read of a place that holds several. Public.
+
+    Attributes:
+        query: SELECT of a database.
+        partition_column: Column of the query whose ranges workers read at the same time; None: one reads all.
+        sheet: Name of a sheet of a workbook; None: its only one.
+        split: Name of a split of a data set; None: its only one.
+    """
+
+    query: str | None = None
+    partition_column: str | None = None
+    sheet: str | None = None
+    split: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordFields:
     """The columns (or top-level JSON keys) that make up a record.
 
@@ -59,6 +77,7 @@ class RecordFields:
         unit: The unit id; None under the `example` unit.
         record_id: The id of the row, unique in the input; None if rows have no id.
         dialect: How the CSV files are written.
+        table: Which table of the input is read.
     """
 
     text: str
@@ -67,6 +86,7 @@ class RecordFields:
     unit: str | None = None
     record_id: str | None = None
     dialect: Dialect = Dialect()
+    table: Table = Table()
 
     def __post_init__(self) -> None:
         if '' in self.names:

@@ -369,7 +369,7 @@ def _records(config: Config) -> Iterator[Record]:
     """The records of all input files; rows that are none are left out."""
     rules = record_rules(config.input, config.budget.unit)
     for file in read.check_input(str(config.input.input), rules.fields):
-        for piece in read.split_file(file.path):
+        for piece in read.split_file(file.path, rules.fields.table):
             yield from (found for found in read.read_piece(piece, rules) if isinstance(found, Record))
 
 

@@ -5,7 +5,8 @@ from pipeline.config import path_settings
 
 def test_what_takes_any_text_counts_as_a_path_until_it_says_otherwise() -> None:
     assert path_settings() == {
-        'input', 'centers', 'embedder', 'ledger', 'prompt', 'schema', 'json_schema', 'checkpoint',
+        # A query chooses what is read, and of some servers files.
+        'input', 'query', 'centers', 'embedder', 'ledger', 'prompt', 'schema', 'json_schema', 'checkpoint',
         'tokenizer', 'output', 'work_dir', 'reference', 'adapter', 'grammar', 'start', 'corpus',
         # Where texts are asked for is as much the deployer's as where they lie.
         'endpoint',

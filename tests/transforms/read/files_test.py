@@ -72,6 +72,17 @@ def test_a_field_that_the_first_object_lacks_is_no_missing_column(tmp_path: path
     read.check_input(str(tmp_path / 'a.jsonl'), LABELLED.fields)
 
 
+def test_an_input_of_nothing_is_refused_where_a_header_row_is_due(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'a.csv').write_text('')
+    with pytest.raises(ValueError, match='Expected a header row.*0 bytes'):
+        read.check_input(str(tmp_path / '*.csv'), TEXT.fields)
+    # A writer of many parts leaves some empty.
+    (tmp_path / 'b.csv').write_text('text\nx\n')
+    read.check_input(str(tmp_path / '*.csv'), TEXT.fields)
+    (tmp_path / 'a.jsonl').write_text('')
+    read.check_input(str(tmp_path / 'a.jsonl'), TEXT.fields)
+
+
 @pytest.mark.parametrize(
     ('table', 'message'),
     [

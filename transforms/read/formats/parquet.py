@@ -1,6 +1,6 @@
 """Parquet, by row group and needed column."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -33,18 +33,23 @@ def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterat
     try:
         parquet = pq.ParquetFile(file)
         names = [name for name in fields.names if name in parquet.schema_arrow.names]
-        for table in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=names):
-            columns = {name: _plain(table.column(name)).to_pylist() for name in names}
-            for place in range(table.num_rows):
-                values = {name: column[place] for name, column in columns.items()}
-                text = values.get(fields.text)
-                yield values, text if isinstance(text, bytes) else b''
+        for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=names):
+            yield from batch_rows(batch, names, fields)
     except (pa.ArrowException, OSError) as error:
         # Arrow reports a broken page as a bare OSError without a number. An error of a filesystem has a
         # number or a class of its own: it goes to the runner, which tries again.
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise
         yield Reason.UNREADABLE_REST, b''
+
+
+def batch_rows(batch: pa.RecordBatch, names: Sequence[str], fields: RecordFields) -> Iterator[RawRow]:
+    """The rows of a batch of Arrow, of some of its columns."""
+    columns = {name: _plain(batch.column(name)).to_pylist() for name in names}
+    for place in range(batch.num_rows):
+        values = {name: column[place] for name, column in columns.items()}
+        text = values.get(fields.text)
+        yield values, text if isinstance(text, bytes) else b''
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -66,6 +71,16 @@ def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str
         raise ValueError(
             f'Expected a Parquet file, got path={path!r}, which is none or is incomplete. Write it again.'
         ) from None
+    check_types(schema, path, fields)
+    return set(schema.names)
+
+
+def check_types(schema: pa.Schema, path: str, fields: RecordFields) -> None:
+    """Refuses columns of types that no record can have.
+
+    Raises:
+        ValueError: See above.
+    """
     for name in set(fields.names) & set(schema.names):
         kind = schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -75,4 +90,3 @@ def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str
                 'Expected text in the text column and text, numbers or booleans in the other columns, got '
                 f'path={path!r}, column={name!r}, type={str(kind)!r}. Convert the column.'
             )
-    return set(schema.names)

@@ -1,0 +1,103 @@
+"""What an `--input` names, as far as its text alone tells: files, a database or a data set.
+
+Nothing is opened here, and nothing heavy is imported: settings are checked before a library loads.
+"""
+
+import os
+import re
+import urllib.parse
+
+# Databases by the first part of their URLs. Others are known by name, so that an error can name these two.
+POSTGRESQL, SQLITE = 'postgresql', 'sqlite'
+_DATABASES = frozenset(
+    {
+        POSTGRESQL, 'postgres', SQLITE, 'mysql', 'mariadb', 'mssql', 'oracle', 'db2', 'duckdb', 'snowflake',
+        'bigquery', 'redshift', 'cockroachdb', 'trino', 'hive',
+    }
+)  # fmt: skip
+DATASET = 'hf://'
+# From a password in a URL, for this process and those that it starts; see `take_password`.
+PASSWORD_VARIABLE = 'DP_CORPUS_DATABASE_PASSWORD'
+_SQLITE_FILE = 'sqlite:///'
+_PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
+
+
+def split_patterns(pattern: str) -> list[str]:
+    """The paths and globs of a comma-separated list; the URL of a database is one, whatever it holds."""
+    if is_database(pattern):
+        return [pattern.strip()]
+    return [part.strip() for part in pattern.split(',') if part.strip()]
+
+
+def is_database(place: str) -> bool:
+    """Whether a text is the URL of a database."""
+    scheme, separator, _ = place.strip().partition('://')
+    return bool(separator) and scheme.lower().partition('+')[0] in _DATABASES
+
+
+def is_dataset(place: str) -> bool:
+    """Whether a text names a Hugging Face data set, on disk or by its name."""
+    return place.startswith(DATASET)
+
+
+def is_workbook(place: str) -> bool:
+    """Whether a path or glob names Excel workbooks."""
+    return place.lower().endswith('.xlsx')
+
+
+def sqlite_file(place: str) -> str | None:
+    """The file of a SQLite database; None for another place."""
+    return place[len(_SQLITE_FILE) :] if place.lower().startswith(_SQLITE_FILE) else None
+
+
+def with_absolute_path(place: str, *, is_local: bool) -> str:
+    """A place whose path of this machine is absolute: workers have another working directory.
+
+    Args:
+        place: One path, glob or URL.
+        is_local: Whether it is a path of this machine.
+    """
+    if (file := sqlite_file(place)) is not None:
+        return _SQLITE_FILE + os.path.abspath(file)
+    if is_dataset(place) and os.path.exists(place.removeprefix(DATASET)):
+        return DATASET + os.path.abspath(place.removeprefix(DATASET))
+    return os.path.abspath(place) if is_local else place
+
+
+def take_password(place: str) -> tuple[str, str | None]:
+    """The URL of a database without its password, and the password; None without one.
+
+    >>> take_password('postgresql://ward:s%40cret@db.example/notes')
+    ('postgresql://ward@db.example/notes', 's@cret')
+    """
+    if not is_database(place):
+        return place, None
+    scheme, _, rest = place.strip().partition('://')
+    password = None
+    # A password may hold what should have been written as %40, %2F or %3F.
+    head = rest.partition('?')[0]
+    user, at, host = rest.rpartition('@')
+    if '@' in head:
+        user, at, host = head.rpartition('@')
+        host += rest[len(head) :]
+    elif _PORT.match(rest):
+        user, at, host = '', '', rest
+    if at and ':' in user:
+        user, _, quoted = user.partition(':')
+        password = urllib.parse.unquote(quoted)
+        rest = f'{user}@{host}'
+    address, question, query = rest.partition('?')
+    kept = []
+    for pair in query.split('&') if question else ():
+        name, _, value = pair.partition('=')
+        if urllib.parse.unquote(name).lower() == 'password':
+            password = urllib.parse.unquote_plus(value)
+        else:
+            kept.append(pair)
+    return f'{scheme}://{address}' + (f'?{"&".join(kept)}' if kept else ''), password
+
+
+def has_password(place: str) -> bool:
+    """Whether a URL of a database holds a password, also one of a key file (sslpassword)."""
+    names = re.findall(r'[?&]([^=&]*)=', place) if is_database(place) else []
+    return take_password(place)[1] is not None or any('password' in name.lower() for name in names)

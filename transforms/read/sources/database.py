@@ -1,0 +1,316 @@
+"""The rows of a query: PostgreSQL, or a SQLite file.
+
+A key column cuts the result into ranges of about equal numbers of rows, which workers read at the same
+time. Each range is streamed: from a server-side cursor of PostgreSQL, or from the SQLite file.
+
+Errors name the kind of what went wrong, and quote the database only where it had no row before it: when it
+looked at the query alone. The text of another error may quote rows, and SQLAlchemy's own may quote a
+password. The password is in none of the values here: it comes from the environment of each process.
+"""
+
+import contextlib
+import datetime
+import decimal
+import hashlib
+import json
+import os
+import sqlite3
+import urllib.parse
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from transforms import places
+from transforms.read.columns import check_columns
+from transforms.read.formats.format import RawRow
+from transforms.read.rules import RecordFields, Table
+from transforms.read.sources.source import Part, Source
+
+# Ranges of the key: so many workers can read at the same time, and so often the query is run.
+PARTITIONS = 16
+CONNECT_SECONDS = 10
+_ROWS_AT_ONCE = 1_000
+# Types of PostgreSQL that are text: text, varchar, char, name, and a literal of no known type. What an
+# extension adds (citext) or a user (enumerations) has a number from here on.
+_TEXT_TYPES, _FIRST_OWN_TYPE = frozenset({25, 1043, 1042, 19, 705}), 16384
+
+
+class Database(Source):
+    """A query of a database: `postgresql://USER@HOST/DATABASE` or `sqlite:///FILE`."""
+
+    def owns(self, place: str) -> bool:
+        return places.is_database(place)
+
+    def look(self, place: str) -> None:
+        url = _url(place)
+        if url.drivername == places.SQLITE and not os.path.isfile(str(url.database)):
+            raise FileNotFoundError(
+                f'Expected a SQLite file, got none at input={place!r}. Check the path: sqlite:///notes.db is '
+                'relative to this folder, sqlite:////data/notes.db is not.'
+            )
+
+    def check(self, place: str, fields: RecordFields) -> None:
+        with _reading(place) as connection:
+            columns = _look_at(connection, place, _query(place, fields.table))
+        key = fields.table.partition_column
+        needed = fields.names if key is None or key in fields.names else (*fields.names, key)
+        # As of a file: a name that occurs twice says nothing.
+        names = [column[0] for column in columns]
+        check_columns(
+            place,
+            needed,
+            [name for name in names if names.count(name) == 1],
+            'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL '
+            'writes names in lower case unless they are quoted.',
+        )
+        if connection.dialect.name == places.POSTGRESQL:
+            (kind,) = (column[1] for column in columns if column[0] == fields.text)
+            if kind not in _TEXT_TYPES and kind < _FIRST_OWN_TYPE:
+                raise ValueError(
+                    f'Expected text in the text column, got column={fields.text!r} of another type in '
+                    f'input={place!r}. Convert it in --query: {fields.text}::text AS {fields.text}.'
+                )
+
+    def parts(self, place: str, table: Table) -> Iterator[Part]:
+        """None for the whole result; else (first key, end) of each range, and () for rows without a key."""
+        if table.partition_column is None:
+            yield None
+            return
+        with _reading(place) as connection:
+            key = connection.dialect.identifier_preparer.quote_identifier(table.partition_column)
+            # The first key of every range but the first. A range is given by comparisons alone, so that
+            # each row is in one range, whatever is written meanwhile, and whatever type the key has.
+            each = f'((total + {PARTITIONS - 1}) / {PARTITIONS})'
+            found = _run(
+                connection,
+                place,
+                f'SELECT k FROM (SELECT {key} AS k, ROW_NUMBER() OVER (ORDER BY {key}) - 1 AS place, '
+                f'COUNT(*) OVER () AS total FROM ({{query}}\n) AS records WHERE {key} IS NOT NULL) AS keys '
+                f'WHERE place > 0 AND place - (place / {each}) * {each} = 0 ORDER BY place',
+                _query(place, table),
+            )
+            # Bytes of SQLite are either no key that has an order among texts, or a text that is not UTF-8.
+            firsts = list(dict.fromkeys(first for (first,) in found if not isinstance(first, bytes)))
+        yield from zip([None, *firsts], [*firsts, None])
+        yield ()
+
+    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
+        for values in _values(place, part, fields):
+            yield values, json.dumps(values, default=repr).encode()
+
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        return _values(place, None, fields, whole=True)
+
+    def digest(self, place: str, fields: RecordFields) -> str:
+        # A sum: the order of a result is the database's own affair.
+        rows, total = 0, 0
+        for values in _values(place, None, fields):
+            row = json.dumps([values[name] for name in fields.names], default=repr).encode()
+            total += int.from_bytes(hashlib.sha256(row).digest(), 'little')
+            rows += 1
+        return hashlib.sha256(f'{rows} {total % 2**256}'.encode()).hexdigest()
+
+
+def _values(
+    place: str, part: Part, fields: RecordFields, *, whole: bool = False
+) -> Iterator[dict[str, object]]:
+    """The needed columns of the rows of one part, or all columns, as other formats have them."""
+    query = _query(place, fields.table)
+    with _reading(place) as connection:
+        # Again: SQLite takes the quoted name of a column that is not there for a text.
+        names = [column[0] for column in _look_at(connection, place, query)]
+        if missing := [name for name in (*fields.names, *_key(fields.table)) if names.count(name) != 1]:
+            raise ValueError(f'Expected the columns that the query had when the run began, got {missing=}.')
+        wanted = [(name, names.index(name)) for name in (names if whole else fields.names)]
+        where, bounds = _condition(connection, part, fields.table)
+        sql = f'SELECT * FROM ({{query}}\n) AS records{where}'
+        for row in _run(connection, place, sql, query, bounds):
+            yield {name: _plain(row[position]) for name, position in wanted}
+
+
+def _key(table: Table) -> tuple[str, ...]:
+    return () if table.partition_column is None else (table.partition_column,)
+
+
+def _condition(connection: sa.Connection, part: Part, table: Table) -> tuple[str, tuple[object, ...]]:
+    if part is None or table.partition_column is None:
+        return '', ()
+    key = connection.dialect.identifier_preparer.quote_identifier(table.partition_column)
+    if not part:
+        return f' WHERE {key} IS NULL', ()
+    least, end = part
+    mark = '%s' if connection.dialect.name == places.POSTGRESQL else '?'
+    conditions = [f'{key} IS NOT NULL']
+    conditions += [f'{key} >= {mark}'] if least is not None else []
+    conditions += [f'{key} < {mark}'] if end is not None else []
+    return f' WHERE {" AND ".join(conditions)}', tuple(bound for bound in part if bound is not None)
+
+
+def _plain(value: object) -> object:
+    """A value as JSON or Parquet would have it: text, a number, a boolean, bytes, or another type."""
+    if isinstance(value, decimal.Decimal):
+        whole = value.is_finite() and value == value.to_integral_value()
+        return int(value) if whole else str(value)
+    if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
+        return str(value)
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def _query(place: str, table: Table) -> str:
+    if table.query is None:
+        raise ValueError(
+            f'Expected a query for a database, got input={place!r} without one. Give --query '
+            "'SELECT id, note AS text FROM notes'."
+        )
+    return table.query.strip().rstrip(';')
+
+
+def _url(place: str) -> sa.URL:
+    """The address without a password; its `drivername` is 'sqlite' or 'postgresql+psycopg'."""
+    scheme = place.strip().partition('://')[0].lower()
+    try:
+        url = sa.make_url(place.strip())
+    except (sa.exc.ArgumentError, ValueError):
+        url = None
+    if url is not None and places.has_password(place):
+        raise ValueError(
+            'Expected the URL of a database without a password, got one with it. Leave it out, and set '
+            f'{places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE.'
+        )
+    if url is not None and scheme in ('sqlite', 'sqlite+pysqlite') and url.database and not url.query:
+        return sa.URL.create(places.SQLITE, database=url.database)
+    if url is not None and scheme in ('postgresql', 'postgres', 'postgresql+psycopg') and url.database:
+        return url.set(drivername='postgresql+psycopg')
+    # Not quoted: a text that cannot be parsed may hold a password anywhere.
+    raise ValueError(
+        'Expected postgresql://USER@HOST/DATABASE or sqlite:///FILE, got another URL of a database, of '
+        f'scheme={scheme!r}. Write the rows of other databases to Parquet or CSV files.'
+    )
+
+
+@contextlib.contextmanager
+def _reading(place: str) -> Iterator[sa.Connection]:
+    """One transaction that reads one state of the database, and cannot write."""
+    with connected(place) as connection:
+        yield connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE)
+
+
+@contextlib.contextmanager
+def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
+    """One transaction, which ends well only if the block does.
+
+    Args:
+        place: URL of the database, without a password.
+        writes: Whether it may write; else it sees one state of the database.
+
+    Raises:
+        ValueError: The URL is of another database, or holds a password.
+        ConnectionError: The database does not answer.
+    """
+    url = _url(place)
+    if url.drivername == places.SQLITE:
+        engine = _sqlite(str(url.database), 'rwc' if writes else 'ro')
+        if writes:
+            # The driver begins a transaction with the first row alone, and a new table would stay.
+            sa.event.listen(engine, 'begin', lambda one: one.exec_driver_sql('BEGIN IMMEDIATE'))
+    else:
+        own: dict[str, Any] = {} if 'connect_timeout' in url.query else {'connect_timeout': CONNECT_SECONDS}
+        if password := os.environ.get(places.PASSWORD_VARIABLE):
+            own['password'] = password
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
+        if not writes:
+            sa.event.listen(engine, 'begin', _begin_reading)
+    reason = None
+    try:
+        connection = engine.connect()
+        transaction = connection.begin()
+    except sa.exc.DBAPIError as error:
+        reason = ' '.join(str(error.orig).split())
+    if reason is not None:
+        raise ConnectionError(
+            f'Expected a database that answers at {place!r}, got: {reason}. Check that it is there and that '
+            f'this account may use it; {places.PASSWORD_VARIABLE}, PGPASSWORD or PGPASSFILE holds its '
+            'password, on workers too.'
+        )
+    with connection, transaction:
+        yield connection
+
+
+def _sqlite(file: str, mode: str) -> sa.Engine:
+    path = urllib.parse.quote(os.path.abspath(file))
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(f'file:{path}?mode={mode}', uri=True, timeout=CONNECT_SECONDS)
+        # The driver's own error quotes a text that is not UTF-8.
+        connection.text_factory = _text_or_bytes
+        return connection
+
+    return sa.create_engine('sqlite://', creator=connect, poolclass=sa.NullPool, hide_parameters=True)
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _begin_reading(connection: sa.Connection) -> None:
+    connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
+
+
+def _look_at(connection: sa.Connection, place: str, query: str) -> Sequence[tuple[Any, ...]]:
+    """The columns of a query, without a row of it: (name, type, ...) of each."""
+    reason = None
+    try:
+        result = connection.exec_driver_sql(
+            _filled(connection, 'SELECT * FROM ({query}\n) AS records LIMIT 0', query)
+        )
+        columns = list(result.cursor.description)  # type: ignore[union-attr]
+        result.close()
+    except sa.exc.DBAPIError as error:
+        reason = _of_query(error)
+    if reason is not None:
+        raise ValueError(
+            f'Expected a query that the database takes, got query={query!r} at input={place!r}, and it says: '
+            f'{reason}. Give one SELECT, as --query.'
+        )
+    return columns
+
+
+def _run(
+    connection: sa.Connection, place: str, sql: str, query: str, bounds: tuple[object, ...] = ()
+) -> Iterator[Sequence[Any]]:
+    """The rows of a statement around the query, streamed."""
+    kind = None
+    try:
+        yield from connection.exec_driver_sql(_filled(connection, sql, query), bounds)
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        kind = _kind(error)
+    if kind is not None:
+        raise ConnectionError(
+            f'Expected all rows of the query at input={place!r}, got error={kind}, whose text may quote rows '
+            'and is not shown. Run the query in a client of the database to see it.'
+        )
+
+
+def _filled(connection: sa.Connection, sql: str, query: str) -> str:
+    # The driver of PostgreSQL takes a % for a mark of a bound; names of columns are quoted for it already.
+    is_postgresql = connection.dialect.name == places.POSTGRESQL
+    return sql.replace('{query}', query.replace('%', '%%') if is_postgresql else query)
+
+
+def _of_query(error: sa.exc.DBAPIError) -> str:
+    """What a database says of a query before it has read a row."""
+    if (state := getattr(error.orig, 'sqlstate', None)) is None:
+        return ' '.join(str(error.orig).split()) if isinstance(error.orig, sqlite3.Error) else _kind(error)
+    # Syntax, unknown names and missing rights. Others may come from a row.
+    return error.orig.diag.message_primary if state.startswith('42') else _kind(error)  # type: ignore[union-attr]
+
+
+def _kind(error: Exception) -> str:
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    state = getattr(cause, 'sqlstate', None) or getattr(cause, 'sqlite_errorname', None)
+    return type(cause).__name__ + (f' ({state})' if state else '')

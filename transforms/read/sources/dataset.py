@@ -1,0 +1,218 @@
+"""Hugging Face data sets: folders that `save_to_disk` wrote, and names on the Hub.
+
+A folder's Arrow files are read as they are, on any filesystem, and without the library `datasets`. A name is
+loaded by that library, on each machine that reads, into its cache; workers refuse another version than the
+first one found.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from apache_beam.io import filesystem
+from apache_beam.io.filesystems import FileSystems
+
+from transforms import places
+from transforms.read.columns import check_columns
+from transforms.read.compression import CorruptStream
+from transforms.read.formats.format import RawRow
+from transforms.read.formats.parquet import batch_rows, check_types
+from transforms.read.rules import Reason, RecordFields, Table
+from transforms.read.sources.source import Part, Source
+
+_SPLITS, _STATE = 'dataset_dict.json', 'state.json'
+# OWNER/NAME or NAME, and perhaps a configuration.
+_NAME = re.compile(r'[\w.-]+(?:/[\w.-]+){0,2}', re.ASCII)
+_CHUNK_BYTES = 2**20
+
+
+class Dataset(Source):
+    """`hf://DIR`, a folder that `datasets.Dataset.save_to_disk` wrote, or `hf://OWNER/NAME[/CONFIGURATION]`.
+
+    A split of one of them is read; each of its Arrow files is a part. Values are what the files hold: a
+    `ClassLabel` is its number.
+    """
+
+    def owns(self, place: str) -> bool:
+        return places.is_dataset(place)
+
+    def look(self, place: str) -> None:
+        _kind(place)
+
+    def check(self, place: str, fields: RecordFields) -> None:
+        files, _ = _files(place, fields.table)
+        for path in files[:1]:
+            with _open(path) as file:
+                schema = _schema(file, place)
+            check_columns(
+                place,
+                fields.names,
+                schema.names,
+                'Name the columns as the data set does.',
+            )
+            check_types(schema, place, fields)
+
+    def parts(self, place: str, table: Table) -> Iterator[Part]:
+        files, version = _files(place, table)
+        for number in range(len(files)):
+            yield number, version
+
+    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
+        number, version = part
+        files, here = _files(place, fields.table)
+        if here != version:
+            raise ValueError(
+                f'Expected one version of the data set on all machines, got another one of input={place!r} '
+                'here. Save it with save_to_disk where all of them can read it, and give hf://DIR.'
+            )
+        try:
+            with _open(files[number]) as file:
+                stream = pa.ipc.open_stream(file)
+                names = [name for name in fields.names if name in stream.schema.names]
+                for batch in stream:
+                    yield from batch_rows(batch, names, fields)
+        except (pa.ArrowException, OSError) as error:
+            # As of Parquet: an error of a filesystem goes to the runner, which tries again.
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+                raise
+            yield Reason.UNREADABLE_REST, b''
+
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        try:
+            for path in _files(place, fields.table)[0]:
+                with _open(path) as file:
+                    for batch in pa.ipc.open_stream(file):
+                        yield from batch.to_pylist()
+        except pa.ArrowException:
+            raise CorruptStream from None
+
+    def digest(self, place: str, fields: RecordFields) -> str:
+        digest = hashlib.sha256()
+        for path in _files(place, fields.table)[0]:
+            content = hashlib.sha256()
+            with _open(path) as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    content.update(chunk)
+            digest.update(content.digest())
+        return digest.hexdigest()
+
+
+def _kind(place: str) -> str:
+    """'split', 'splits' or 'name': what a data set is known by.
+
+    Raises:
+        FileNotFoundError: Neither a folder nor a name.
+        ValueError: A folder that `save_to_disk` did not write.
+    """
+    path = place.removeprefix(places.DATASET).rstrip('/')
+    for file, kind in ((_SPLITS, 'splits'), (_STATE, 'split')):
+        if FileSystems.exists(FileSystems.join(path, file)):
+            return kind
+    if os.path.isdir(path):
+        raise ValueError(
+            f'Expected a folder that save_to_disk of the library datasets wrote, got input={place!r} without '
+            f"{_STATE}. Files of tables have names of their own: --input 'DIR/*.parquet'."
+        )
+    if not _NAME.fullmatch(path):
+        raise FileNotFoundError(
+            f'Expected a data set, got none at input={place!r}. Check the path, or give hf://OWNER/NAME.'
+        )
+    return 'name'
+
+
+def _files(place: str, table: Table) -> tuple[list[str], str]:
+    """The Arrow files of a split, and its version; the version of a folder is empty.
+
+    Raises:
+        ValueError: There are several splits, of which none is named, or not this one.
+        ConnectionError: A name that cannot be loaded.
+    """
+    path, kind = place.removeprefix(places.DATASET).rstrip('/'), _kind(place)
+    if kind == 'name':
+        return _load(path, place, table.split)
+    if kind == 'splits':
+        path = FileSystems.join(path, _split(_json(path, _SPLITS, place, 'splits'), table.split, place))
+    elif table.split is not None:
+        raise ValueError(
+            f'Expected no split of a folder that holds one, got split={table.split!r}, input={place!r}. '
+            'Leave it out.'
+        )
+    files = [str(each['filename']) for each in _json(path, _STATE, place, '_data_files')]
+    return [FileSystems.join(path, name) for name in files], ''
+
+
+def _split(found: Sequence[str], asked: str | None, place: str) -> str:
+    """The split that is asked for, or the only one."""
+    if asked is None and len(found) == 1:
+        return found[0]
+    if asked not in found:
+        got = 'none' if asked is None else f'split={asked!r}'
+        raise ValueError(
+            f'Expected one of the splits {list(found)} of input={place!r}, got {got}. Name one with --split.'
+        )
+    return str(asked)
+
+
+def _json(folder: str, name: str, place: str, key: str) -> list[Any]:
+    with _open(FileSystems.join(folder, name)) as file:
+        try:
+            found = json.loads(file.read())[key]
+        except (ValueError, KeyError, TypeError):
+            found = None
+    if not isinstance(found, list):
+        raise ValueError(
+            f'Expected a data set as save_to_disk writes it, got input={place!r} with another {name}. '
+            'Save it again.'
+        )
+    return found
+
+
+def _open(path: str) -> BinaryIO:
+    return FileSystems.open(path, compression_type=filesystem.CompressionTypes.UNCOMPRESSED)
+
+
+def _schema(file: BinaryIO, place: str) -> pa.Schema:
+    try:
+        return pa.ipc.open_stream(file).schema
+    except pa.ArrowException:
+        pass
+    raise ValueError(
+        f'Expected Arrow files as save_to_disk writes them, got input={place!r} with another one. Save it '
+        'again.'
+    )
+
+
+@functools.lru_cache(maxsize=8)  # a look at the Hub for every part would take long
+def _load(name: str, place: str, split: str | None) -> tuple[list[str], str]:
+    """The Arrow files of a split in the cache of the library, and its version."""
+    try:
+        import datasets
+    except ImportError:
+        raise ValueError(
+            f'Expected the library datasets for a name, got input={place!r} without it. Run pip install '
+            "'dp-corpus[datasets]', or give hf://DIR, a folder that save_to_disk wrote."
+        ) from None
+    owner, *rest = name.split('/')
+    configuration = rest[1] if len(rest) == 2 else None
+    reason = None
+    try:
+        datasets.disable_progress_bars()
+        loaded = datasets.load_dataset('/'.join([owner, *rest[:1]]), configuration)
+    except (OSError, ValueError) as error:
+        # Of the Hub, or of names and configurations: no row is quoted by these.
+        reason = ' '.join(str(error).split())
+    except Exception as error:  # noqa: BLE001 - whatever it is, its text may quote records
+        reason = type(error).__name__
+    if reason is not None:
+        raise ConnectionError(
+            f'Expected a data set that can be loaded, got input={place!r}, which is no folder here, and of '
+            f'whose name the library datasets says: {reason.rstrip(".")}. Check the name and the network, '
+            'or give hf://DIR, a folder that save_to_disk wrote.'
+        )
+    chosen = loaded[_split([str(each) for each in loaded], split, place)]
+    return [str(each['filename']) for each in chosen.cache_files], str(chosen._fingerprint)

@@ -1,0 +1,61 @@
+"""The interface of a place of records that is no file of one format: its parts, its rows, its digest."""
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transforms.read.formats.format import RawRow
+from transforms.read.rules import RecordFields, Table
+
+# What one worker reads at a time: a value that can be pickled, and that may be private.
+Part = Any
+
+
+class Source(abc.ABC):
+    """How a place is read. It has no state: workers read what the launcher has looked at."""
+
+    @abc.abstractmethod
+    def owns(self, place: str) -> bool:
+        """Whether a place is of this kind."""
+
+    @abc.abstractmethod
+    def look(self, place: str) -> None:
+        """Looks whether the place is there, without reading a record.
+
+        Raises:
+            FileNotFoundError: It is not.
+            ValueError: It is of a kind that is not known.
+        """
+
+    @abc.abstractmethod
+    def check(self, place: str, fields: RecordFields) -> None:
+        """Checks that the place has the columns that are needed. Errors quote nothing that was read.
+
+        Raises:
+            ValueError: It lacks a column, or has several tables, of which none is named.
+            ConnectionError: It does not answer.
+        """
+
+    @abc.abstractmethod
+    def parts(self, place: str, table: Table) -> Iterator[Part]:
+        """The parts that workers can read apart; every row is in one of them."""
+
+    @abc.abstractmethod
+    def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
+        """The rows of one part, streamed."""
+
+    @abc.abstractmethod
+    def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
+        """All columns of all rows, as `rows` would have them.
+
+        Raises:
+            CorruptStream: After all rows before the damage.
+        """
+
+    @abc.abstractmethod
+    def digest(self, place: str, fields: RecordFields) -> str:
+        """Digest of all that is read, whatever its order. Restricted to the curator, as a run's key is."""
+
+    def name(self, place: str, part: Part) -> str:
+        """What the curator's list of rejected rows calls the part; restricted."""
+        return place.rstrip('/').rpartition('/')[2]
