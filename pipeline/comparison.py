@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from models import bundled
-from pipeline import calibration
+from pipeline import calibration, methods
 from pipeline.calibration import duration
 from pipeline.config import METHOD, job_config, settings_of
-from pipeline.methods import METHODS
 from pipeline.methods.method import Method, RunPlan, Score
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
@@ -93,20 +92,19 @@ def compare(given: Mapping[str, Any]) -> Comparison:
     found: list[Compared] = []
     errors: list[ValueError] = []
     estimated: list[str] = []
-    for method in METHODS.values():
+    for method in methods.METHODS.values():
         if not method.needs_only_records:
             continue
         own = {name: value for name, value in given.items() if name in settings_of(method.name)}
         try:
             config = job_config(**{**own, METHOD: method.name})
-            run_plan = method.plan(config)
+            run_plan = planned(config)
         except ValueError as error:
             errors.append(error)
             found.append(_unfit(method, given, str(error)))
             continue
         if isinstance(config.method, Model):
             rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
-            run_plan = method.with_rates(run_plan, config, rates)
             estimated.append(calibration.source(rates.device, rates.measured_on))
         found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
@@ -119,6 +117,16 @@ def compare(given: Mapping[str, Any]) -> Comparison:
         because='No method fits: see why beside each.' if best is None else _reason(best, found),
         estimated=estimated[0] if estimated else None,
     )
+
+
+def planned(config: JobConfig[Any]) -> RunPlan:
+    """The plan of a run, with an estimate of its time from the known rates of this machine."""
+    method = methods.of(config)
+    run_plan = method.plan(config)
+    if not isinstance(config.method, Model):
+        return run_plan
+    rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
+    return method.with_rates(run_plan, config, rates)
 
 
 def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:

@@ -28,6 +28,7 @@ from pipeline.commands import (
     report,
     schema,
     split,
+    start,
 )
 from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
@@ -41,6 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order of --help.
+app.command()(start.start)
 app.command(cls=MethodCommand)(plan.plan)
 app.command(cls=MethodCommand)(check.check)
 # What follows a bare -- is Beam's.

@@ -135,7 +135,7 @@ def test_few_texts_of_many_records_take_large_batches_and_a_sample() -> None:
 
 
 def test_long_texts_take_batches_that_fit_into_memory() -> None:
-    config = job_config(**given_of('predict', typical_words=400, examples=20, epsilon=10.0))
+    config = job_config(**given_of('predict', typical_words=600, examples=20, epsilon=10.0))
     assert config.method.batch_size == 64
 
 
