@@ -114,7 +114,7 @@ def start(
 ) -> None:
     """Ask at most six questions about a file of records, and write the settings of a run.
 
-    Example: [bold]dp-corpus start notes.csv[/bold]
+    Example: dp-corpus start notes.csv
 
     It reads the names of the columns and no record, so nothing that it writes depends on what the records
     say. The file says of each setting where it comes from, and is all that a run needs: [bold]dp-corpus

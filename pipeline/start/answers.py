@@ -1,6 +1,7 @@
 """What the curator declares of a run, and the settings that it gives."""
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,8 @@ def check_numbers_of(labels: Sequence[str], column: str) -> None:
         try:
             number = float(value)
         except ValueError:
+            number = None
+        if number is not None and not math.isfinite(number):
             number = None
         written = None if number is None else str(int(number)) if number.is_integer() else repr(number)
         if written != value:
