@@ -353,6 +353,7 @@ def _write(
         said,
         followed,
         last,
+        answers.notes(),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
     plan_command.print_comparison(found)

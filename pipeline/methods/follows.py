@@ -19,7 +19,7 @@ texts each:
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.settings.budget import Budget
@@ -30,8 +30,9 @@ from pipeline.settings.prompt import Prompt
 
 # Tokens of a word where a vocabulary has hundreds of thousands of pieces, and where it has fewer.
 _TOKENS_OF_WORD, _OF_SMALL_VOCABULARY, _SMALL_VOCABULARY = 1.4, 2.2, 100_000
-# A cap is so many times the typical length, in whole steps, between these two.
-_CAP_OVER_TYPICAL, _STEP, _LEAST_CAP, _LARGEST_CAP = 2, 16, 32, 1024
+# A cap is so many times the typical length, in whole steps: of so many words at the least, since a model
+# whose texts are all cut has none, and of so many tokens at the most.
+_CAP_OVER_TYPICAL, _STEP, _LEAST_WORDS, _LARGEST_CAP = 2, 16, 24, 1024
 # What a prompt has beside its texts, the description and the names: fences, line breaks, a few words.
 _AROUND_TEXTS, _OF_INSTRUCTIONS = 32, 256
 _SHORT_PROMPTS = ('document', 'pretrained')
@@ -67,7 +68,7 @@ class Asked[M: MethodSettings]:
     input: Input
     budget: Budget
     method: M
-    given: Collection[str]
+    given: frozenset[str]
     delta: float | None
 
     def without_given(self, found: Mapping[str, Follows]) -> dict[str, Follows]:
@@ -102,11 +103,14 @@ def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]
         return {}
     typical = tokens_of_words(own, own.typical_words)
     wanted = _stepped(_CAP_OVER_TYPICAL * typical)
-    cap = min(max(wanted, _LEAST_CAP), _LARGEST_CAP)
+    least = _stepped(tokens_of_words(own, _LEAST_WORDS))
+    cap = min(max(wanted, least), _LARGEST_CAP)
     because = (
         f'{own.typical_words:,} words are about {typical:,} tokens of this model; the cap is twice that, '
         'since some texts are longer, and longer ones are cut'
     )
+    if cap > wanted:
+        because = f'{because}; and {cap} at the least'
     if cap < wanted:
         because = f'{because}, but {_LARGEST_CAP:,} at most: a higher one takes time and memory'
     found = {'max_example_tokens': Follows(value=cap, because=f'{because}.')}

@@ -72,6 +72,18 @@ class Answers:
             'examples': self.examples,
         }
 
+    def notes(self) -> dict[str, str]:
+        """What some of `settings` mean, by name."""
+        who = 'people' if self.unit_field is not None else 'records'
+        whom = 'all records of one person' if self.unit_field is not None else 'one record'
+        return {
+            'labels': 'Declared, never read from the records. Records with another label are left out.',
+            'records': f'About how many {who} there are: publicly known or roughly rounded, never counted.',
+            'typical_words': 'About how many words a typical record has: as publicly known, too.',
+            'epsilon': f'How much the corpus may tell of {whom}: 1 is strict, 10 is loose.',
+            'examples': 'Texts wanted.',
+        }
+
     def names(self) -> dict[str, Follows]:
         """What prompts call a text and its label: the columns' names, where these are words."""
         columns = {'text_name': self.text_field, 'label_name': self.label_field}

@@ -1,6 +1,7 @@
 """A TOML file of settings that says of each one where it comes from."""
 
 import textwrap
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,11 @@ _WIDTH = 100
 
 
 def commented(
-    head: Sequence[str], said: Mapping[str, Any], followed: Mapping[str, Follows], last: Mapping[str, Follows]
+    head: Sequence[str],
+    said: Mapping[str, Any],
+    followed: Mapping[str, Follows],
+    last: Mapping[str, Follows],
+    notes: Mapping[str, str] = types.MappingProxyType({}),
 ) -> str:
     """The text of a file: what was said, what follows from it and why, and what is written where.
 
@@ -21,9 +26,11 @@ def commented(
         said: Settings that somebody gave, by name.
         followed: Settings that follow, each with its reason.
         last: Further ones, of the output.
+        notes: What some of the settings that were said mean, by name.
     """
     lines = [*(f'# {_plain(line)}'.rstrip() for line in head), '', '# --- What you said', '']
-    lines += [_entry(name, value) for name, value in said.items()]
+    for name, value in said.items():
+        lines += [*_comment(notes.get(name, '')), _entry(name, value)]
     for title, found in (('What follows from it', followed), ('What is written', last)):
         lines += ['', f'# --- {title}']
         for name, follows in found.items():

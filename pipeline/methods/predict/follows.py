@@ -106,6 +106,9 @@ def _chosen(asked: Asked[PredictSettings], own: PredictSettings) -> Writing | No
     ways = [way for size in sizes if (way := _writing(asked, own, size)) is not None]
     if not ways:
         return None
+    if asked.given >= {'batch_size', 'max_batch_tokens'}:
+        # Nothing is left to choose: the plan says how many texts come out.
+        return ways[0]
     if own.examples is None:
         groups = len(asked.input.label_values)
         enough = [way for way in ways if way.batches >= _FEWEST_BATCHES * groups]

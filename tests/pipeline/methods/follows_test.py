@@ -14,6 +14,8 @@ from pipeline.settings.job_config import JobConfig
 
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
 GEMMA = {'model': 'gemma3-270m'}
+# Records and texts for which votes on tokens take a sample, or all.
+SAMPLED = [(100_000, 20), (100_000, 333), (31_007, 77), (9_999, 90), (700, 110)]
 
 
 def given_of(method: str, **more: Any) -> dict[str, Any]:
@@ -35,6 +37,8 @@ def test_lengths_of_a_run_follow_from_the_declared_words(method: str, more: dict
     assert typical >= 40
     # The cap cuts no text that is up to twice as long as the typical one, and steps by sixteens.
     assert 2 * typical <= config.method.max_example_tokens < 2 * typical + 16
+    short = job_config(**given_of(method, **{**more, 'typical_words': 2})).method
+    assert short.max_example_tokens == (64 if short.model == 'bundled' else 48)
     assert config.method.max_prompt_tokens >= len(config.method.corpus_description) // 2
     assert config.method.max_prompt_tokens % 16 == 0
 
@@ -71,9 +75,14 @@ def test_every_reason_is_a_sentence(method: str) -> None:
         assert each.because.endswith('.') and '\n' not in each.because
 
 
-@pytest.mark.parametrize('method', OF_RECORDS)
-def test_a_saved_config_is_read_back_to_an_equal_one(method: str, tmp_path: Any) -> None:
-    config = job_config(**given_of(method, **GEMMA))
+@pytest.mark.parametrize(
+    'method, records, examples',
+    [*((name, 5000, 120) for name in OF_RECORDS), *(('predict', *each) for each in SAMPLED)],
+)
+def test_a_saved_config_is_read_back_to_an_equal_one(
+    method: str, records: int, examples: int, tmp_path: Any
+) -> None:
+    config = job_config(**given_of(method, records=records, examples=examples, **GEMMA))
     path = tmp_path / 'run.toml'
     path.write_text(config.to_toml(), encoding='utf-8')
     assert read_config(str(path), {}) == config
