@@ -9,6 +9,10 @@ class RunSettings(TypedDict, total=False):
     """The settings of `plan` and `generate`."""
 
     input: str | os.PathLike[str] | None
+    query: str | os.PathLike[str] | None
+    partition_column: str | None
+    sheet: str | None
+    split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
     text_field: str | None
@@ -43,6 +47,7 @@ class RunSettings(TypedDict, total=False):
     count_rho: float | None
     public_temperature: float | None
     public_top_k: int | None
+    examples: int | None
     max_batch_tokens: int | None
     clusters: int | None
     clustering_rho: float | None
@@ -57,6 +62,7 @@ class RunSettings(TypedDict, total=False):
     text_name: str | None
     corpus_description: str | None
     schema: str | os.PathLike[str] | None
+    typical_words: int | None
     max_prompt_tokens: int | None
     max_example_tokens: int | None
     min_example_tokens: int | None
@@ -87,7 +93,6 @@ class RunSettings(TypedDict, total=False):
     label_mix_rho: float | None
     top_p: float | None
     top_k: int | None
-    examples: int | None
     rounds: int | None
     candidates: int | None
     children: int | None
@@ -114,6 +119,10 @@ class TrainingSettings(TypedDict, total=False):
     """The settings of `fine_tune`."""
 
     input: str | os.PathLike[str] | None
+    query: str | os.PathLike[str] | None
+    partition_column: str | None
+    sheet: str | None
+    split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
     text_field: str | None
@@ -137,6 +146,7 @@ class TrainingSettings(TypedDict, total=False):
     text_name: str | None
     corpus_description: str | None
     schema: str | os.PathLike[str] | None
+    typical_words: int | None
     max_prompt_tokens: int | None
     max_example_tokens: int | None
     json_schema: str | os.PathLike[str] | None
@@ -168,6 +178,10 @@ class RefineSettings(TypedDict, total=False):
     """The settings of `refine`."""
 
     input: str | os.PathLike[str] | None
+    query: str | os.PathLike[str] | None
+    partition_column: str | None
+    sheet: str | None
+    split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
     text_field: str | None

@@ -16,11 +16,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipeline.methods import METHODS
+from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
 from pipeline.settings.input import Input
-from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
+from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig, delta_of
 from pipeline.settings.output import Output
 from pipeline.settings.runner import Runner
 from transforms import places
@@ -28,6 +29,8 @@ from transforms import places
 METHOD, DEFAULT_METHOD = 'method', 'predict'
 METHOD_PANEL = 'Method'
 _LOGGER = logging.getLogger(__name__)
+# Declared numbers from which others follow, if one of them is given.
+_FOLLOWED = ('typical_words', 'examples')
 
 
 def method_help() -> str:
@@ -137,8 +140,65 @@ def job_config(**given: Any) -> JobConfig[Any]:
     A setting that another method has, and this one lacks, may have its default value: configs that were
     saved before methods had settings of their own hold all of them.
 
+    Settings that follow from declared lengths or from the texts wanted are filled in (`following`).
+
     Raises:
         ValueError: A setting that the method lacks, or values that do not fit.
+    """
+    method, parts = _parts_of(given)
+    for part, found in _following(method, parts).items():
+        parts[part] |= {name: follows.value for name, follows in found.items()}
+    classes = _classes_of(method)
+    return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+
+
+def following(**given: Any) -> dict[str, Follows]:
+    """Settings that follow from declared public numbers where nobody gave them, each with its reason.
+
+    Raises:
+        ValueError: As of `job_config`, or texts that no budget pays for.
+    """
+    method, parts = _parts_of(given)
+    return {name: each for found in _following(method, parts).values() for name, each in found.items()}
+
+
+def _following(method: Method[Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Follows]]:
+    """What follows, by part and name."""
+    own = parts[METHOD]
+    if all(own.get(name) is None for name in _FOLLOWED):
+        return {}
+    # Each panel checks its own values here: rules need not.
+    built = {part: of(**parts[part]) for part, of in _classes_of(method).items()}
+    asked = Asked(
+        input=built['input'],
+        budget=built['budget'],
+        method=built[METHOD],
+        given=frozenset(
+            name for values in parts.values() for name, value in values.items() if value is not None
+        ),
+        delta=delta_of(built['input'], built['budget']),
+    )
+    owners = _owners_of(method)
+    found: dict[str, dict[str, Follows]] = {}
+    for name, follows in method.follows(asked).items():
+        found.setdefault(owners[name], {})[name] = follows
+    return found
+
+
+def _classes_of(method: Method[Any]) -> dict[str, Any]:
+    return {**OF_EVERY_RUN, METHOD: method.settings}
+
+
+def _owners_of(method: Method[Any]) -> dict[str, str]:
+    """The part of a config that has each setting."""
+    return {field.name: part for part, of in _classes_of(method).items() for field in dataclasses.fields(of)}
+
+
+def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any], dict[str, dict[str, Any]]]:
+    """The method, and the given settings of each part of a config.
+
+    Raises:
+        ValueError: An unknown method or setting, or one that the method lacks.
     """
     values = dict(given)
     if isinstance(values.get('input'), str):
@@ -150,15 +210,14 @@ def job_config(**given: Any) -> JobConfig[Any]:
         shown = ' or '.join(map(repr, METHODS))
         raise ValueError(f'Expected {shown} for {METHOD}, got {METHOD}={name!r}. {method_help()}')
     method = METHODS[name]
-    classes = {**OF_EVERY_RUN, METHOD: method.settings}
-    parts: dict[str, dict[str, Any]] = {part: {} for part in classes}
-    owners = {field.name: part for part, of in classes.items() for field in dataclasses.fields(of)}
+    owners = _owners_of(method)
+    parts: dict[str, dict[str, Any]] = {part: {} for part in _classes_of(method)}
     for key, value in values.items():
         if key in owners:
             parts[owners[key]][key] = value
         else:
             _refuse_of_another(method, key, value)
-    return JobConfig(**{part: classes[part](**own) for part, own in parts.items()})
+    return method, parts
 
 
 def without_password(place: str) -> str:
@@ -220,6 +279,13 @@ def read_config(
             do not fit.
         FileNotFoundError: There is no such file.
     """
+    return job_config(**read_settings(path, flags, keys))
+
+
+def read_settings(
+    path: str | None, flags: Mapping[str, Any], keys: Collection[str] | None = None
+) -> dict[str, Any]:
+    """The settings of a TOML file and flags by name; arguments and errors as of `read_config`."""
     entries = {} if path is None else _entries(path)
     known = all_settings()
     for key in entries:
@@ -241,8 +307,7 @@ def read_config(
         if any(flags.get(name) is not None for name in names):
             for name in names:
                 entries.pop(name, None)  # a flag replaces its counterpart in the file
-    entries |= {name: value for name, value in flags.items() if value is not None}
-    return job_config(**entries)
+    return entries | {name: value for name, value in flags.items() if value is not None}
 
 
 def _entries(path: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from pipeline.commands import (
     report,
     schema,
     split,
+    start,
 )
 from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
@@ -65,6 +66,7 @@ def _of_all_commands(
 
 
 # In the order of --help.
+app.command()(start.start)
 app.command(cls=MethodCommand)(plan.plan)
 app.command(cls=MethodCommand)(check.check)
 # What follows a bare -- is Beam's.

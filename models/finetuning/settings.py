@@ -47,6 +47,7 @@ class TuningSettings:
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
         examples_per_label: Texts to sample of each label in the mean, which released noisy counts share out.
+        examples: Texts of all labels in place of that; None where the number of each was given.
         texts_of_labels: Texts to sample of each label: at least 1 of each, or none of any, which leaves the
             adapter alone. Where the run counts labels the same number of each: see `texts_by`.
         texts_together: Texts that are sampled together; None for as many as units.
@@ -79,6 +80,7 @@ class TuningSettings:
     top_p: float = 0.8
     top_k: int | None = None
     examples_per_label: int = 0
+    examples: int | None = None
     texts_of_labels: tuple[int, ...] = ()
     texts_together: int | None = None
 
@@ -119,7 +121,8 @@ class TuningSettings:
         """Texts to sample of each label: by the plan's noisy counts where it has any."""
         if plan.noisy_counts is None:
             return self.texts_of_labels
-        return label_mix.texts_of_counts(self.examples_per_label * len(self.labels), plan.noisy_counts)
+        wanted = self.examples_per_label * len(self.labels) if self.examples is None else self.examples
+        return label_mix.texts_of_counts(wanted, plan.noisy_counts)
 
     @property
     def resolved_texts_together(self) -> int:

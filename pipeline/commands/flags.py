@@ -8,7 +8,7 @@ import copy
 import inspect
 import pathlib
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
@@ -162,8 +162,14 @@ def chosen_method(arguments: Collection[str]) -> str:
 
 def config_of(path: str | None, flags: dict[str, Any], names: Collection[str] | None = None) -> JobConfig:
     """The config of a file and of flags: see `read_config`."""
+    return read_config(path, with_lists(flags), names)
+
+
+def with_lists(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags with a tuple for each comma list."""
+    flags = dict(flags)
     for setting in all_settings().values():
         if setting.type == tuple[str, ...] and isinstance(flags.get(setting.name), str):
             parts = flags[setting.name].split(',')
             flags[setting.name] = tuple(part.strip() for part in parts if part.strip())
-    return read_config(path, flags, names)
+    return flags

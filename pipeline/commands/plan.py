@@ -2,10 +2,14 @@
 
 from typing import Annotated, Any
 
+import rich.box
 import rich.console
+import rich.table
+import rich.text
 import typer
 
-from pipeline import calibration, methods
+from pipeline import calibration, comparison, methods
+from pipeline import config as config_lib
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.methods.method import RunPlan
@@ -38,12 +42,21 @@ CalibrationLabelFieldFlag = Annotated[
         'serve. Without it all do.',
     ),
 ]
+CompareFlag = Annotated[
+    bool,
+    typer.Option(
+        '--compare',
+        help='Show all methods side by side: texts, hours on this machine, epsilon, what texts of measured '
+        'runs were worth, and which method suits. Settings that only some have go to these.',
+    ),
+]
 
 
 @with_config_flags
 def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
+    compare: CompareFlag = False,
     calibrate: CalibrateFlag = False,
     calibration_files: CalibrationFlag = None,
     calibration_label_field: CalibrationLabelFieldFlag = None,
@@ -63,7 +76,13 @@ def plan(
     With --calibration it loads the model and estimates from public texts how far the budget of a
     context reaches with individual accounting, with --reference and without, and so whether a
     reference is of the right genre.
+
+    With --compare it shows all methods side by side; give --typical-words and --examples too, from which
+    caps and sizes follow.
     """
+    if compare:
+        _compare(config, settings, calibrate, calibration_files, as_json=as_json)
+        return
     run_plan = planned(
         config_of(config, settings),
         calibrate=calibrate,
@@ -123,6 +142,42 @@ def planned(
             run_plan, job_config, calibration_files, calibration_label_field, quiet=quiet
         )
     return run_plan
+
+
+def _compare(
+    path: str | None, settings: dict[str, Any], calibrate: bool, texts: str | None, *, as_json: bool
+) -> None:
+    """All methods side by side."""
+    if calibrate or texts is not None or settings.get('dataset') is not None:
+        raise ValueError(
+            f'Expected no calibrate, calibration and dataset with compare, got calibrate={calibrate}, '
+            f'calibration={texts!r}, dataset={settings.get("dataset")!r}. Choose a '
+            'method, and ask for its plan.'
+        )
+    found = comparison.compare(config_lib.read_settings(path, flags.with_lists(settings)))
+    if as_json:
+        print(found.to_json())
+    else:
+        print_comparison(found)
+    if found.recommended is None:
+        raise typer.Exit(exit_codes.USAGE)
+
+
+def print_comparison(found: comparison.Comparison) -> None:
+    """The methods as a table, and which one suits."""
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for title in ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not'):
+        table.add_column(title, justify='right' if title in ('Texts', 'ε') else 'left')
+    for row in comparison.rows(found):
+        table.add_row(*(rich.text.Text(cell) for cell in row))
+    console = rich.console.Console()
+    console.print(table)
+    suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
+    lines = [f'{suits}{found.because}', found.worth]
+    if found.estimated is not None:
+        lines.append(f'Time: at the most, {found.estimated}.')
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
 
 
 def _with_public_texts(

@@ -20,6 +20,7 @@ from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.pages import notebook, plan_terminal
 from pipeline.settings.job_config import JobConfig
@@ -70,6 +71,14 @@ class RunPlan(abc.ABC):
     def size(self) -> str:
         """How much the run does, in a few words."""
 
+    def written_texts(self) -> int | None:
+        """Texts of the corpus, about; None where public numbers do not tell."""
+        return None
+
+    def computing_hours(self) -> float | None:
+        """How long a device computes at the most; None without rates, or where public numbers do not tell."""
+        return None
+
     @abc.abstractmethod
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
@@ -88,6 +97,44 @@ class RunPlan(abc.ABC):
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """What texts of one measured run were worth: a row of docs/measured.md.
+
+    Attributes:
+        what: The records, and what of the run differs from the defaults.
+        records: Units of the run.
+        epsilon: Of the run.
+        texts: On which a classifier was trained.
+        worth: Its accuracy on real records.
+        of_records: The accuracy of one that was trained on as many real records.
+    """
+
+    what: str
+    records: int
+    epsilon: float
+    texts: int
+    worth: float
+    of_records: float
+
+
+# Of a method that others come before.
+LAST_RANK = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a method suits a task, beside other methods.
+
+    Attributes:
+        rank: 1 for the first choice; methods of the same rank are told apart by the time that they take.
+        because: The reason, a sentence.
+    """
+
+    rank: int
+    because: str
+
+
 class Method[M: MethodSettings](abc.ABC):
     """One way from records to a corpus: stateless, and known by the name in its settings.
 
@@ -98,12 +145,17 @@ class Method[M: MethodSettings](abc.ABC):
             name: one sentence or two. A setting that is not listed is refused with its panel's name.
         open_steps: Labels of steps whose errors are of the model or without data, so that they
             may be shown. All other errors stay with the curator.
+        needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
+            one needs texts that are there.
+        scores: What its texts were worth in measured runs.
     """
 
     settings: type[M]
     summary: ClassVar[str]
     instead: ClassVar[Mapping[str, str]] = {}
     open_steps: ClassVar[frozenset[str]] = frozenset()
+    needs_only_records: ClassVar[bool] = True
+    scores: ClassVar[tuple[Score, ...]] = ()
 
     @property
     def name(self) -> str:
@@ -138,6 +190,21 @@ class Method[M: MethodSettings](abc.ABC):
 
         As `dtype`, as far as no accelerator has to be asked.
         """
+
+    def follows(self, asked: Asked[M]) -> dict[str, Follows]:
+        """Settings that nobody gave and that follow from declared lengths and the texts wanted, by name.
+
+        Asked where --typical-words or --examples is given. Only public numbers decide, and what was given
+        stays.
+
+        Raises:
+            ValueError: No budget pays for the texts wanted.
+        """
+        return {}
+
+    def on_this_machine(self) -> dict[str, Follows]:
+        """Settings that suit what is installed here, by name; `dp-corpus start` writes them into its file."""
+        return {}
 
     # --- The price -----------------------------------------------------------------
 
@@ -190,6 +257,15 @@ class Method[M: MethodSettings](abc.ABC):
     @abc.abstractmethod
     def plan(self, config: JobConfig[M]) -> RunPlan:
         """The plan of a config, which alone decides it."""
+
+    def standing(self, units: float, epsilon: float | None) -> Standing:
+        """How the method suits so many units at an epsilon, from what was measured.
+
+        Args:
+            units: Declared units that the run takes.
+            epsilon: The target; None where the budget is given otherwise.
+        """
+        return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 
     @abc.abstractmethod
     def with_rates(self, plan: Any, config: JobConfig[M], rates: Calibration) -> RunPlan:

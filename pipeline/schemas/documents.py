@@ -24,6 +24,7 @@ DOCUMENTS: Mapping[str, str] = {
     'tuning-plan': 'What `dp-corpus plan --method fine-tune --json` prints.',
     'evolution-plan': 'What `dp-corpus plan --method evolve --json` prints.',
     'refining-plan': 'What `dp-corpus plan --method refine --json` prints.',
+    'plan-comparison': 'What `dp-corpus plan --compare --json` prints.',
     'adapter': 'adapter.json beside a released adapter.',
     'batch-plan': 'plan.json in the work directory.',
     'clustering': 'clustering.json in the work directory.',

@@ -18,7 +18,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import checked_input, clusters, model_list
+from pipeline import checked_input, clusters, comparison, model_list
 from pipeline.evaluation import evaluation, facts
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -159,6 +159,7 @@ _ROOTS: Mapping[str, _Root] = {
     'tuning-plan': _Root(TuningPlan),
     'evolution-plan': _Root(EvolutionPlan),
     'refining-plan': _Root(RefinePlan),
+    'plan-comparison': _Root(comparison.Comparison),
     'adapter': _Root(
         adapter.AdapterCard,
         {'schema': _const(adapter.SCHEMA), 'schema_version': _const(adapter.SCHEMA_VERSION)},

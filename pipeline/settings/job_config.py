@@ -23,6 +23,19 @@ OF_EVERY_RUN: Mapping[str, type[Panel]] = {
 }
 
 
+def delta_of(declared: Input, budget: Budget) -> float | None:
+    """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits.
+
+    None where neither is known.
+    """
+    if budget.delta is not None or declared.records is None:
+        return budget.delta
+    exact = declared.records**-1.1
+    unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
+    # Through text, so that the number that is printed is the number that is meant.
+    return float(f'{math.floor(exact / unit) * unit:.2e}')
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobConfig[M: MethodSettings]:
     """One run's settings, validated when built. All of them are public; the run key is not among them.
@@ -55,20 +68,14 @@ class JobConfig[M: MethodSettings]:
                 f"Expected unit_field exactly with unit='user', got unit={self.budget.unit!r}, "
                 f'unit_field={self.input.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
-        known = self.budget.delta is not None or self.input.records is not None
-        delta = self.resolved_delta if known else None
-        self.method.check_run(self.input, self.budget, self.output, delta)
+        self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
 
     @property
     def resolved_delta(self) -> float:
         """delta as given, or `records ** -1.1` of the declared number, rounded down to three digits."""
-        if self.budget.delta is not None:
-            return self.budget.delta
-        assert self.input.records is not None  # checked when built
-        exact = self.input.records**-1.1
-        unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
-        # Through text, so that the number that is printed is the number that is meant.
-        return float(f'{math.floor(exact / unit) * unit:.2e}')
+        delta = delta_of(self.input, self.budget)
+        assert delta is not None  # checked when built
+        return delta
 
     def settings(self) -> dict[str, Any]:
         """Every setting by its name, which is its flag's and its key's; the method's name among them."""

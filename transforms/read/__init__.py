@@ -33,6 +33,7 @@ from transforms.read.files import InputFile, check_input, check_same, file_forma
 from transforms.read.formats.csv import csv_content, csv_records, csv_rows
 from transforms.read.formats.json import json_array, json_file, json_lines
 from transforms.read.formats.parquet import parquet_rows
+from transforms.read.header import Header, read_header
 from transforms.read.lines import MAX_ROW_BYTES, split_lines
 from transforms.read.records import Piece, ReadRecords, RecordCoder, read_piece, split_file
 from transforms.read.rules import (
@@ -50,6 +51,7 @@ from transforms.read.rules import (
 __all__ = [
     'CorruptStream',
     'Dialect',
+    'Header',
     'InputFile',
     'MAX_RECORD_BYTES',
     'MAX_ROW_BYTES',
@@ -76,6 +78,7 @@ __all__ = [
     'list_input',
     'name_of',
     'parquet_rows',
+    'read_header',
     'read_piece',
     'split_file',
     'split_lines',

@@ -21,6 +21,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: 'utf-16-le',
     codecs.BOM_UTF16_BE: 'utf-16-be',
 }
+# As spreadsheets of western Europe write it, without saying so.
+_OF_SPREADSHEETS = 'windows-1252'
 _SPOILT = 'transforms.read.dialect.spoilt'
 
 
@@ -83,10 +85,36 @@ def detect(head: bytes, dialect: Dialect, names: Sequence[str]) -> Dialect:
 
 def suggest(head: bytes, names: Sequence[str]) -> Dialect | None:
     """The dialect with which the header line has the columns; None if no known dialect has them."""
-    for encoding in (*_candidates(head, Dialect())[0], 'windows-1252'):
+    for encoding in (*_candidates(head, Dialect())[0], _OF_SPREADSHEETS):
         for delimiter in DELIMITERS:
             if _has(header(head, encoding, delimiter), names):
                 return Dialect(delimiter=delimiter, encoding=encoding)
+    return None
+
+
+def likeliest(head: bytes, dialect: Dialect) -> tuple[list[str], Dialect] | None:
+    """The columns of a header line of which nobody has named one, and its dialect; None if it is no line.
+
+    The delimiter is the one that makes the most columns. Of the dialect it says what a reader could not find
+    out by the names of the columns (`detect`).
+
+    Args:
+        head: The first `HEAD_BYTES` of the file, or all of it.
+        dialect: The parts that are given.
+    """
+    encodings, delimiters = _candidates(head, dialect)
+    if dialect.encoding is None and not mark(head):
+        # A null byte is of UTF-16; a spreadsheet of western Europe writes none.
+        encodings = encodings[1:] if b'\0' in head else (encodings[0], _OF_SPREADSHEETS)
+    for encoding in encodings:
+        rows = [(row, delimiter) for delimiter in delimiters if (row := header(head, encoding, delimiter))]
+        if rows and not any('\0' in name for name in rows[0][0]):
+            row, delimiter = max(rows, key=lambda found: len(found[0]))
+            is_shown = len(row) == 1 or delimiter == DELIMITERS[0]
+            return row, Dialect(
+                delimiter=dialect.delimiter or (None if is_shown else delimiter),
+                encoding=dialect.encoding or (None if encoding in ENCODINGS else encoding),
+            )
     return None
 
 

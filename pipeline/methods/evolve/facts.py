@@ -16,8 +16,11 @@ SHOWN = (
     'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens', 'min_example_tokens',
     'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
-# Paths of the curator's machine, and addresses in the curator's network.
-HIDDEN = report_settings.HIDDEN | {'start', 'endpoint', 'endpoint_requests', 'endpoint_token'}
+# Paths of the curator's machine, addresses in the curator's network, and what settings that are shown follow
+# from.
+HIDDEN = report_settings.HIDDEN | {
+    'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words',
+}  # fmt: skip
 
 
 def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:

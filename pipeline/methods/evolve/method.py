@@ -11,12 +11,15 @@ from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import model_digest
-from pipeline.methods.evolve import estimate, mechanism, plan
+from pipeline.methods.evolve import estimate, follows, mechanism, plan, standing
 from pipeline.methods.evolve.mechanism import Config
 from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings
+from pipeline.methods.follows import Asked, Follows
+from pipeline.methods.method import Standing
 from pipeline.methods.text_voting import TextVoting
 from pipeline.methods.voting_view import VotingView
+from pipeline.settings import text_votes
 
 if TYPE_CHECKING:
     from models.evolution.settings import EvolutionSettings
@@ -44,6 +47,15 @@ class Evolution(TextVoting[EvolveSettings]):
     )
     memory_setting = 'micro_batch_size'
 
+    def follows(self, asked: Asked[EvolveSettings]) -> dict[str, Follows]:
+        return follows.of(asked)
+
+    def on_this_machine(self) -> dict[str, Follows]:
+        if not text_votes.minilm_is_installed():
+            return {}
+        because = 'MiniLM is installed here, and tells better than TF-IDF which texts are alike.'
+        return {'embedder': Follows(value='minilm', because=because)}
+
     def params(self, config: Config) -> TextVoteParams:
         return mechanism.params(config)
 
@@ -54,6 +66,9 @@ class Evolution(TextVoting[EvolveSettings]):
 
     def plan(self, config: Config) -> EvolutionPlan:
         return plan.plan_run(config)
+
+    def standing(self, units: float, epsilon: float | None) -> Standing:
+        return standing.standing(units, epsilon)
 
     def with_rates(self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
         return plan.with_rates(plan_of_run, config, rates)

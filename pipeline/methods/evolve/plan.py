@@ -63,6 +63,14 @@ class EvolutionPlan(RunPlan):
         rounds = 'one round' if self.rounds == 1 else f'{self.rounds} rounds'
         return f'{rounds} of votes on {self.candidates:,} texts, then a corpus of {self.examples:,}'
 
+    def written_texts(self) -> int:
+        return self.examples
+
+    def computing_hours(self) -> float | None:
+        if self.estimate is None or self.estimate.sampling_hours is None:
+            return None
+        return self.estimate.sampling_hours + self.estimate.embedding_hours
+
     def rows(self) -> list[tuple[str, str]]:
         shared = '' if self.nearest == 1 else f', spread over the {self.nearest} nearest'
         rows = [

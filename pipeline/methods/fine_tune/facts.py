@@ -16,11 +16,11 @@ SHOWN = (
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'learning_rate',
-    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'label_mix', 'label_mix_rho', 'top_p', 'top_k',
-    'model', 'dtype', 'micro_batch_size', 'shards',
+    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'examples', 'label_mix', 'label_mix_rho',
+    'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
-# A path of the curator's machine.
-HIDDEN = report_settings.HIDDEN | {'adapter'}
+# A path of the curator's machine, and what the settings that are shown follow from.
+HIDDEN = report_settings.HIDDEN | {'adapter', 'typical_words'}
 
 
 def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
@@ -42,6 +42,7 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     left_out: list[str] = []
     if not own.writes_texts:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
+    left_out.append('examples' if own.examples is None else 'examples_per_label')
     if own.adapter is not None:
         # Of these the adapter's card says what it was trained with.
         left_out += released.TRAINING_SETTINGS

@@ -38,6 +38,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         top_p=own.top_p,
         top_k=own.top_k,
         examples_per_label=own.examples_per_label,
+        examples=own.examples,
         texts_of_labels=mechanism.texts_of_labels(config),
         texts_together=own.resolved_micro_batch_size,
     )
@@ -73,7 +74,7 @@ def plan_batches(
         labels,
         own.label_mix_rho,
         config.output.resolved_work_dir,
-        texts=own.examples_per_label * len(labels),
+        texts=own.wanted_texts(len(labels)),
         together=own.resolved_micro_batch_size,
         unit=config.budget.unit,
     )

@@ -13,13 +13,14 @@ from models.records import Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods import model_digest
-from pipeline.methods.fine_tune import estimate, mechanism, plan
+from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing
 from pipeline.methods.fine_tune.input_view import TuningView
 from pipeline.methods.fine_tune.instead import INSTEAD
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.fine_tune.settings import FineTuneSettings
-from pipeline.methods.method import Method, RunFolders
+from pipeline.methods.follows import Asked, Follows
+from pipeline.methods.method import Method, RunFolders, Standing
 from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class FineTuning(Method[FineTuneSettings]):
     instead = INSTEAD
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
+    scores = standing.SCORES
 
     def resolved(self, config: Config) -> Config:
         if config.method.adapter is None:
@@ -44,6 +46,9 @@ class FineTuning(Method[FineTuneSettings]):
         from pipeline.methods.fine_tune import released
 
         return released.with_adapter(config)
+
+    def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
+        return follows.of(asked)
 
     def dtype(self, config: Config) -> Dtype:
         if config.method.dtype != 'auto':
@@ -70,6 +75,9 @@ class FineTuning(Method[FineTuneSettings]):
 
     def plan(self, config: Config) -> TuningPlan:
         return plan.plan_run(config)
+
+    def standing(self, units: float, epsilon: float | None) -> Standing:
+        return standing.standing(units, epsilon)
 
     def with_rates(self, plan_of_run: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
         return plan.with_rates(plan_of_run, config, rates)

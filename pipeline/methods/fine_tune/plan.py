@@ -82,6 +82,12 @@ class TuningPlan(RunPlan):
         steps = f'{self.tuning_steps:,} steps with noise multiplier {self.noise_multiplier:g}'
         return f'{steps}, then {texts}' if self.examples else f'{steps}, and no text yet'
 
+    def written_texts(self) -> int:
+        return self.examples
+
+    def computing_hours(self) -> float | None:
+        return None if self.estimate is None else self.estimate.training_hours + self.estimate.sampling_hours
+
     def rows(self) -> list[tuple[str, str]]:
         q = self.sampling_probability
         rows = [

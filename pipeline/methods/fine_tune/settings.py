@@ -27,7 +27,7 @@ SAMPLING_SETTINGS = (
     'temperature', 'top_p', 'top_k', 'shards', 'label_mix', 'fixed', 'close_truncated', 'min_example_tokens',
 )  # fmt: skip
 NO_TEXTS = {'examples_per_label': 0}
-OF_TEXTS = (*SAMPLING_SETTINGS, *NO_TEXTS, 'adapter')
+OF_TEXTS = (*SAMPLING_SETTINGS, *NO_TEXTS, 'examples', 'adapter')
 
 _setting = functools.partial(panel.setting, 'Tuning')
 
@@ -66,6 +66,11 @@ class Tuning(panel.Panel):
         'does.',
         100,
     )
+    examples: int | None = _setting(
+        'Texts of the corpus, of all labels together and free: in place of --examples-per-label.',
+        None,
+        instead_of='examples_per_label',
+    )
     label_mix: tuple[str, ...] = _setting(
         'Shares of the labels among the texts, as LABEL=SHARE,..., of all declared labels: public numbers, '
         'never counted in the records. The texts stay as many. Default: equal shares.',
@@ -97,8 +102,14 @@ class Tuning(panel.Panel):
             'expected_batch_size',
             'lora_rank',
             'wrong_prompts',
+            'examples',
             'top_k',
         )
+        if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
+            raise ValueError(
+                f'Expected examples or examples_per_label, got examples={self.examples}, '
+                f'examples_per_label={self.examples_per_label}. Give one: the first counts all labels.'
+            )
         if self.full and self.lora_rank != type(self).lora_rank:
             raise ValueError(
                 f'Expected no lora_rank with full=True, got lora_rank={self.lora_rank}. Training all weights '
@@ -256,6 +267,10 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
             label_mix_rho=self.label_mix_rho,
         )
 
+    def wanted_texts(self, labels: int) -> int:
+        """Texts of so many labels together."""
+        return self.examples_per_label * labels if self.examples is None else self.examples
+
     def texts_of_labels(
         self, labels: Sequence[str | None], released: Sequence[int] | None = None
     ) -> tuple[int, ...]:
@@ -273,8 +288,10 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         """
         if not self.label_mix:
             if released is not None:
-                return label_mix.texts_of_counts(self.examples_per_label * len(labels), tuple(released))
-            return (self.examples_per_label,) * len(labels)
+                return label_mix.texts_of_counts(self.wanted_texts(len(labels)), tuple(released))
+            if self.examples is None:
+                return (self.examples_per_label,) * len(labels)
+            return label_mix.texts_of_shares(self.examples, [1.0] * len(labels))
         pairs = [(label, float(share)) for label, _, share in (of.rpartition('=') for of in self.label_mix)]
         shares = dict(pairs)
         if len(pairs) != len(labels) or shares.keys() != set(labels):
@@ -283,7 +300,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
                 f'labels={list(labels)!r}. Give LABEL=SHARE for every one of them.'
             )
         in_order = [shares[str(label)] for label in labels]
-        return label_mix.texts_of_shares(self.examples_per_label * len(labels), in_order)
+        return label_mix.texts_of_shares(self.wanted_texts(len(labels)), in_order)
 
 
 def _is_positive(text: str) -> bool:

@@ -16,14 +16,17 @@ from pipeline.ledger import centers_charge
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest
-from pipeline.methods.method import Method, RunFolders
+from pipeline.methods.follows import Asked, Follows
+from pipeline.methods.method import Method, RunFolders, Standing
 from pipeline.methods.predict import (
     batches,
     decoding_estimate,
     dtype,
     fitting,
+    follows,
     mechanism,
     plan,
+    standing,
     vote_estimate,
 )
 from pipeline.methods.predict.input_view import VotesView
@@ -47,12 +50,16 @@ class PrivatePrediction(Method[PredictSettings]):
     summary = 'batches of records vote on every token of a frozen model'
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
+    scores = standing.SCORES
 
     def for_workers(self, config: Config) -> Config:
         if not config.method.is_individual:
             return config
         # The ledger has a say in which ω it is, and workers do not know the ledger.
         return config.replace(omega=mechanism.params(config).omega)
+
+    def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
+        return follows.of(asked)
 
     def dtype(self, config: Config) -> Dtype:
         return dtype.decided_dtype(config.method)
@@ -90,6 +97,9 @@ class PrivatePrediction(Method[PredictSettings]):
 
     def plan(self, config: Config) -> PredictionPlan:
         return plan.plan_run(config)
+
+    def standing(self, units: float, epsilon: float | None) -> Standing:
+        return standing.standing(units, epsilon)
 
     def with_rates(self, plan_of_run: PredictionPlan, config: Config, rates: Calibration) -> PredictionPlan:
         found = decoding_estimate.estimate_decoding(config, rates)

@@ -13,7 +13,7 @@ from pipeline.calibration import duration, three_digits
 from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan
-from pipeline.methods.predict import mechanism
+from pipeline.methods.predict import follows, mechanism
 from pipeline.methods.predict.batches import expected_batches
 from pipeline.methods.predict.decoding_estimate import DecodingEstimate
 from pipeline.methods.predict.mechanism import Config
@@ -65,6 +65,8 @@ class PredictionPlan(RunPlan):
         expected_batches: Planned batches; None where neither they nor the number of
             records is declared.
         expected_private_tokens: r times `expected_batches`.
+        expected_texts: Texts of typical length that these batches write, the cut one of each among them;
+            None where neither --typical-words nor --examples is given.
         decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
         votes: How long votes of public texts would last; None where none were given.
@@ -94,6 +96,7 @@ class PredictionPlan(RunPlan):
     delta: float
     expected_batches: int | None
     expected_private_tokens: int | None
+    expected_texts: int | None = None
     decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
     votes: VoteEstimate | None = None
@@ -116,6 +119,12 @@ class PredictionPlan(RunPlan):
             return f'{self.max_private_tokens:,} private tokens per batch'
         budget = f'B = {self.context_budget:.3g} for each context'
         return f'{budget}, at most {self.max_batch_tokens:,} tokens per batch'
+
+    def written_texts(self) -> int | None:
+        return self.expected_texts
+
+    def computing_hours(self) -> float | None:
+        return None if self.decoding is None else self.decoding.hours
 
     def rows(self) -> list[tuple[str, str]]:
         rows = [('Guarantee', self.guarantee())]
@@ -163,6 +172,10 @@ class PredictionPlan(RunPlan):
         else:
             rows.append(('Batches', f'about {self.expected_batches:,}'))
             rows.append(('Private tokens', f'about {self.expected_private_tokens:,}'))
+        if self.expected_texts is not None:
+            rows.append(
+                ('Texts', f'about {self.expected_texts:,} of typical length; the last of a batch is cut')
+            )
         if self.decoding is not None:
             rows += _decoding_rows(self.decoding)
         if self.budget is not None:
@@ -218,9 +231,18 @@ def plan_run(config: Config) -> PredictionPlan:
         delta=config.resolved_delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
+        expected_texts=_expected_texts(config, batches, params.max_batch_tokens),
         forced=None if config.method.structure is None else _forced_share(config.method.structure),
         warnings=_warnings(config),
     )
+
+
+def _expected_texts(config: Config, batches: int | None, batch_tokens: int) -> int | None:
+    """Texts that batches write, where lengths or texts were declared; None where they were not."""
+    own = config.method
+    if batches is None or (own.typical_words is None and own.examples is None):
+        return None
+    return follows.expected_texts(own, batches, batch_tokens)
 
 
 def _forced_share(structure: Structure) -> ForcedShare:

@@ -42,6 +42,7 @@ class Refine(TextVoting[RefineSettings]):
     }
     open_steps = frozenset({'Generate/Round1/WriteList'})
     memory_setting = 'nearest'
+    needs_only_records = False
 
     def _texts(self, config: Config) -> tuple[Candidate, ...]:
         from pipeline.methods import start_corpus

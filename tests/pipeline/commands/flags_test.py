@@ -39,7 +39,7 @@ def flags_of(command: str) -> dict[str, Any]:
 
 # Flags that say how a command answers, and are no setting of a run.
 SWITCHES = {
-    'plan': {'--json', '--calibrate', '--calibration', '--calibration-label-field'},
+    'plan': {'--json', '--compare', '--calibrate', '--calibration', '--calibration-label-field'},
     'generate': {'--json', '--quiet'},
 }
 
@@ -58,7 +58,7 @@ def test_training_has_the_flags_of_a_run_without_those_of_votes_and_sampling() -
         f'--{name.replace("_", "-")}'
         for name in (
             *INSTEAD, *of_others, 'temperature', 'top_p', 'top_k', 'shards', 'label_mix',
-            'fixed', 'close_truncated', 'examples_per_label', 'adapter', 'method',
+            'fixed', 'close_truncated', 'examples_per_label', 'examples', 'adapter', 'method',
             'min_example_tokens',
         )
     }  # fmt: skip

@@ -22,6 +22,7 @@ from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
 from pipeline import calibration, checked_input, clusters, input_check, methods, model_list
+from pipeline import comparison as plan_comparison
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
@@ -159,6 +160,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'tuning-plan': [each.to_json() for each in tuning_plans()],
         'evolution-plan': [each.to_json() for each in evolution_plans()],
         'refining-plan': [refining_plan(records).to_json()],
+        'plan-comparison': [
+            plan_comparison.compare({'records': 800, 'epsilon': 1.0, **wanted}).to_json()
+            for wanted in ({}, {'typical_words': 40, 'examples': 10**6, 'model': 'gemma3-270m'})
+        ],
         'adapter': [
             of.to_json()
             for of in (

@@ -16,7 +16,7 @@ from transforms.read import dialect as dialect_lib
 from transforms.read import lines as lines_lib
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
-from transforms.read.formats.format import Format, RawRow
+from transforms.read.formats.format import Column, Format, RawRow
 from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, is_utf8
 
 # Records of a file without a header row that show how many columns it has.
@@ -31,6 +31,19 @@ class Csv(Format):
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         return _csv_columns(file, codec, fields)
+
+    def header(
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+    ) -> tuple[tuple[Column, ...], Dialect] | None:
+        try:
+            head, _ = dialect_lib.peek(decompressed(file, codec))
+        except CorruptStream:
+            return None
+        found = dialect_lib.likeliest(head, dialect)
+        if found is None:
+            return None if not head.strip() else ((), dialect)
+        columns, shown = found
+        return tuple(Column(name=name) for name in columns), shown
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         if fields.positional:

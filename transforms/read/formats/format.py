@@ -1,10 +1,26 @@
 """The interface of a format of input files: its rows, and its columns."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
+from transforms.read.dialect import Dialect
 from transforms.read.rules import Reason, RecordFields
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a file.
+
+    Attributes:
+        name: As the file names it.
+        is_fraction: Whether the file says that it holds numbers with fractions.
+    """
+
+    name: str
+    is_fraction: bool = False
+
 
 # (values of the row, or why it has none; first bytes of the row)
 RawRow = tuple[Mapping[str, object] | Reason, bytes]
@@ -47,6 +63,17 @@ class Format(abc.ABC):
         Raises:
             ValueError: The file cannot be of this format. The error quotes `path` and no content.
         """
+
+    def header(
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+    ) -> tuple[tuple[Column, ...], Dialect] | None:
+        """The columns, before anybody has named one, and how the file is written; None if it has none.
+
+        Raises:
+            ValueError: The file cannot be of this format. The error quotes `path` and no content.
+        """
+        found = self.columns(file, codec, path, RecordFields(text='text'))
+        return None if found is None else (tuple(Column(name=name) for name in sorted(found)), Dialect())
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         """What to do if `fields` are missing among the columns. The text quotes nothing of the file."""

@@ -6,7 +6,8 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.read.formats.format import Format, RawRow
+from transforms.read.dialect import Dialect
+from transforms.read.formats.format import Column, Format, RawRow
 from transforms.read.rules import Reason, RecordFields
 
 _ROWS_AT_ONCE = 1_024
@@ -26,6 +27,13 @@ class Parquet(Format):
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         return _parquet_columns(file, path, fields)
+
+    def header(
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+    ) -> tuple[tuple[Column, ...], Dialect] | None:
+        schema = _schema(file, path)
+        columns = (Column(name=field.name, is_fraction=pa.types.is_floating(field.type)) for field in schema)
+        return tuple(columns), Dialect()
 
 
 def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterator[RawRow]:
@@ -65,12 +73,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _parquet_columns(file: BinaryIO, path: str, fields: RecordFields) -> set[str]:
-    try:
-        schema = pq.read_schema(file)
-    except pa.ArrowInvalid:
-        raise ValueError(
-            f'Expected a Parquet file, got path={path!r}, which is none or is incomplete. Write it again.'
-        ) from None
+    schema = _schema(file, path)
     check_types(schema, path, fields)
     return set(schema.names)
 
@@ -90,3 +93,12 @@ def check_types(schema: pa.Schema, path: str, fields: RecordFields) -> None:
                 'Expected text in the text column and text, numbers or booleans in the other columns, got '
                 f'path={path!r}, column={name!r}, type={str(kind)!r}. Convert the column.'
             )
+
+
+def _schema(file: BinaryIO, path: str) -> pa.Schema:
+    try:
+        return pq.read_schema(file)
+    except pa.ArrowInvalid:
+        raise ValueError(
+            f'Expected a Parquet file, got path={path!r}, which is none or is incomplete. Write it again.'
+        ) from None

@@ -79,6 +79,12 @@ class Votes(panel.Panel):
         + '.',
         None,
     )
+    examples: int | None = _setting(
+        'Texts wanted, about: from the declared records and epsilon follow the size of a batch, its cap and '
+        'the share of the records that is used, where they are not given. Default: as many as all batches '
+        'write.',
+        None,
+    )
     max_batch_tokens: int | None = _setting(
         'Cap on all tokens of a batch, public ones too. Default: r, or 8 r with --threshold; with '
         'individual accounting 16 times the tokens that any context is paid for, and 1024 at most.',
@@ -97,7 +103,7 @@ class Votes(panel.Panel):
                 f'Expected count_rho > 0 for the noisy count, got count_rho={self.count_rho}. '
                 'Or give --batches-per-label, which needs no count.'
             )
-        self._check_positive('batches_per_label')
+        self._check_positive('batches_per_label', 'examples')
 
     def check_budget(self, budget: Budget) -> None:
         """Refuses a budget that this mechanism cannot have.

@@ -1,0 +1,379 @@
+"""`dp-corpus start`: from a file of records and at most six answers to the settings of a run."""
+
+import pathlib
+import re
+import typing
+from typing import Annotated
+
+import rich.console
+import rich.markup
+import typer
+
+from models import bundled
+from pipeline import comparison, config, methods
+from pipeline.commands import flags
+from pipeline.commands import generate as generate_command
+from pipeline.commands import plan as plan_command
+from pipeline.methods.follows import Follows
+from pipeline.pages import plan_terminal
+from pipeline.settings.input import delimiter_of
+from pipeline.start import answers as answers_lib
+from pipeline.start import here, settings_file
+from pipeline.start.answers import Answers
+from pipeline.start.questions import MOST_QUESTIONS, Questions, numbers, one_of
+
+if typing.TYPE_CHECKING:
+    from transforms.read import Dialect, Header
+
+WHY = (
+    'It reads the names of the columns and no record: a setting that follows from the records would cost '
+    'privacy that nobody has paid for. So it asks for what you know of them in public, such as a rounded '
+    f'number. At most {MOST_QUESTIONS} questions; an empty answer takes what stands in brackets.'
+)
+
+FilesArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar='RECORDS',
+        help='Files of records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
+    ),
+]
+OutputFlag = Annotated[str, typer.Option('--output', help='TOML file to write.', metavar='FILE')]
+ForceFlag = Annotated[bool, typer.Option('--force', help='Write over a file that is there.')]
+YesFlag = Annotated[
+    bool, typer.Option('--yes', help='Ask nothing: take the defaults, and refuse what has none by its name.')
+]
+TextFieldFlag = Annotated[
+    str | None,
+    typer.Option('--text-field', help="Column of the text; numbers ('0') for a CSV without a header line."),
+]
+LabelFieldFlag = Annotated[str | None, typer.Option('--label-field', help='Column of the label.')]
+LabelsFlag = Annotated[
+    str | None,
+    typer.Option('--labels', help='Declared labels, VALUE or VALUE=WORDS, comma-separated.'),
+]
+NoLabelFlag = Annotated[bool, typer.Option('--no-label', help='There is no label.')]
+UnitFlag = Annotated[
+    typing.Literal['example', 'user'] | None,
+    typer.Option('--unit', help='Who is protected: one record, or all records of a person (--unit-field).'),
+]
+UnitFieldFlag = Annotated[
+    str | None, typer.Option('--unit-field', help='Column that says whose record it is.')
+]
+DescriptionFlag = Annotated[
+    str | None,
+    typer.Option(
+        '--corpus-description', help="What the corpus is: 'Notes of hospital visits, one after another.'"
+    ),
+]
+EpsilonFlag = Annotated[
+    float | None,
+    typer.Option(
+        '--epsilon', help=f'What the corpus may cost. [dim](default: {answers_lib.EPSILON:g})[/dim]'
+    ),
+]
+ExamplesFlag = Annotated[
+    int | None,
+    typer.Option('--examples', help=f'Texts wanted. [dim](default: {answers_lib.EXAMPLES})[/dim]'),
+]
+RecordsFlag = Annotated[
+    int | None,
+    typer.Option('--records', help='About how many records there are; of people, with --unit-field. Public.'),
+]
+WordsFlag = Annotated[
+    int | None, typer.Option('--typical-words', help='About how many words a typical record has. Public.')
+]
+MethodFlag = Annotated[
+    str | None,
+    typer.Option('--method', help='The method. Default: the one that `plan --compare` recommends.'),
+]
+ModelFlag = Annotated[
+    str | None, typer.Option('--model', help='The model. Default: gemma3-270m if its weights are here.')
+]
+
+
+def start(
+    files: FilesArgument,
+    output: OutputFlag = 'run.toml',
+    force: ForceFlag = False,
+    yes: YesFlag = False,
+    text_field: TextFieldFlag = None,
+    label_field: LabelFieldFlag = None,
+    labels: LabelsFlag = None,
+    no_label: NoLabelFlag = False,
+    unit: UnitFlag = None,
+    unit_field: UnitFieldFlag = None,
+    corpus_description: DescriptionFlag = None,
+    epsilon: EpsilonFlag = None,
+    examples: ExamplesFlag = None,
+    records: RecordsFlag = None,
+    typical_words: WordsFlag = None,
+    method: MethodFlag = None,
+    model: ModelFlag = None,
+    delimiter: flags.DelimiterFlag = None,
+    encoding: flags.EncodingFlag = None,
+) -> None:
+    """Ask at most six questions about a file of records, and write the settings of a run.
+
+    Example: dp-corpus start notes.csv
+
+    It reads the names of the columns and no record, so nothing that it writes depends on what the records
+    say. The file says of each setting where it comes from, and is all that a run needs: [bold]dp-corpus
+    generate --config run.toml[/bold].
+    """
+    if pathlib.Path(output).exists() and not force:
+        raise ValueError(
+            f'Expected a new file, got output={output!r}, which is there. Give --force to write over it, or '
+            'another --output.'
+        )
+    _check_flags(label_field, labels, no_label, unit, unit_field)
+    generate_command.check_local_files(files)
+    console = rich.console.Console()
+    from transforms.read import Dialect
+
+    dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
+    header = _header(files, dialect, text_field)
+    questions = Questions(takes_defaults=yes)
+    if not yes:
+        console.print(WHY, markup=False, highlight=False)
+    columns = tuple(column.name for column in header.columns)
+    text = _text_field(questions, text_field, columns)
+    others = tuple(column for column in columns if column != text)
+    label, declared = _label(questions, label_field, labels, no_label, others)
+    person = _unit_field(questions, unit, unit_field, tuple(each for each in others if each != label))
+    description = corpus_description or questions.ask(
+        'What is the corpus, in one sentence? It begins every prompt, and nothing else helps as much.\n'
+        "   For example: 'Notes of hospital visits, one after another.'",
+        str.strip,
+        default=answers_lib.DESCRIPTION,
+        flags='--corpus-description',
+    )
+    spent, wanted = _pair(
+        questions, (epsilon, examples), ('ε', 'texts'), ('--epsilon', '--examples'),
+        (f'{answers_lib.EPSILON:g}', str(answers_lib.EXAMPLES)),
+        ('How much may the corpus tell of {who} (ε: 1 is strict, 10 is loose)', 'how many texts do you want'),
+        'one person' if person else 'one record',
+    )  # fmt: skip
+    many, words = _pair(
+        questions, (records, typical_words), ('people' if person else 'records', 'words'),
+        ('--records', '--typical-words'), (None, None),
+        ('About how many {who} are there', 'how many words has a typical record, as is publicly known'),
+        'people' if person else 'records',
+    )  # fmt: skip
+    questions.check()
+    answers = Answers(
+        records=files, dialect=header.dialect, text_field=str(text), label_field=label, labels=declared,
+        unit_field=person, corpus_description=str(description), epsilon=float(spent), examples=int(wanted),
+        declared=int(many), typical_words=int(words),
+    )  # fmt: skip
+    _check_columns(answers, header)
+    _write(answers, method, model, output, console)
+
+
+def _check_flags(
+    label_field: str | None, labels: str | None, no_label: bool, unit: str | None, unit_field: str | None
+) -> None:
+    """Refuses flags that say two things."""
+    if no_label and (label_field is not None or labels is not None):
+        raise ValueError(
+            f'Expected no label with no_label=True, got label_field={label_field!r}, labels={labels!r}. '
+            'Leave --no-label out, or these.'
+        )
+    if unit == 'example' and unit_field is not None:
+        raise ValueError(
+            f"Expected no unit_field with unit='example', got unit_field={unit_field!r}. Give --unit user to "
+            'protect all records of a person together.'
+        )
+    if labels is not None:
+        answers_lib.declared_labels(labels)
+
+
+def _header(files: str, dialect: 'Dialect', text_field: str | None) -> 'Header':
+    """The columns; none where the text's is a number, since such a file has no header line."""
+    from transforms.read import Header, read_header
+
+    if text_field is not None and text_field.isdigit():
+        return Header(columns=(), dialect=dialect)
+    return read_header(files, dialect)
+
+
+# --- Questions -----------------------------------------------------------------------
+
+
+def _text_field(questions: Questions, given: str | None, columns: tuple[str, ...]) -> str | None:
+    found = given or answers_lib.likely_text(columns)
+    if found is not None:
+        return found
+    return questions.ask(
+        f'Which column is the text? {", ".join(columns)}', one_of(columns), default=None, flags='--text-field'
+    )
+
+
+def _label(
+    questions: Questions, column: str | None, labels: str | None, no_label: bool, others: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The label's column and the declared labels; a question only where it has an answer."""
+    if no_label or (column is None and labels is None and not others):
+        return None, ()
+    if column is not None and labels is not None:
+        return column, answers_lib.declared_labels(labels)
+    if column is not None:
+        found = questions.ask(
+            f'Which labels has {column}? You declare them: labels read from records would tell of these.\n'
+            '   For example: A1=Surgery, B2=Paediatrics',
+            answers_lib.declared_labels,
+            default=None,
+            flags='--labels',
+        )
+        return column, found or ()
+    if labels is not None:
+        chosen = questions.ask(
+            f'Which column has these labels? {", ".join(others)}',
+            one_of(others),
+            default=None,
+            flags='--label-field',
+        )
+        return chosen, answers_lib.declared_labels(labels)
+
+    def parse(typed: str) -> tuple[str | None, tuple[str, ...]]:
+        name, colon, values = typed.partition(':')
+        chosen = one_of(others, or_none=not colon)(name.strip())
+        return (None, ()) if chosen is None else (chosen, answers_lib.declared_labels(values))
+
+    answer = questions.ask(
+        f'Is one of these columns a label? {", ".join(others)}\n   If so, give it with its labels, such as '
+        'ward: A1=Surgery, B2=Paediatrics',
+        parse,
+        default='none',
+        flags='--label-field and --labels, or --no-label',
+    )
+    return answer or (None, ())
+
+
+def _unit_field(
+    questions: Questions, unit: str | None, given: str | None, others: tuple[str, ...]
+) -> str | None:
+    """Column of the person; None where each record is protected by itself."""
+    if given is not None or unit == 'example' or (unit is None and not others):
+        return given
+    return questions.ask(
+        f'Does one of these columns say whose record it is? {", ".join(others)}\n'
+        '   All records of a person are then protected together',
+        one_of(others, or_none=unit is None),
+        default=None if unit == 'user' else 'none',
+        flags='--unit-field',
+    )
+
+
+def _pair(
+    questions: Questions,
+    given: tuple[float | None, float | None],
+    names: tuple[str, str],
+    of_flags: tuple[str, str],
+    defaults: tuple[str | None, str | None],
+    asked: tuple[str, str],
+    who: str,
+) -> tuple[float, float]:
+    """Two numbers by one question, or by what was given of them."""
+    open_places = [place for place, value in enumerate(given) if value is None]
+    if not open_places:
+        return typing.cast('tuple[float, float]', given)
+    chosen = [defaults[place] for place in open_places]
+    default = None if None in chosen else ' '.join(str(each) for each in chosen)
+    words = ', and '.join(asked[place] for place in open_places).format(who=who)
+    form = ' (two numbers with a space between)' if len(open_places) == 2 else ''
+    found = questions.ask(
+        f'{words[:1].upper()}{words[1:]}?\n  {form or " (a number)"}',
+        numbers(*(names[place] for place in open_places)),
+        default=default,
+        flags=' and '.join(of_flags[place] for place in open_places),
+    )
+    answers = iter(found or (0.0, 0.0))  # `Questions.check` refuses what is missing
+    first, second = (next(answers) if value is None else value for value in given)
+    return first, second
+
+
+# --- What follows --------------------------------------------------------------------
+
+
+def _check_columns(answers: Answers, header: 'Header') -> None:
+    """Refuses columns that a file lacks, and labels that no record of such a column can have."""
+    from transforms.read import RecordFields, check_input
+
+    # Positional names are all numbers.
+    fields = RecordFields(
+        text=answers.text_field, label=answers.label_field, unit=answers.unit_field, dialect=answers.dialect
+    )
+    check_input(answers.records, fields)
+    fractions = {column.name for column in header.columns if column.is_fraction}
+    if answers.label_field in fractions:
+        answers_lib.check_numbers_of(answers.labels, str(answers.label_field))
+
+
+def _write(
+    answers: Answers, method: str | None, model: str | None, path: str, console: rich.console.Console
+) -> None:
+    """Writes the file, and shows what a run of it would do."""
+    said = answers.settings()
+    followed = {'model': here.model()} if model is None else {}
+    if model is not None:
+        said['model'] = model
+    followed |= answers.names()
+    values = {**said, **{name: each.value for name, each in followed.items()}}
+    found = comparison.compare(values)
+    chosen = method or found.recommended
+    if chosen is None:
+        why = ' '.join(f'{each.method}: {each.why_not}' for each in found.methods)
+        raise ValueError(f'Expected a method that fits, got none. {why}')
+    if method is not None:
+        said[config.METHOD] = method
+    else:
+        followed = {config.METHOD: Follows(value=chosen, because=found.because), **followed}
+    known = config.settings_of(chosen) if chosen in methods.METHODS else {}
+    if known:
+        followed |= methods.METHODS[chosen].on_this_machine()
+    values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
+    followed |= config.following(**values)
+    folder = _folder_of(answers.records)
+    last = {
+        'output': Follows(
+            value=folder,
+            because=f'The corpus and its report: publish these. {folder}.curator holds the run key and true '
+            'counts: never publish it.',
+        )
+    }
+    everything = {**said, **{name: each.value for name, each in (followed | last).items()}}
+    job_config = config.job_config(**everything)
+    text = settings_file.commented(
+        (
+            'Settings of one run, written by `dp-corpus start`. Run it with',
+            f'    dp-corpus generate --config {path}',
+            'Every key is a flag of `generate`, whose --help explains it; a flag wins over this file. Remove',
+            'a line that follows from others, and it follows anew. No record decided any line here.',
+        ),
+        said,
+        followed,
+        last,
+        answers.notes(),
+    )
+    pathlib.Path(path).write_text(text, encoding='utf-8')
+    plan_command.print_comparison(found)
+    console.print()
+    run_plan = comparison.planned(job_config)
+    plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
+    console.print()
+    if values['model'] == bundled.MODEL:
+        console.print(generate_command.BUNDLED_TEXT, soft_wrap=True)
+    console.print(
+        f'{path} is written: look at it, then run\n\n    dp-corpus generate --config {path}\n',
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
+
+
+def _folder_of(records: str) -> str:
+    """A name for the corpus, from the name of its first file."""
+    name = records.split(',')[0].strip().rstrip('/').split('/')[-1].split('.')[0]
+    stem = re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_')
+    return f'{stem or "corpus"}-synthetic'

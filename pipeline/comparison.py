@@ -1,0 +1,227 @@
+"""The methods side by side: what each would write, how long it would take, and which one suits.
+
+No record is read. A method knows how it stands beside others, from docs/measured.md
+(`pipeline.methods.method.Standing`). Here they are only put in an order: what fits comes first, then what is
+done within a night, then the better standing, then what is faster.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from models import bundled
+from pipeline import calibration, methods
+from pipeline.calibration import duration
+from pipeline.config import METHOD, job_config, settings_of
+from pipeline.methods.method import Method, RunPlan, Score
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
+
+A_NIGHT = 10.0  # hours
+WORTH = (
+    'Worth: the accuracy of a classifier that learns from the texts, in the measured run that is nearest to '
+    'these records and ε, with Gemma 3 270M (docs/measured.md). In brackets: from as many real records.'
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What one method would do. All fields are public.
+
+    Attributes:
+        method: Its name.
+        summary: What it does.
+        why_not: Why a run of it does not fit; None where one does.
+        texts: Texts of the corpus, about; None where it is not known, or no run fits.
+        hours: How long this machine computes at the most; None likewise.
+        epsilon: What the run costs; None likewise.
+        delta: At which; None likewise.
+        worth: The nearest score that was measured; None where there is none.
+        warnings: What its plan warns of.
+        rank: How it stands beside the others, 1 for the first.
+        because: Why.
+    """
+
+    method: str
+    summary: str
+    why_not: str | None
+    texts: int | None
+    hours: float | None
+    epsilon: float | None
+    delta: float | None
+    worth: Score | None
+    warnings: tuple[str, ...]
+    rank: int
+    because: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All methods that make a corpus of records alone. All fields are public.
+
+    Attributes:
+        methods: Each of them, in the order of their table.
+        recommended: The one that suits best; None where none fits.
+        because: Why that one.
+        estimated: What the hours rest on; None where none are known.
+        worth: What the worth means.
+    """
+
+    methods: tuple[Compared, ...]
+    recommended: str | None
+    because: str
+    estimated: str | None
+    worth: str = WORTH
+
+    def to_json(self) -> str:
+        """The comparison as one JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
+
+
+def compare(given: Mapping[str, Any]) -> Comparison:
+    """Every method with the given settings, of which each takes those that it has.
+
+    Args:
+        given: Settings by name. A method among them does not count.
+
+    Raises:
+        ValueError: No method fits, all for the same reason, which is of the request.
+    """
+    found: list[Compared] = []
+    errors: list[ValueError] = []
+    estimated: list[str] = []
+    for method in methods.METHODS.values():
+        if not method.needs_only_records:
+            continue
+        own = {name: value for name, value in given.items() if name in settings_of(method.name)}
+        try:
+            config = job_config(**{**own, METHOD: method.name})
+            run_plan = planned(config)
+        except ValueError as error:
+            errors.append(error)
+            found.append(_unfit(method, given, str(error)))
+            continue
+        if isinstance(config.method, Model):
+            rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
+            estimated.append(calibration.source(rates.device, rates.measured_on))
+        found.append(_compared(method, config, run_plan))
+    if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
+        # Of the request, and of no method.
+        raise errors[0]
+    best = min((each for each in found if each.why_not is None), key=_order, default=None)
+    return Comparison(
+        methods=tuple(found),
+        recommended=None if best is None else best.method,
+        because='No method fits: see why beside each.' if best is None else _reason(best, found),
+        estimated=estimated[0] if estimated else None,
+    )
+
+
+def planned(config: JobConfig[Any]) -> RunPlan:
+    """The plan of a run, with an estimate of its time from the known rates of this machine."""
+    method = methods.of(config)
+    run_plan = method.plan(config)
+    if not isinstance(config.method, Model):
+        return run_plan
+    rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
+    return method.with_rates(run_plan, config, rates)
+
+
+def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
+    records, epsilon = config.input.records, config.budget.epsilon
+    standing = method.standing(records or 0, epsilon)
+    return Compared(
+        method=method.name,
+        summary=method.summary,
+        why_not=None,
+        texts=run_plan.written_texts(),
+        hours=run_plan.computing_hours(),
+        epsilon=getattr(run_plan, 'epsilon', None),
+        delta=run_plan.delta,
+        worth=_nearest(method, config, records, epsilon),
+        warnings=run_plan.warnings,
+        rank=standing.rank,
+        because=standing.because,
+    )
+
+
+def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
+    standing = method.standing(given.get('records') or 0, given.get('epsilon'))
+    return Compared(
+        method=method.name,
+        summary=method.summary,
+        why_not=why,
+        texts=None,
+        hours=None,
+        epsilon=None,
+        delta=None,
+        worth=None,
+        warnings=(),
+        rank=standing.rank,
+        because=standing.because,
+    )
+
+
+def _nearest(
+    method: Method[Any], config: JobConfig[Any], records: int | None, epsilon: float | None
+) -> Score | None:
+    """The score whose records and epsilon are fewest times more or less; None of the bundled model."""
+    if not method.scores or records is None or epsilon is None:
+        return None
+    if isinstance(config.method, Model) and config.method.model == bundled.MODEL:
+        return None
+    return min(
+        method.scores,
+        key=lambda score: abs(math.log(score.records / records)) + abs(math.log(score.epsilon / epsilon)),
+    )
+
+
+def _order(each: Compared) -> tuple[bool, bool, int, float]:
+    hours = math.inf if each.hours is None else each.hours
+    return bool(each.warnings), hours > A_NIGHT, each.rank, hours
+
+
+def _reason(best: Compared, found: list[Compared]) -> str:
+    """Why one method comes before the others, in sentences."""
+    passed = [
+        f'Before it comes {each.method}, but: {_against(each)}' for each in found if each.rank < best.rank
+    ]
+    return ' '.join([best.because, *passed])
+
+
+def _against(each: Compared) -> str:
+    """What speaks against a method, a sentence."""
+    if each.why_not is not None:
+        return each.why_not
+    if each.warnings:
+        return each.warnings[0]
+    assert each.hours is not None  # else nothing speaks against it
+    return f'it would take {duration(each.hours)}.'
+
+
+# --- The table ---------------------------------------------------------------------
+
+
+def rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A row of each method: name, texts, time, epsilon, worth and what speaks against it."""
+    return [
+        (
+            f'{each.method} *' if each.method == comparison.recommended else each.method,
+            '' if each.why_not else 'not known' if each.texts is None else f'{each.texts:,}',
+            '' if each.hours is None else duration(each.hours),
+            '' if each.epsilon is None else f'{each.epsilon:.4g}',
+            _worth(each),
+            each.why_not or ' '.join(each.warnings) or each.because,
+        )
+        for each in comparison.methods
+    ]
+
+
+def _worth(each: Compared) -> str:
+    found = each.worth
+    if found is None:
+        return '' if each.why_not else 'not measured'
+    measured = f'{found.records:,} {found.what}, ε = {found.epsilon:g}, {found.texts} texts'
+    return f'{found.worth:.2f} ({found.of_records:.2f}): {measured}'

@@ -1,0 +1,53 @@
+"""What follows for fine-tuning from declared lengths (`pipeline.methods.follows`).
+
+Steps and learning rate are those of the runs that docs/measured.md scores ('Fine-tuning beside votes'), with
+Gemma 3 270M at 768 and 5,452 records and ε of 1 and 3; of a model as small as the bundled one those of
+`launch/demo/fine_tune.toml`. Others were not measured.
+"""
+
+import dataclasses
+
+from pipeline.methods import follows
+from pipeline.methods.fine_tune.settings import DEFAULT_MICRO_BATCH, FineTuneSettings
+from pipeline.methods.follows import Asked, Follows
+
+_STEPS, _LEARNING_RATE = 30, 0.003
+_STEPS_OF_SMALL, _LEARNING_RATE_OF_SMALL, _SMALL_PARAMETERS = 60, 0.01, 50_000_000
+_BATCH = 64
+# A step takes at most such a share of the units, so that there is a sample to hide in.
+_LARGEST_SHARE, _SMALLEST_BATCH = 1 / 8, 8
+# Rows of a cap and a prompt of usual lengths, 256 tokens together, whose gradients fit into a GiB or two.
+_TOKENS_TOGETHER = DEFAULT_MICRO_BATCH * 256
+
+
+def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
+    """Caps of a text and of an instruction, steps, their size and their rate, and rows computed together."""
+    own = asked.method
+    if own.adapter is not None or own.typical_words is None:
+        # Of an adapter its card says the lengths.
+        return {}
+    found = follows.of_lengths(asked, texts_in_prompt=0)
+    if not own.full:
+        found |= _of_training(asked)
+    held = dataclasses.replace(own, **{name: each.value for name, each in found.items()})
+    rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=DEFAULT_MICRO_BATCH)
+    if rows < DEFAULT_MICRO_BATCH and not own.full:
+        because = f'Long texts: gradients of about {_TOKENS_TOGETHER:,} tokens are held together.'
+        found['micro_batch_size'] = Follows(value=rows, because=because)
+    return asked.without_given(found)
+
+
+def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
+    is_small = asked.method.model_sizes.num_parameters < _SMALL_PARAMETERS
+    steps, rate = (_STEPS_OF_SMALL, _LEARNING_RATE_OF_SMALL) if is_small else (_STEPS, _LEARNING_RATE)
+    source = 'of launch/demo/fine_tune.toml' if is_small else 'of the runs that docs/measured.md scores'
+    found = {
+        'tuning_steps': Follows(value=steps, because=f'The steps {source}.'),
+        'learning_rate': Follows(value=rate, because=f'The rate {source}.'),
+    }
+    units = asked.input.sampled_records
+    if units is None:
+        return found
+    batch = max(_SMALLEST_BATCH, min(_BATCH, int(units * _LARGEST_SHARE)))
+    because = f'{batch} units of about {units:,.0f} declared ones are in a step.'
+    return found | {'expected_batch_size': Follows(value=batch, because=because)}

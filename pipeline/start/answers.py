@@ -1,0 +1,153 @@
+"""What the curator declares of a run, and the settings that it gives."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.methods.follows import Follows
+
+if TYPE_CHECKING:
+    from transforms.read import Dialect
+
+# Columns that hold the text where a file has one of them, by their usual names.
+TEXT_COLUMNS = (
+    'text', 'note', 'body', 'content', 'message', 'description', 'comment', 'review', 'question', 'sentence',
+    'document', 'narrative', 'abstract', 'transcript',
+)  # fmt: skip
+DESCRIPTION = 'A collection of texts, one after another.'
+EPSILON, EXAMPLES = 3.0, 200
+# Of a column whose name may stand in a prompt.
+_WORDS = re.compile(r'[^\W\d_][\w \-]{0,30}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What was said of the records and of the corpus. Public, every part of it.
+
+    Attributes:
+        records: The files, as `--input` names them.
+        dialect: How CSV files are written, as far as no default finds it out.
+        text_field: Column of the text.
+        label_field: Column of the label; None without.
+        labels: The declared labels, VALUE or VALUE=WORDS.
+        unit_field: Column of the person; None where each record is protected by itself.
+        corpus_description: What the corpus is, in a sentence.
+        epsilon: What the corpus may cost.
+        examples: Texts wanted.
+        declared: About how many records there are; under a unit field how many people.
+        typical_words: Words of a typical record.
+    """
+
+    records: str
+    dialect: 'Dialect'
+    text_field: str
+    label_field: str | None
+    labels: tuple[str, ...]
+    unit_field: str | None
+    corpus_description: str
+    epsilon: float
+    examples: int
+    declared: int
+    typical_words: int
+
+    def settings(self) -> dict[str, Any]:
+        """What was said, by the names of settings."""
+        found: dict[str, Any] = {'input': self.records}
+        if self.dialect.delimiter is not None:
+            found['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
+        if self.dialect.encoding is not None:
+            found['encoding'] = self.dialect.encoding
+        found['text_field'] = self.text_field
+        if self.label_field is not None:
+            found |= {'label_field': self.label_field, 'labels': self.labels}
+        if self.unit_field is not None:
+            found |= {'unit': 'user', 'unit_field': self.unit_field}
+        return found | {
+            'records': self.declared,
+            'typical_words': self.typical_words,
+            'corpus_description': self.corpus_description,
+            'epsilon': self.epsilon,
+            'examples': self.examples,
+        }
+
+    def notes(self) -> dict[str, str]:
+        """What some of `settings` mean, by name."""
+        who = 'people' if self.unit_field is not None else 'records'
+        whom = 'all records of one person' if self.unit_field is not None else 'one record'
+        return {
+            'labels': 'Declared, never read from the records. Records with another label are left out.',
+            'records': f'About how many {who} there are: publicly known or roughly rounded, never counted.',
+            'typical_words': 'About how many words a typical record has: as publicly known, too.',
+            'epsilon': f'How much the corpus may tell of {whom}: 1 is strict, 10 is loose.',
+            'examples': 'Texts wanted.',
+        }
+
+    def names(self) -> dict[str, Follows]:
+        """What prompts call a text and its label: the columns' names, where these are words."""
+        columns = {'text_name': self.text_field, 'label_name': self.label_field}
+        return {
+            name: Follows(
+                value=_called(column), because=f'As the column is called: prompts say {_called(column)!r}.'
+            )
+            for name, column in columns.items()
+            if column is not None and _WORDS.fullmatch(column)
+        }
+
+
+def likely_text(columns: Sequence[str]) -> str | None:
+    """The column that holds the text, where there is no doubt by its name; None where there is.
+
+    >>> likely_text(['id', 'Note', 'ward']), likely_text(['title', 'story'])
+    ('Note', None)
+    """
+    if len(columns) == 1:
+        return columns[0]
+    by_name = {column.strip().lower(): column for column in reversed(columns)}
+    found = [by_name[name] for name in TEXT_COLUMNS if name in by_name]
+    return found[0] if found and (len(found) == 1 or found[0].strip().lower() == TEXT_COLUMNS[0]) else None
+
+
+def declared_labels(text: str) -> tuple[str, ...]:
+    """Labels of a comma list, VALUE or VALUE=WORDS.
+
+    Raises:
+        ValueError: There is none, or one has no value.
+    """
+    found = tuple(part.strip() for part in text.split(',') if part.strip())
+    if not found or any(not part.partition('=')[0].strip() for part in found):
+        raise ValueError(
+            f'Expected declared labels, got labels={text!r}. Give --labels A1=Surgery,B2=Paediatrics, say, '
+            'with values as the records write them: they are declared, never read from the records.'
+        )
+    return found
+
+
+def check_numbers_of(labels: Sequence[str], column: str) -> None:
+    """Refuses labels of a column of fractions that no record could have, as a record's label is written.
+
+    Raises:
+        ValueError: See above.
+    """
+    for label in labels:
+        value = label.partition('=')[0]
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+        if number is not None and not math.isfinite(number):
+            number = None
+        written = None if number is None else str(int(number)) if number.is_integer() else repr(number)
+        if written != value:
+            instead = '' if written is None else f' Write {written}.'
+            raise ValueError(
+                f'Expected labels as numbers are compared, got label={value!r} of label_field={column!r}, a '
+                f'column of numbers with fractions: 1.0 is the label 1.{instead} A measurement is no label: '
+                'leave --label-field out, or add a column of kinds.'
+            )
+
+
+def _called(column: str) -> str:
+    name = column.replace('_', ' ').strip()
+    return name[:1].upper() + name[1:]

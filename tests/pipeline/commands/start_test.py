@@ -1,0 +1,246 @@
+"""`dp-corpus start`: at most six answers, no look at a record, and a file that is all that a run needs."""
+
+import json
+import pathlib
+import tomllib
+
+import pyarrow as pa
+import pytest
+import typer.testing
+from pyarrow import parquet
+
+from models import cache, fetched
+from pipeline import main, methods
+from pipeline.config import following, read_config
+from pipeline.methods import METHODS
+from tests.command_line import in_a_process, in_this_process
+from tests.one_model import one_model
+
+OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
+ROOT = pathlib.Path(__file__).parents[3]
+NUMBERS = ('--records', '5000', '--typical-words', '12')
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A working directory with records, on a machine without weights."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / 'cache'))
+    rows = ''.join(f'N{number},Visit {number} of a person,{"AB"[number % 2]}\n' for number in range(20))
+    (tmp_path / 'visits.csv').write_text(f'patient,story,ward\n{rows}')
+    return tmp_path
+
+
+def answered(*answers: str, arguments: tuple[str, ...] = ('visits.csv',)) -> typer.testing.Result:
+    """The command with these lines typed."""
+    runner = typer.testing.CliRunner(env={'COLUMNS': '100'})
+    return runner.invoke(main.app, ['start', *arguments], input=''.join(f'{line}\n' for line in answers))
+
+
+def settings_in(path: str = 'run.toml') -> dict[str, object]:
+    return tomllib.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+
+
+# --- Questions ------------------------------------------------------------------------
+
+
+def test_six_answers_are_enough_where_nothing_is_obvious() -> None:
+    done = answered(
+        'story', 'ward: A=Surgery, B', 'patient', 'Stories of visits, one after another.', '3 60',
+        '5,000 and 30',
+    )  # fmt: skip
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert [f'\n{number}. ' in done.output for number in range(1, 8)] == [True] * 6 + [False]
+    found = settings_in()
+    said = {
+        'input': 'visits.csv', 'text_field': 'story', 'label_field': 'ward', 'labels': ['A=Surgery', 'B'],
+        'unit': 'user', 'unit_field': 'patient', 'records': 5000, 'typical_words': 30, 'epsilon': 3.0,
+        'corpus_description': 'Stories of visits, one after another.', 'examples': 60, 'label_name': 'Ward',
+        'text_name': 'Story', 'output': 'visits-synthetic',
+    }  # fmt: skip
+    assert {name: found[name] for name in said} == said
+    assert 'no record: a setting that follows from the records would cost' in ' '.join(done.output.split())
+    assert 'dp-corpus generate --config run.toml' in done.output and 'Guarantee' in done.output
+
+
+def test_what_follows_is_not_asked() -> None:
+    """A single column is the text, and has neither labels nor people beside it."""
+    pathlib.Path('one.csv').write_text('anything\nx\n')
+    done = answered('', '', '5000 12', arguments=('one.csv',))
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert '\n3. ' in done.output and '\n4. ' not in done.output
+    assert settings_in()['text_field'] == 'anything'
+
+
+def test_a_wrong_answer_is_told_and_asked_again() -> None:
+    flags = ('visits.csv', '--text-field', 'story', '--corpus-description', 'Stories.', '--epsilon', '3')
+    done = answered('nowhere: A', 'ward:', 'ward: A, B', 'none', '50', 'many', '5000 20', arguments=flags)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert 'Expected a column of the file' in done.output and 'Expected declared labels' in done.output
+    assert 'Expected records and words as positive numbers' in done.output
+
+
+def test_flags_answer_in_advance_and_nothing_is_asked() -> None:
+    done = answered(
+        arguments=(
+            'visits.csv', '--text-field', 'story', '--no-label', '--unit', 'example', '--corpus-description',
+            'Stories.', '--epsilon', '3', '--examples', '40', *NUMBERS, '--output', 'own.toml',
+        )
+    )  # fmt: skip
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert '\n1. ' not in done.output
+    assert settings_in('own.toml')['examples'] == 40 and 'unit_field' not in settings_in('own.toml')
+
+
+def test_an_input_that_ends_is_told_with_the_flags() -> None:
+    done = answered()
+    assert isinstance(done.exception, ValueError) and '--text-field, or --yes' in str(done.exception)
+    assert not pathlib.Path('run.toml').exists()
+
+
+# --- No look at a record --------------------------------------------------------------
+
+
+def test_other_records_under_the_same_header_give_the_same_file(folder: pathlib.Path) -> None:
+    arguments = ('visits.csv', '--yes', '--text-field', 'story', '--label-field', 'ward', '--labels', 'A,B')
+    texts = []
+    for rows in ('N1,a,A\n', 'N1,' + 'word ' * 5000 + ',A\n' + 'N2,x,C\n' * 3000):
+        (folder / 'visits.csv').write_text(f'patient,story,ward\n{rows}')
+        done = answered(arguments=(*arguments, '--force', *NUMBERS))
+        assert done.exit_code == 0, (done.output, done.exception)
+        texts.append((folder / 'run.toml').read_text() + done.output)
+    assert texts[0] == texts[1]
+
+
+def test_no_error_quotes_a_file_without_a_header_line(folder: pathlib.Path) -> None:
+    (folder / 'bare.csv').write_text('Zyxquortle came,A\nand went,B\n')
+    for more in ((), ('--text-field', 'text'), ('--text-field', '7')):
+        done = in_this_process('start', 'bare.csv', '--yes', *NUMBERS, *more)
+        assert done.returncode == 2 and 'Zyxquortle' not in done.stdout + done.stderr
+    done = in_this_process('start', 'bare.csv', '--yes', *NUMBERS, '--text-field', '0')
+    assert done.returncode == 0 and settings_in()['text_field'] == '0'
+
+
+# --- The file -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('method', OF_RECORDS)
+@pytest.mark.parametrize('model', ['bundled', 'gemma3-270m'])
+def test_the_file_is_the_config_of_a_run_of_every_method(method: str, model: str) -> None:
+    arguments = ('visits.csv', '--yes', '--text-field', 'story', '--label-field', 'ward', '--labels', 'A,B')
+    more = ('--method', method, '--model', model, '--examples', '30')
+    done = answered(arguments=(*arguments, *NUMBERS, *more))
+    assert done.exit_code == 0, (done.output, done.exception)
+    config = read_config('run.toml', {})
+    assert (config.method.name, config.method.model) == (method, model)
+    plan = methods.of(config).plan(config)
+    assert plan.epsilon <= 3 and plan.written_texts() >= 24
+    # Everything that follows stands there, so nothing more does; a line that is taken out follows anew.
+    given = settings_in()
+    given['labels'] = tuple(given['labels'])  # type: ignore[arg-type]
+    assert following(**given) == {}
+    del given['max_example_tokens']
+    assert following(**given)['max_example_tokens'].value == config.method.max_example_tokens
+
+
+def test_every_line_that_follows_has_a_reason() -> None:
+    assert answered(arguments=('visits.csv', '--yes', '--text-field', 'story', *NUMBERS)).exit_code == 0
+    lines = pathlib.Path('run.toml').read_text().splitlines()
+    for number, line in enumerate(lines[lines.index('# --- What follows from it') :], 1):
+        if ' = ' in line and not line.startswith('#'):
+            assert lines[lines.index('# --- What follows from it') + number - 2].startswith('# '), line
+
+
+def test_the_model_is_the_one_that_is_here_and_the_file_says_how_to_get_another(
+    folder: pathlib.Path,
+) -> None:
+    arguments = ('visits.csv', '--yes', '--force', '--text-field', 'story', *NUMBERS)
+    assert answered(arguments=arguments).exit_code == 0
+    assert settings_in()['model'] == 'bundled'
+    text = ' '.join((folder / 'run.toml').read_text().replace('\n# ', ' ').split())
+    assert 'make gemma' in text
+    weights = fetched.fetched_file()
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    assert answered(arguments=arguments).exit_code == 0
+    assert settings_in()['model'] == 'gemma3-270m'
+
+
+def test_a_file_that_is_there_stays() -> None:
+    pathlib.Path('run.toml').write_text('mine = 1\n')
+    done = in_this_process('start', 'visits.csv', '--yes', '--text-field', 'story', *NUMBERS)
+    assert done.returncode == 2 and 'Give --force' in done.stderr
+    assert pathlib.Path('run.toml').read_text() == 'mine = 1\n'
+
+
+# --- Bad input ------------------------------------------------------------------------
+
+WHOLE = ('visits.csv', '--text-field', 'story', *NUMBERS)
+BAD = {
+    'no such file': (('nowhere.csv', *WHOLE[1:]), "got none for pattern='nowhere.csv'"),
+    'no such column': (('visits.csv', '--text-field', 'nope', *NUMBERS), "without missing=['nope']"),
+    'a file of 0 bytes': (('empty.csv', *NUMBERS), 'Expected a file with records, got 1 without any'),
+    'a header without names': (('unnamed.csv', *NUMBERS), 'Expected a header that names each column once'),
+    'no obvious text': (('visits.csv', *NUMBERS), 'Expected --text-field with yes=True'),
+    'no numbers': (WHOLE[:3], 'Expected --records and --typical-words with yes=True'),
+    'too many texts': ((*WHOLE, '--method', 'predict', '--examples', '90000'), 'Expected examples <= '),
+    'a label without labels': ((*WHOLE, '--label-field', 'ward'), 'Expected --labels with yes=True'),
+    'empty labels': ((*WHOLE, '--label-field', 'ward', '--labels', ' '), 'Expected declared labels'),
+    'a label and none': ((*WHOLE, '--label-field', 'ward', '--no-label'), 'Expected no label with no_label'),
+    'a unit and none': ((*WHOLE, '--unit', 'example', '--unit-field', 'patient'), 'Expected no unit_field'),
+    'a unit without its column': ((*WHOLE, '--unit', 'user'), 'Expected --unit-field with yes=True'),
+    'no such label column': ((*WHOLE, '--label-field', 'x', '--labels', 'a'), "without missing=['x']"),
+    'an epsilon that buys nothing': ((*WHOLE, '--epsilon', '0'), 'Expected a method that fits, got none'),
+    'no such method': ((*WHOLE, '--method', 'guess'), "got method='guess'"),
+    'no such model': ((*WHOLE, '--model', 'huge'), "got model='huge'"),
+    'labels of fractions': (
+        ('stars.parquet', '--label-field', 'stars', '--labels', '1.0,4.5', *NUMBERS),
+        'Expected labels as numbers are compared',
+    ),
+    'a text of numbers': (
+        ('stars.parquet', '--text-field', 'stars', *NUMBERS), 'Expected text in the text column',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_a_bad_request_is_one_line_of_what_and_what_to_do(folder: pathlib.Path, case: str) -> None:
+    (folder / 'empty.csv').touch()
+    (folder / 'unnamed.csv').write_text('a,,\n1,2,3\n')
+    parquet.write_table(pa.table({'text': ['x'], 'stars': [4.5]}), folder / 'stars.parquet')
+    arguments, said = BAD[case]
+    done = in_this_process('start', *arguments, '--yes')
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in ' '.join(done.stderr.split()) and 'Traceback' not in done.stderr
+    assert not (folder / 'run.toml').exists()
+
+
+# --- A whole run ----------------------------------------------------------------------
+
+
+@pytest.mark.run
+def test_three_commands_lead_to_a_corpus(folder: pathlib.Path) -> None:
+    """Start, generate, report: with the bundled model, and nothing but the file."""
+    arguments = ('--yes', '--text-field', 'story', '--label-field', 'ward', '--labels', 'A=Surgery,B')
+    few = ('--records', '40', '--typical-words', '12', '--epsilon', '20', '--examples', '8')
+    done = in_this_process('start', 'visits.csv', *arguments, *few, '--method', 'evolve')
+    assert done.returncode == 0, done.stderr
+    # What takes the least time: one round, and an embedder that need not be loaded.
+    text = pathlib.Path('run.toml').read_text()
+    pathlib.Path('run.toml').write_text(text.replace('"minilm"', '"tfidf"') + 'rounds = 1\n')
+    with one_model():
+        ran = in_this_process('generate', '--config', 'run.toml', '--', '--direct_num_workers=1')
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(in_this_process('report', 'visits-synthetic', '--json').stdout)
+    assert report['settings']['examples'] == 8
+    table = parquet.read_table(folder / 'visits-synthetic' / 'data')
+    assert 1 <= table.num_rows <= 8 and set(table['label'].to_pylist()) <= {'A', 'B'}
+
+
+@pytest.mark.run
+def test_the_command_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where this package is
+    done = in_a_process('start', '--help', python=('-X', 'importtime'))
+    assert done.returncode == 0
+    imported = {line.rpartition('|')[2].strip().split('.')[0] for line in done.stderr.splitlines()}
+    assert imported.isdisjoint({'jax', 'tensorflow', 'apache_beam', 'gemma', 'pyarrow', 'sklearn'})

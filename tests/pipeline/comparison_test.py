@@ -1,0 +1,100 @@
+"""The methods side by side."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from pipeline import comparison, methods
+from pipeline.comparison import compare
+from pipeline.config import job_config
+from tests.command_line import in_this_process
+
+ROOT = pathlib.Path(__file__).parents[2]
+WANTED = {'typical_words': 40, 'examples': 150, 'model': 'gemma3-270m'}
+
+
+def recommended(**given: object) -> str | None:
+    return compare({**WANTED, **given}).recommended
+
+
+def test_each_method_has_the_plan_that_it_has_alone() -> None:
+    found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
+    assert [each.method for each in found.methods] == ['predict', 'fine-tune', 'evolve']
+    for each in found.methods:
+        config = job_config(method=each.method, records=5000, epsilon=3.0, **WANTED)
+        plan = methods.of(config).plan(config)
+        assert (each.texts, each.delta, each.why_not) == (plan.written_texts(), plan.delta, None)
+        assert each.epsilon == plan.epsilon <= 3
+        assert each.hours is not None and 0 < each.hours < 1000
+
+
+def test_the_table_of_the_readme_decides() -> None:
+    assert recommended(records=768, epsilon=1.0) == 'predict'
+    assert recommended(records=5452, epsilon=3.0) == 'fine-tune'
+    assert recommended(records=20_000, epsilon=1.0) == 'evolve'
+
+
+def test_a_method_that_does_not_pay_for_the_texts_says_why_and_another_is_taken() -> None:
+    found = compare({**WANTED, 'records': 768, 'epsilon': 1.0, 'examples': 3000})
+    first = found.methods[0]
+    assert first.why_not is not None and first.why_not.startswith('Expected examples <=')
+    assert (first.texts, first.hours, first.worth) == (None, None, None)
+    assert found.recommended not in (None, 'predict')
+    assert 'Before it comes predict, but: Expected examples <=' in found.because
+
+
+def test_what_takes_longer_than_a_night_comes_later() -> None:
+    slow = compare({**WANTED, 'records': 5452, 'epsilon': 3.0, 'expected_batch_size': 2000})
+    tuned = next(each for each in slow.methods if each.method == 'fine-tune')
+    assert tuned.hours is not None and tuned.hours > comparison.A_NIGHT
+    assert slow.recommended == 'evolve' and 'Before it comes fine-tune, but: it would take' in slow.because
+
+
+def test_every_score_is_a_row_of_the_measured_page() -> None:
+    text = ' '.join((ROOT / 'docs/measured.md').read_text(encoding='utf-8').split())
+    scores = [score for method in methods.METHODS.values() for score in method.scores]
+    assert scores
+    for score in scores:
+        rows = re.findall(
+            rf'\| {score.records:,}[^|]*\|[^|]*\| {score.epsilon:g} \|[^|]*\| {score.texts}', text
+        )
+        assert rows, score
+        assert f'{score.worth:.2f} (' in text and f'{score.of_records:.2f}' in text
+
+
+def test_the_nearest_score_is_shown_and_none_of_the_bundled_model() -> None:
+    found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
+    tuned = next(each for each in found.methods if each.method == 'fine-tune')
+    assert tuned.worth is not None and (tuned.worth.records, tuned.worth.worth) == (5452, 0.64)
+    bundled = compare({'records': 5000, 'epsilon': 3.0})
+    assert {each.worth for each in bundled.methods} == {None}
+
+
+def test_an_error_of_the_request_is_one_line() -> None:
+    done = in_this_process('plan', '--compare', '--records', '5000', '--epsilon', '1', '--labels', 'a')
+    assert done.returncode == 2 and 'Expected labels and label_field together' in done.stderr
+    assert done.stdout == ''
+
+
+def test_where_nothing_fits_the_command_ends_with_2() -> None:
+    done = in_this_process('plan', '--compare', '--records', '50', '--epsilon', '0')
+    assert done.returncode == 2 and 'No method fits' in done.stdout
+
+
+@pytest.mark.parametrize('flag', [('--calibrate',), ('--calibration', 'x.csv'), ('--dataset', 'd')])
+def test_what_is_of_one_method_is_not_compared(flag: tuple[str, ...]) -> None:
+    done = in_this_process('plan', '--compare', '--records', '5000', '--epsilon', '1', *flag)
+    assert done.returncode == 2 and 'Choose a method' in ' '.join(done.stderr.split())
+
+
+def test_the_comparison_for_people_and_for_programs() -> None:
+    arguments = ('plan', '--compare', '--records', '768', '--epsilon', '1', '--typical-words', '40')
+    shown = in_this_process(*arguments)
+    assert shown.returncode == 0 and shown.stderr == ''
+    assert 'predict *' in shown.stdout and '* predict suits best.' in shown.stdout
+    found = json.loads(in_this_process(*arguments, '--json').stdout)
+    assert found['recommended'] == 'predict' and len(found['methods']) == 3
+    # The plan of one method is what it was.
+    assert 'recommended' not in json.loads(in_this_process('plan', *arguments[2:], '--json').stdout)

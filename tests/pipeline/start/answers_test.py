@@ -1,0 +1,70 @@
+"""What is taken from names of columns, and what labels may be."""
+
+import doctest
+
+import pytest
+
+from pipeline.start import answers, questions
+from pipeline.start.answers import check_numbers_of, declared_labels, likely_text
+from pipeline.start.questions import numbers, one_of
+from transforms.read import name_of
+
+
+def test_examples_hold() -> None:
+    assert doctest.testmod(answers).failed == doctest.testmod(questions).failed == 0
+
+
+@pytest.mark.parametrize(
+    'columns, found',
+    [
+        (('anything',), 'anything'),
+        (('id', 'text', 'note'), 'text'),  # the usual name of all
+        (('note', 'comment'), None),
+        (('NOTE ', 'ward'), 'NOTE '),
+        (('title', 'story'), None),
+    ],
+)
+def test_the_column_of_the_text_is_taken_where_there_is_no_doubt(
+    columns: tuple[str, ...], found: str | None
+) -> None:
+    assert likely_text(columns) == found
+
+
+def test_labels_are_a_comma_list() -> None:
+    assert declared_labels(' A1=Surgery, B2 ,') == ('A1=Surgery', 'B2')
+    for typed in ('', ' , ', '=words', 'a,=b'):
+        with pytest.raises(ValueError, match='Expected declared labels'):
+            declared_labels(typed)
+
+
+@pytest.mark.parametrize('label', ['1', '4.5', '-2', '2000'])
+def test_numbers_as_records_are_compared_may_be_labels_of_fractions(label: str) -> None:
+    check_numbers_of((label, f'{label}=words'), 'stars')
+    assert name_of(float(label)) == label
+
+
+@pytest.mark.parametrize('label, instead', [('1.0', 'Write 1.'), ('4.50', 'Write 4.5.'), ('low', 'no label')])
+def test_labels_that_no_record_of_fractions_has_are_refused(label: str, instead: str) -> None:
+    with pytest.raises(ValueError, match='Expected labels as numbers are compared') as error:
+        check_numbers_of((label,), 'stars')
+    assert instead in str(error.value)
+
+
+@pytest.mark.parametrize('label', ['inf', 'nan'])
+def test_what_is_no_finite_number_is_no_label_of_fractions(label: str) -> None:
+    with pytest.raises(ValueError, match='Expected labels as numbers are compared'):
+        check_numbers_of((label,), 'stars')
+
+
+@pytest.mark.parametrize('typed', ['3200', '3,200', '-3 200', '0 200', 'many', '', '1 2 3'])
+def test_two_numbers_are_two(typed: str) -> None:
+    assert numbers('ε', 'texts')('3, 200') == (3.0, 200.0)
+    with pytest.raises(ValueError, match='Expected ε and texts as positive numbers'):
+        numbers('ε', 'texts')(typed)
+
+
+def test_a_column_is_one_of_the_file() -> None:
+    parse = one_of(('Ward', 'none of these'), or_none=True)
+    assert (parse('Ward'), parse('ward'), parse('none'), parse('')) == ('Ward', 'Ward', None, None)
+    with pytest.raises(ValueError, match='Expected a column of the file'):
+        one_of(('Ward',))('none')
