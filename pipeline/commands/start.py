@@ -6,7 +6,6 @@ import typing
 from typing import Annotated
 
 import rich.console
-import rich.markup
 import typer
 
 from models import bundled
@@ -125,6 +124,12 @@ def start(
         raise ValueError(
             f'Expected a new file, got output={output!r}, which is there. Give --force to write over it, or '
             'another --output.'
+        )
+    if not pathlib.Path(output).parent.is_dir():
+        # Before anything is asked: answers would be lost.
+        raise FileNotFoundError(
+            f'Expected a file in a folder that is there, got output={output!r}. Make the folder, or '
+            'give another --output.'
         )
     _check_flags(label_field, labels, no_label, unit, unit_field)
     generate_command.check_local_files(files)
@@ -329,8 +334,7 @@ def _write(
         said[config.METHOD] = method
     else:
         followed = {config.METHOD: Follows(value=chosen, because=found.because), **followed}
-    known = config.settings_of(chosen) if chosen in methods.METHODS else {}
-    if known:
+    if chosen in methods.METHODS:  # else `following` refuses it
         followed |= methods.METHODS[chosen].on_this_machine()
     values |= {config.METHOD: chosen, **{name: each.value for name, each in followed.items()}}
     followed |= config.following(**values)

@@ -1,5 +1,6 @@
 """How many texts each label has: against slow twins, and where counts are below zero."""
 
+import dataclasses
 import fractions
 import math
 
@@ -63,6 +64,9 @@ def test_settings_take_texts_from_the_plans_counts_where_it_has_any() -> None:
         labels=labels, batches_per_group=(2, 2, 1), noisy_counts=(30, 25, 5), contexts_rho=0.5
     )
     assert found.texts_by(counted) == (6, 5, 1)
+    # Of all labels together, where that is what was asked for.
+    wanted = dataclasses.replace(found, examples=24, texts_of_labels=(8, 8, 8))
+    assert wanted.texts_by(given) == (8, 8, 8) and wanted.texts_by(counted) == (12, 10, 2)
 
 
 @pytest.mark.parametrize('shares', [(1.0, 3.0), (0.25, 0.75), (1e-9, 3e-9)])

@@ -192,6 +192,7 @@ BAD = {
     'no such label column': ((*WHOLE, '--label-field', 'x', '--labels', 'a'), "without missing=['x']"),
     'an epsilon that buys nothing': ((*WHOLE, '--epsilon', '0'), 'Expected a method that fits, got none'),
     'no such method': ((*WHOLE, '--method', 'guess'), "got method='guess'"),
+    'no such folder': ((*WHOLE, '--output', 'nowhere/run.toml'), 'Expected a file in a folder that is there'),
     'no such model': ((*WHOLE, '--model', 'huge'), "got model='huge'"),
     'labels of fractions': (
         ('stars.parquet', '--label-field', 'stars', '--labels', '1.0,4.5', *NUMBERS),
