@@ -82,10 +82,10 @@ def take_password(place: str) -> tuple[str, str | None]:
         host += rest[len(head) :]
     elif _PORT.match(rest):
         user, at, host = '', '', rest
-    if at and ':' in user:
-        user, _, quoted = user.partition(':')
+    name, colon, quoted = user.partition(':')
+    if at and colon and '/' not in name:
         password = urllib.parse.unquote(quoted)
-        rest = f'{user}@{host}'
+        rest = f'{name}@{host}'
     address, question, query = rest.partition('?')
     kept = []
     for pair in query.split('&') if question else ():

@@ -91,6 +91,12 @@ def check_table(
     Raises:
         ValueError: See above, or a password in the URL.
     """
+    if place is not None and not places.is_database(place) and any(map(places.is_database, place.split(','))):
+        # Not quoted: it may hold a password.
+        raise ValueError(
+            'Expected the URL of a database alone, got it in a list with other places. Give --input that '
+            'URL, and read the others in a run of their own.'
+        )
     if place is not None and places.has_password(place):
         # Neither a process list nor a config file is a place for one.
         raise ValueError(

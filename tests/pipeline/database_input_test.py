@@ -246,6 +246,8 @@ def test_a_text_column_of_another_type_or_of_two_is_refused(postgresql: Callable
     for column in ('1', 'now()', 'true', "'{}'::json"):
         with pytest.raises(ValueError, match='text::text AS text'):
             read.check_input(place, rules_of(f'SELECT {column} AS text').fields)
+    with pytest.raises(ValueError, match='could not identify an ordering operator for type json'):
+        read.check_input(place, rules_of("SELECT 'a' AS text, '{}'::json AS key", 'key').fields)
     change(place, "CREATE TYPE word AS ENUM ('a')")
     for column in ("'a'", "'a'::varchar(3)", "'a'::char", "'a'::word"):
         assert [one.text for part in pieces(place, rules_of(f'SELECT {column} AS text')) for one in part] == [
@@ -302,3 +304,23 @@ def test_another_database_is_refused(place: str, query: str, message: str) -> No
     with pytest.raises(ValueError, match=message) as caught:
         read.check_input(place, rules_of(query).fields)
     assert 'port' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        ({'input': 'sqlite:///a.db'}, 'Expected a query exactly with a database'),
+        ({'input': 'a.csv', 'query': 'SELECT 1'}, 'Expected a query exactly with a database'),
+        ({'input': 'a.csv', 'partition_column': 'id'}, 'Expected partition_column with a query'),
+        ({'input': 'a.csv', 'sheet': 'Notes'}, r'Expected sheet with Excel workbooks'),
+        ({'input': 'a.csv', 'split': 'train'}, r'Expected split with a data set'),
+        ({'input': f'a.csv,postgresql://u:{PASSWORD}@h/d'}, 'Expected the URL of a database alone'),
+        ({'input': 'postgresql://h/d?sslpassword=geheim', 'query': 'SELECT 1'}, 'without a password'),
+    ],
+)
+def test_a_place_and_a_table_that_do_not_go_together_are_refused(
+    settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        job_config(context_budget=1.0, delta=1e-9, **settings)
+    assert PASSWORD not in str(caught.value) and 'geheim' not in str(caught.value)

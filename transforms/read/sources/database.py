@@ -65,6 +65,10 @@ class Database(Source):
             'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL '
             'writes names in lower case unless they are quoted.',
         )
+        if key is not None:
+            with _reading(place) as connection:
+                # A type without an order has no ranges.
+                _look_at(connection, place, _query(place, fields.table), key)
         if connection.dialect.name == places.POSTGRESQL:
             (kind,) = (column[1] for column in columns if column[0] == fields.text)
             if kind not in _TEXT_TYPES and kind < _FIRST_OWN_TYPE:
@@ -261,12 +265,16 @@ def _begin_reading(connection: sa.Connection) -> None:
     connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
 
 
-def _look_at(connection: sa.Connection, place: str, query: str) -> Sequence[tuple[Any, ...]]:
-    """The columns of a query, without a row of it: (name, type, ...) of each."""
-    reason = None
+def _look_at(
+    connection: sa.Connection, place: str, query: str, key: str | None = None
+) -> Sequence[tuple[Any, ...]]:
+    """The columns of a query, perhaps in the order of one, without a row of it: (name, type, ...) of each."""
+    reason, order = None, ''
+    if key is not None:
+        order = f'ORDER BY {connection.dialect.identifier_preparer.quote_identifier(key)} '
     try:
         result = connection.exec_driver_sql(
-            _filled(connection, 'SELECT * FROM ({query}\n) AS records LIMIT 0', query)
+            _filled(connection, f'SELECT * FROM ({{query}}\n) AS records {order}LIMIT 0', query)
         )
         columns = list(result.cursor.description)  # type: ignore[union-attr]
         result.close()
