@@ -89,7 +89,7 @@ FINE_TUNE = [
 # Votes on whole texts, with the defaults of 200. MiniLM judges them too, so look at TF-IDF beside the head.
 EVOLVE = [
     '--method', 'evolve', '--model', 'gemma3-270m', '--embedder', 'minilm', '--examples', '200',
-    '--max-example-tokens', '64',
+    '--max-example-tokens', '64', '--max-prompt-tokens', '256',
 ]  # fmt: skip
 # Flags of the rows in which no batch of contexts votes on tokens.
 OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'evolve': EVOLVE}

@@ -12,7 +12,7 @@ from models.sampling.settings import SamplerSettings
 from pipeline.methods import start_corpus, workers
 from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config
-from pipeline.methods.evolve.settings import TEXTS_TOGETHER
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, Evolution
 
 
 def prepare(config: Config, dtype: str) -> EvolutionSettings:
@@ -88,10 +88,23 @@ def _source(config: Config, dtype: str) -> SourceSettings:
         **prompt,
         **sampling,
     )
-    writer = found.writer()
+    writer, chosen = found.writer(), mechanism.resolved(config)
+    shows_texts = chosen.shots > 0 and (chosen.rounds > 1 or chosen.unvoted > 0)
     for label in config.input.label_values:
         writer.public_prompt(label)
+        if shows_texts:
+            _check_room(writer.room(label, chosen.shots), chosen.shots, own)
     return found
+
+
+def _check_room(room: int, shots: int, own: Evolution) -> None:
+    """Refuses prompts of later rounds that would show less of a text than the shortest text has."""
+    if room < own.resolved_min_example_tokens:
+        raise ValueError(
+            f'Expected prompts with room for shots={shots} texts of at least min_example_tokens='
+            f'{own.resolved_min_example_tokens}, got max_prompt_tokens={own.max_prompt_tokens}, which leaves '
+            f'{room} tokens for each. Raise --max-prompt-tokens, or lower --shots.'
+        )
 
 
 def further_files(config: Config) -> tuple[list[pathlib.Path], list[str]]:

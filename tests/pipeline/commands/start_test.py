@@ -158,7 +158,7 @@ def test_the_model_is_the_one_that_is_here_and_the_file_says_how_to_get_another(
     assert answered(arguments=arguments).exit_code == 0
     assert settings_in()['model'] == 'bundled'
     text = ' '.join((folder / 'run.toml').read_text().replace('\n# ', ' ').split())
-    assert 'make gemma' in text
+    assert 'dp-corpus models fetch gemma3-270m' in text
     weights = fetched.fetched_file()
     weights.parent.mkdir(parents=True)
     weights.touch()
