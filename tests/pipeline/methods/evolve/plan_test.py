@@ -218,10 +218,10 @@ def test_without_the_client_a_local_run_is_refused_before_it_pays(monkeypatch: p
 
 
 def test_prompts_without_room_for_the_texts_of_later_rounds_are_refused_before_it_pays() -> None:
-    short = config(max_prompt_tokens=60, max_example_tokens=64)
+    short = config(max_prompt_tokens=50, max_example_tokens=64)
     with pytest.raises(ValueError, match='Expected prompts with room for shots=3 texts .*which leaves'):
         methods.of(short).prepare(short)
-    methods.of(short).prepare(short.replace(shots=1, max_prompt_tokens=80))
+    methods.of(short).prepare(short.replace(shots=1))
     # Where no prompt shows a text, none has to fit.
     methods.of(short).prepare(short.replace(rounds=1, candidates=200))
 
