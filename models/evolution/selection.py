@@ -146,14 +146,16 @@ def fitness(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 _WORD = re.compile(r'\w+')
+_WEB_ADDRESS = re.compile(r'(?:https?://|www\.)\S*')
 
 
 def distinct(texts: Sequence[str], embeddings: np.ndarray, *, most_alike: float = 0.9) -> np.ndarray:
     """`[N]` bool: the texts to keep, each unlike every kept one before it.
 
-    Two are alike that have the same words in the same order, case and marks aside, or whose vectors'
-    product is above `most_alike`. Votes go to the nearest candidate alone, so that alike ones share them out
-    between them, and in the corpus they add nothing. A text without a word is not kept.
+    Two are alike that have the same words in the same order, case, marks and web addresses aside, or whose
+    vectors' product is above `most_alike`. Votes go to the nearest candidate alone, so that alike ones share
+    them out between them, and in the corpus they add nothing. A text without a word is not kept, nor one
+    that is a web address alone.
 
     Args:
         texts: N texts, better ones first.
@@ -165,7 +167,7 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, *, most_alike: float 
     vectors = np.asarray(embeddings, np.float32)
     chosen = np.empty_like(vectors)
     for place, text in enumerate(texts):
-        words = tuple(_WORD.findall(text.casefold()))
+        words = tuple(_WORD.findall(_WEB_ADDRESS.sub(' ', text.casefold())))
         count = len(seen)
         if not words or words in seen:
             continue

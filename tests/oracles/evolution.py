@@ -86,7 +86,11 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) ->
     """Compares each text with each kept one before it."""
 
     def words(text: str) -> list[str]:
-        letters = (letter if letter.isalnum() or letter == '_' else ' ' for letter in text.casefold())
+        parts = []
+        for part in text.casefold().split():
+            starts = [part.find(start) for start in ('http://', 'https://', 'www.')]
+            parts.append(part[: min((at for at in starts if at >= 0), default=len(part))])
+        letters = (letter if letter.isalnum() or letter == '_' else ' ' for letter in ' '.join(parts))
         return ''.join(letters).split()
 
     kept: list[int] = []

@@ -96,7 +96,8 @@ def test_rare_label_takes_the_texts_that_favour_it() -> None:
 def test_distinct_texts_are_the_slow_twins() -> None:
     rng = np.random.default_rng(3)
     texts = [
-        ' '.join(rng.choice(['Oil', 'rises', 'a', 'the', '!', '2']) for _ in range(2)) for _ in range(60)
+        ' '.join(rng.choice(['Oil', 'rises', 'a', '!', '2', 'www.a.org', 'a(HTTPS://b/c)']) for _ in range(2))
+        for _ in range(60)
     ]
     embeddings = unit_rows(60, 3)
     for most_alike in (0.7, 0.95, 1.0):
@@ -109,6 +110,12 @@ def test_case_and_marks_tell_no_texts_apart_and_a_text_needs_a_word() -> None:
     texts = ['Oil rises.', 'oil  RISES', '--', '', 'rises oil']
     found = selection.distinct(texts, np.eye(5, dtype=np.float32))
     assert found.tolist() == [True, False, False, False, True]
+
+
+def test_a_web_address_alone_is_no_text() -> None:
+    texts = ['http://www.example.org/a-b.html', 'www.example.org', 'Oil: www.example.org', 'Oil!', 'awww']
+    found = selection.distinct(texts, np.eye(5, dtype=np.float32))
+    assert found.tolist() == [False, False, True, False, True]
 
 
 # ---------------------------------------------------------------- survivors and parents
