@@ -89,8 +89,10 @@ FINE_TUNE = [
 # Votes on whole texts, with the defaults of 200. MiniLM judges them too, so look at TF-IDF beside the head.
 EVOLVE = [
     '--method', 'evolve', '--model', 'gemma3-270m', '--embedder', 'minilm', '--examples', '200',
-    '--max-example-tokens', '64', '--max-prompt-tokens', '256',
+    '--max-example-tokens', '64',
 ]  # fmt: skip
+# Room for three texts, which are cut where they are long: whole ones leave their children less variety.
+EVOLVE_PROMPT_TOKENS = 112
 # Flags of the rows in which no batch of contexts votes on tokens.
 OF_WHOLE_TEXTS = {'fine-tune': FINE_TUNE, 'evolve': EVOLVE}
 WITHOUT_RECORDS = ('public', 'reference')
@@ -150,7 +152,9 @@ def flags(
         '--delta', f'{delta or len(records) ** -1.1:.2e}',
     ]  # fmt: skip
     if row in OF_WHOLE_TEXTS:
-        return [*given, *size, '--epsilon', str(epsilon), *OF_WHOLE_TEXTS[row]]
+        length = max(EVOLVE_PROMPT_TOKENS if row == 'evolve' else 0, data.max_prompt_tokens)
+        prompts = ['--max-prompt-tokens', str(length)]
+        return [*given, *size, '--epsilon', str(epsilon), *OF_WHOLE_TEXTS[row], *prompts]
     if empty:  # as many batches as the others have, of nothing
         batches = max(1, len(records) // (BATCH_SIZE * len(data.labels)))
         size = ['--batches-per-label', str(batches), '--micro-batch-size', '8']
