@@ -28,6 +28,7 @@ from pipeline.settings.input import (
     DELIMITER_HELP,
     ENCODING_HELP,
     INPUT_HELP,
+    PARTITION_HELP,
     QUERY_HELP,
     SHEET_HELP,
     SPLIT_HELP,
@@ -46,6 +47,7 @@ InputFlag = Annotated[
 ]
 RecordsFlag = Annotated[str, typer.Option('--input', help=INPUT_HELP)]
 QueryFlag = Annotated[str | None, typer.Option('--query', help=QUERY_HELP)]
+PartitionFlag = Annotated[str | None, typer.Option('--partition-column', help=PARTITION_HELP)]
 SheetFlag = Annotated[str | None, typer.Option('--sheet', help=SHEET_HELP)]
 SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]

@@ -10,19 +10,20 @@ import typer
 
 from models import bundled
 from pipeline import comparison, config, methods
-from pipeline.commands import flags
+from pipeline.commands import flags, screen
 from pipeline.commands import generate as generate_command
 from pipeline.commands import plan as plan_command
 from pipeline.methods.follows import Follows
 from pipeline.pages import plan_terminal
-from pipeline.settings.input import delimiter_of
+from pipeline.settings.input import INPUT_HELP, check_table, delimiter_of
 from pipeline.start import answers as answers_lib
 from pipeline.start import here, settings_file
 from pipeline.start.answers import Answers
 from pipeline.start.questions import MOST_QUESTIONS, Questions, numbers, one_of
+from transforms import places
 
 if typing.TYPE_CHECKING:
-    from transforms.read import Dialect, Header
+    from transforms.read import Dialect, Header, Table
 
 WHY = (
     'It reads the names of the columns and no record: a setting that follows from the records would cost '
@@ -32,10 +33,7 @@ WHY = (
 
 FilesArgument = Annotated[
     str,
-    typer.Argument(
-        metavar='RECORDS',
-        help='Files of records: JSONL, CSV or Parquet, also compressed; globs and comma lists.',
-    ),
+    typer.Argument(metavar='RECORDS', help=INPUT_HELP),
 ]
 OutputFlag = Annotated[str, typer.Option('--output', help='TOML file to write.', metavar='FILE')]
 ForceFlag = Annotated[bool, typer.Option('--force', help='Write over a file that is there.')]
@@ -111,8 +109,12 @@ def start(
     model: ModelFlag = None,
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    query: flags.QueryFlag = None,
+    partition_column: flags.PartitionFlag = None,
+    sheet: flags.SheetFlag = None,
+    split: flags.SplitFlag = None,
 ) -> None:
-    """Ask at most six questions about a file of records, and write the settings of a run.
+    """Ask at most six questions about records, and write the settings of a run.
 
     Example: dp-corpus start notes.csv
 
@@ -132,12 +134,17 @@ def start(
             'give another --output.'
         )
     _check_flags(label_field, labels, no_label, unit, unit_field)
+    files = config.without_password(files)
+    of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
+    check_table(files, **of_place)
     generate_command.check_local_files(files)
     console = rich.console.Console()
-    from transforms.read import Dialect
+    screen.silence_libraries()
+    from transforms.read import Dialect, Table
 
     dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
-    header = _header(files, dialect, text_field)
+    table = Table(**of_place)
+    header = _header(files, dialect, table, text_field)
     questions = Questions(takes_defaults=yes)
     if not yes:
         console.print(WHY, markup=False, highlight=False)
@@ -167,9 +174,9 @@ def start(
     )  # fmt: skip
     questions.check()
     answers = Answers(
-        records=files, dialect=header.dialect, text_field=str(text), label_field=label, labels=declared,
-        unit_field=person, corpus_description=str(description), epsilon=float(spent), examples=int(wanted),
-        declared=int(many), typical_words=int(words),
+        records=files, dialect=header.dialect, table=table, text_field=str(text), label_field=label,
+        labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
+        examples=int(wanted), declared=int(many), typical_words=int(words),
     )  # fmt: skip
     _check_columns(answers, header)
     _write(answers, method, model, output, console)
@@ -193,13 +200,14 @@ def _check_flags(
         answers_lib.declared_labels(labels)
 
 
-def _header(files: str, dialect: 'Dialect', text_field: str | None) -> 'Header':
+def _header(files: str, dialect: 'Dialect', table: 'Table', text_field: str | None) -> 'Header':
     """The columns; none where the text's is a number, since such a file has no header line."""
     from transforms.read import Header, read_header
 
     if text_field is not None and text_field.isdigit():
         return Header(columns=(), dialect=dialect)
-    return read_header(files, dialect)
+    with screen.unquoted():
+        return read_header(files, dialect, table)
 
 
 # --- Questions -----------------------------------------------------------------------
@@ -307,9 +315,14 @@ def _check_columns(answers: Answers, header: 'Header') -> None:
 
     # Positional names are all numbers.
     fields = RecordFields(
-        text=answers.text_field, label=answers.label_field, unit=answers.unit_field, dialect=answers.dialect
+        text=answers.text_field,
+        label=answers.label_field,
+        unit=answers.unit_field,
+        dialect=answers.dialect,
+        table=answers.table,
     )
-    check_input(answers.records, fields)
+    with screen.unquoted():
+        check_input(answers.records, fields)
     fractions = {column.name for column in header.columns if column.is_fraction}
     if answers.label_field in fractions:
         answers_lib.check_numbers_of(answers.labels, str(answers.label_field))
@@ -377,7 +390,9 @@ def _write(
 
 
 def _folder_of(records: str) -> str:
-    """A name for the corpus, from the name of its first file."""
-    name = records.split(',')[0].strip().rstrip('/').split('/')[-1].split('.')[0]
+    """A name for the corpus, from the name of its first file, database or data set."""
+    first = places.split_patterns(records)[0]
+    address = first.partition('?')[0] if places.is_database(first) else first
+    name = address.rstrip('/').split('/')[-1].split('.')[0]
     stem = re.sub(r'[^A-Za-z0-9_-]+', '-', name).strip('-_')
     return f'{stem or "corpus"}-synthetic'

@@ -44,6 +44,10 @@ QUERY_HELP = (
     "SELECT of the records, of a database: 'SELECT id, note AS text, ward FROM notes'. The names of its "
     'columns are those that the other flags name.'
 )
+PARTITION_HELP = (
+    'Column of the query, best its indexed key, by whose ranges workers read at the same time. Default: one '
+    'worker reads all.'
+)
 SHEET_HELP = 'Sheet of the Excel workbooks. Default: the only one that is not empty.'
 SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
 DELIMITER_HELP = (
@@ -134,12 +138,7 @@ class Input(panel.Panel):
 
     input: str | None = _setting(INPUT_HELP, None, path='patterns')
     query: str | None = _setting(QUERY_HELP, None)
-    partition_column: str | None = _setting(
-        'Column of the query, best its indexed key, by whose ranges workers read at the same time. Default: '
-        'one worker reads all.',
-        None,
-        names_path=False,
-    )
+    partition_column: str | None = _setting(PARTITION_HELP, None, names_path=False)
     sheet: str | None = _setting(SHEET_HELP, None, names_path=False)
     split: str | None = _setting(SPLIT_HELP, None, names_path=False)
     delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.methods.follows import Follows
 
 if TYPE_CHECKING:
-    from transforms.read import Dialect
+    from transforms.read import Dialect, Table
 
 # Columns that hold the text where a file has one of them, by their usual names.
 TEXT_COLUMNS = (
@@ -27,8 +27,9 @@ class Answers:
     """What was said of the records and of the corpus. Public, every part of it.
 
     Attributes:
-        records: The files, as `--input` names them.
+        records: The files or another place, as `--input` names them.
         dialect: How CSV files are written, as far as no default finds it out.
+        table: Which table of the place is read.
         text_field: Column of the text.
         label_field: Column of the label; None without.
         labels: The declared labels, VALUE or VALUE=WORDS.
@@ -42,6 +43,7 @@ class Answers:
 
     records: str
     dialect: 'Dialect'
+    table: 'Table'
     text_field: str
     label_field: str | None
     labels: tuple[str, ...]
@@ -55,6 +57,8 @@ class Answers:
     def settings(self) -> dict[str, Any]:
         """What was said, by the names of settings."""
         found: dict[str, Any] = {'input': self.records}
+        of_place = dataclasses.asdict(self.table)
+        found |= {name: value for name, value in of_place.items() if value is not None}
         if self.dialect.delimiter is not None:
             found['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
         if self.dialect.encoding is not None:

@@ -22,7 +22,7 @@ from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from transforms import places, read
-from transforms.read import RecordFields, RecordRules, Rejection, Table
+from transforms.read import Dialect, RecordFields, RecordRules, Rejection, Table
 
 QUERY = 'SELECT id, note AS text, ward, other FROM notes'
 PASSWORD = 's3cr/t?%@x'
@@ -75,6 +75,16 @@ def pieces(place: str, rules: RecordRules) -> list[list[Record | Rejection]]:
     read.check_input(place, rules.fields)
     found = read.split_file(place, rules.fields.table)
     return [list(read.read_piece(piece, rules)) for piece in found]
+
+
+def test_the_header_is_that_of_the_query(place: str) -> None:
+    query = 'SELECT ward, id, CAST(ward AS DOUBLE PRECISION) AS price FROM notes'
+    columns = read.read_header(place, Dialect(), Table(query=query)).columns
+    # SQLite says nothing of the types of a query.
+    has_types = places.POSTGRESQL in place
+    assert [(column.name, column.is_fraction) for column in columns] == [
+        ('ward', False), ('id', False), ('price', has_types),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize('key', ['id', 'text', 'ward', 'gone'])

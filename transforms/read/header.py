@@ -1,19 +1,22 @@
-"""The columns that files have, before anybody has named one; no record is needed to know them."""
+"""The columns that records have, before anybody has named one; no record is needed to know them."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from transforms.read.dialect import Dialect
 from transforms.read.files import file_format, list_input, open_file
 from transforms.read.formats import FORMATS
 from transforms.read.formats.format import Column
+from transforms.read.rules import Table
+from transforms.read.sources import source_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
-    """What the first file with any content says of its columns.
+    """What the first file with any content, or another place, says of its columns.
 
     Attributes:
-        columns: In the file's order; of JSON objects, which have none, by name.
+        columns: In the order of the place; of JSON objects, which have none, by name.
         dialect: How a CSV file is written, as far as it is no default; empty for another format.
     """
 
@@ -21,37 +24,48 @@ class Header:
     dialect: Dialect
 
 
-def read_header(pattern: str, dialect: Dialect) -> Header:
-    """The columns of the first file of a list that has any. Errors quote nothing that was read.
+def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Header:  # noqa: B008 - immutable
+    """The columns of the first place of a list that has any. Errors quote nothing that was read.
 
     Args:
-        pattern: Comma-separated paths and globs.
-        dialect: What is given of how CSV files are written.
+        pattern: Comma-separated paths and globs, or another place (`transforms.read.sources`).
+        dialect: What is given of how files of text are written.
+        table: Which table of the place is meant.
 
     Raises:
-        ValueError: The list is empty, an extension is unknown, every file is empty, or a header line does
-            not name each column once.
-        FileNotFoundError: A pattern matches no file.
+        ValueError: The list is empty, an extension is unknown, every file is empty, a place has several
+            tables, of which none is named, a database refuses the query, or a header does not name each
+            column once.
+        FileNotFoundError: A pattern matches no file; no database or data set is there.
+        ConnectionError: A database or the Hub does not answer.
     """
     files = list_input(pattern)
     for file in files:
-        file_format(file.path)
-    for path in (file.path for file in files if file.size):
-        name, codec = file_format(path)
-        with open_file(path) as content:
-            found = FORMATS[name].header(content, codec, path, dialect)
-        if found is None:
+        if source_of(file.path) is None:
+            file_format(file.path)
+    for file in files:
+        if (source := source_of(file.path)) is not None:
+            _check_names(file.path, columns := source.header(file.path, table), source.header_remedy)
+            return Header(columns=columns, dialect=dialect)
+        if not file.size:
             continue
-        columns, shown = found
-        names = [column.name for column in columns]
-        if not names or len(set(names)) < len(names) or not all(each.strip() for each in names):
-            raise ValueError(
-                f'Expected a header that names each column once, got path={path!r}, columns={len(names)}, '
-                f'unnamed={sum(not each.strip() for each in names)}. Give the file a header line with a name '
-                'for each column, or give --delimiter and --encoding if it has one.'
-            )
-        return Header(columns=columns, dialect=shown)
+        name, codec = file_format(file.path)
+        with open_file(file.path) as content:
+            found = FORMATS[name].header(content, codec, file.path, dialect, table)
+        if found is not None:
+            columns, shown = found
+            _check_names(file.path, columns, FORMATS[name].header_remedy)
+            return Header(columns=columns, dialect=shown)
     raise ValueError(
         f'Expected a file with records, got {len(files)} without any in input={pattern!r}. Check that the '
         'export has finished, and that the path is right.'
     )
+
+
+def _check_names(path: str, columns: Sequence[Column], remedy: str) -> None:
+    names = [column.name for column in columns]
+    if not names or len(set(names)) < len(names) or not all(each.strip() for each in names):
+        raise ValueError(
+            f'Expected a header that names each column once, got path={path!r}, columns={len(names)}, '
+            f'unnamed={sum(not each.strip() for each in names)}. {remedy}'
+        )

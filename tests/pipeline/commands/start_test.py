@@ -1,9 +1,13 @@
 """`dp-corpus start`: at most six answers, no look at a record, and a file that is all that a run needs."""
 
+import contextlib
 import json
 import pathlib
+import sqlite3
 import tomllib
 
+import datasets
+import openpyxl
 import pyarrow as pa
 import pytest
 import typer.testing
@@ -15,6 +19,7 @@ from pipeline.config import following, read_config
 from pipeline.methods import METHODS
 from tests.command_line import in_a_process, in_this_process
 from tests.one_model import one_model
+from transforms import places
 
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
 ROOT = pathlib.Path(__file__).parents[3]
@@ -214,6 +219,85 @@ def test_a_bad_request_is_one_line_of_what_and_what_to_do(folder: pathlib.Path, 
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in ' '.join(done.stderr.split()) and 'Traceback' not in done.stderr
     assert not (folder / 'run.toml').exists()
+
+
+# --- Other places than files ----------------------------------------------------------
+
+
+@pytest.fixture
+def other_places(folder: pathlib.Path) -> None:
+    """The same notes in a database, a data set of two splits, a workbook of two sheets, and a folder."""
+    with contextlib.closing(sqlite3.connect('notes.db')) as database:
+        database.execute('CREATE TABLE notes (id, note, ward)')
+        database.execute("INSERT INTO notes VALUES (1, 'Fine.', 'A')")
+        database.commit()
+    rows = datasets.Dataset.from_dict({'note': ['Fine.'], 'ward': ['A']})
+    datasets.DatasetDict(train=rows, test=rows).save_to_disk('saved')
+    workbook = openpyxl.Workbook()
+    for row in (('note', 'ward'), ('Fine.', 'A')):
+        workbook.worksheets[0].append(row)
+    workbook.create_sheet('Other').append(['x'])
+    workbook.save('notes.xlsx')
+    (folder / 'texts' / 'A').mkdir(parents=True)
+    (folder / 'texts' / 'A' / '1.txt').write_text('Fine.')
+
+
+QUERY = 'SELECT id, note, ward\nFROM notes'
+# The place, the settings that say which table of it is read, and the columns of text and label.
+PLACES = {
+    'database': ('sqlite:///notes.db', {'query': QUERY, 'partition_column': 'id'}, ('note', 'ward')),
+    'data set': ('hf://saved', {'split': 'train'}, ('note', 'ward')),
+    'workbook': ('notes.xlsx', {'sheet': 'Sheet'}, ('note', 'ward')),
+    'folder': ('texts', {}, ('text', 'label')),
+}
+
+
+@pytest.mark.usefixtures('other_places')
+@pytest.mark.parametrize('kind', PLACES)
+def test_the_file_names_a_place_and_which_table_of_it(kind: str) -> None:
+    place, table, (text, label) = PLACES[kind]
+    flags = [word for name, value in table.items() for word in (f'--{name.replace("_", "-")}', value)]
+    given = ('--unit', 'example', '--corpus-description', 'Notes.', '--epsilon', '3', '--examples', '40')
+    done = answered(f'{label}: A, B', arguments=(place, *flags, *given, *NUMBERS))
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = settings_in()
+    of_place = {name: found.get(name) for name in ('query', 'partition_column', 'sheet', 'split')}
+    assert {name: value for name, value in of_place.items() if value is not None} == table
+    assert (found['input'], found['text_field'], found['label_field']) == (place, text, label)
+    stem = pathlib.PurePath(place).stem
+    assert found['output'] == f'{stem}-synthetic'
+    assert read_config('run.toml', {}).input.input == place
+
+
+WITHOUT = {
+    'query': ('sqlite:///notes.db', 'Give --query'),
+    'split': (
+        'hf://saved',
+        "splits ['train', 'test'] of input='hf://saved', got none. Name one with --split",
+    ),
+    'sheet': ('notes.xlsx', '2 sheets with cells'),
+    'place': ('visits.csv --sheet Notes', 'Expected sheet with Excel workbooks (.xlsx)'),
+}
+
+
+@pytest.mark.usefixtures('other_places')
+@pytest.mark.parametrize('missing', WITHOUT)
+def test_an_error_says_which_flag_names_the_table(missing: str) -> None:
+    arguments, said = WITHOUT[missing]
+    done = in_this_process('start', *arguments.split(), '--yes', *NUMBERS)
+    assert done.returncode == 2 and said in ' '.join(done.stderr.split()), done.stderr
+    assert missing == 'place' or f'--{missing}' in done.stderr
+    assert not pathlib.Path('run.toml').exists()
+
+
+@pytest.mark.usefixtures('other_places')
+def test_a_password_reaches_neither_file_nor_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(places.PASSWORD_VARIABLE, 'another')  # so that the test's own is taken back
+    # Nobody listens on port 1: the address is shown, without the password.
+    place = 'postgresql://ward:s3cret@127.0.0.1:1/notes'
+    done = in_this_process('start', place, '--query', QUERY, '--yes', *NUMBERS)
+    assert done.returncode != 0 and 'Expected a database that answers' in done.stderr
+    assert 's3cret' not in done.stdout + done.stderr
 
 
 # --- A whole run ----------------------------------------------------------------------

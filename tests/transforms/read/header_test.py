@@ -1,12 +1,17 @@
-"""The columns of files, before anybody has named one."""
+"""The columns of files and other places, before anybody has named one."""
 
+import contextlib
 import pathlib
+import sqlite3
 
+import datasets
+import openpyxl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from transforms.read import Dialect, RecordFields, check_input, read_header
+from transforms.read import Dialect, RecordFields, Table, check_input, read_header
+from transforms.read.columns import RestrictedError
 
 
 def names_of(path: pathlib.Path, dialect: Dialect = Dialect()) -> list[str]:  # noqa: B008 - immutable
@@ -71,3 +76,72 @@ def test_a_damaged_file_of_a_format_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'e.txt').write_text('x')
     with pytest.raises(ValueError, match='Expected a file ending in'):
         names_of(tmp_path / 'e.txt')
+
+
+# --- Other places ---------------------------------------------------------------------
+
+
+def columns_of(place: str, **table: str) -> list[tuple[str, bool]]:
+    header = read_header(place, Dialect(), Table(**table))
+    return [(column.name, column.is_fraction) for column in header.columns]
+
+
+def test_a_query_names_the_columns_in_its_order_and_each_once(tmp_path: pathlib.Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / 'a.db')) as database:
+        database.execute('CREATE TABLE notes (id, note, ward)')
+        database.commit()
+    place = f'sqlite:///{tmp_path}/a.db'
+    assert columns_of(place, query='SELECT ward, note, id FROM notes;') == [
+        ('ward', False), ('note', False), ('id', False),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match='columns=2, unnamed=1. Name the columns as --query does'):
+        columns_of(place, query='SELECT id, note AS "" FROM notes')
+    with pytest.raises(ValueError, match='no such column: gone'):
+        columns_of(place, query='SELECT gone FROM notes')
+    with pytest.raises(ValueError, match='Give --query'):
+        columns_of(place)
+
+
+def test_a_data_set_has_the_columns_of_its_split(tmp_path: pathlib.Path) -> None:
+    train = datasets.Dataset.from_dict({'z': ['x'], 'stars': [4.5]})
+    datasets.DatasetDict(train=train, test=train.select_columns('z')).save_to_disk(str(tmp_path / 'both'))
+    assert columns_of(f'hf://{tmp_path}/both', split='train') == [('z', False), ('stars', True)]
+    assert columns_of(f'hf://{tmp_path}/both', split='test') == [('z', False)]
+    with pytest.raises(ValueError, match='--split'):
+        columns_of(f'hf://{tmp_path}/both')
+
+
+def test_a_folder_of_texts_has_its_three_columns_and_the_given_encoding(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'pos').mkdir()
+    (tmp_path / 'pos' / '1.txt').write_text('Good.')
+    header = read_header(str(tmp_path), Dialect(encoding='windows-1252'))
+    assert [column.name for column in header.columns] == ['text', 'label', 'id']
+    assert header.dialect == Dialect(encoding='windows-1252')
+
+
+def write_workbook(path: pathlib.Path, *rows: tuple[object, ...]) -> str:
+    workbook = openpyxl.Workbook()
+    for row in rows:
+        workbook.worksheets[0].append(row)
+    workbook.create_sheet('Other').append(['text'])
+    workbook.save(path)
+    return str(path)
+
+
+def test_a_sheet_has_the_columns_of_its_first_row(tmp_path: pathlib.Path) -> None:
+    place = write_workbook(
+        tmp_path / 'a.xlsx', (), ('ward', None, ' note ', None), ('A', None, 'Fine.'), ('B', 'x')
+    )
+    assert columns_of(place, sheet='Sheet') == [('ward', False), ('note', False)]
+    with pytest.raises(RestrictedError, match='--sheet'):
+        columns_of(place)
+
+
+@pytest.mark.parametrize('first', [('Zyxquortle',), ('Zyxquortle', 'Zyxquortle'), (None, 'Zyxquortle')])
+def test_a_sheet_whose_first_row_is_no_header_is_refused_and_not_quoted(
+    tmp_path: pathlib.Path, first: tuple[object, ...]
+) -> None:
+    place = write_workbook(tmp_path / 'a.xlsx', first, ('ward', 'note'), ('A', 'Fine.'))
+    with pytest.raises(ValueError, match='delete what stands above it') as error:
+        columns_of(place, sheet='Sheet')
+    assert 'Zyxquortle' not in str(error.value)

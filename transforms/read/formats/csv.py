@@ -17,7 +17,7 @@ from transforms.read import lines as lines_lib
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
 from transforms.read.formats.format import Column, Format, RawRow
-from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, is_utf8
+from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, Table, is_utf8
 
 # Records of a file without a header row that show how many columns it has.
 _ROWS_LOOKED_AT = 1000
@@ -33,7 +33,7 @@ class Csv(Format):
         return _csv_columns(file, codec, fields)
 
     def header(
-        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
     ) -> tuple[tuple[Column, ...], Dialect] | None:
         try:
             head, _ = dialect_lib.peek(decompressed(file, codec))

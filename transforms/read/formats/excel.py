@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transforms.read.columns import RestrictedError, shown
-from transforms.read.formats.format import Format, RawRow
+from transforms.read.dialect import Dialect
+from transforms.read.formats.format import Column, Format, RawRow
 from transforms.read.rules import Reason, RecordFields, Table
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Excel(Format):
     """One row of a sheet is one row; blank rows are none."""
 
     is_text = False
+    header_remedy = (
+        'The first row that is not empty names the columns, each once: delete what stands above it. Without '
+        'such a row give numbers from 0 (--text-field 0).'
+    )
 
     def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
         return excel_rows(file, fields, fields.names)
@@ -42,24 +47,28 @@ class Excel(Format):
             ValueError: No workbook, or without this sheet.
             RestrictedError: Several sheets, of which none is named.
         """
-        data, is_workbook = file.read(), True
-        try:
-            with _sheet(data, fields.table, path) as sheet:
-                rows = _filled(sheet)
-                if not fields.positional:
-                    names = _names(next(rows, ()))
-                    return {name for name in names if names.count(name) == 1}
-                head = [len(row) for row, _ in zip(rows, range(_ROWS_LOOKED_AT))]
-                return {str(place) for place in range(max(head, default=0))}
-        except (RestrictedError, OSError):
-            raise
-        except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
-            is_workbook = False
-        assert not is_workbook
-        raise ValueError(
-            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, or has a '
-            'password. Save it again as .xlsx, without a password.'
-        )
+        with _readable_sheet(file.read(), fields.table, path) as sheet:
+            rows = _filled(sheet)
+            if not fields.positional:
+                names = _names(next(rows, ()))
+                return {name for name in names if names.count(name) == 1}
+            head = [len(row) for row, _ in zip(rows, range(_ROWS_LOOKED_AT))]
+            return {str(place) for place in range(max(head, default=0))}
+
+    def header(
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
+    ) -> tuple[tuple[Column, ...], Dialect] | None:
+        """The names of the header row. A name is missing where the next row alone has a cell.
+
+        So a title above the header row is no column. Of the next row nothing else is looked at.
+        """
+        with _readable_sheet(file.read(), table, path) as sheet:
+            rows = _filled(sheet)
+            names, below = _names(next(rows, ())), next(rows, ())
+        used = [place for place, cell in enumerate(below) if cell is not None]
+        names += [''] * (max(used, default=-1) + 1 - len(names))
+        kept = [name for place, name in enumerate(names) if name or place in used]
+        return tuple(Column(name=name) for name in kept), Dialect()
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         return (
@@ -126,6 +135,29 @@ class _Formulas:
             self._rows = enumerate(sheet.iter_rows(values_only=True))
         row = next(row for place, row in self._rows if place == ordinal)
         return any(at < len(row) and row[at] is not None for at in places)
+
+
+@contextlib.contextmanager
+def _readable_sheet(data: bytes, table: Table, path: str) -> Iterator['Worksheet']:
+    """As `_sheet`, for the beginning of a sheet.
+
+    Raises:
+        ValueError: No workbook. The error quotes `path` and no content.
+        RestrictedError: As of `_sheet`.
+    """
+    is_workbook = True
+    try:
+        with _sheet(data, table, path) as sheet:
+            yield sheet
+    except (RestrictedError, OSError):
+        raise
+    except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
+        is_workbook = False
+    if not is_workbook:
+        raise ValueError(
+            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, or has a '
+            'password. Save it again as .xlsx, without a password.'
+        )
 
 
 @contextlib.contextmanager

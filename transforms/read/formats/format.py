@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
 from transforms.read.dialect import Dialect
-from transforms.read.rules import Reason, RecordFields
+from transforms.read.rules import Reason, RecordFields, Table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of a file.
+    """A column of a file or of another place.
 
     Attributes:
-        name: As the file names it.
-        is_fraction: Whether the file says that it holds numbers with fractions.
+        name: As the place names it.
+        is_fraction: Whether the place says that it holds numbers with fractions.
     """
 
     name: str
@@ -34,9 +34,14 @@ class Format(abc.ABC):
 
     Attributes:
         is_text: Whether the file may be compressed as a whole.
+        header_remedy: What to do about a header that does not name each column once.
     """
 
     is_text = True
+    header_remedy = (
+        'Give the file a header line with a name for each column, or give --delimiter and --encoding if it '
+        'has one.'
+    )
 
     def parts(self, open_file: Callable[[], BinaryIO]) -> Iterator[int]:
         """The parts that workers can read apart, as numbers for `rows`; a text file is one part."""
@@ -65,14 +70,15 @@ class Format(abc.ABC):
         """
 
     def header(
-        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
     ) -> tuple[tuple[Column, ...], Dialect] | None:
         """The columns, before anybody has named one, and how the file is written; None if it has none.
 
         Raises:
-            ValueError: The file cannot be of this format. The error quotes `path` and no content.
+            ValueError: The file cannot be of this format, or it has several tables, of which `table` names
+                none. The error quotes `path` and no content.
         """
-        found = self.columns(file, codec, path, RecordFields(text='text'))
+        found = self.columns(file, codec, path, RecordFields(text='text', table=table))
         return None if found is None else (tuple(Column(name=name) for name in sorted(found)), Dialect())
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from transforms.read.dialect import Dialect
 from transforms.read.formats.format import Column, Format, RawRow
-from transforms.read.rules import Reason, RecordFields
+from transforms.read.rules import Reason, RecordFields, Table
 
 _ROWS_AT_ONCE = 1_024
 
@@ -29,11 +29,14 @@ class Parquet(Format):
         return _parquet_columns(file, path, fields)
 
     def header(
-        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect
+        self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
     ) -> tuple[tuple[Column, ...], Dialect] | None:
-        schema = _schema(file, path)
-        columns = (Column(name=field.name, is_fraction=pa.types.is_floating(field.type)) for field in schema)
-        return tuple(columns), Dialect()
+        return schema_columns(_schema(file, path)), Dialect()
+
+
+def schema_columns(schema: pa.Schema) -> tuple[Column, ...]:
+    """The columns of a schema of Arrow, in its order."""
+    return tuple(Column(name=field.name, is_fraction=pa.types.is_floating(field.type)) for field in schema)
 
 
 def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterator[RawRow]:

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from transforms import places
 from transforms.read.columns import check_columns
-from transforms.read.formats.format import RawRow
+from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
 from transforms.read.sources.source import Part, Source
 
@@ -35,10 +35,19 @@ _ROWS_AT_ONCE = 1_000
 # Types of PostgreSQL that are text: text, varchar, char, name, and a literal of no known type. What an
 # extension adds (citext) or a user (enumerations) has a number from here on.
 _TEXT_TYPES, _FIRST_OWN_TYPE = frozenset({25, 1043, 1042, 19, 705}), 16384
+# Types of PostgreSQL whose values are floats: real and double precision. Values of numeric are written as
+# they are (4.50).
+_FLOATS = frozenset({700, 701})
+_NAMES = (
+    'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL writes '
+    'names in lower case unless they are quoted.'
+)
 
 
 class Database(Source):
     """A query of a database: `postgresql://USER@HOST/DATABASE` or `sqlite:///FILE`."""
+
+    header_remedy = _NAMES
 
     def owns(self, place: str) -> bool:
         return places.is_database(place)
@@ -51,6 +60,13 @@ class Database(Source):
                 'relative to this folder, sqlite:////data/notes.db is not.'
             )
 
+    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+        with _reading(place) as connection:
+            found = _look_at(connection, place, _query(place, table))
+            # SQLite knows no type of a column.
+            floats = _FLOATS if connection.dialect.name == places.POSTGRESQL else ()
+            return tuple(Column(name=str(name), is_fraction=kind in floats) for name, kind, *_ in found)
+
     def check(self, place: str, fields: RecordFields) -> None:
         with _reading(place) as connection:
             columns = _look_at(connection, place, _query(place, fields.table))
@@ -62,8 +78,7 @@ class Database(Source):
             place,
             needed,
             [name for name in names if names.count(name) == 1],
-            'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL '
-            'writes names in lower case unless they are quoted.',
+            _NAMES,
         )
         if key is not None:
             with _reading(place) as connection:

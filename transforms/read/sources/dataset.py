@@ -20,8 +20,8 @@ from apache_beam.io.filesystems import FileSystems
 from transforms import places
 from transforms.read.columns import check_columns
 from transforms.read.compression import CorruptStream
-from transforms.read.formats.format import RawRow
-from transforms.read.formats.parquet import batch_rows, check_types
+from transforms.read.formats.format import Column, RawRow
+from transforms.read.formats.parquet import batch_rows, check_types, schema_columns
 from transforms.read.rules import Reason, RecordFields, Table
 from transforms.read.sources.source import Part, Source
 
@@ -44,11 +44,12 @@ class Dataset(Source):
     def look(self, place: str) -> None:
         _kind(place)
 
+    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+        schema = _schema_of(place, table)
+        return () if schema is None else schema_columns(schema)
+
     def check(self, place: str, fields: RecordFields) -> None:
-        files, _ = _files(place, fields.table)
-        for path in files[:1]:
-            with _open(path) as file:
-                schema = _schema(file, place)
+        if (schema := _schema_of(place, fields.table)) is not None:
             check_columns(
                 place,
                 fields.names,
@@ -174,6 +175,14 @@ def _json(folder: str, name: str, place: str, key: str) -> list[Any]:
 
 def _open(path: str) -> BinaryIO:
     return FileSystems.open(path, compression_type=filesystem.CompressionTypes.UNCOMPRESSED)
+
+
+def _schema_of(place: str, table: Table) -> pa.Schema | None:
+    """The schema of the first file of a split; None of a split without files."""
+    for path in _files(place, table)[0][:1]:
+        with _open(path) as file:
+            return _schema(file, place)
+    return None
 
 
 def _schema(file: BinaryIO, place: str) -> pa.Schema:

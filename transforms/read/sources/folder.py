@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from transforms.read import dialect as dialect_lib
 from transforms.read import lines
 from transforms.read.columns import check_columns
-from transforms.read.formats.format import RawRow
+from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import Reason, RecordFields, Table
 from transforms.read.sources.source import Part, Source
 
@@ -42,6 +42,9 @@ class Folder(Source):
                 'folder of texts holds LABEL/NAME.txt; of files that are tables name the files '
                 '(DIR/*.parquet), and of a data set that was saved to disk write hf://DIR.'
             )
+
+    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+        return tuple(Column(name=name) for name in COLUMNS)
 
     def check(self, place: str, fields: RecordFields) -> None:
         check_columns(

@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transforms.read.formats.format import RawRow
+from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
 
 # What one worker reads at a time: a value that can be pickled, and that may be private.
@@ -12,7 +12,13 @@ Part = Any
 
 
 class Source(abc.ABC):
-    """How a place is read. It has no state: workers read what the launcher has looked at."""
+    """How a place is read. It has no state: workers read what the launcher has looked at.
+
+    Attributes:
+        header_remedy: What to do about a header that does not name each column once.
+    """
+
+    header_remedy = 'Name each column once.'
 
     @abc.abstractmethod
     def owns(self, place: str) -> bool:
@@ -26,6 +32,10 @@ class Source(abc.ABC):
             FileNotFoundError: It is not.
             ValueError: It is of a kind that is not known.
         """
+
+    @abc.abstractmethod
+    def header(self, place: str, table: Table) -> tuple[Column, ...]:
+        """The columns, in the order of the place, without reading a record. Errors as of `check`."""
 
     @abc.abstractmethod
     def check(self, place: str, fields: RecordFields) -> None:
