@@ -46,6 +46,7 @@ class Evolution(TextVoting[EvolveSettings]):
         for step in ('Sample', 'WriteList')
     )
     memory_setting = 'micro_batch_size'
+    scores = standing.SCORES
 
     def follows(self, asked: Asked[EvolveSettings]) -> dict[str, Follows]:
         return follows.of(asked)

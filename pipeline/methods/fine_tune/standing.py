@@ -1,4 +1,4 @@
-"""What texts of an adapter were worth, and when training one is the first choice."""
+"""What texts of an adapter were worth, and when training one is worth its hours."""
 
 from pipeline.methods.method import LAST_RANK, Score, Standing
 
@@ -7,17 +7,15 @@ SCORES = (
     Score(what='questions', records=5452, epsilon=3, texts=300, worth=0.64, of_records=0.80),
     Score(what='questions', records=768, epsilon=1, texts=300, worth=0.43, of_records=0.76),
 )
-# From so many units and such an epsilon on, texts of an adapter were worth more than voted ones; below, less.
-# In between nothing was measured.
+# From so many units and such an epsilon on, texts of an adapter were worth more than those of votes on
+# tokens; below, less. In between nothing was measured.
 _FEWEST_UNITS, _LEAST_EPSILON = 2000, 2.0
 
 
 def standing(units: float, epsilon: float | None) -> Standing:
-    """First with thousands of units and an epsilon that is not small."""
+    """After votes on whole texts, with thousands of units and an epsilon that is not small."""
     if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
-        because = (
-            'With thousands of records and ε = 3, texts of an adapter were worth the most; all are free.'
-        )
-        return Standing(rank=1, because=because)
+        because = 'Texts of an adapter were worth more than votes on tokens, and any number of them is free.'
+        return Standing(rank=2, because=because)
     because = 'With few records or a small ε, texts of an adapter were worth less than voted ones.'
     return Standing(rank=LAST_RANK, because=because)
