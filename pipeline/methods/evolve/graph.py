@@ -12,7 +12,7 @@ from models.sampling.settings import SamplerSettings
 from pipeline.methods import start_corpus, workers
 from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config
-from pipeline.methods.evolve.settings import TEXTS_TOGETHER, Evolution
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
 
 
 def prepare(config: Config, dtype: str) -> EvolutionSettings:
@@ -97,7 +97,7 @@ def _source(config: Config, dtype: str) -> SourceSettings:
     return found
 
 
-def _check_room(room: int, shots: int, own: Evolution) -> None:
+def _check_room(room: int, shots: int, own: EvolveSettings) -> None:
     """Refuses prompts of later rounds that would show less of a text than the shortest text has."""
     if room < own.resolved_min_example_tokens:
         raise ValueError(
