@@ -8,6 +8,8 @@ looked at the query alone. The text of another error may quote rows, and SQLAlch
 password. The password is in none of the values here: it comes from the environment of each process.
 """
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import decimal
@@ -18,15 +20,16 @@ import sqlite3
 import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING, Any
 
 from transforms import places
 from transforms.read.columns import check_columns
 from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
 from transforms.read.sources.source import Part, Source
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 # Ranges of the key: so many workers can read at the same time, and so often the query is run.
 PARTITIONS = 16
@@ -188,6 +191,8 @@ def _query(place: str, table: Table) -> str:
 
 def _url(place: str) -> sa.URL:
     """The address without a password; its `drivername` is 'sqlite' or 'postgresql+psycopg'."""
+    import sqlalchemy as sa
+
     scheme = place.strip().partition('://')[0].lower()
     try:
         url = sa.make_url(place.strip())
@@ -228,6 +233,8 @@ def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
         ValueError: The URL is of another database, or holds a password.
         ConnectionError: The database does not answer.
     """
+    import sqlalchemy as sa
+
     url = _url(place)
     if url.drivername == places.SQLITE:
         engine = _sqlite(str(url.database), 'rwc' if writes else 'ro')
@@ -258,6 +265,8 @@ def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
 
 
 def _sqlite(file: str, mode: str) -> sa.Engine:
+    import sqlalchemy as sa
+
     path = urllib.parse.quote(os.path.abspath(file))
 
     def connect() -> sqlite3.Connection:
@@ -284,6 +293,8 @@ def _look_at(
     connection: sa.Connection, place: str, query: str, key: str | None = None
 ) -> Sequence[tuple[Any, ...]]:
     """The columns of a query, perhaps in the order of one, without a row of it: (name, type, ...) of each."""
+    import sqlalchemy as sa
+
     reason, order = None, ''
     if key is not None:
         order = f'ORDER BY {connection.dialect.identifier_preparer.quote_identifier(key)} '
@@ -307,6 +318,8 @@ def _run(
     connection: sa.Connection, place: str, sql: str, query: str, bounds: tuple[object, ...] = ()
 ) -> Iterator[Sequence[Any]]:
     """The rows of a statement around the query, streamed."""
+    import sqlalchemy as sa
+
     kind = None
     try:
         yield from connection.exec_driver_sql(_filled(connection, sql, query), bounds)
@@ -334,6 +347,8 @@ def _of_query(error: sa.exc.DBAPIError) -> str:
 
 
 def _kind(error: Exception) -> str:
+    import sqlalchemy as sa
+
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     state = getattr(cause, 'sqlstate', None) or getattr(cause, 'sqlite_errorname', None)
     return type(cause).__name__ + (f' ({state})' if state else '')
