@@ -249,7 +249,7 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(folder: p
     start.run(run, [])
     rows, report = rows_of(folder / 'out'), report_of(folder / 'out')
     complete = [row['text'] for row in rows if not row['truncated']]
-    assert len(complete) > 8 and len(set(complete)) > 4 and all(map(is_visit, complete))
+    assert len(complete) > 8 and len(set(complete)) > 1 and all(map(is_visit, complete))
     assert all(row['truncated'] for row in rows if not is_visit(row['text']))
     assert json.loads(str(report.settings['json_schema'])) == VISIT
     assert report.settings['close_truncated'] is False

@@ -10,17 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import rich.console
 
 from models.finetuning import label_mix, train
 from models.finetuning.adapter import AdapterCard
 from models.privacy import counts
 from models.privacy.accounting import ZCDpEvent, curve_of, subsampled
 from models.privacy.report import MixedLedgerEntry
-from pipeline.commands.plan import print_plan
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import mechanism, plan, released
 from pipeline.methods.predict import earlier
+from pipeline.pages import plan_terminal
 from pipeline.run import charge, folders, start
 from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
@@ -247,10 +248,10 @@ def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.Cap
     # The target is that of both: the steps have to make room.
     assert found.epsilon <= 6.0 and found.noise_multiplier > 1.01 * without.noise_multiplier
     assert found.examples == without.examples == 12
-    print_plan(found)
+    plan_terminal.render(found.rows(), found.warnings, rich.console.Console())
     shown = ' '.join(capsys.readouterr().out.split())
     assert 'Label mix from noisy counts, ρ = 0.5: discrete Gaussian noise of scale 1 on' in shown
-    print_plan(without)
+    plan_terminal.render(without.rows(), without.warnings, rich.console.Console())
     assert 'Label mix' not in capsys.readouterr().out
     with pytest.raises(
         ValueError, match='left for the steps, got epsilon=1.0, of which .* Lower --label-mix'
