@@ -100,9 +100,7 @@ def _type_of(kind: pa.DataType) -> sa.types.TypeEngine:
 def _to_database(shards: Sequence[str], target: str, name: str | None) -> int:
     """Makes a table and fills it, both in one transaction."""
     if not name:
-        raise ValueError(
-            f'Expected the name of a new table, got none for to={target!r}. Give --table corpus.'
-        )
+        raise ValueError('Expected the name of a new table of the database, got none. Give --table corpus.')
     schema, count, reason = _schema(shards), 0, None
     table = sa.Table(name, sa.MetaData(), *(sa.Column(field.name, _type_of(field.type)) for field in schema))
     try:

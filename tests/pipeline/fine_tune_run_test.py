@@ -244,12 +244,16 @@ def restricted_of(output: pathlib.Path) -> dict[str, Any]:
     return json.loads((output.parent / f'{output.name}.curator' / run_files.RESTRICTED_REPORT).read_text())
 
 
-def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(folder: pathlib.Path) -> None:
+def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # How many kinds of text come out is up to the key.
+    monkeypatch.setattr(RunKey, 'new', lambda: RunKey(bytes(32)))
     run = structured(folder, examples_per_label=40)
     start.run(run, [])
     rows, report = rows_of(folder / 'out'), report_of(folder / 'out')
     complete = [row['text'] for row in rows if not row['truncated']]
-    assert len(complete) > 8 and len(set(complete)) > 1 and all(map(is_visit, complete))
+    assert len(complete) > 8 and len(set(complete)) > 4 and all(map(is_visit, complete))
     assert all(row['truncated'] for row in rows if not is_visit(row['text']))
     assert json.loads(str(report.settings['json_schema'])) == VISIT
     assert report.settings['close_truncated'] is False
