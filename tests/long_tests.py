@@ -2,7 +2,7 @@
 
 # Tests that may take longer than 20 seconds of quiet cores, each with the reason.
 REASONS: dict[str, str] = {
-    'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed': (
+    'tests/launch/flink/run_test.py::test_on_flink_the_corpus_is_the_local_one_whatever_is_killed[at once]': (
         'A real cluster starts, runs the job, loses a worker in the middle of it, and runs the rest: one '
         'run of each kind is the least that shows it.'
     ),
@@ -60,6 +60,9 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',
     ),
     'tests/models/audits/leave_one_out_test.py': (
+        'test_log_ratios_are_those_of_the_exact_distribution[difference-replace-sparse vector, top 3]',
+        'test_log_ratios_are_those_of_the_exact_distribution[mean-replace-sparse vector, top 3]',
+        'test_log_ratios_are_those_of_the_exact_distribution[mean-replace-]',
         *(
             f'test_log_ratios_are_those_of_the_exact_distribution[{aggregate}-{unit}-{mask}]'
             for aggregate in ('median', 'difference', 'mean')
@@ -76,12 +79,22 @@ REPEATS: dict[str, tuple[str, ...]] = {
     ),
     'tests/models/clustering/minilm_test.py': (
         *(
+         f'test_a_text_is_the_same_at_every_start_and_place_of_its_block[128-{dtype}]'
+         for dtype in ('float32', 'bfloat16', 'int8')
+        ),
+        *(
             f'test_a_text_is_the_same_at_every_start_and_place_of_its_block[{length}-{dtype}]'
             for length in (192, 256)
             for dtype in ('float32', 'bfloat16', 'int8')
         ),
     ),
     'tests/models/decoders/gemma/decoder_test.py': (
+        'test_bfloat16_is_no_further_from_float32_than_in_the_library[gemma3]',
+        'test_cached_steps_equal_a_full_recomputation[gemma1]',
+        'test_cached_steps_equal_a_full_recomputation[gemma2 without groups]',
+        'test_contract[gemma3-check_steps_of_several_tokens_equal_single_ones]',
+        'test_pooled_states_equal_each_text_alone[gemma3]',
+        'test_stream_equals_a_slow_loop_without_cache[bundled-private]',
         'test_a_row_does_not_move_with_its_slot[20-0.0001-float32]',
         'test_a_row_does_not_move_with_its_slot[24-0.0-float32]',
         'test_a_step_copies_no_cache[1-1]',
@@ -103,6 +116,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_step_is_compiled_once_where_weights_lie_on_a_mesh[None]',
     ),
     'tests/models/generate/loop_test.py': (
+        'test_streams_come_as_often_as_enumeration_says[0.8-difference]',
         'test_an_empty_batch_samples_its_private_tokens_from_the_public_logits[median]',
         'test_micro_batches_change_nothing[sparse]',
         'test_micro_batches_change_nothing[difference]',
@@ -130,8 +144,36 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_centres_of_private_records_are_marked_and_charged[k-means-None]',
     ),
     'tests/pipeline/methods/predict/audit_test.py': (
+        'test_a_batch_of_news_stays_within_its_bound',
         'test_the_job_passes_and_the_broken_job_fails[mean]',
         'test_the_job_passes_and_the_broken_job_fails[median]',
         'test_pasted_keys_come_out_and_aggregated_ones_do_not[mean]',
+    ),
+    'tests/pipeline/durable_run_test.py': (
+        'test_every_bundle_twice_writes_the_same[median-BundleBasedDirectRunner]',
+        'test_killed_at_file_operations_a_run_ends_as_if_undisturbed[median-False]',
+    ),
+    'tests/pipeline/reference_run_test.py': (
+        'test_a_runner_that_repeats_bundles_writes_the_same[options0]',
+        'test_rounds_of_other_plans[clusters]',
+        'test_rounds_of_other_plans[individual accounting]',
+    ),
+    'tests/pipeline/methods/predict/vote_estimate_test.py': (
+        'test_the_estimate_of_a_short_batch_is_what_the_batch_spends[False]',
+    ),
+    'tests/models/privacy/enumeration_test.py': (
+        *(
+         f'test_no_output_of_a_median_batch_loses_more_than_it_reports[2-{case}]'
+         for case in (
+             'one run', 'one token', 'two runs of the best 2', 'two tokens of the best 2',
+             'two runs, a stop token, several examples',
+         )
+        ),
+    ),
+    'tests/models/finetuning/sample_test.py': (
+        *(
+         f'test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask[1.0-2-{of}]'
+         for of in ('none', 'none, long enough', 'regex', 'schema')
+        ),
     ),
 }  # fmt: skip

@@ -140,11 +140,16 @@ def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> Non
 
 
 @needs_model
+@pytest.mark.parametrize(
+    'kills',
+    [(('pool', 'taskmanager-0'),), pytest.param((('pool',), ('taskmanager-0',)), marks=pytest.mark.long)],
+    ids=['at once', 'in turn'],
+)
 def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
-    cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run
+    cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run, kills: tuple[tuple[str, ...], ...]
 ) -> None:
     local_run.forget()
-    services = ('pool', 'taskmanager-0')
+    services = [service for at_once in kills for service in at_once]
     command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
     before, screen = {name: starts(cluster, name) for name in services}, local_run.folder / 'screen.txt'
     with (
@@ -161,9 +166,10 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
     ):
         try:
             kept: dict[str, int] = {}
-            for service in services:
+            for at_once in kills:
                 local_run.wait_for_batches(len(kept) + 1, job)
-                kill(cluster, service)
+                for service in at_once:
+                    kill(cluster, service)
                 written = local_run.written()
                 assert len(kept) < len(written) < local_run.batches, 'it was not killed while decoding'
                 assert kept.items() <= written.items()  # read back, not decoded
