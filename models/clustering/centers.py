@@ -26,6 +26,7 @@ from safetensors import numpy as safetensors_numpy
 
 from models import bundled
 from models.clustering import embedder as embedder_lib
+from models.clustering import form
 from models.clustering.embedder import Embedder
 
 SHIPPED = bundled.CENTERS
@@ -333,6 +334,7 @@ class ClusterSettings:
         checkpoint: Folder of its weights.
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16', for 'decoder'; for MiniLM also 'int8', and None is float32.
+        form_share: Share of a likeness that is of the texts' form (`models.clustering.form`), in [0, 1).
 
     Raises:
         ValueError: The settings of the decoder are missing, or given for another embedder; or a type is
@@ -345,6 +347,7 @@ class ClusterSettings:
     checkpoint: str | None = None
     tokenizer: str | None = None
     dtype: str | None = None
+    form_share: float = 0.0
 
     def __post_init__(self) -> None:
         given = [value is not None for value in self._decoder_settings()]
@@ -365,8 +368,12 @@ class ClusterSettings:
 
         Raises:
             FileNotFoundError: Its files are missing.
-            ValueError: Its files are not what they should be.
+            ValueError: Its files are not what they should be, or the share of form is out of range.
         """
+        content = self._load_content()
+        return form.FormEmbedder(content, self.form_share) if self.form_share else content
+
+    def _load_content(self) -> Embedder:
         if self.embedder == 'tfidf':
             folder = epath.Path(self.centers)
             own = any((folder / name).exists() for name in embedder_lib.TFIDF_FILES)

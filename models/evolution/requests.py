@@ -16,7 +16,7 @@ import numpy as np
 from models.evolution import pool
 from models.evolution.generation import Generation
 from models.evolution.pool import Pool
-from models.evolution.selection import parents, survivors
+from models.evolution.selection import favoured, parents, survivors
 from models.evolution.settings import EvolutionSettings
 from models.records import BatchId
 from models.sampling.source import Request
@@ -81,7 +81,7 @@ def _shown(
     after_the_last_vote = number > settings.params.rounds
     fresh = 0 if after_the_last_vote else round(settings.fresh_share * count)
     children = count - fresh
-    chosen = own[survivors(found.expected[group, own], max(1, min(children, len(own))))]
+    chosen = own[survivors(favoured(found.expected[group, own]), max(1, min(children, len(own))))]
     # Public: whoever has the release finds the same parents.
     digest = hashlib.sha256(json.dumps([settings.run_id, number, group]).encode()).digest()
     of_prompts = parents(

@@ -132,17 +132,19 @@ def clarity(scores: np.ndarray) -> np.ndarray:
 
 
 def fitness(scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What a text is worth to the corpus, `[N]`: its label's clarity times the root of its label's votes.
+    """What a text is worth to the corpus, `[N]`: its label's votes times the fourth root of its clarity.
 
-    Clarity alone favours texts far from all records, whose few votes happen to be of one label; votes alone
-    favour what is between labels. The root weighs both.
+    Clarity favours texts far from all records, whose few votes happen to be of one label; votes alone favour
+    what is between labels. Of 1,070 texts that votes of TREC's questions had led to, the best 300 by votes
+    times clarity to the power of 0, 1/4, 1/2 and 1 came to MAUVE of 0.32, 0.34, 0.24 and 0.16, and a judge
+    agreed with 0.75, 0.80, 0.82 and 0.81 of their labels.
 
     Args:
         scores: Of each label, `[G, N]`.
         counts: Denoised votes, `[G, N]`; negative ones count as 0.
     """
     own = np.take_along_axis(np.asarray(counts, np.float64), labels_of(scores)[None], axis=0)[0]
-    return clarity(scores) * np.sqrt(np.maximum(own, 0))
+    return np.maximum(own, 0) * clarity(scores) ** 0.25
 
 
 _WORD = re.compile(r'\w+')
@@ -177,6 +179,24 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, *, most_alike: float 
         chosen[count] = vectors[place]
         kept[place] = True
     return kept
+
+
+def favoured(counts: np.ndarray, *, share: float = 0.25, least: int = 8) -> np.ndarray:
+    """What the best of a label's texts have above the others, `[N]`; 0 for the others.
+
+    A vote that is spread over many texts gives each of them something. Their counts differ less than they
+    do, so that resampling by the counts alone would hardly choose.
+
+    Args:
+        counts: Denoised votes of one label, `[N]`.
+        share: Of the texts that have anything, about.
+        least: Texts that have something where there are so many: enough for prompts that differ.
+    """
+    counts = np.asarray(counts, np.float64)
+    best = max(least, round(share * len(counts)))
+    if best >= len(counts):
+        return counts - min(counts.min(initial=0), 0)
+    return np.maximum(counts - np.partition(counts, -best - 1)[-best - 1], 0)
 
 
 def survivors(counts: np.ndarray, number: int) -> np.ndarray:

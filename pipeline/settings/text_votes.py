@@ -48,6 +48,11 @@ class TextVotes(panel.Panel):
         path='file',
         presets=EMBEDDERS,
     )
+    form_share: float = _setting(
+        "Share of two texts' likeness that is of their form: how they begin and end, length and marks. The "
+        'rest is of what they mean, by --embedder. 0 for that alone.',
+        0.25,
+    )
 
     def check(self) -> None:
         self._check_positive('nearest')
@@ -56,6 +61,11 @@ class TextVotes(panel.Panel):
             raise ValueError(
                 f'Expected a finite vote_noise > 0, got vote_noise={noise!r}. Votes without noise cannot be '
                 'released: give --epsilon, say.'
+            )
+        if not 0 <= self.form_share < 1:
+            raise ValueError(
+                f'Expected 0 <= form_share < 1, got form_share={self.form_share!r}. Give 0.25, say, or 0 for '
+                'what texts mean alone.'
             )
 
     @property
@@ -89,13 +99,16 @@ class TextVotes(panel.Panel):
         from models.clustering.embedder import fastest_minilm_dtype
 
         if self.resolved_embedder == 'tfidf':
-            return ClusterSettings(embedder='tfidf')
+            return ClusterSettings(embedder='tfidf', form_share=self.form_share)
         if self.resolved_embedder != 'decoder':
             # Decided where the run is launched: vectors of two types differ.
-            return ClusterSettings(embedder=self.resolved_embedder, dtype=fastest_minilm_dtype())
+            return ClusterSettings(
+                embedder=self.resolved_embedder, dtype=fastest_minilm_dtype(), form_share=self.form_share
+            )
         return ClusterSettings(
-            embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
-        )
+            embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype,
+            form_share=self.form_share,
+        )  # fmt: skip
 
     def check_noise(self, budget: Budget) -> None:
         """Refuses a run whose noise is given twice, or not at all.

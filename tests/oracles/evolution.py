@@ -82,6 +82,15 @@ def survivors(counts: Sequence[int], number: int) -> list[int]:
     return found
 
 
+def favoured(counts: Sequence[int], share: fractions.Fraction, least: int) -> list[int]:
+    """Walks from the best text down, and gives each what it has above the first that is left out."""
+    best = max(least, round(share * len(counts)))
+    ranked = sorted(counts, reverse=True)
+    if best >= len(counts):
+        return [count - min(0, *counts) for count in counts] if len(counts) else []
+    return [max(count - ranked[best], 0) for count in counts]
+
+
 def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) -> list[bool]:
     """Compares each text with each kept one before it."""
 
@@ -107,13 +116,13 @@ def distinct(texts: Sequence[str], embeddings: np.ndarray, most_alike: float) ->
 
 
 def fitness(scores: Sequence[Sequence[float]], counts: Sequence[Sequence[float]]) -> list[float]:
-    """(The best score less the next) √(votes of the best label), text by text."""
+    """Votes of the best label · (its score less the next one's)^¼, text by text."""
     found = []
     for text in range(len(scores[0])):
         ranked = sorted(range(len(scores)), key=lambda label: (-scores[label][text], label))
         best, *others = ranked
         clear = scores[best][text] - scores[others[0]][text] if others else 1.0
-        found.append(clear * math.sqrt(max(counts[best][text], 0)))
+        found.append(max(counts[best][text], 0) * math.sqrt(math.sqrt(clear)))
     return found
 
 

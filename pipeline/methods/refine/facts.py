@@ -12,7 +12,7 @@ from pipeline.settings.job_config import JobConfig
 # Settings that the report shows, in its order.
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
-    'nearest', 'vote_noise', 'embedder', 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
+    'nearest', 'vote_noise', 'embedder', 'form_share', 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # A path of the curator's machine.
 HIDDEN = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema', 'grammar'}

