@@ -101,6 +101,7 @@ class RunSettings(TypedDict, total=False):
     start: str | os.PathLike[str] | None
     nearest: int | None
     vote_noise: float | None
+    form_share: float | None
     endpoint: str | os.PathLike[str] | None
     endpoint_model: str | None
     endpoint_requests: int | None
@@ -208,6 +209,7 @@ class RefineSettings(TypedDict, total=False):
     micro_batch_size: int | None
     nearest: int | None
     vote_noise: float | None
+    form_share: float | None
     keep: int | None
     output: str | os.PathLike[str] | None
     work_dir: str | os.PathLike[str] | None

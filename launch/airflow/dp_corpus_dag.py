@@ -126,6 +126,7 @@ PARAMETERS = {
     'start': False,
     'nearest': True,
     'vote_noise': True,
+    'form_share': True,
     'endpoint': False,
     'endpoint_model': False,
     'endpoint_requests': True,
