@@ -95,7 +95,7 @@ def examples_of(
     unlike = distinct([found.candidates[place].text for place in order], found.vectors[order])
     own = np.sort(order[unlike])
     numbers = texts_of_labels(settings, found.totals.tolist())
-    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own])
+    places, labels = corpus(found.scores[:, own], numbers, fitness=fit[own], embeddings=found.vectors[own])
     return [
         _example(settings, found, int(own[place]), int(label))
         for place, label in zip(places, labels, strict=True)

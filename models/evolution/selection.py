@@ -254,28 +254,39 @@ def corpus(
     scores: np.ndarray,
     numbers: Sequence[int],
     *,
-    fitness: np.ndarray | None = None,
-    least_clarity: float = 0.0,
-    voted: np.ndarray | None = None,
+    fitness: np.ndarray,
+    embeddings: np.ndarray,
+    variety: float = 0.4,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The texts of the corpus and their labels, places `[M]` and labels `[M]`, by label.
 
-    Of each label the fittest; voted ones before unvoted where told apart. A label gets fewer than its
-    number where fewer texts are its own and clear enough.
+    Of each label the fittest comes first. Each next one is that of the best fitness less likeness to those
+    chosen (maximal marginal relevance, Carbonell and Goldstein 1998): the fittest alone lie where records are
+    dense, and say the same. A label gets fewer than its number where fewer texts are its own.
 
     Args:
         scores: Of all texts that are to be had, `[G, N]`.
         numbers: Texts wanted of each label.
-        fitness: `[N]`, the larger the better; None for `clarity` alone.
-        least_clarity: Texts whose label is less clear are left out.
-        voted: `[N]` bool; None where all are, or where it does not matter.
+        fitness: `[N]`, not negative, the larger the better.
+        embeddings: `[N, d]`, unit rows.
+        variety: Weight of the largest product with a chosen text; of fitness, as a share of the label's
+            largest, it is 1 less this. Of 200 texts of AG News weights of 0 and 0.4 came to a MAUVE of
+            0.55 and 0.77, of 300 of TREC to 0.34 and 0.30; what a head learns from them did not fall.
     """
-    labels, clear = labels_of(scores), clarity(scores)
-    order = np.argsort(-(clear if fitness is None else fitness), kind='stable')
-    if voted is not None:
-        order = order[np.argsort(~voted[order], kind='stable')]
+    labels, vectors = labels_of(scores), np.asarray(embeddings, np.float64)
+    order = np.argsort(-fitness, kind='stable')
     found = []
     for label, number in enumerate(numbers):
-        own = order[(labels[order] == label) & (clear[order] >= least_clarity)]
-        found.append(own[:number])
+        own = order[labels[order] == label]
+        worth = fitness[own] / max(float(fitness[own].max(initial=0)), np.finfo(float).tiny)
+        likeness = np.zeros(len(own))
+        left = np.ones(len(own), bool)
+        chosen = []
+        for _ in range(min(number, len(own))):
+            value = np.where(left, (1 - variety) * worth - variety * likeness, -np.inf)
+            best = int(value.argmax())
+            left[best] = False
+            chosen.append(own[best])
+            likeness = np.maximum(likeness, vectors[own] @ vectors[own[best]])
+        found.append(np.array(chosen, np.int64))
     return np.concatenate(found), np.repeat(np.arange(len(found)), [len(own) for own in found])

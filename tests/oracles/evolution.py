@@ -127,16 +127,33 @@ def fitness(scores: Sequence[Sequence[float]], counts: Sequence[Sequence[float]]
 
 
 def corpus(
-    scores: Sequence[Sequence[float]], numbers: Sequence[int], fitness: Sequence[float], voted: Sequence[bool]
+    scores: Sequence[Sequence[float]],
+    numbers: Sequence[int],
+    fitness: Sequence[float],
+    embeddings: Sequence[Sequence[float]],
+    variety: float,
 ) -> list[tuple[int, int]]:
-    """(text, label) of the corpus: for each label its own, voted ones first, and then the fittest first."""
+    """(text, label) of the corpus: for each label, one at a time, the best and least alike."""
+
+    def likeness(one: int, other: int) -> float:
+        return sum(a * b for a, b in zip(embeddings[one], embeddings[other], strict=True))
+
     found = []
     for label, number in enumerate(numbers):
         own = [
             text
-            for text in range(len(voted))
+            for text in range(len(fitness))
             if label == max(range(len(scores)), key=lambda each: (scores[each][text], -each))
         ]
-        own.sort(key=lambda text: (not voted[text], -fitness[text], text))
-        found += [(text, label) for text in own[:number]]
+        largest = max([fitness[text] for text in own], default=0.0) or 1.0
+        chosen: list[int] = []
+        while len(chosen) < min(number, len(own)):
+            value = {
+                text: (1 - variety) * fitness[text] / largest
+                - variety * max([0.0, *(likeness(text, other) for other in chosen)])
+                for text in own
+                if text not in chosen
+            }
+            chosen.append(max(value, key=lambda text: (value[text], fitness[text], -text)))
+        found += [(text, label) for text in chosen]
     return found

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.evolution import listing
+from models.evolution import listing, pool
 from models.evolution.generation import Candidate
 from tests.models.evolution import made_up
 from tests.models.evolution.made_up import WordEmbedder
@@ -76,19 +76,21 @@ def test_a_label_without_votes_has_no_texts_and_leaves_its_place_empty() -> None
     assert {of.label for of in corpus} == {'billing'} and 3 <= len(corpus) <= 4
 
 
-def test_texts_that_nobody_voted_on_come_last() -> None:
+def test_texts_that_nobody_voted_on_are_worth_what_votes_around_them_say() -> None:
     texts = made_up.texts_of('billing', 8)[5:] + made_up.texts_of('delivery', 8)[5:]
     children = [
         Candidate(name=f'0000-000004-{place:04d}', text=text, label=None, parents=('0000-000000-0001',))
         for place, text in enumerate(texts)
     ]
     vectors = WordEmbedder().embed(texts)
-    for examples, of_children in ((10, 0), (14, 4), (100, 6)):
+    for examples in (10, 100):
         corpus = listing.examples_of(
             made_up.settings(examples=examples), [made_up.generation()], children, vectors
         )
         unvoted = [of for of in corpus if of.round is None]
-        assert len(unvoted) == of_children and len(corpus) == min(examples, 16)
+        assert len(corpus) == min(examples, 16) and (len(unvoted) == 6 or examples == 10)
+        expected = pool.of(made_up.settings(), [made_up.generation()], children, vectors).expected
+        assert (expected[:, 10:].max(axis=0) > 0).all()
         assert all(of.noisy_votes is None and of.parents == '0000-000000-0001' for of in unvoted)
         assert all(of.label in ('billing', 'delivery') and of.text in texts for of in unvoted)
 

@@ -183,21 +183,32 @@ def test_corpus_is_the_slow_twins(labels: int) -> None:
     rng = np.random.default_rng(labels)
     scores = rng.dirichlet(np.ones(labels), 40).T
     counts = rng.normal(3, 3, (labels, 40))
-    voted = rng.random(40) < 0.5
+    embeddings = unit_rows(40)
     fit = selection.fitness(scores, counts)
     assert fit == pytest.approx(slow.fitness(scores.tolist(), counts.tolist()))
     numbers = [3, 20, 0, 5][:labels]
-    places, found = selection.corpus(scores, numbers, fitness=fit, voted=voted)
-    expected = slow.corpus(scores.tolist(), numbers, fit.tolist(), voted.tolist())
-    assert list(zip(places.tolist(), found.tolist(), strict=True)) == expected
-    assert len(set(places.tolist())) == len(places)
+    for variety in (0.0, 0.4):
+        places, found = selection.corpus(scores, numbers, fitness=fit, embeddings=embeddings, variety=variety)
+        expected = slow.corpus(scores.tolist(), numbers, fit.tolist(), embeddings.tolist(), variety)
+        assert list(zip(places.tolist(), found.tolist(), strict=True)) == expected
+        assert len(set(places.tolist())) == len(places)
 
 
-def test_corpus_leaves_out_labels_that_are_not_clear() -> None:
-    scores = np.array([[0.9, 0.55, 0.1], [0.1, 0.45, 0.9]])
-    places, labels = selection.corpus(scores, (2, 2), least_clarity=0.2)
-    assert places.tolist() == [0, 2]
-    assert labels.tolist() == [0, 1]
+def test_a_text_like_a_chosen_one_gives_way_to_one_that_is_a_little_less_fit() -> None:
+    embeddings = np.array([[1.0, 0.0], [0.96, 0.28], [0.0, 1.0]])
+    fit = np.array([1.0, 0.9, 0.8])
+    for variety, expected in ((0.0, [0, 1]), (0.4, [0, 2])):
+        places, labels = selection.corpus(
+            np.ones((1, 3)), (2,), fitness=fit, embeddings=embeddings, variety=variety
+        )
+        assert places.tolist() == expected and labels.tolist() == [0, 0]
+
+
+def test_without_a_vote_a_label_still_has_its_texts() -> None:
+    places, labels = selection.corpus(
+        np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), (1, 3), fitness=np.zeros(3), embeddings=unit_rows(3)
+    )
+    assert (places.tolist(), labels.tolist()) == ([0, 2], [0, 1])
 
 
 def test_text_that_hardly_any_record_is_near_is_less_fit_than_one_that_many_are_near() -> None:
