@@ -96,6 +96,7 @@ class RunSettings(TypedDict, total=False):
     rounds: int | None
     candidates: int | None
     children: int | None
+    unvoted: int | None
     fresh_share: float | None
     shots: int | None
     start: str | os.PathLike[str] | None

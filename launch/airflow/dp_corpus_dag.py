@@ -121,6 +121,7 @@ PARAMETERS = {
     'rounds': True,
     'candidates': True,
     'children': True,
+    'unvoted': True,
     'fresh_share': True,
     'shots': True,
     'start': False,

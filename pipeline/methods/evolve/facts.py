@@ -12,8 +12,8 @@ from pipeline.methods.evolve.mechanism import Config, resolved
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
     'rounds', 'nearest', 'vote_noise', 'embedder', 'form_share', 'examples', 'candidates', 'children',
-    'fresh_share', 'shots', 'temperature', 'top_p', 'top_k', 'endpoint_model', 'prompt', 'label_name',
-    'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens',
+    'unvoted', 'fresh_share', 'shots', 'temperature', 'top_p', 'top_k', 'endpoint_model', 'prompt',
+    'label_name', 'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens',
     'min_example_tokens', 'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # Paths of the curator's machine, addresses in the curator's network, and what settings that are shown follow
@@ -39,6 +39,7 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         'embedder': own.shown_embedder,
         'candidates': chosen.candidates,
         'children': chosen.children,
+        'unvoted': chosen.unvoted,
         'fresh_share': chosen.fresh_share,
         'shots': chosen.shots,
         'temperature': own.temperature or 1.0,

@@ -46,6 +46,12 @@ class Evolution(panel.Panel):
         'that the votes so far favour. Default: as many as --examples.',
         None,
     )
+    unvoted: int | None = _setting(
+        'Texts that are sampled after the last round, in the same way, of all labels together. Nobody votes '
+        'on them: what they are worth follows from the votes on texts like them. 0 for none. Default: as '
+        'many as --examples.',
+        None,
+    )
     fresh_share: float | None = _setting(
         'Share of the texts of a later round that come from the public prompt alone. Default: 0.', None
     )
@@ -78,6 +84,8 @@ class Evolution(panel.Panel):
         self._check_positive(
             'examples', 'rounds', 'candidates', 'children', 'shots', 'top_k', 'endpoint_requests'
         )
+        if self.unvoted is not None and self.unvoted < 0:
+            raise ValueError(f'Expected unvoted >= 0, got unvoted={self.unvoted}. Give 0 for none.')
         if self.rounds is not None and self.rounds > MOST_ROUNDS:
             raise ValueError(
                 f'Expected rounds <= {MOST_ROUNDS}, got rounds={self.rounds}. Each has its share of the '
@@ -148,6 +156,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         )
         given: dict[str, Any] = {
             'nearest': self.nearest,
+            'unvoted': self.unvoted,
             'shots': self.shots,
             'fresh_share': self.fresh_share,
         }

@@ -34,8 +34,8 @@ def test_figures_are_those_of_the_mechanism() -> None:
     less = accounting.epsilon_from_rho(2 / (2 * (params.noise_scale * (1 - 1e-5)) ** 2), 1e-6)
     assert less > 2.0
     assert found.votes_of_candidate == pytest.approx(10_000 * 4**0.5 / 180)
-    # Each label has 65 candidates in the first round, and 25 texts more in the second.
-    assert found.sampled_texts == 2 * 65 + 2 * 25
+    # Each label has 65 candidates in the first round, 25 texts more in the second, and 25 after it.
+    assert found.sampled_texts == 2 * 65 + 2 * 25 + 2 * 25
     assert found.warnings == ()
     check_document('evolution-plan', found.to_json())
 
@@ -142,7 +142,7 @@ def test_the_command_prints_the_plan() -> None:
     for words in (
         'δ = 1e-06', '2, the first with votes on 130 texts of all labels; each later one adds 50',
         '111 for a text on average',
-        'one vote of a record, spread over the 4 nearest', '180 are sampled, 50 are kept', 'Embedding',
+        'one vote of a record, spread over the 4 nearest', '230 are sampled, 50 are kept', 'Embedding',
     ):  # fmt: skip
         assert words in shown, words
     found = call('plan', *FLAGS, '--json').stdout
@@ -223,7 +223,7 @@ def test_prompts_without_room_for_the_texts_of_later_rounds_are_refused_before_i
         methods.of(short).prepare(short)
     methods.of(short).prepare(short.replace(shots=1))
     # Where no prompt shows a text, none has to fit.
-    methods.of(short).prepare(short.replace(rounds=1, candidates=200))
+    methods.of(short).prepare(short.replace(rounds=1, unvoted=0))
 
 
 def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:
