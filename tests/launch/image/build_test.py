@@ -63,6 +63,16 @@ class Pod:
             self.root, {**self.image, **changed}, list(command), bundle, {'/data': self.data}
         )
 
+    def with_workers(self, seconds: int, **changed: Any) -> 'subprocess.CompletedProcess[str]':
+        """A run whose workers the image's entry point starts, as it does on Flink; it has so many seconds."""
+        (boot,) = self.image['Entrypoint']
+        beam = ['--job_endpoint=embed', '--environment_type=EXTERNAL', '--environment_config=localhost:50000']
+        return self.run(
+            *('sh', '-c', f'{boot} --worker_pool & timeout {seconds} "$@"', 'pod'),
+            *(*GENERATE, '--output', '/data/corpus', '--runner', 'PortableRunner', '--', *beam),
+            **changed,
+        )
+
 
 @pytest.fixture
 def pod(store: Store, tmp_path: pathlib.Path) -> Iterator[Pod]:
@@ -83,8 +93,12 @@ def test_engines_read_who_runs_it_and_what(store: Store) -> None:
 
 
 def test_a_user_without_rights_can_write_to_tmp_and_the_volume_alone(pod: Pod) -> None:
-    done = pod.run('sh', '-c', 'id -u; for d in / /template /usr/local /weights /tmp /data; do '
-                   'touch $d/x 2> /dev/null && echo $d; done; grep -E "CapEff|NoNewPrivs" /proc/self/status')  # fmt: skip
+    script = """id -u
+        for folder in / /template /usr/local /weights /tmp /data; do
+            touch $folder/x 2> /dev/null && echo $folder
+        done
+        grep -E "CapEff|NoNewPrivs" /proc/self/status"""
+    done = pod.run('sh', '-c', script)
     assert done.stdout.split() == ['1000', '/tmp', '/data', 'CapEff:', '0' * 16, 'NoNewPrivs:', '1']
 
 
@@ -103,12 +117,8 @@ def test_a_run_writes_its_folders_and_nothing_else(pod: Pod) -> None:
 
 
 def test_the_entry_point_is_a_worker_pool_that_decodes(pod: Pod) -> None:
-    """As the sidecar of launch/kubernetes/flink.yaml starts it, with Beam's own job service in place of Flink."""
-    (boot,) = pod.image['Entrypoint']
-    beam = ['--runner', 'PortableRunner', '--', '--job_endpoint=embed', '--environment_type=EXTERNAL',
-            '--environment_config=localhost:50000']  # fmt: skip
-    pool = [f'{boot} --worker_pool & timeout 300 "$@"', 'pod', *GENERATE, '--output', '/data/corpus', *beam]
-    done = pod.run('sh', '-c', *pool)
+    """As the sidecar of launch/kubernetes/flink.yaml, with Beam's own job service in place of Flink."""
+    done = pod.with_workers(seconds=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert pq.read_table(pod.data / 'corpus' / 'data').num_rows
     assert "Starting worker with command ['/opt/apache/beam/boot'" in done.stderr
@@ -118,12 +128,9 @@ def test_the_entry_point_is_a_worker_pool_that_decodes(pod: Pod) -> None:
 
 def test_a_worker_needs_a_place_for_its_options(pod: Pod) -> None:
     """Why the image starts in /tmp: Beam's boot program writes a file to where it starts, or ends."""
-    (boot,) = pod.image['Entrypoint']
-    beam = ['--runner', 'PortableRunner', '--', '--job_endpoint=embed', '--environment_type=EXTERNAL',
-            '--environment_config=localhost:50000']  # fmt: skip
-    pool = [f'{boot} --worker_pool & timeout 60 "$@"', 'pod', *GENERATE, '--output', '/data/corpus', *beam]
-    done = pod.run('sh', '-c', *pool, WorkingDir='/template')
-    assert done.returncode != 0 and 'pipeline_options.json' in done.stdout + done.stderr
+    done = pod.with_workers(seconds=60, WorkingDir='/template')
+    assert done.returncode != 0
+    assert 'unable to create pipeline_options.json' in done.stdout + done.stderr
 
 
 def test_the_bill_names_what_is_installed_and_that_is_what_is_locked(pod: Pod) -> None:

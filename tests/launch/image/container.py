@@ -2,13 +2,13 @@
 
 A container registry is not asked. In place of the three images that the Dockerfile names stand
 
-* python: a Debian of the same release (debootstrap), and a copy of the Python that runs the tests, of the same
-  minor version, with a pip of its own;
+* python: a Debian of the same release (debootstrap), and a copy of the Python that runs the tests, of the
+  same minor version, with a pip of its own;
 * Beam's: its boot program, compiled from the source of the same release. The rest of /opt/apache/beam is
   licences;
 * the launcher of a Flex Template, whose source nobody publishes: a file that does nothing.
 
-So what is not shown is that the registry has these tags. All else of the Dockerfile is carried out as it stands.
+So it does not show that the registry has these tags. All else of the Dockerfile is carried out as it stands.
 """
 
 import contextlib
