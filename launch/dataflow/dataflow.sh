@@ -13,7 +13,6 @@
 #   launch/dataflow/dataflow.sh template IMAGE TEMPLATE      write the Flex Template, gs://BUCKET/NAME.json
 #   launch/dataflow/dataflow.sh PROFILE ... -- FLAGS         start a run from here and wait for it
 #   launch/dataflow/dataflow.sh run-template PROFILE ... -- FLAGS    start a run from the template
-#   launch/dataflow/dataflow.sh requirements                 pin the packages of the image again (needs uv)
 #   launch/dataflow/dataflow.sh metadata                     write launch/dataflow/template_metadata.json again
 #
 # PROFILE is nvidia-l4, nvidia-a100 or tpu-v5e; PROFILE --help lists the flags of a run.
@@ -49,7 +48,8 @@ image() {
     cpu | cuda12 | tpu) ;;
     *) fail "Expected JAX to be cpu, cuda12 or tpu, got JAX=$jax." ;;
   esac
-  local build=(docker build --platform linux/amd64 --file launch/image/Dockerfile --build-arg "JAX=$jax" --tag "$image")
+  local build=(docker build --platform linux/amd64 --file launch/image/Dockerfile --target dataflow
+    --build-arg "JAX=$jax" --tag "$image")
   if [[ -n $weights ]]; then
     [[ -d $weights ]] || fail "Expected a folder of weights, got WEIGHTS=$weights, which is none."
     build+=(--build-context "weights=$weights")
@@ -69,22 +69,6 @@ template() {
     --metadata-file=launch/dataflow/template_metadata.json
 }
 
-requirements() {
-  [[ $# -eq 0 ]] || fail "Expected no arguments, got $#."
-  need uv "$PYTHON -m pip install uv"
-  # Wheels for the image's Debian: JAX's library for TPUs needs a newer C library than most.
-  local pin=(uv pip compile --quiet --no-annotate --no-emit-index-url --no-emit-find-links
-    --python-version 3.12 --python-platform x86_64-manylinux_2_31)
-  export UV_CUSTOM_COMPILE_COMMAND='launch/dataflow/dataflow.sh requirements'
-  "${pin[@]}" --extra gcp setup.py --output-file launch/image/requirements.txt
-  local jax
-  jax=$(grep '^jax==' launch/image/requirements.txt)
-  for variant in cuda12 tpu; do
-    "${pin[@]}" --constraints launch/image/requirements.txt --output-file "launch/image/requirements-$variant.txt" - \
-      <<< "jax[$variant]${jax#jax}"
-  done
-}
-
 metadata() {
   [[ $# -eq 0 ]] || fail "Expected no arguments, got $#."
   local made
@@ -101,7 +85,7 @@ command=$1
 shift
 case $command in
   --help | -h) usage ;;
-  image | template | requirements | metadata) "$command" "$@" ;;
+  image | template | metadata) "$command" "$@" ;;
   run-template)
     [[ ${DRY_RUN:-} != 1 ]] || set -- --dry-run "$@"
     exec "$PYTHON" -m launch.dataflow.main run-template "$@"

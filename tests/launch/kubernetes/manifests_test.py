@@ -157,10 +157,23 @@ def test_no_pod_opens_the_run_key_to_the_group(pod: dict[str, Any]) -> None:
     assert pod['securityContext']['fsGroupChangePolicy'] == 'OnRootMismatch'
 
 
+@pytest.mark.parametrize('container', [SUBMIT, POOL], ids=['submit', 'worker pool'])
+def test_the_image_is_read_only_but_for_tmp(container: dict[str, Any]) -> None:
+    """As `make image-check` runs it."""
+    context = container['securityContext']
+    assert context['readOnlyRootFilesystem'] is True and context['allowPrivilegeEscalation'] is False
+    assert context['capabilities'] == {'drop': ['ALL']}
+    assert {'/tmp', '/data'} <= {mount['mountPath'] for mount in container['volumeMounts']}
+    # Beam's boot program writes to where it starts, and the image starts in /tmp.
+    assert 'workingDir' not in container
+
+
 def test_launcher_and_workers_are_one_user() -> None:
-    """The key is its owner's alone, and both read it."""
+    """The key is its owner's alone, and both read it. It is the image's own user."""
     users = {context['runAsUser'] for context in (LAUNCHER['securityContext'], POOL['securityContext'])}
     assert users == {FILES['securityContext']['runAsUser']}
+    dockerfile = (ROOT / 'launch' / 'image' / 'Dockerfile').read_text()
+    assert [f'{user}:{user}' for user in users] == re.findall(r'^USER (\S+)$', dockerfile, re.MULTILINE)
     groups = {pod['securityContext']['fsGroup'] for pod in (LAUNCHER, TASK_MANAGER, FILES)}
     assert len(groups) == 1
 
