@@ -3,8 +3,8 @@
 //   node look.mjs PACKAGES CHROMIUM PAGE.html ...
 //
 // PACKAGES is a folder with node_modules, where playwright-core and axe-core are. Prints one JSON object:
-// for each page the rules of axe-core that it breaks, light and dark, wide and narrow; how far it is wider
-// than a phone; and how many sheets of A4 the part for whoever signs takes when it is printed (null without one).
+// for each page the rules of axe-core that it breaks, light, dark and on a phone; how far it is wider than
+// a phone; and how many sheets of A4 the part for whoever signs takes when it is printed (null without one).
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
@@ -14,20 +14,18 @@ const load = createRequire(`${packages}/`);
 const { chromium } = load('playwright-core');
 const axe = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
 
-const PHONE = { width: 400, height: 800 };
+// What to look at in each view: all rules once, then those that the view can change.
 const VIEWS = [
-  { colorScheme: 'light', viewport: { width: 1200, height: 900 } },
-  { colorScheme: 'dark', viewport: { width: 1200, height: 900 } },
-  { colorScheme: 'light', viewport: PHONE },
+  { name: 'light', colorScheme: 'light', width: 1200, only: null },
+  { name: 'dark', colorScheme: 'dark', width: 1200, only: ['color-contrast'] },
+  { name: 'phone', colorScheme: 'light', width: 400, only: ['scrollable-region-focusable', 'target-size'] },
 ];
+const TAGS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
-async function broken(page) {
-  // Folded parts are pages too.
-  await page.evaluate(() => document.querySelectorAll('details').forEach((each) => { each.open = true; }));
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, {
-    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-  }));
+async function broken(page, only) {
+  const violations = await page.evaluate(async (runOnly) => (
+    (await globalThis.axe.run(document, { runOnly, resultTypes: ['violations'] })).violations
+  ), only === null ? { type: 'tag', values: TAGS } : { type: 'rule', values: only });
   return violations.map(({ id, help, nodes }) => ({
     rule: id, help, where: nodes.map(({ html, failureSummary }) => `${html.slice(0, 200)} ${failureSummary}`),
   }));
@@ -46,22 +44,24 @@ const browser = await chromium.launch({
     '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
 try {
+  const context = await browser.newContext({ offline: true });
   const found = {};
   for (const name of pages) {
+    const page = await context.newPage();
+    await page.goto(pathToFileURL(name).href);
+    // Folded parts are part of the page too.
+    await page.evaluate(() => document.querySelectorAll('details').forEach((each) => { each.open = true; }));
+    await page.evaluate(axe);
     const result = { broken: {}, wider: 0, sheets: null };
-    for (const view of VIEWS) {
-      const context = await browser.newContext({ ...view, offline: true });
-      const page = await context.newPage();
-      await page.goto(pathToFileURL(name).href);
-      result.broken[`${view.colorScheme} ${view.viewport.width}`] = await broken(page);
-      if (view.viewport === PHONE) {
-        result.wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      } else if (view.colorScheme === 'light') {
-        result.sheets = await sheets(page);
-      }
-      await context.close();
+    for (const { name: view, colorScheme, width, only } of VIEWS) {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width, height: 900 });
+      result.broken[view] = await broken(page, only);
+      result.wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     }
+    result.sheets = await sheets(page);
     found[name] = result;
+    await page.close();
   }
   console.log(JSON.stringify(found));
 } finally {
