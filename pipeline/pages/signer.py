@@ -233,7 +233,7 @@ def _guess_row(prior: float, epsilon: float, twice: float) -> GuessRow:
 
 def _released(privacy_report: report.PrivacyReport, one: str, many: str) -> tuple[str, ...]:
     model = privacy_report.settings.get('model')
-    named = '' if model is None else f' {model}'
+    named = '' if model is None else f' “{model}”'
     examples = f'{privacy_report.corpus.examples:,} synthetic texts'
     if not privacy_report.has_texts:
         what = (
@@ -331,8 +331,8 @@ def _vouchers(privacy_report: report.PrivacyReport, one: str) -> tuple[Voucher, 
     return (
         Voucher(
             who='The curator, who signs',
-            what=f'What counts as one {one}, that the input is the right one, that folders and keys stay '
-            'secret, and all else that the list at the end says.',
+            what=f'What counts as one {one}, that the input is the right one, and that folders and keys stay '
+            'secret.',
             where='The list at the end of this part.',
         ),
         Voucher(
@@ -347,7 +347,7 @@ def _vouchers(privacy_report: report.PrivacyReport, one: str) -> tuple[Voucher, 
             what='That noise and limits give this ε and δ.'
             if is_priced
             else 'That the loss is no larger than the figure that the curator holds.',
-            where=f'{PROOF} of the software, {_sections(privacy_report)}, with the test of each step.',
+            where=f'{PROOF} of the software, {_sections(privacy_report)}.',
         ),
         Voucher(
             who='Nobody',

@@ -5,7 +5,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from models.privacy import report
+from models.privacy import accounting, report
+from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
 from models.privacy.report import GroupPlan, PrivacyReport, tuning
 from models.privacy.report import text_votes as text_votes_facts
@@ -35,7 +36,16 @@ def tuned(*, texts: int = 500, **changes: Any) -> PrivacyReport:
         'corpus': report.TunedTotals(examples=texts, sampled_tokens=60 * texts, truncated=0),
         'settings': {'model': 'gemma3-270m', 'lora_rank': 8}, 'versions': {'dp-corpus': '0.1.0'},
     }  # fmt: skip
-    found = tuning.facts(params, writes_texts=texts > 0)
+    curve = run_cost.curve_of(params.event)
+    order, delta, before = 6.0, 1e-6, 0.3
+    rho = curve.rho_at(order)
+    entry = report.MixedLedgerEntry(
+        dataset='visits', run_number=2, rho_before=before, rho=rho, rho_after=before + rho, order=order,
+        epsilon_after=accounting.epsilon_at_order(order, order * (before + rho), delta), delta=delta,
+        rho_budget=1.0, epsilon_budget=None,
+    )  # fmt: skip
+    arguments['ledger'] = entry if texts else None
+    found = tuning.facts(params, sampling=(tuning.LABEL_MIX,), writes_texts=texts > 0)
     return report.build_privacy_report(found, **(arguments | changes))
 
 

@@ -114,7 +114,7 @@ def test_the_unit_and_the_proof_are_those_of_the_run(parts: dict[str, tuple[Priv
     }  # fmt: skip
     for name, section in sections.items():
         made, part = parts[name]
-        assert f'models/privacy/README.md of the software, {section}, with' in part
+        assert f'models/privacy/README.md of the software, {section}.' in part
         if made.unit_noun == 'user':
             assert 'everything but the records of one user' in part and 'such as a family' in part
         elif made.epsilon is not None:
@@ -125,9 +125,9 @@ def test_the_unit_and_the_proof_are_those_of_the_run(parts: dict[str, tuple[Priv
 
 def test_what_is_released_follows_from_the_report(parts: dict[str, tuple[PrivacyReport, str]]) -> None:
     for name, words in {
-        'predict': '96 synthetic texts. The language model gemma3-1b wrote them while',
-        'fine-tune': '500 synthetic texts. The language model gemma3-270m wrote them with an adapter',
-        'adapter': 'An adapter: numbers that change the language model gemma3-270m',
+        'predict': '96 synthetic texts. The language model “gemma3-1b” wrote them while',
+        'fine-tune': '500 synthetic texts. The language model “gemma3-270m” wrote them with an adapter',
+        'adapter': 'An adapter: numbers that change the language model “gemma3-270m”',
         'evolve': '200 synthetic texts. Noisy votes of the records chose them',
         'refine': '200 synthetic texts. Noisy votes of the records chose them',
     }.items():
