@@ -374,7 +374,7 @@ def _write(
         answers.notes(),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
-    plan_command.print_comparison(found)
+    plan_command.print_comparison(found, console)
     console.print()
     run_plan = comparison.planned(job_config)
     plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
