@@ -84,7 +84,7 @@ def test_several_columns_are_attributes(folder: pathlib.Path) -> None:
     labels = ['ward:A=Surgery', 'ward:B', 'mood:calm', 'mood:upset']
     assert (found['attributes'], found['labels']) == (['ward', 'mood'], labels)
     assert 'label_field' not in found and 'label_name' not in found
-    assert read_config('run.toml').input.declared_labels == ('A|calm', 'A|upset', 'B|calm', 'B|upset')
+    assert read_config('run.toml', {}).input.label_values == ('A|calm', 'A|upset', 'B|calm', 'B|upset')
     given = ('moods.csv', '--text-field', 'story', '--attributes', 'ward,mood', '--labels', ','.join(labels),
              '--unit', 'example', '--yes', *NUMBERS, '--output', 'flags.toml')  # fmt: skip
     assert answered(arguments=given).exit_code == 0
