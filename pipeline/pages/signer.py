@@ -114,6 +114,7 @@ class Signer:
         even: What a guess of one half may become, (at least, at most); None without epsilon.
         even_together: The same after reading all releases that the ledger has charged so far; None where
             there is one.
+        chance_of_short: The largest delta of these two, as a chance.
         is_large: Whether a guess of one half may come close to certainty.
         guesses: One row for each prior.
         chance: delta as a chance: '1 in 100,000'.
@@ -132,6 +133,7 @@ class Signer:
     released: tuple[str, ...]
     even: tuple[str, str] | None
     even_together: tuple[str, str] | None
+    chance_of_short: str
     is_large: bool
     guesses: tuple[GuessRow, ...]
     chance: str
@@ -160,6 +162,7 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
         released=_released(privacy_report, one, many),
         even=None if epsilon is None else _range(guess.guess_after(_EVEN, epsilon)),
         even_together=None if together is None else _range(guess.guess_after(_EVEN, together)),
+        chance_of_short=chance(max(delta, entry.delta) if is_several and entry is not None else delta),
         is_large=guess.guess_after(_EVEN, max(epsilon or 0.0, together or 0.0)).most > _NEAR_CERTAINTY,
         guesses=() if epsilon is None else tuple(_guess_row(prior, epsilon, twice) for prior in PRIORS),
         chance=chance(delta),

@@ -65,7 +65,7 @@ def test_the_guess_is_that_of_the_reports_epsilon() -> None:
     assert float(found.even[1].split('\N{NO-BREAK SPACE}')[0]) == pytest.approx(
         100 * ratio / (1 + ratio), rel=0.005
     )
-    assert found.chance == '1 in 1,000,000'
+    assert found.chance == found.chance_of_short == '1 in 1,000,000'
     assert found.chance_of_contents == signer.chance(1e-6 * (1 + ratio))
 
 
