@@ -13,6 +13,7 @@
 # make gpu-folder  collects what such a machine may lack into gpu/, to be copied beside the clone
 # make llama   llama.cpp's server, compiled into an environment of its own, where texts come of an endpoint
 # make airflow an environment of Airflow's own, where the schedule is tested
+# make browser-packages   axe-core and playwright-core, with which tests look at pages in Chromium
 
 PYTHON ?= python3.12
 VENV := .venv
@@ -22,6 +23,7 @@ MINILM := $(VENV)/.minilm
 # A server that answers as an object store does; tests start it where it is there.
 OBJECT_STORE := $(VENV)/bin/fake-gcs-server
 AIRFLOW := .airflow
+BROWSER := .browser
 LLAMA := .llama
 SUPPLY := .supply
 BENCHMARKS := decoding median records overhead centring
@@ -29,8 +31,8 @@ BENCHMARKS := decoding median records overhead centring
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse lock sbom image-check bench bench-gpu \
-	gpu-folder airflow llama clean
+.PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse lock sbom \
+	image-check bench bench-gpu gpu-folder airflow browser-packages llama clean
 
 demo: $(READY) $(MINILM)
 	@$(BIN)/python -m launch.demo
@@ -44,7 +46,7 @@ test: style prerequisites
 test-long: prerequisites llama
 	FAKE_GCS_SERVER=$(OBJECT_STORE) $(PYTEST) -rs -m long
 
-prerequisites: $(MINILM) $(OBJECT_STORE) airflow gemma-if-possible
+prerequisites: $(MINILM) $(OBJECT_STORE) airflow browser-packages gemma-if-possible
 
 check: style
 	$(PYTEST) -m 'not run and not weights and not long'
@@ -179,5 +181,15 @@ $(LLAMA)/.ready:
 	$(LLAMA)/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36'
 	touch $(LLAMA)/.ready
 
+browser-packages:
+	@command -v npm > /dev/null && $(MAKE) --no-print-directory $(BROWSER)/.ready \
+		|| echo 'No npm here, or no packages for it: the tests that look at pages in a browser will be skipped.'
+
+$(BROWSER)/.ready: tests/browser/package.json
+	mkdir -p $(BROWSER)
+	cp tests/browser/package.json $(BROWSER)/
+	npm install --prefix $(BROWSER) --silent --no-audit --no-fund --no-package-lock
+	touch $(BROWSER)/.ready
+
 clean:
-	rm -rf $(VENV) $(AIRFLOW) $(LLAMA) $(SUPPLY) demo build dist wheelhouse *.egg-info
+	rm -rf $(VENV) $(AIRFLOW) $(BROWSER) $(LLAMA) $(SUPPLY) demo build dist wheelhouse *.egg-info

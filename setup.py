@@ -90,7 +90,7 @@ setuptools.setup(
             for path in BUNDLED.rglob('*')
             if path.is_file() and path.suffix not in ('.py', '.pyc')
         ],
-        'pipeline.pages': ['*.jinja'],
+        'pipeline.pages': ['*.jinja', '*.json'],
         'pipeline.schemas': ['*.schema.json'],
         'launch.dataflow': ['*.json'],
         'launch.demo': ['*.json', '*.toml'],

@@ -158,20 +158,31 @@ def _compare(
     if as_json:
         print(found.to_json())
     else:
-        print_comparison(found)
+        print_comparison(found, rich.console.Console())
     if found.recommended is None:
         raise typer.Exit(exit_codes.USAGE)
 
 
-def print_comparison(found: comparison.Comparison) -> None:
-    """The methods as a table, and which one suits."""
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for title in ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not'):
-        table.add_column(title, justify='right' if title in ('Texts', 'ε') else 'left')
-    for row in comparison.rows(found):
-        table.add_row(*(rich.text.Text(cell) for cell in row))
-    console = rich.console.Console()
-    console.print(table)
+# A narrower terminal would break words of the table.
+_TABLE_COLUMNS = 100
+
+
+def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
+    """The methods as a table, or one below the other where that is too narrow, and which one suits."""
+    titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
+    if console.width < _TABLE_COLUMNS:
+        for name, *cells in comparison.rows(found):
+            console.print(name, style='bold', markup=False, highlight=False)
+            shown = [(title, cell) for title, cell in zip(titles[1:-1], cells) if cell]
+            plan_terminal.render([*shown, ('Why', cells[-1])], (), console)
+            console.print()
+    else:
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for title in titles:
+            table.add_column(title, justify='right' if title in ('Texts', 'ε') else 'left')
+        for row in comparison.rows(found):
+            table.add_row(*(rich.text.Text(cell) for cell in row))
+        console.print(table)
     suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
     lines = [f'{suits}{found.because}', found.worth]
     if found.estimated is not None:

@@ -49,6 +49,13 @@ LabelsFlag = Annotated[
     str | None,
     typer.Option('--labels', help='Declared labels, VALUE or VALUE=WORDS, comma-separated.'),
 ]
+AttributesFlag = Annotated[
+    str | None,
+    typer.Option(
+        '--attributes',
+        help='Columns of several attributes, comma-separated; their labels are COLUMN:VALUE=WORDS.',
+    ),
+]
 NoLabelFlag = Annotated[bool, typer.Option('--no-label', help='There is no label.')]
 UnitFlag = Annotated[
     typing.Literal['example', 'user'] | None,
@@ -97,6 +104,7 @@ def start(
     text_field: TextFieldFlag = None,
     label_field: LabelFieldFlag = None,
     labels: LabelsFlag = None,
+    attributes: AttributesFlag = None,
     no_label: NoLabelFlag = False,
     unit: UnitFlag = None,
     unit_field: UnitFieldFlag = None,
@@ -133,7 +141,8 @@ def start(
             f'Expected a file in a folder that is there, got output={output!r}. Make the folder, or '
             'give another --output.'
         )
-    _check_flags(label_field, labels, no_label, unit, unit_field)
+    label_columns = _label_columns(label_field, attributes)
+    _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
     check_table(files, **of_place)
@@ -151,8 +160,8 @@ def start(
     columns = tuple(column.name for column in header.columns)
     text = _text_field(questions, text_field, columns)
     others = tuple(column for column in columns if column != text)
-    label, declared = _label(questions, label_field, labels, no_label, others)
-    person = _unit_field(questions, unit, unit_field, tuple(each for each in others if each != label))
+    label, declared = _label(questions, label_columns, labels, no_label, others)
+    person = _unit_field(questions, unit, unit_field, tuple(each for each in others if each not in label))
     description = corpus_description or questions.ask(
         'What is the corpus, in one sentence? It begins every prompt, and nothing else helps as much.\n'
         "   For example: 'Notes of hospital visits, one after another.'",
@@ -174,7 +183,7 @@ def start(
     )  # fmt: skip
     questions.check()
     answers = Answers(
-        records=files, dialect=header.dialect, table=table, text_field=str(text), label_field=label,
+        records=files, dialect=header.dialect, table=table, text_field=str(text), label_columns=label,
         labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
         examples=int(wanted), declared=int(many), typical_words=int(words),
     )  # fmt: skip
@@ -182,13 +191,30 @@ def start(
     _write(answers, method, model, output, console)
 
 
+def _label_columns(label_field: str | None, attributes: str | None) -> tuple[str, ...]:
+    """The columns that flags name: of a label, or of attributes."""
+    if label_field is not None and attributes is not None:
+        raise ValueError(
+            f'Expected label_field or attributes, got label_field={label_field!r}, '
+            f'attributes={attributes!r}. Name all columns in --attributes.'
+        )
+    if attributes is None:
+        return () if label_field is None else (label_field,)
+    found = tuple(name.strip() for name in attributes.split(','))
+    if len(found) < 2 or '' in found:
+        raise ValueError(
+            f'Expected two columns or more, got attributes={attributes!r}. Give --label-field for one.'
+        )
+    return found
+
+
 def _check_flags(
-    label_field: str | None, labels: str | None, no_label: bool, unit: str | None, unit_field: str | None
+    columns: tuple[str, ...], labels: str | None, no_label: bool, unit: str | None, unit_field: str | None
 ) -> None:
     """Refuses flags that say two things."""
-    if no_label and (label_field is not None or labels is not None):
+    if no_label and (columns or labels is not None):
         raise ValueError(
-            f'Expected no label with no_label=True, got label_field={label_field!r}, labels={labels!r}. '
+            f'Expected no label with no_label=True, got columns={list(columns)!r}, labels={labels!r}. '
             'Leave --no-label out, or these.'
         )
     if unit == 'example' and unit_field is not None:
@@ -223,22 +249,29 @@ def _text_field(questions: Questions, given: str | None, columns: tuple[str, ...
 
 
 def _label(
-    questions: Questions, column: str | None, labels: str | None, no_label: bool, others: tuple[str, ...]
-) -> tuple[str | None, tuple[str, ...]]:
-    """The label's column and the declared labels; a question only where it has an answer."""
-    if no_label or (column is None and labels is None and not others):
-        return None, ()
-    if column is not None and labels is not None:
-        return column, answers_lib.declared_labels(labels)
-    if column is not None:
+    questions: Questions,
+    columns: tuple[str, ...],
+    labels: str | None,
+    no_label: bool,
+    others: tuple[str, ...],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The label's columns and the declared labels; a question only where it has an answer."""
+    if no_label or (not columns and labels is None and not others):
+        return (), ()
+    if columns and labels is not None:
+        return columns, answers_lib.declared_labels(labels)
+    if columns:
+        example = 'A1=Surgery, B2=Paediatrics'
+        if len(columns) > 1:
+            example = ', '.join(f'{column}:A1=Surgery' for column in columns)
         found = questions.ask(
-            f'Which labels has {column}? You declare them: labels read from records would tell of these.\n'
-            '   For example: A1=Surgery, B2=Paediatrics',
+            f'Which labels has {" and ".join(columns)}? You declare them: labels read from records would '
+            f'tell of these.\n   For example: {example}',
             answers_lib.declared_labels,
             default=None,
             flags='--labels',
         )
-        return column, found or ()
+        return columns, found or ()
     if labels is not None:
         chosen = questions.ask(
             f'Which column has these labels? {", ".join(others)}',
@@ -246,21 +279,22 @@ def _label(
             default=None,
             flags='--label-field',
         )
-        return chosen, answers_lib.declared_labels(labels)
+        return () if chosen is None else (chosen,), answers_lib.declared_labels(labels)
 
-    def parse(typed: str) -> tuple[str | None, tuple[str, ...]]:
-        name, colon, values = typed.partition(':')
-        chosen = one_of(others, or_none=not colon)(name.strip())
-        return (None, ()) if chosen is None else (chosen, answers_lib.declared_labels(values))
+    def parse(typed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if ':' not in typed and one_of(others, or_none=True)(typed.strip()) is None:
+            return (), ()
+        return answers_lib.labels_of_columns(typed, one_of(others))
 
     answer = questions.ask(
         f'Is one of these columns a label? {", ".join(others)}\n   If so, give it with its labels, such as '
-        'ward: A1=Surgery, B2=Paediatrics',
+        'ward: A1=Surgery, B2=Paediatrics\n   Several columns have a semicolon between: ward: A1, B2; '
+        'outcome: good, bad',
         parse,
         default='none',
-        flags='--label-field and --labels, or --no-label',
+        flags='--label-field or --attributes, and --labels, or --no-label',
     )
-    return answer or (None, ())
+    return answer or ((), ())
 
 
 def _unit_field(
@@ -317,6 +351,7 @@ def _check_columns(answers: Answers, header: 'Header') -> None:
     fields = RecordFields(
         text=answers.text_field,
         label=answers.label_field,
+        attributes=answers.attributes,
         unit=answers.unit_field,
         dialect=answers.dialect,
         table=answers.table,
@@ -326,6 +361,12 @@ def _check_columns(answers: Answers, header: 'Header') -> None:
     fractions = {column.name for column in header.columns if column.is_fraction}
     if answers.label_field in fractions:
         answers_lib.check_numbers_of(answers.labels, str(answers.label_field))
+    for column in answers.attributes:
+        if column in fractions:
+            own = [
+                label.removeprefix(f'{column}:') for label in answers.labels if label.startswith(f'{column}:')
+            ]
+            answers_lib.check_numbers_of(own, column)
 
 
 def _write(
@@ -374,7 +415,7 @@ def _write(
         answers.notes(),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
-    plan_command.print_comparison(found)
+    plan_command.print_comparison(found, console)
     console.print()
     run_plan = comparison.planned(job_config)
     plan_terminal.render(run_plan.rows(), run_plan.warnings, console)

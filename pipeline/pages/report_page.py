@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from models.privacy import report
 from models.privacy.report import groups, prediction, text_votes, tuning
-from pipeline.pages import page, report_plots
+from pipeline.pages import page, report_plots, signer
 
 TEMPLATE = 'report.html.jinja'
 
@@ -52,6 +52,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         TEMPLATE,
         plots=plots,
         report=privacy_report,
+        signer=signer.of_report(privacy_report),
         tuned=is_tuned,
         voted=is_voted,
         labels=report.totals_by_label(privacy_report.plan),

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.methods.follows import Follows
@@ -31,8 +31,8 @@ class Answers:
         dialect: How CSV files are written, as far as no default finds it out.
         table: Which table of the place is read.
         text_field: Column of the text.
-        label_field: Column of the label; None without.
-        labels: The declared labels, VALUE or VALUE=WORDS.
+        label_columns: Column of the label; several are attributes, whose values together are the label.
+        labels: The declared labels, VALUE or VALUE=WORDS; of attributes COLUMN:VALUE=WORDS.
         unit_field: Column of the person; None where each record is protected by itself.
         corpus_description: What the corpus is, in a sentence.
         epsilon: What the corpus may cost.
@@ -45,7 +45,7 @@ class Answers:
     dialect: 'Dialect'
     table: 'Table'
     text_field: str
-    label_field: str | None
+    label_columns: tuple[str, ...]
     labels: tuple[str, ...]
     unit_field: str | None
     corpus_description: str
@@ -53,6 +53,16 @@ class Answers:
     examples: int
     declared: int
     typical_words: int
+
+    @property
+    def label_field(self) -> str | None:
+        """Column of the label; None where there is none, or several."""
+        return self.label_columns[0] if len(self.label_columns) == 1 else None
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Columns of attributes; empty where at most one column is the label."""
+        return self.label_columns if len(self.label_columns) > 1 else ()
 
     def settings(self) -> dict[str, Any]:
         """What was said, by the names of settings."""
@@ -66,6 +76,8 @@ class Answers:
         found['text_field'] = self.text_field
         if self.label_field is not None:
             found |= {'label_field': self.label_field, 'labels': self.labels}
+        if self.attributes:
+            found |= {'attributes': self.attributes, 'labels': self.labels}
         if self.unit_field is not None:
             found |= {'unit': 'user', 'unit_field': self.unit_field}
         return found | {
@@ -126,6 +138,38 @@ def declared_labels(text: str) -> tuple[str, ...]:
             'with values as the records write them: they are declared, never read from the records.'
         )
     return found
+
+
+def labels_of_columns(
+    text: str, column_of: Callable[[str], str | None]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns and their declared labels, in the form 'ward: A1=Surgery, B2; mood: calm'.
+
+    Args:
+        text: One column or several, each with its labels.
+        column_of: A column by its typed name.
+
+    Returns:
+        The columns, and their labels; those of several columns begin with their column.
+
+    Raises:
+        ValueError: It has another form, no such column, or a column twice.
+
+    >>> labels_of_columns('ward: A1=Surgery, B2', str)
+    (('ward',), ('A1=Surgery', 'B2'))
+    >>> labels_of_columns('ward: A1=Surgery, B2; mood: calm', str)
+    (('ward', 'mood'), ('ward:A1=Surgery', 'ward:B2', 'mood:calm'))
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in text.split(';'):
+        name, _, values = part.partition(':')
+        column = str(column_of(name.strip()))
+        if column in found:
+            raise ValueError(f'Expected each column once, got column={column!r} twice. Name it once.')
+        found[column] = declared_labels(values)
+    if len(found) == 1:
+        return tuple(found), next(iter(found.values()))
+    return tuple(found), tuple(f'{column}:{label}' for column, labels in found.items() for label in labels)
 
 
 def check_numbers_of(labels: Sequence[str], column: str) -> None:

@@ -1,5 +1,6 @@
 """The methods side by side."""
 
+import functools
 import json
 import pathlib
 import re
@@ -7,9 +8,11 @@ import re
 import pytest
 
 from pipeline import comparison, methods
+from pipeline.commands import plan
 from pipeline.comparison import compare
 from pipeline.config import job_config
 from tests.command_line import in_this_process
+from tests.samples import on_terminal
 
 ROOT = pathlib.Path(__file__).parents[2]
 WANTED = {'typical_words': 40, 'examples': 150, 'model': 'gemma3-270m'}
@@ -24,9 +27,9 @@ def test_each_method_has_the_plan_that_it_has_alone() -> None:
     assert [each.method for each in found.methods] == ['predict', 'fine-tune', 'evolve']
     for each in found.methods:
         config = job_config(method=each.method, records=5000, epsilon=3.0, **WANTED)
-        plan = methods.of(config).plan(config)
-        assert (each.texts, each.delta, each.why_not) == (plan.written_texts(), plan.delta, None)
-        assert each.epsilon == plan.epsilon <= 3
+        alone = methods.of(config).plan(config)
+        assert (each.texts, each.delta, each.why_not) == (alone.written_texts(), alone.delta, None)
+        assert each.epsilon == alone.epsilon <= 3
         assert each.hours is not None and 0 < each.hours < 1000
 
 
@@ -87,6 +90,16 @@ def test_where_nothing_fits_the_command_ends_with_2() -> None:
 def test_what_is_of_one_method_is_not_compared(flag: tuple[str, ...]) -> None:
     done = in_this_process('plan', '--compare', '--records', '5000', '--epsilon', '1', *flag)
     assert done.returncode == 2 and 'Choose a method' in ' '.join(done.stderr.split())
+
+
+@pytest.mark.parametrize(('columns', 'is_table'), [(120, True), (60, False)])
+def test_methods_stand_side_by_side_where_there_is_room(columns: int, is_table: bool) -> None:
+    found = compare({**WANTED, 'records': 5000, 'epsilon': 3.0})
+    shown = on_terminal(functools.partial(plan.print_comparison, found), columns)
+    assert ('Why, or why not' in shown) == is_table and '…' not in shown
+    assert max(map(len, shown.splitlines())) <= columns
+    for method in ('predict', 'fine-tune', 'evolve *'):
+        assert any(line.strip() == method for line in shown.splitlines()) != is_table
 
 
 def test_the_comparison_for_people_and_for_programs() -> None:

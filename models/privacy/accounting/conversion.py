@@ -10,6 +10,7 @@ minimum is found exactly. For a mixture it is searched for among many orders; ea
 
 import dataclasses
 import functools
+import logging
 import math
 from collections.abc import Callable
 
@@ -105,6 +106,7 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
     import dp_accounting
     from dp_accounting import rdp
 
+    logging.getLogger('absl').addFilter(_is_news)
     gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
     accountant = rdp.RdpAccountant(orders=[order])
     accountant.compose(dp_accounting.PoissonSampledDpEvent(sampling_probability, gaussian))
@@ -112,6 +114,11 @@ def sampled_gaussian(sampling_probability: float, noise_multiplier: float, order
     if math.isinf(found) and order % 1:
         return sampled_gaussian(sampling_probability, noise_multiplier, float(math.ceil(order)))
     return found
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether the library says more than that a sum did not converge, for which another is taken."""
+    return 'failed to converge' not in record.getMessage()
 
 
 def epsilon_at_order(order: float, divergence: float, delta: float) -> float:

@@ -68,6 +68,57 @@ def test_six_answers_are_enough_where_nothing_is_obvious() -> None:
     assert 'dp-corpus generate --config run.toml' in done.output and 'Guarantee' in done.output
 
 
+def test_several_columns_are_attributes(folder: pathlib.Path) -> None:
+    (folder / 'moods.csv').write_text('patient,story,ward,mood\nN1,A visit,A,calm\n')
+    done = answered(
+        'story',
+        'ward: A=Surgery, B; Mood: calm, upset',
+        'none',
+        '',
+        '3 60',
+        '5,000 30',
+        arguments=('moods.csv',),
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = settings_in()
+    labels = ['ward:A=Surgery', 'ward:B', 'mood:calm', 'mood:upset']
+    assert (found['attributes'], found['labels']) == (['ward', 'mood'], labels)
+    assert 'label_field' not in found and 'label_name' not in found
+    assert read_config('run.toml', {}).input.label_values == ('A|calm', 'A|upset', 'B|calm', 'B|upset')
+    given = ('moods.csv', '--text-field', 'story', '--attributes', 'ward,mood', '--labels', ','.join(labels),
+             '--unit', 'example', '--yes', *NUMBERS, '--output', 'flags.toml')  # fmt: skip
+    assert answered(arguments=given).exit_code == 0
+    assert settings_in('flags.toml')['attributes'] == ['ward', 'mood']
+
+
+@pytest.mark.parametrize(
+    ('flags', 'words'),
+    [
+        (('--attributes', 'ward'), 'Expected two columns or more'),
+        (('--attributes', 'ward,mood', '--label-field', 'ward'), 'Expected label_field or attributes'),
+        (('--attributes', 'ward,mood', '--no-label'), 'Expected no label with no_label=True'),
+        (('--attributes', 'ward,mood', '--labels', 'ward:A'), "got none of attribute='mood'"),
+        (('--attributes', 'ward,nowhere', '--labels', 'ward:A,nowhere:x'), 'nowhere'),
+    ],
+)
+def test_attributes_that_do_not_go_together_are_refused(
+    folder: pathlib.Path, flags: tuple[str, ...], words: str
+) -> None:
+    (folder / 'moods.csv').write_text('story,ward,mood\nA visit,A,calm\n')
+    done = in_this_process(
+        'start', 'moods.csv', '--text-field', 'story', '--unit', 'example', '--yes', *NUMBERS, *flags
+    )
+    assert done.returncode == 2 and words in ' '.join(done.stderr.split()), done.stderr
+    assert not pathlib.Path('run.toml').exists()
+
+
+def test_a_column_twice_is_told_and_asked_again() -> None:
+    flags = ('visits.csv', '--text-field', 'story', '--corpus-description', 'Stories.', '--epsilon', '3')
+    done = answered('ward: A; ward: B', 'ward: A, B', 'none', '50', '5000 20', arguments=flags)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert 'Expected each column once' in done.output and settings_in()['labels'] == ['A', 'B']
+
+
 def test_what_follows_is_not_asked() -> None:
     """A single column is the text, and has neither labels nor people beside it."""
     pathlib.Path('one.csv').write_text('anything\nx\n')

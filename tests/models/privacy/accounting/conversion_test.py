@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.privacy import accounting
+from models.privacy.accounting import conversion
 from models.privacy.params import MechanismParams
 from tests import oracles
 
@@ -179,3 +180,9 @@ def test_rho_needs_a_positive_epsilon(epsilon: float) -> None:
 def test_epsilon_of_a_bad_rho_is_refused(rho: float) -> None:
     with pytest.raises(ValueError, match='rho'):
         accounting.epsilon_from_rho(rho, 1e-6)
+
+
+def test_a_sum_that_another_one_stands_for_is_not_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+    found = conversion.sampled_gaussian(0.213333, 0.98772, 1.01)
+    assert found == conversion.sampled_gaussian(0.213333, 0.98772, 2.0), 'or nothing was to be complained of'
+    assert caplog.text == ''

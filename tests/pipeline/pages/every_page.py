@@ -1,0 +1,171 @@
+"""A page of each kind that a run or a command writes, from made-up values: for tests that look at them."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from models.privacy import accounting, report
+from models.privacy.accounting import run_cost
+from models.privacy.gradients import TuningParams
+from models.privacy.report import GroupPlan, PrivacyReport, tuning
+from models.privacy.report import text_votes as text_votes_facts
+from models.privacy.text_votes import TextVoteParams
+from pipeline import clusters
+from pipeline.evaluation import evaluation
+from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
+from pipeline.evaluation.sources import Sources
+from pipeline.pages import clusters_page, evaluation_page, ledger_page, report_page, restricted_page
+from tests.models.privacy.report import samples
+from tests.pipeline.evaluation.placed import plain_sources
+from tests.pipeline.pages import ledger_page_test, report_page_test, restricted_page_test
+
+LONG_NAME = 'Outpatient visits of the years 2019 to 2024 ' * 2
+LABELS = tuple(f'Clinic of {name}' for name in ('cardiology', 'dermatology', 'oncology', 'surgery'))
+
+
+def tuned(*, texts: int = 500, **changes: Any) -> PrivacyReport:
+    """A report of fine-tuning; without texts it is of an adapter alone."""
+    params = TuningParams(
+        units=20_000, expected_batch_size=64, tuning_steps=100, noise_multiplier=1.0, clip_norm=1.0,
+        unit='user', examples_per_context=4,
+    )  # fmt: skip
+    arguments: dict[str, Any] = {
+        'run_id': 'visits-2025-06', 'delta': 1e-6, 'declared_units': 20_000,
+        'plan': tuple(GroupPlan(label=label, batches=3 if texts else 0) for label in LABELS),
+        'corpus': report.TunedTotals(examples=texts, sampled_tokens=60 * texts, truncated=0),
+        'settings': {'model': 'gemma3-270m', 'lora_rank': 8}, 'versions': {'dp-corpus': '0.1.0'},
+    }  # fmt: skip
+    curve = run_cost.curve_of(params.event)
+    order, delta, before = 6.0, 1e-6, 0.3
+    rho = curve.rho_at(order)
+    entry = report.MixedLedgerEntry(
+        dataset='visits', run_number=2, rho_before=before, rho=rho, rho_after=before + rho, order=order,
+        epsilon_after=accounting.epsilon_at_order(order, order * (before + rho), delta), delta=delta,
+        rho_budget=1.0, epsilon_budget=None,
+    )  # fmt: skip
+    arguments['ledger'] = entry if texts else None
+    found = tuning.facts(params, sampling=(tuning.LABEL_MIX,), writes_texts=texts > 0)
+    return report.build_privacy_report(found, **(arguments | changes))
+
+
+def voted(**changes: Any) -> PrivacyReport:
+    """A report of three rounds of votes of users on texts."""
+    params = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4, unit='user', examples_per_context=8)
+    arguments: dict[str, Any] = {
+        'run_id': 'visits-2025-06', 'delta': 1e-5, 'declared_units': 5000,
+        'plan': tuple(GroupPlan(label=label, batches=2) for label in LABELS),
+        'corpus': report.ChosenTotals(examples=200, voted=150, sampled_tokens=7000, truncated=3),
+        'settings': {'model': 'gemma3-270m'}, 'versions': {'dp-corpus': '0.1.0'},
+    }  # fmt: skip
+    return report.build_privacy_report(text_votes_facts.facts(params), **(arguments | changes))
+
+
+def long_report() -> PrivacyReport:
+    """A report whose first part is as long as they come: of users, late in a ledger, on private centres.
+
+    Its names are long, and there is much that the curator has to vouch for.
+    """
+    params = dataclasses.replace(report_page_test.PARAMS, unit='user', examples_per_context=8)
+    made = report_page_test.make_clustered(params, 'dp-k-means', labels=4, kept=2, centers=8)
+    assert made.rho_total is not None
+    entry = samples.ledger_entry(
+        made.rho_total, dataset=LONG_NAME.strip(), run_number=41, rho_budget=2.0, epsilon_budget=None
+    )
+    return dataclasses.replace(
+        report_page_test.make(
+            params,
+            run_id=LONG_NAME.strip(),
+            plan=made.plan,
+            clusters=made.clusters,
+            ledger=entry,
+            sample_rate=0.5,
+        ),
+    )
+
+
+@functools.cache
+def reports() -> Mapping[str, PrivacyReport]:
+    """A report of every method and of every kind of statement."""
+    return {
+        'predict': report_page_test.make_charged(1),
+        'several-runs': report_page_test.make_charged(3),
+        'individual': samples.build(samples.INDIVIDUAL, declared_units=4000),
+        'large-epsilon': samples.build(dataclasses.replace(samples.PARAMS, max_private_tokens=90_000)),
+        'fine-tune': tuned(),
+        'adapter': tuned(texts=0),
+        'evolve': voted(),
+        'refine': voted(settings={}),
+        'median': report_page_test.make_clustered(report_page_test.MEDIAN),
+        'research': report_page_test.make_clustered(source='k-means'),
+        'nasty': report_page_test.NASTY_REPORT,
+        'long': long_report(),
+    }
+
+
+class _Counting(Measure):
+    name = 'counting'
+    title = 'Counting'
+    question = 'How many texts are there?'
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        count = float(len(sources.corpus))
+        return Findings(
+            settings={'unit': 'texts'},
+            figures=(
+                Figure(name='texts', label='Texts', value=count, standard_error=0.5, better='higher'),
+                Figure(name='texts/long', label='Long texts', value=1234567.0),
+            ),
+            charts=tuple(
+                Chart(
+                    kind=kind, title=f'As {kind}', x_label='x', y_label='y',
+                    series=tuple(Series(name=f'{kind} {n}', x=x, y=(1.0, 2.0, count)) for n in (1, 2)),
+                )
+                for kind, x in (
+                    ('lines', (1.0, 10.0, 100.0)), ('points', (1.0, 2.0, 3.0)),
+                    ('bars', ('a', 'b', 'c')), ('cells', ('a', 'b', 'c')),
+                )
+            ),
+            samples=(Sample(caption='The first', texts=(('corpus', sources.corpus.texts[0]),)),),
+        )  # fmt: skip
+
+
+class _Lacking(Measure):
+    name = 'lacking'
+    title = 'Lacking'
+    question = 'Is there enough?'
+
+    def measure(self, sources: Sources, progress: Progress) -> Findings:
+        raise NotDefined('There are too few.')
+
+
+def _comparison() -> clusters.ClusterComparison:
+    rows = tuple(
+        clusters.ClusteringRow(
+            method=method, rho=rho, epsilon=rho, clusters=6, large_clusters=4, v_measure=0.125,
+            adjusted=0.1, sizes=(1000, 900, 600, 450, 40, 10),
+        )
+        for method, rho in (('k-means', None), ('public', 0.0), ('random, 6', 0.0), ('random, 4', 0.0))
+    )  # fmt: skip
+    return clusters.ClusterComparison(
+        count=6, centers=12, kept=4, delta=1e-6, seed=3, records=3000, rows=rows
+    )
+
+
+@functools.cache
+def pages() -> Mapping[str, str]:
+    """HTML of a page of every kind, by a name."""
+    measured = evaluation.evaluate([plain_sources(['a'], test=['b'])], [_Counting(), _Lacking()])
+    return {
+        **{f'report-{name}': report_page.render_html(made) for name, made in reports().items()},
+        **{
+            f'restricted-{name}': restricted_page.render_restricted_page(made)
+            for name, made in (
+                ('median', restricted_page_test.MEDIAN),
+                ('individual', restricted_page_test.INDIVIDUAL),
+            )
+        },
+        'ledger': ledger_page.render_html(ledger_page_test.account(60), ledger_page_test.EVENTS),
+        'evaluation': evaluation_page.render_html(measured),
+        'clusters': clusters_page.render_html(_comparison()),
+    }
