@@ -24,7 +24,7 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
-from models import bundled
+from models import bundled, extras
 from models.clustering import embedder as embedder_lib
 from models.clustering.embedder import Embedder
 
@@ -365,6 +365,7 @@ class ClusterSettings:
 
         Raises:
             FileNotFoundError: Its files are missing.
+            MissingExtraError: A library is not installed.
             ValueError: Its files are not what they should be.
         """
         if self.embedder == 'tfidf':
@@ -376,6 +377,7 @@ class ClusterSettings:
             return embedder_lib.DecoderEmbedder(
                 model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
             )
+        extras.need(extras.MINILM, use=f'embedder={self.embedder!r}')
         from models.clustering import minilm
 
         folder = minilm.packaged_folder() if self.embedder == 'minilm' else self.embedder

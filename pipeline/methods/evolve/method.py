@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy.facts import MethodFacts
@@ -79,6 +80,13 @@ class Evolution(TextVoting[EvolveSettings]):
 
     def input_view(self, config: Config) -> VotingView:
         return VotingView(config)
+
+    def extras(self, config: Config) -> tuple[str, ...]:
+        own = config.method
+        if own.endpoint is None:
+            return (*own.embedder_extras, extras.GEMMA)
+        # Other machines may have the package where this one has not.
+        return (*own.embedder_extras, extras.ENDPOINT) if config.runner.is_local else own.embedder_extras
 
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
         return estimate.needed_memory(config, dtype)
