@@ -46,7 +46,8 @@ class GeneratorSettings:
         schema: Text for `{schema}`.
         structure: What every example has to be; None for any text.
         min_example_tokens: N: the tokens that an example has before what ends it; not beside a structure.
-        mask: Name of a mask in `models.constraints.MASKS`; None for that of any text, and beside a structure.
+        mask: Name of a mask in `models.constraints.MASKS`; None for that of any text, and beside a
+            structure.
         reference: The curator's reference texts; None without.
         adapter: The released adapter that the model decodes with; None for the model as it is.
     """

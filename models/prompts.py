@@ -158,8 +158,8 @@ class PromptWriter(PlainPrompts):
         tokenizer: The model's tokenizer.
         max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
         structure: What every example has to be; None for any text.
-        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; None for that of any text,
-            and beside a structure.
+        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; None for that of any
+            text, and beside a structure.
         min_example_tokens: N: an example ends by the stop rule after at least N tokens; 0 for wherever it
             does. 0 beside a structure, which says itself where its texts end.
     """

@@ -10,6 +10,7 @@ from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.evolution.generation import Candidate
+from models.evolution.settings import EvolutionSettings
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
@@ -23,7 +24,6 @@ from pipeline.run.digests import digest_of_files
 from pipeline.settings.job_config import JobConfig
 
 if TYPE_CHECKING:
-    from models.evolution.settings import EvolutionSettings
     from pipeline.ledger.ledger import Ledger
 
 type Config = JobConfig[RefineSettings]
@@ -111,8 +111,7 @@ class Refine(TextVoting[RefineSettings]):
     def most_tokens(self, config: Config) -> int:
         return 0
 
-    def prepare(self, config: Config) -> 'EvolutionSettings':
-        from models.evolution.settings import EvolutionSettings
+    def prepare(self, config: Config) -> EvolutionSettings:
         from pipeline.methods import start_corpus
 
         files = config.method.model_files
@@ -151,7 +150,7 @@ class Refine(TextVoting[RefineSettings]):
             labels=labels, batches_per_group=(1,) * len(labels), noisy_counts=None, contexts_rho=0.0
         )
 
-    def facts(self, config: Config, prepared: 'EvolutionSettings') -> MethodFacts:
+    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
         from pipeline.methods.refine import facts
 
         return facts.facts(prepared)
