@@ -99,8 +99,8 @@ def _audit(
         # Before the libraries are loaded, which takes a while.
         curator_files.check(path, curator_files.JSON)
     method = methods.of(job_config)
-    auditor = method.auditor()
     extras.need(*method.extras(job_config), use=f'an audit of method={method.name!r}')
+    auditor = method.auditor()
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = rich.console.Console(quiet=as_json)

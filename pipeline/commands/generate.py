@@ -17,7 +17,8 @@ from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
-from transforms.places import split_patterns
+from pipeline.settings.runner import DATAFLOW
+from transforms.places import check_filesystem, split_patterns
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -65,18 +66,14 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
     if job_config.input.input is not None:
         check_local_files(job_config.input.input)
     method = methods.of(job_config)
-    extras.need(*_extras(job_config), use=f'a run with method={method.name!r}')
+    extras.need(*method.extras(job_config), use=f'a run with method={method.name!r}')
+    if job_config.runner.runner == DATAFLOW:
+        extras.need(extras.GCP, use=f'runner={DATAFLOW!r}')
+    check_filesystem(job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir)
     # An earlier release is read by way of Beam, which misses libraries that no run uses.
     screen.silence_libraries()
     job_config = method.resolved(job_config)
     return job_config, method.plan(job_config)
-
-
-def _extras(job_config: JobConfig) -> tuple[str, ...]:
-    """Extras that the run needs: of its method, its places and its engine."""
-    places = job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir
-    of_google = job_config.runner.runner == 'DataflowRunner' or any('gs://' in str(each) for each in places)
-    return (*methods.of(job_config).extras(job_config), *((extras.GCP,) if of_google else ()))
 
 
 def run(

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import pathlib
 import re
-import runpy
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from pipeline import main
 from pipeline.config import all_settings
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN
+from tests import setup_file
 
 ROOT = pathlib.Path(__file__).parents[3]
 LAUNCH = ROOT / 'launch'
@@ -31,16 +31,6 @@ def instructions() -> list[tuple[str, str]]:
     text = re.sub(r'^#.*\n', '', (LAUNCH / 'image' / 'Dockerfile').read_text(), flags=re.MULTILINE)
     lines = re.sub(r'\\\n\s*', '', text).splitlines()
     return [tuple(line.split(maxsplit=1)) for line in lines if line.strip()]  # type: ignore[misc]
-
-
-def setup_requirements(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What setup.py asks for: 'install' and each extra."""
-    import setuptools
-
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(setuptools, 'setup', lambda **values: told.update(values))
-    runpy.run_path(str(ROOT / 'setup.py'))
-    return {'install': told['install_requires'], **told['extras_require']}
 
 
 def pins(name: str) -> dict[str, Version]:
@@ -62,9 +52,9 @@ def _plain(name: str) -> str:
 # --- Requirements ----------------------------------------------------------------
 
 
-def test_every_pin_fits_what_setup_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned, asked = pins('requirements.txt'), setup_requirements(monkeypatch)
-    for text in asked['install'] + asked.get('gcp', []):
+def test_every_pin_fits_what_setup_asks_for() -> None:
+    pinned, asked = pins('requirements.txt'), setup_file.requirements()
+    for text in (*asked[setup_file.INSTALL], *asked['gcp'], *asked['gemma']):
         requirement = Requirement(text)
         assert pinned[_plain(requirement.name)] in requirement.specifier, text
 
@@ -90,8 +80,8 @@ def test_a_variant_changes_no_version_and_fits_jax(variant: str) -> None:
 # --- Dockerfile ------------------------------------------------------------------
 
 
-def test_versions_are_those_of_setup(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [Requirement(text) for text in setup_requirements(monkeypatch)['install']]
+def test_versions_are_those_of_setup() -> None:
+    asked = [Requirement(text) for text in setup_file.requirements()[setup_file.INSTALL]]
     (beam,) = (str(next(iter(r.specifier)).version) for r in asked if _plain(r.name) == 'apache-beam')
     images = [rest.split()[0] for instruction, rest in instructions() if instruction == 'FROM']
     assert f'apache/beam_python3.12_sdk:{beam}' in images
