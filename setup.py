@@ -1,4 +1,7 @@
-"""Packages and extras; Beam ships this to workers with --setup_file."""
+"""Packages and extras. An extra is needed by some runs alone: models/extras.py refuses these without it.
+
+With --setup_file Beam installs this on workers without any extra: give them the image (launch/image) instead.
+"""
 
 import pathlib
 

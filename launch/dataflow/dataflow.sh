@@ -76,7 +76,7 @@ requirements() {
   local pin=(uv pip compile --quiet --no-annotate --no-emit-index-url --no-emit-find-links
     --python-version 3.12 --python-platform x86_64-manylinux_2_31)
   export UV_CUSTOM_COMPILE_COMMAND='launch/dataflow/dataflow.sh requirements'
-  "${pin[@]}" --extra gcp setup.py --output-file launch/image/requirements.txt
+  "${pin[@]}" --extra gcp --extra gemma setup.py --output-file launch/image/requirements.txt
   local jax
   jax=$(grep '^jax==' launch/image/requirements.txt)
   for variant in cuda12 tpu; do

@@ -63,7 +63,7 @@ def test_a_machine_without_a_network_installs_the_wheelhouse_and_runs_a_job(tmp_
     run(sys.executable, '-m', 'venv', environment)
     pip = [*WITHOUT_NETWORK, environment / 'bin/pip', '--disable-pip-version-check']
     # It would compile four gigabytes, of which a run needs a tenth.
-    run(*pip, 'install', '--quiet', '--no-compile', '--no-index', '--find-links', house, 'dp-corpus')
+    run(*pip, 'install', '--quiet', '--no-compile', '--no-index', '--find-links', house, 'dp-corpus[gemma]')
     shutil.rmtree(house)
     folder.mkdir()
     rows = [{'text': f'The guest of room {n} found the bed hard.', 'label': 'Hotel'} for n in range(40)]
