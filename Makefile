@@ -88,7 +88,7 @@ gpu-folder: $(READY)
 $(READY): setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	@echo 'Installing into $(VENV): some 4 GB, a few minutes.'
+	@echo 'Installing into $(VENV): some 5 GB, a few minutes.'
 	@# setuptools warns that folders named like packages win over installed ones: as meant.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $(READY)
