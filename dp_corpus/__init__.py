@@ -14,6 +14,7 @@ import typing
 
 from dp_corpus.calls import evaluate, fine_tune, generate, load, plan, refine
 from dp_corpus.results import Evaluated, Page, Run
+from models.extras import MissingExtraError
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.methods.method import RunPlan
 
@@ -24,6 +25,7 @@ __all__ = [
     'BudgetExceeded',
     'Evaluated',
     'Ledger',
+    'MissingExtraError',
     'Page',
     'Run',
     'RunPlan',

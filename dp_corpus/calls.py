@@ -113,6 +113,7 @@ def generate(
         FileNotFoundError: A file is not there.
         FileExistsError: The output is another run's.
         PermissionError: The output cannot be written.
+        MissingExtraError: A library that the run needs is not installed.
         BudgetExceeded: The dataset's budget does not allow the run; nothing has started.
         ConnectionError: The ledger cannot be reached; nothing has started.
         RuntimeError: A step failed; its details are with the curator, and not in the error.

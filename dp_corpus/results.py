@@ -5,6 +5,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, final
 
+from models import extras
 from models.privacy.report import PrivacyReport
 from pipeline.commands.evaluate import PAGE
 from pipeline.commands.report import read_released, read_report, render
@@ -92,24 +93,21 @@ class Run:
         """The corpus as a frame of pandas.
 
         Raises:
-            ModuleNotFoundError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
         """
-        try:
-            return self.table.to_pandas()
-        except ModuleNotFoundError as error:
-            raise _missing('pandas') from error
+        extras.need(extras.NOTEBOOK, use='frame', only='pandas')
+        return self.table.to_pandas()
 
     @property
     def corpus(self) -> 'datasets.Dataset':
         """The corpus as a data set of the library `datasets`.
 
         Raises:
-            ModuleNotFoundError: The library is not installed.
+            MissingExtraError: The library is not installed.
         """
-        try:
-            import datasets
-        except ModuleNotFoundError as error:
-            raise _missing('datasets') from error
+        extras.need(extras.NOTEBOOK, use='corpus', only='datasets')
+        import datasets
+
         return datasets.Dataset(self.table)
 
     def _repr_html_(self) -> str:
@@ -140,12 +138,11 @@ class Evaluated:
         """Every figure as a row: corpus, measure, figure, value, standard_error.
 
         Raises:
-            ModuleNotFoundError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise _missing('pandas') from error
+        extras.need(extras.NOTEBOOK, use='frame', only='pandas')
+        import pandas as pd
+
         return pd.DataFrame([
             {
                 'corpus': of.corpus,
@@ -162,10 +159,3 @@ class Evaluated:
 
     def _repr_html_(self) -> str:
         return notebook.shown(lambda console: evaluation_page.render_terminal(self.report, console))
-
-
-def _missing(library: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(
-        f'Expected the library {library}, got an installation without it. Install it, or dp-corpus with its '
-        'extra: pip install "dp-corpus[notebook]".'
-    )

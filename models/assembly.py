@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import jax
 
 from models.attributes import Attribute
-from models.constraints import AnyText
 from models.decoders import decoder, family
 from models.finetuning.adapter import ReleasedAdapter
 from models.generate.batch import BatchGenerator
@@ -47,7 +46,8 @@ class GeneratorSettings:
         schema: Text for `{schema}`.
         structure: What every example has to be; None for any text.
         min_example_tokens: N: the tokens that an example has before what ends it; not beside a structure.
-        mask: Name of a mask in `models.constraints.MASKS`; not beside a structure.
+        mask: Name of a mask in `models.constraints.MASKS`; None for that of any text, and beside a
+            structure.
         reference: The curator's reference texts; None without.
         adapter: The released adapter that the model decodes with; None for the model as it is.
     """
@@ -69,7 +69,7 @@ class GeneratorSettings:
     schema: str | None = None
     structure: Structure | None = None
     min_example_tokens: int = 0
-    mask: str = AnyText.name
+    mask: str | None = None
     reference: Reference | None = None
     adapter: ReleasedAdapter | None = None
 

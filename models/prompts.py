@@ -4,18 +4,21 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models import attributes, constraints
+from models import attributes
 from models.attributes import Attribute
-from models.constraints import AnyText, Constraint, Grammar, LongEnough, Tokens
 from models.decoders.tokenizer import END_OF_TURN, START_OF_TURN, Tokenizer
 from models.grammars import automaton, forced
 from models.grammars.structure import Structure
 from models.prompt_templates import PLACEHOLDER, PromptTemplate, of_attributes
 from models.records import Context
 from models.stop_rule import StopRule, cut_at_stop_text
+
+if TYPE_CHECKING:
+    from models.constraints import Constraint
 
 _LABEL = re.compile(r'\{label(\.[^{}\n]+)?\}')
 _NAMED_LABEL = '{label_name}: {label}'
@@ -155,7 +158,8 @@ class PromptWriter(PlainPrompts):
         tokenizer: The model's tokenizer.
         max_prompt_tokens: Every prompt fits into this many tokens: long texts are cut.
         structure: What every example has to be; None for any text.
-        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; not beside a structure.
+        mask: Name of the mask that restricts tokens, in `models.constraints.MASKS`; None for that of any
+            text, and beside a structure.
         min_example_tokens: N: an example ends by the stop rule after at least N tokens; 0 for wherever it
             does. 0 beside a structure, which says itself where its texts end.
     """
@@ -163,18 +167,22 @@ class PromptWriter(PlainPrompts):
     tokenizer: Tokenizer
     max_prompt_tokens: int
     structure: Structure | None = None
-    mask: str = AnyText.name
+    mask: str | None = None
     min_example_tokens: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        constraints.mask_of(self.mask)
+        if self.mask is not None:
+            # JAX, without which prompts in plain words are written.
+            from models import constraints
+
+            constraints.mask_of(self.mask)
         if self.structure is not None and self.min_example_tokens:
             raise ValueError(
                 'Expected min_example_tokens=0 beside a structure, got '
                 f'min_example_tokens={self.min_example_tokens}. It says where a text ends: leave it out.'
             )
-        if self.structure is not None and self.mask != AnyText.name:
+        if self.structure is not None and self.mask is not None:
             raise ValueError(
                 f'Expected either a structure or a mask, got mask={self.mask!r} beside a structure. '
                 'Leave one out.'
@@ -357,7 +365,7 @@ class PromptWriter(PlainPrompts):
     def _stop(self) -> tuple[str, ...]:
         return self.template.stop if self.structure is None else ()
 
-    def constraint(self, vocab_size: int) -> Constraint:
+    def constraint(self, vocab_size: int) -> 'Constraint':
         """The constraint of a run: the structure's, or that of its mask, held to the least length.
 
         Args:
@@ -367,14 +375,18 @@ class PromptWriter(PlainPrompts):
             ValueError: The structure cannot begin as examples do, or structure or mask cannot be spelled
                 with these tokens.
         """
+        from models import constraints
+
         released = self.released_tokens(vocab_size)
         if self.structure is None:
-            tokens = Tokens(released, self.tokenizer.token_bytes, frozenset(self.tokenizer.stop_tokens))
-            found = constraints.mask_of(self.mask).constraint(tokens)
+            tokens = constraints.Tokens(
+                released, self.tokenizer.token_bytes, frozenset(self.tokenizer.stop_tokens)
+            )
+            found = constraints.mask_of(self.mask or constraints.AnyText.name).constraint(tokens)
             if not self.min_example_tokens:
                 return found
-            return LongEnough.held(found, self.stop_rule(vocab_size), self.min_example_tokens)
-        return Grammar.of(
+            return constraints.LongEnough.held(found, self.stop_rule(vocab_size), self.min_example_tokens)
+        return constraints.Grammar.of(
             self.structure.automaton,
             self.tokenizer.token_bytes(),
             tokens=released,

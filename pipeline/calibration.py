@@ -35,7 +35,7 @@ class Machine:
     Attributes:
         processor: Name of its processor.
         cores: Cores that this process may use.
-        jax: Version of JAX.
+        jax: Version of JAX; '' without it.
         platforms: Which of JAX's platforms the environment asks for (`JAX_PLATFORMS`); '' for any.
     """
 
@@ -51,9 +51,16 @@ class Machine:
         return cls(
             processor=_processor(),
             cores=len(affinity(0)) if affinity else os.cpu_count() or 1,
-            jax=importlib.metadata.version('jax'),
+            jax=_version_of_jax(),
             platforms=os.environ.get('JAX_PLATFORMS', ''),
         )
+
+
+def _version_of_jax() -> str:
+    try:
+        return importlib.metadata.version('jax')
+    except importlib.metadata.PackageNotFoundError:
+        return ''
 
 
 def _processor() -> str:

@@ -69,7 +69,8 @@ class InputCheck:
         units: Units of privacy among the records.
         largest_unit: Records of the unit that has most.
         duplicates: Records whose text another one had before.
-        lengths: Of texts; None where there is no record, or the method reads no tokens.
+        lengths: Of texts; None where there is no record, the method reads no tokens, or the libraries that
+            count them are not installed.
         findings: What to look at and what to change, a sentence or two each; worst first.
     """
 

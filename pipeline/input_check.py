@@ -10,6 +10,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from models import extras
 from models.batching import record_hash, unit_hash
 from models.privacy.randomness import RunKey
 from models.records import Record
@@ -46,13 +47,19 @@ def check_records(config: JobConfig, on_progress: Callable[[int], None] | None =
     rules = record_rules(config.input, config.budget.unit)
     files = check_input(str(config.input.input), rules.fields)
     view = methods.of(config).input_view(config)
-    measure = view.measure()
+    measure, uncounted = None, ()
+    try:
+        measure = view.measure()
+    except extras.MissingExtraError as error:
+        # All else is found without a tokenizer.
+        uncounted = (f'No tokens are counted, and so no length is judged. {error}',)
     found = _Found(config, view)
     for row in _rows([file.path for file in files], rules):
         found.add(row)
         if on_progress is not None and found.rows % 1_000 == 0:
             on_progress(found.rows)
-    return found.result(tuple(file.path for file in files), measure)
+    result = found.result(tuple(file.path for file in files), measure)
+    return dataclasses.replace(result, findings=(*result.findings, *uncounted))
 
 
 def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Reason]:

@@ -15,6 +15,7 @@ import rich.console
 import rich.markup
 import typer
 
+from models.extras import MissingExtraError
 from pipeline.commands import (
     audit,
     centers,
@@ -97,7 +98,7 @@ def main() -> None:
         sys.exit(130)
     except BudgetExceeded as error:
         _fail(error, exit_codes.BUDGET)
-    except (ValueError, FileNotFoundError, FileExistsError, PermissionError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, PermissionError, MissingExtraError) as error:
         _fail(error, exit_codes.USAGE)
     except Exception as error:  # noqa: BLE001 - a run's own failure; usage errors of typer among them
         show = getattr(error, 'show', None)

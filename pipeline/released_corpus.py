@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from models.attributes import label_of
 from models.records import SyntheticExample
+from transforms.places import check_filesystem
 from transforms.read import InputFile, list_input, split_patterns
 from transforms.run_files import CORPUS_COLUMNS, DATA_FOLDER, REPORT
 
@@ -21,6 +22,7 @@ def is_release(place: str) -> bool:
     """Whether it names a folder, and not files."""
     if len(split_patterns(place)) != 1:
         return False
+    check_filesystem(place)
     return os.path.isdir(place) or FileSystems.exists(FileSystems.join(place, REPORT))
 
 

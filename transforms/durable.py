@@ -20,6 +20,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
+from transforms.places import check_filesystem
 from transforms.run_files import ERRORS_FOLDER, RUN_KEY
 
 # The end of the name of an unfinished file; a writer that was killed leaves it behind.
@@ -120,6 +121,7 @@ def read_file(path: str) -> bytes:
     """
     if is_local(path):
         return pathlib.Path(path).read_bytes()
+    check_filesystem(path)
     if not FileSystems.exists(path):
         raise FileNotFoundError(f'Expected a file at path={path!r}, got none. Restore it.')
     with FileSystems.open(path, compression_type=_PLAIN) as file:

@@ -7,6 +7,8 @@ import os
 import re
 import urllib.parse
 
+from models import extras
+
 # Databases by the first part of their URLs. Others are known by name, so that an error can name these two.
 POSTGRESQL, SQLITE = 'postgresql', 'sqlite'
 _DATABASES = frozenset(
@@ -16,6 +18,8 @@ _DATABASES = frozenset(
     }
 )  # fmt: skip
 DATASET = 'hf://'
+# A path of Google's object store, alone or in a list.
+GOOGLE = 'gs://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
 PASSWORD_VARIABLE = 'DP_CORPUS_DATABASE_PASSWORD'
 _SQLITE_FILE = 'sqlite:///'
@@ -38,6 +42,17 @@ def is_database(place: str) -> bool:
 def is_dataset(place: str) -> bool:
     """Whether a text names a Hugging Face data set, on disk or by its name."""
     return place.startswith(DATASET)
+
+
+def check_filesystem(*places: str | None) -> None:
+    """Refuses places of an object store whose client is not installed.
+
+    Raises:
+        MissingExtraError: See above.
+    """
+    for place in places:
+        if place is not None and GOOGLE in place:
+            extras.need(extras.GCP, use=f'the path {place!r}')
 
 
 def is_workbook(place: str) -> bool:

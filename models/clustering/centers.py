@@ -24,7 +24,7 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
-from models import bundled
+from models import bundled, extras
 from models.clustering import embedder as embedder_lib
 from models.clustering import form
 from models.clustering.embedder import Embedder
@@ -368,6 +368,7 @@ class ClusterSettings:
 
         Raises:
             FileNotFoundError: Its files are missing.
+            MissingExtraError: A library is not installed.
             ValueError: Its files are not what they should be, or the share of form is out of range.
         """
         content = self._load_content()
@@ -383,6 +384,7 @@ class ClusterSettings:
             return embedder_lib.DecoderEmbedder(
                 model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
             )
+        extras.need(extras.MINILM, use=f'embedder={self.embedder!r}')
         from models.clustering import minilm
 
         folder = minilm.packaged_folder() if self.embedder == 'minilm' else self.embedder

@@ -23,6 +23,7 @@ import numpy as np
 from etils import epath
 from safetensors import numpy as safetensors_numpy
 
+from models import extras
 from models.decoders import device, family
 
 if TYPE_CHECKING:
@@ -298,8 +299,10 @@ class DecoderEmbedder(Embedder):
 
         Raises:
             FileNotFoundError: There is no such checkpoint.
+            MissingExtraError: A library is not installed.
             ValueError: The checkpoint is another model's.
         """
+        extras.need(extras.GEMMA, use="embedder='decoder'")
         import jax
 
         sizes, own = family.sizes_of(model), family.family_of(model)

@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
+from models import extras
 from models.attributes import Attribute
 from models.privacy.randomness import RunKey
 from models.prompt_templates import PromptTemplate
@@ -266,12 +267,9 @@ class EndpointSource(TextSource):
 
 def _client(settings: EndpointSettings) -> openai.OpenAI:
     """A client that sends what it is told to, nothing of its environment but the token, and logs nothing."""
-    try:
-        import openai
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Expected the package openai, got none. Install it with `pip install 'dp-corpus[endpoint]'`."
-        ) from error
+    extras.need(extras.ENDPOINT, use='texts from an endpoint')
+    import openai
+
     from models.sampling import answers
 
     for name in _LOGGERS:

@@ -1,6 +1,6 @@
 """The one table of sources: which settings lead to which."""
 
-from models.sampling.decoder_source import DecoderSource
+from models import extras
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import TextSource
@@ -13,8 +13,12 @@ def load_source(settings: SourceSettings) -> TextSource:
 
     Raises:
         FileNotFoundError: A file of the model is not there.
+        MissingExtraError: A library is not installed.
         ValueError: A prompt does not fit, or the endpoint's token is missing.
     """
     if isinstance(settings, EndpointSettings):
         return EndpointSource(settings)
+    extras.need(extras.GEMMA, use=f'model={settings.model!r}')
+    from models.sampling.decoder_source import DecoderSource
+
     return DecoderSource(settings)

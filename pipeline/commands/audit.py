@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import rich.console
 import typer
 
+from models import extras
 from pipeline import curator_files, methods
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
@@ -97,7 +98,9 @@ def _audit(
     if path is not None:
         # Before the libraries are loaded, which takes a while.
         curator_files.check(path, curator_files.JSON)
-    auditor = methods.of(job_config).auditor()
+    method = methods.of(job_config)
+    extras.need(*method.extras(job_config), use=f'an audit of method={method.name!r}')
+    auditor = method.auditor()
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = rich.console.Console(quiet=as_json)

@@ -7,7 +7,7 @@ from typing import Any
 import rich.console
 import typer
 
-from models import bundled
+from models import bundled, extras
 from pipeline import calibration, methods, prompt_fit
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
@@ -17,7 +17,8 @@ from pipeline.methods.method import RunPlan
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
-from transforms.places import split_patterns
+from pipeline.settings.runner import DATAFLOW
+from transforms.places import check_filesystem, split_patterns
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -53,6 +54,7 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
     Raises:
         ValueError: It has no input or no output, or settings that do not fit.
         FileNotFoundError: The input is a path of this machine that is not there.
+        MissingExtraError: A library that the run needs is not installed.
     """
     if (
         job_config.input.input is None and job_config.method.reads_records
@@ -64,6 +66,12 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
     if job_config.input.input is not None:
         check_local_files(job_config.input.input)
     method = methods.of(job_config)
+    extras.need(*method.extras(job_config), use=f'a run with method={method.name!r}')
+    if job_config.runner.runner == DATAFLOW:
+        extras.need(extras.GCP, use=f'runner={DATAFLOW!r}')
+    check_filesystem(job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir)
+    # An earlier release is read by way of Beam, which misses libraries that no run uses.
+    screen.silence_libraries()
     job_config = method.resolved(job_config)
     return job_config, method.plan(job_config)
 
@@ -130,7 +138,8 @@ def carry_out(
     said = f'{run_plan.guarantee()}, {run_plan.size()}'
     console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
     own = job_config.method
-    if isinstance(own, Model) and own.model == bundled.MODEL:
+    loads_model = extras.GEMMA in methods.of(job_config).extras(job_config)
+    if loads_model and isinstance(own, Model) and own.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
         console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
@@ -140,11 +149,12 @@ def carry_out(
         from pipeline.run import folders, start
 
         folders.check_resumption(job_config)
-    console.print('Loading the model takes half a minute.')
+    if loads_model:
+        console.print('Loading the model takes half a minute.')
     with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         methods.of(job_config).prepare(job_config)
-        unfit = prompt_fit.turns_warning(own) if isinstance(own, Prompt) else None
+        unfit = prompt_fit.turns_warning(own) if loads_model and isinstance(own, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
     # Nobody else needs rates, which may be damaged.

@@ -8,6 +8,7 @@ import rich.table
 import rich.text
 import typer
 
+from models import extras
 from pipeline import calibration, comparison, methods
 from pipeline import config as config_lib
 from pipeline.commands import exit_codes, flags, screen
@@ -118,8 +119,13 @@ def planned(
     Raises:
         ValueError: Public texts do not go with the run, or the ledger does not know the dataset.
         ConnectionError: The ledger is not there.
+        MissingExtraError: A library is not installed that decodes for an estimate.
     """
     method = methods.of(job_config)
+    if calibrate:
+        extras.need(extras.GEMMA, use='--calibrate')
+    if calibration_files is not None:
+        extras.need(extras.GEMMA, use='--calibration')
     method.check_public_texts(job_config, calibration_files, calibration_label_field)
     if calibration_files is None and calibration_label_field is not None:
         raise ValueError(

@@ -9,6 +9,7 @@ import typer
 from models.privacy.report import PrivacyReport
 from pipeline.commands import flags
 from pipeline.pages import report_page, report_terminal
+from transforms.places import check_filesystem
 from transforms.run_files import REPORT
 
 
@@ -62,6 +63,7 @@ def read_released(output: str, name: str) -> str:
 def _read(output: str, name: str) -> bytes:
     if '://' not in output:
         return (pathlib.Path(output) / name).read_bytes()
+    check_filesystem(output)
     # Beam takes seconds to load, and only a bucket needs it.
     from apache_beam.io.filesystems import FileSystems
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import rich.console
 import typer
 
-from models import bundled
+from models import bundled, extras
 from pipeline import comparison, config, methods
 from pipeline.commands import flags, screen
 from pipeline.commands import generate as generate_command
@@ -422,8 +422,11 @@ def _write(
     console.print()
     if values['model'] == bundled.MODEL:
         console.print(generate_command.BUNDLED_TEXT, soft_wrap=True)
+    commands = [extras.install_command(*methods.of(job_config).extras(job_config))]
+    commands.append(f'dp-corpus generate --config {path}')
+    shown = '\n'.join(f'    {command}' for command in commands if command)
     console.print(
-        f'{path} is written: look at it, then run\n\n    dp-corpus generate --config {path}\n',
+        f'{path} is written: look at it, then run\n\n{shown}\n',
         soft_wrap=True,
         markup=False,
         highlight=False,

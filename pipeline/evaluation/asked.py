@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from models import extras
 from models.decoders import family
 from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
@@ -47,6 +48,7 @@ def measures_of(
     if facts is not None:
         table[KnownFacts.name] = KnownFacts(read_facts(pathlib.Path(facts)))
     if in_context is not None:
+        extras.need(extras.GEMMA, use=f'in_context_model={in_context.model!r}')
         own, files = family.family_of(in_context.model), in_context.files
         own.check_files(in_context.model, files)
         # Loads native libraries now: the caller holds back what they print, and cannot while progress shows.

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from models import extras
 from pipeline.evaluation import comparison
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Series
 from pipeline.evaluation.sources import Sources
@@ -150,11 +151,10 @@ def _mauve(
 ) -> tuple[float, np.ndarray]:
     """The score, and its curve `[points, 2]`."""
     try:
-        import mauve
-    except ModuleNotFoundError as error:
-        if error.name not in ('mauve', 'faiss'):
-            raise
-        raise NotDefined('The package mauve-text is not here. Run `pip install mauve-text==0.4.0`.') from None
+        extras.need(extras.EVALUATE, use='MAUVE', only='mauve')
+    except extras.MissingExtraError as error:
+        raise NotDefined(str(error)) from None
+    import mauve
 
     with comparison.one_thread(), _quiet_faiss():
         found = mauve.compute_mauve(p_features=p_features, q_features=q_features, seed=seed, **arguments)

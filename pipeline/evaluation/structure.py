@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from models import extras
 from pipeline.evaluation import comparison
 from pipeline.evaluation.json_objects import (
     MAX_CATEGORIES,
@@ -64,16 +65,13 @@ class Structure(Measure):
             schema: What each text has to fit; None to leave validity out.
 
         Raises:
-            ValueError: It is no JSON schema, or jsonschema is not installed.
+            MissingExtraError: A library is not installed.
+            ValueError: It is no JSON schema.
         """
         self._schema = schema
         if schema is not None:
-            try:
-                import jsonschema
-            except ModuleNotFoundError as error:
-                raise ValueError(
-                    "Expected jsonschema to be installed, got none. Run pip install '.[evaluate]'."
-                ) from error
+            extras.need(extras.EVALUATE, use='a JSON schema', only='jsonschema')
+            import jsonschema
 
             try:
                 jsonschema.validators.validator_for(schema).check_schema(schema)

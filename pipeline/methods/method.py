@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
@@ -305,6 +306,10 @@ class Method[M: MethodSettings](abc.ABC):
         """How a check of the input counts and words what the method would make of it."""
 
     # --- The run -------------------------------------------------------------------
+
+    def extras(self, config: JobConfig[M]) -> tuple[str, ...]:
+        """Extras of this package that the run needs, as `models.extras` names them."""
+        return (extras.GEMMA,)
 
     @abc.abstractmethod
     def needed_memory(self, config: JobConfig[M], dtype: Dtype, devices: int = 1) -> int:

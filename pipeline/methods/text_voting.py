@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from models.batch_plan import BatchPlan
 from models.decoders import device
 from models.decoders.device import Dtype
+from models.evolution.settings import EvolutionSettings
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import PrivacyReport
@@ -23,7 +24,6 @@ from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from models.evolution.settings import EvolutionSettings
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -77,7 +77,7 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
         return records, records.pipeline | 'Plan' >> beam.Create([plan], reshuffle=False)
 
     def transform(
-        self, config: JobConfig[M], prepared: 'EvolutionSettings', plan: 'beam.PCollection[BatchPlan]'
+        self, config: JobConfig[M], prepared: EvolutionSettings, plan: 'beam.PCollection[BatchPlan]'
     ) -> 'beam.PTransform':
         from transforms.evolve import EvolveText
 
@@ -96,11 +96,11 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
         return evolve.COLUMNS
 
     @abc.abstractmethod
-    def facts(self, config: JobConfig[M], prepared: 'EvolutionSettings') -> MethodFacts:
+    def facts(self, config: JobConfig[M], prepared: EvolutionSettings) -> MethodFacts:
         """See `Method.facts`."""
 
     def pages(
-        self, config: JobConfig[M], prepared: 'EvolutionSettings', privacy_report: PrivacyReport
+        self, config: JobConfig[M], prepared: EvolutionSettings, privacy_report: PrivacyReport
     ) -> 'Files':
         from pipeline.methods import text_voting_pages
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from models import extras
 from models.decoders import family
 from models.prompt_templates import read_template
 from models.prompts import PromptWriter
@@ -50,7 +51,9 @@ def prompt_writer(settings: Structured, declared: Input) -> PromptWriter:
 
     Raises:
         FileNotFoundError: The tokenizer's file is not there.
+        MissingExtraError: A library is not installed.
     """
+    extras.need(extras.GEMMA, use=f'model={settings.model!r}')
     path = settings.tokenizer_path
     if not FileSystems.exists(str(path)) and not path.exists():
         raise FileNotFoundError(f'Expected the model at tokenizer={str(path)!r}, which is not there.')

@@ -1,5 +1,6 @@
 """What a run is: digests of its settings, input, model and code, none of which may change until it ends."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -12,6 +13,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from models import extras
 from pipeline import methods
 from pipeline.run.digests import HASHED_BYTES, digest_of_files
 from pipeline.run.launched import with_absolute_paths, with_dtype
@@ -24,7 +26,7 @@ from transforms.read import RecordFields, check_input, check_same, list_input
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
 PACKAGE = 'dp-corpus'
 # Its extras that a run may use, in setup.py's words; others train, test and compare.
-RUN_EXTRAS = ('gcp', 'minilm', 'endpoint')
+RUN_EXTRAS = (extras.GCP, extras.MINILM, extras.ENDPOINT, extras.GEMMA, extras.VOTES)
 # What an error says of each part that differs.
 CHANGES = {
     'run_id': 'It has another run id.',
@@ -142,6 +144,9 @@ def installed_versions() -> Mapping[str, str]:
 
 
 def software_versions() -> dict[str, str]:
-    """Versions that a report names."""
-    names = ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy', 'opendp')
-    return {'python': platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+    """Versions that a report names, of what is installed."""
+    found = {'python': platform.python_version()}
+    for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy', 'opendp'):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

@@ -9,6 +9,7 @@ from pipeline.settings import panel
 _setting = functools.partial(panel.setting, 'Runner')
 # Beam runners whose workers are processes of this machine.
 LOCAL_RUNNERS = frozenset({'FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner', 'PrismRunner'})
+DATAFLOW = 'DataflowRunner'
 _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 
 

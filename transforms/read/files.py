@@ -8,7 +8,7 @@ from typing import BinaryIO
 from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
-from transforms.places import split_patterns
+from transforms.places import check_filesystem, split_patterns
 from transforms.read.columns import check_columns
 from transforms.read.compression import CODECS
 from transforms.read.formats import FORMATS
@@ -78,6 +78,7 @@ def list_input(pattern: str) -> list[InputFile]:
 
 
 def _match(part: str) -> Iterable[filesystem.FileMetadata]:
+    check_filesystem(part)
     # One pattern at a time: Beam takes the filesystem of the first pattern for all.
     if _WILDCARDS & set(part) and FileSystems.exists(part):
         return [FileSystems.get_filesystem(part).metadata(part)]

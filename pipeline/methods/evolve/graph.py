@@ -20,7 +20,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
 
     Raises:
         FileNotFoundError: A file is not there.
-        ModuleNotFoundError: The package `openai` is not installed, and texts come from an endpoint.
+        MissingExtraError: A library is not installed.
         ValueError: A prompt does not fit, a file is another one, or the endpoint's token is not there.
     """
     own, chosen, start = config.method, mechanism.resolved(config), config.method.start

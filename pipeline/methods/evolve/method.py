@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
+from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration
@@ -22,7 +24,6 @@ from pipeline.methods.voting_view import VotingView
 from pipeline.settings import text_votes
 
 if TYPE_CHECKING:
-    from models.evolution.settings import EvolutionSettings
     from pipeline.ledger.ledger import Ledger
 
 _VOTES = 'Records vote on whole texts, and not on tokens.'
@@ -80,13 +81,20 @@ class Evolution(TextVoting[EvolveSettings]):
     def input_view(self, config: Config) -> VotingView:
         return VotingView(config)
 
+    def extras(self, config: Config) -> tuple[str, ...]:
+        own = config.method
+        if own.endpoint is None:
+            return (*own.embedder_extras, extras.GEMMA)
+        # Other machines may have the package where this one has not.
+        return (*own.embedder_extras, extras.ENDPOINT) if config.runner.is_local else own.embedder_extras
+
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
         return estimate.needed_memory(config, dtype)
 
     def most_tokens(self, config: Config) -> int:
         return mechanism.sampled_texts(config) * config.method.max_example_tokens
 
-    def prepare(self, config: Config) -> 'EvolutionSettings':
+    def prepare(self, config: Config) -> EvolutionSettings:
         from pipeline.methods.evolve import graph
 
         return graph.prepare(config, self.dtype(config))
@@ -99,7 +107,7 @@ class Evolution(TextVoting[EvolveSettings]):
     def configured_plan(self, config: Config) -> BatchPlan:
         return mechanism.configured_plan(config)
 
-    def facts(self, config: Config, prepared: 'EvolutionSettings') -> MethodFacts:
+    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
         from pipeline.methods.evolve import facts
 
         return facts.facts(config, prepared)

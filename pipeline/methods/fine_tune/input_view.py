@@ -3,14 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from models.prompts import PromptWriter
 from pipeline.checked_input import InputCheck
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.input_view import InputView, MeasureTexts
-
-if TYPE_CHECKING:
-    from models.prompts import PromptWriter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +35,7 @@ class TuningView(InputView):
         writer = workers.prompt_writer(self.config.method, self.config.input)
         return functools.partial(self._lengths, writer)
 
-    def _lengths(self, writer: 'PromptWriter', texts: Sequence[str]) -> tuple[int, list[int]]:
+    def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
         tokens = sorted(map(len, writer.continuations(texts, max_tokens=None)))
         return self.config.method.max_example_tokens, tokens
 

@@ -3,15 +3,12 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from models.privacy import counts
+from models.prompts import PromptWriter
 from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.methods.predict.mechanism import Config
-
-if TYPE_CHECKING:
-    from models.prompts import PromptWriter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +43,7 @@ class VotesView(InputView):
         writer = workers.prompt_writer(self.config.method, self.config.input)
         return functools.partial(self._lengths, writer)
 
-    def _lengths(self, writer: 'PromptWriter', texts: Sequence[str]) -> tuple[int, list[int]]:
+    def _lengths(self, writer: PromptWriter, texts: Sequence[str]) -> tuple[int, list[int]]:
         k = self.config.budget.examples_per_context
         room = min(writer.room(label, k) for label in self.config.input.label_values)
         return room, sorted(writer.lengths(texts))

@@ -5,10 +5,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.evolution.generation import Candidate
+from models.evolution.settings import EvolutionSettings
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
@@ -22,7 +24,6 @@ from pipeline.run.digests import digest_of_files
 from pipeline.settings.job_config import JobConfig
 
 if TYPE_CHECKING:
-    from models.evolution.settings import EvolutionSettings
     from pipeline.ledger.ledger import Ledger
 
 type Config = JobConfig[RefineSettings]
@@ -97,6 +98,11 @@ class Refine(TextVoting[RefineSettings]):
     def input_view(self, config: Config) -> VotingView:
         return VotingView(config)
 
+    def extras(self, config: Config) -> tuple[str, ...]:
+        needed = config.method.embedder_extras
+        # Other machines may have the package where this one has not.
+        return (*needed, extras.VOTES) if config.runner.is_local else needed
+
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
         if config.method.resolved_embedder != 'decoder':
             return 0
@@ -105,8 +111,7 @@ class Refine(TextVoting[RefineSettings]):
     def most_tokens(self, config: Config) -> int:
         return 0
 
-    def prepare(self, config: Config) -> 'EvolutionSettings':
-        from models.evolution.settings import EvolutionSettings
+    def prepare(self, config: Config) -> EvolutionSettings:
         from pipeline.methods import start_corpus
 
         files = config.method.model_files
@@ -145,7 +150,7 @@ class Refine(TextVoting[RefineSettings]):
             labels=labels, batches_per_group=(1,) * len(labels), noisy_counts=None, contexts_rho=0.0
         )
 
-    def facts(self, config: Config, prepared: 'EvolutionSettings') -> MethodFacts:
+    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
         from pipeline.methods.refine import facts
 
         return facts.facts(prepared)

@@ -10,13 +10,16 @@ import os
 import pathlib
 import subprocess
 import sys
+import urllib.parse
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
 import pytest
+import sqlalchemy as sa
 import typer
+from apache_beam.internal import pickler
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -27,9 +30,11 @@ from pipeline.commands import flags as command_flags
 from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
+from tests.pipeline.conftest import postgresql  # noqa: F401 - a fixture
 from tests.samples import unpacked, write_rows
-from transforms import run_files
+from transforms import places, run_files
 from transforms.durable import RUN_KEY
+from transforms.read.sources import database
 
 ROOT = pathlib.Path(__file__).parents[3]
 CANARY = 'Zyxquortle'
@@ -301,3 +306,46 @@ def test_the_ledger_is_not_in_it(tmp_path: pathlib.Path) -> None:
     given = flags(tmp_path, dataset='tickets', ledger=ledger)
     found = build(tmp_path, commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, given))
     assert b'ledger.internal' not in found.text
+
+
+# --- Records of a database -------------------------------------------------------
+
+PASSWORD = 'pw/t?%@of-a-test'
+QUERY = "SELECT id, note AS text, 'Billing' AS label FROM notes"
+
+
+@pytest.mark.run
+def test_a_query_is_in_it_and_neither_its_password_nor_a_row_nor_a_range(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Workers find the ranges: each ends with a key of a record."""
+    place: str = request.getfixturevalue('postgresql')()
+    with sa.create_engine(sa.make_url(place).set(drivername='postgresql+psycopg')).begin() as connection:
+        connection.exec_driver_sql('CREATE TABLE notes (id TEXT, note TEXT)')
+        rows = [{'id': f'{CANARY}-{n:02}', 'note': f'{CANARY} writes {n}.'} for n in range(40)]
+        connection.execute(sa.text('INSERT INTO notes VALUES (:id, :note)'), rows)
+    monkeypatch.setenv(places.PASSWORD_VARIABLE, '')
+    quoted = urllib.parse.quote(PASSWORD, safe='')
+    given = flags(tmp_path, input=place.replace('ledger@', f'ledger:{quoted}@'), query=QUERY,
+                  **{'partition-column': 'id'})  # fmt: skip
+    found = build(tmp_path, commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, given))
+    # This server asks for none; a worker's own environment has it for one that does.
+    assert os.environ[places.PASSWORD_VARIABLE] == PASSWORD
+    for form in (PASSWORD.encode(), quoted.encode(), base64.b64encode(PASSWORD.encode())):
+        assert form not in found.text
+    assert QUERY.encode() in found.text and CANARY.encode() not in found.text
+    # What a worker of Dataflow would do with the place, from the graph alone.
+    split, read = (_function(found.graph, f'Read/{name}') for name in ('SplitFiles', 'ReadPieces'))
+    pieces = split(place)
+    # 40 rows in ranges of three, and those without a key.
+    assert 10 < len(pieces) <= database.PARTITIONS + 1
+    texts = [record.text for piece in pieces for record in read(piece)]
+    assert sorted(texts) == sorted(row['note'] for row in rows)
+
+
+def _function(graph: beam_runner_api_pb2.Pipeline, name: str) -> Callable[[Any], list[Any]]:
+    """What a step of the graph makes of one element."""
+    (step,) = (each for each in graph.components.transforms.values() if each.unique_name == name)
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    do, given, named, *_ = pickler.loads(payload.do_fn.payload)
+    return lambda element: list(do.process(element, *given, **named))

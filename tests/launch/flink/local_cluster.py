@@ -1,5 +1,6 @@
 """Clusters and runs that the tests of this folder start, and what they ask of them."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -46,6 +48,9 @@ SETTINGS = {
     'max-prompt-tokens': '96',
     'max-example-tokens': '24',
     'shards': '2',
+    # Of a database: its ranges are read by workers of both task managers.
+    'query': 'SELECT id, customer, label, message AS text FROM messages',
+    'partition-column': 'id',
 }
 
 # A few steps of fine-tuning, and texts of both labels in two batches each.
@@ -80,9 +85,13 @@ def free_port() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run that a local runner has finished: its corpus, and what every engine has to repeat."""
+    """One run that a local runner has finished: its corpus, and what every engine has to repeat.
+
+    It reads a SQLite file in ranges of a key, which are private as its texts are.
+    """
 
     texts: tuple[str, ...]
+    keys: tuple[str, ...]
     folder: pathlib.Path
     flags: tuple[str, ...]
     output: pathlib.Path
@@ -93,7 +102,7 @@ class Run:
     @property
     def relative_flags(self) -> tuple[str, ...]:
         """The same flags for who works in the run's folder."""
-        return tuple(flag.removeprefix(f'{self.folder}/') for flag in self.flags)
+        return tuple(flag.replace(f'{self.folder}/', '') for flag in self.flags)
 
     def written(self) -> dict[str, int]:
         """When each finished batch was, in nanoseconds."""
@@ -129,14 +138,16 @@ def tuning_flags(folder: pathlib.Path) -> list[str]:
 
 def run_locally(folder: pathlib.Path) -> Run:
     rows = list(demo_records(600))
-    records = folder / 'records.jsonl'
-    records.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    with contextlib.closing(sqlite3.connect(folder / 'records.db')) as database, database:
+        database.execute('CREATE TABLE messages (id TEXT, customer TEXT, label TEXT, message TEXT)')
+        database.executemany('INSERT INTO messages VALUES (:id, :customer, :label, :text)', rows)
     output = folder / 'corpus'
-    pairs = {**SETTINGS, 'input': str(records), 'output': str(output)}
+    pairs = {**SETTINGS, 'input': f'sqlite:///{folder}/records.db', 'output': str(output)}
     flags = tuple(part for name, value in pairs.items() for part in (f'--{name}', value))
     subprocess.run(generate(flags), cwd=ROOT, check=True, timeout=300)
     run = Run(
         texts=tuple(row['text'] for row in rows),
+        keys=tuple(row['id'] for row in rows),
         folder=folder,
         flags=flags,
         output=output,

@@ -201,7 +201,7 @@ def test_it_is_not_defined_of_texts_that_the_embedder_does_not_know() -> None:
 
 def test_it_is_not_defined_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'mauve', None)
-    with pytest.raises(NotDefined, match='pip install mauve-text'):
+    with pytest.raises(NotDefined, match=r"without libraries=\['mauve'\]. Run .*\[evaluate\]'"):
         _found(_at([0], 200), test=_at([0], 200))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from models.extras import MissingExtraError
 from pipeline.evaluation.json_objects import json_type, parse_object
 from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.sources import Sources
@@ -129,7 +130,7 @@ def test_without_the_package_a_schema_is_refused_with_the_command_that_installs_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, 'jsonschema', None)
-    with pytest.raises(ValueError, match=r"Run pip install '\.\[evaluate\]'"):
+    with pytest.raises(MissingExtraError, match=r"Run pip install 'dp-corpus\[evaluate\]'"):
         Structure({})
 
 

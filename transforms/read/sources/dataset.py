@@ -17,6 +17,7 @@ import pyarrow as pa
 from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
+from models import extras
 from transforms import places
 from transforms.read.columns import check_columns
 from transforms.read.compression import CorruptStream
@@ -199,13 +200,9 @@ def _schema(file: BinaryIO, place: str) -> pa.Schema:
 @functools.lru_cache(maxsize=8)  # a look at the Hub for every part would take long
 def _load(name: str, place: str, split: str | None) -> tuple[list[str], str]:
     """The Arrow files of a split in the cache of the library, and its version."""
-    try:
-        import datasets
-    except ImportError:
-        raise ValueError(
-            f'Expected the library datasets for a name, got input={place!r} without it. Run pip install '
-            "'dp-corpus[datasets]', or give hf://DIR, a folder that save_to_disk wrote."
-        ) from None
+    extras.need(extras.DATASETS, use=f'input={place!r}, which is no folder here,')
+    import datasets
+
     owner, *rest = name.split('/')
     configuration = rest[1] if len(rest) == 2 else None
     reason = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from models.extras import MissingExtraError
 from models.privacy import accounting
 from pipeline import calibration, methods
 from pipeline.config import job_config
@@ -213,7 +214,7 @@ def test_without_the_endpoints_token_a_local_run_is_refused_before_it_pays(
 def test_without_the_client_a_local_run_is_refused_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'openai', None)
     run = config(endpoint='http://localhost:1/v1', endpoint_model='any')
-    with pytest.raises(ModuleNotFoundError, match='Expected the package openai'):
+    with pytest.raises(MissingExtraError, match=r"without libraries=\['openai'\]. Run .*\[endpoint\]'"):
         methods.of(run).prepare(run)
 
 

@@ -1,0 +1,55 @@
+"""What setup.py asks for, and which of the installed distributions that brings."""
+
+import functools
+import importlib.metadata
+import pathlib
+import runpy
+from collections.abc import Iterable, Mapping
+from typing import Any
+from unittest import mock
+
+import setuptools
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = pathlib.Path(__file__).parents[1]
+# The requirements of every installation; each other key is an extra.
+INSTALL = 'install'
+
+
+@functools.cache
+def requirements() -> Mapping[str, list[str]]:
+    """The requirements of every installation, and of each extra by its name."""
+    told: dict[str, Any] = {}
+    with mock.patch.object(setuptools, 'setup', lambda **values: told.update(values)):
+        runpy.run_path(str(ROOT / 'setup.py'))
+    return {INSTALL: told['install_requires'], **told['extras_require']}
+
+
+def brought(*keys: str) -> frozenset[str]:
+    """The names of all distributions that keys of `requirements` bring, each with what it needs itself.
+
+    As the distributions that are installed here say; one that is not installed brings nothing.
+    """
+    return _brought([Requirement(text) for key in keys for text in requirements()[key]])
+
+
+def _brought(wanted: Iterable[Requirement]) -> frozenset[str]:
+    found: set[str] = set()
+    # A distribution that is met again with another extra needs more.
+    seen: set[tuple[str, str]] = set()
+    waiting = [(one.name, extra) for one in wanted for extra in ('', *one.extras)]
+    while waiting:
+        name, extra = canonicalize_name(waiting[-1][0]), waiting.pop()[1]
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            needed = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found.add(name)
+        for one in map(Requirement, needed):
+            if one.marker is None or one.marker.evaluate({'extra': extra}):
+                waiting += [(one.name, chosen) for chosen in ('', *one.extras)]
+    return frozenset(found)
