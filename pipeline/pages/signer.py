@@ -152,8 +152,8 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
     one, many = prediction.unit_nouns(privacy_report.mechanism.get('unit'))
     twice, delta_of_contents = guess.of_contents(epsilon or 0.0, delta)
     units, entry = privacy_report.units, privacy_report.ledger
-    is_several = epsilon is not None and entry is not None and entry.run_number > 1
-    together = entry.epsilon_after if is_several and entry is not None else None
+    several = entry if epsilon is not None and entry is not None and entry.run_number > 1 else None
+    together = None if several is None else several.epsilon_after
     is_user = many == 'users'
     return Signer(
         whose='the records of one user' if is_user else 'one record',
@@ -162,7 +162,7 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
         released=_released(privacy_report, one, many),
         even=None if epsilon is None else _range(guess.guess_after(_EVEN, epsilon)),
         even_together=None if together is None else _range(guess.guess_after(_EVEN, together)),
-        chance_of_short=chance(max(delta, entry.delta) if is_several and entry is not None else delta),
+        chance_of_short=chance(delta if several is None else max(delta, several.delta)),
         is_large=guess.guess_after(_EVEN, max(epsilon or 0.0, together or 0.0)).most > _NEAR_CERTAINTY,
         guesses=() if epsilon is None else tuple(_guess_row(prior, epsilon, twice) for prior in PRIORS),
         chance=chance(delta),
