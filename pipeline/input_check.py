@@ -47,7 +47,8 @@ def check_records(config: JobConfig, on_progress: Callable[[int], None] | None =
     rules = record_rules(config.input, config.budget.unit)
     files = check_input(str(config.input.input), rules.fields)
     view = methods.of(config).input_view(config)
-    measure, uncounted = None, ()
+    measure: MeasureTexts | None = None
+    uncounted: tuple[str, ...] = ()
     try:
         measure = view.measure()
     except extras.MissingExtraError as error:
