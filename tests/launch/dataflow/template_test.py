@@ -15,7 +15,6 @@ from pipeline import main
 from pipeline.config import all_settings
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN
-from tests import setup_file
 
 ROOT = pathlib.Path(__file__).parents[3]
 LAUNCH = ROOT / 'launch'
