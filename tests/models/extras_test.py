@@ -68,5 +68,7 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch:
 
 
 def test_a_library_in_a_package_that_is_missing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Another test of the same process may have imported it.
+    monkeypatch.delitem(sys.modules, 'orbax.checkpoint', raising=False)
     monkeypatch.setitem(sys.modules, 'orbax', None)
     assert extras.missing('gemma') == ('orbax.checkpoint',)
