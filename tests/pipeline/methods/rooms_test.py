@@ -26,7 +26,8 @@ ALLOWED = {
             'assert epsilon is not None and rho is not None  # every report of votes on texts has both',
             "x_name='Rounds of votes, T',",
             "chosen = f'{corpus.examples:,} texts, {corpus.voted:,} of them chosen by votes'",
-            "f'{examples}. Noisy votes of the records chose them from longer lists. The lists and the noisy '",
+            "f'{examples}. Noisy votes of the records chose them from longer lists. The lists "
+            "and the noisy '",
             "'votes are released with them.'",
         ),
         'words on a page',
