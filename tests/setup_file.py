@@ -18,12 +18,17 @@ INSTALL = 'install'
 
 
 @functools.cache
+def values() -> Mapping[str, Any]:
+    """The arguments of `setuptools.setup`."""
+    told: dict[str, Any] = {}
+    with mock.patch.object(setuptools, 'setup', lambda **given: told.update(given)):
+        runpy.run_path(str(ROOT / 'setup.py'))
+    return told
+
+
 def requirements() -> Mapping[str, list[str]]:
     """The requirements of every installation, and of each extra by its name."""
-    told: dict[str, Any] = {}
-    with mock.patch.object(setuptools, 'setup', lambda **values: told.update(values)):
-        runpy.run_path(str(ROOT / 'setup.py'))
-    return {INSTALL: told['install_requires'], **told['extras_require']}
+    return {INSTALL: values()['install_requires'], **values()['extras_require']}
 
 
 def brought(*keys: str) -> frozenset[str]:

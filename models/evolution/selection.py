@@ -270,14 +270,16 @@ def corpus(
         fitness: `[N]`, not negative, the larger the better.
         embeddings: `[N, d]`, unit rows.
         variety: Weight of the largest product with a chosen text; of fitness, as a share of the label's
-            largest, it is 1 less this. Of 200 texts of AG News weights of 0 and 0.4 came to a MAUVE of
-            0.55 and 0.77, of 300 of TREC to 0.34 and 0.30; what a head learns from them did not fall.
+            largest, it is 1 less this. On the texts of three runs each, 0 and 0.4 came to a mean MAUVE of
+            0.63 and 0.78 (AG News) and 0.22 and 0.27 (TREC), and the accuracy of a head to 0.85 and 0.85,
+            and 0.76 and 0.74.
     """
     labels, vectors = labels_of(scores), np.asarray(embeddings, np.float64)
     order = np.argsort(-fitness, kind='stable')
     found = []
     for label, number in enumerate(numbers):
         own = order[labels[order] == label]
+        rows = vectors[own]
         worth = fitness[own] / max(float(fitness[own].max(initial=0)), np.finfo(float).tiny)
         likeness = np.zeros(len(own))
         left = np.ones(len(own), bool)
@@ -287,6 +289,6 @@ def corpus(
             best = int(value.argmax())
             left[best] = False
             chosen.append(own[best])
-            likeness = np.maximum(likeness, vectors[own] @ vectors[own[best]])
+            likeness = np.maximum(likeness, rows @ rows[best])
         found.append(np.array(chosen, np.int64))
     return np.concatenate(found), np.repeat(np.arange(len(found)), [len(own) for own in found])

@@ -260,22 +260,14 @@ def _released(privacy_report: report.PrivacyReport, one: str, many: str) -> tupl
         )
     counted = all(group.noisy_count is not None for group in privacy_report.plan)
     labels = {group.label for group in privacy_report.plan} - {None}
-    units, source = privacy_report.units, privacy_report.units_source
+    units = privacy_report.units or 0  # fewer than one, by a noisy count, is no number to show
+    number = 'a declared number' if privacy_report.units_source == 'declared' else 'a noisy count'
+    whose = f'the records of {units:,} users' if many == 'users' else f'{units:,} records'
     return (
         what,
         *((f'Noisy counts of the {many}{" of each label" if labels else ""}.',) if counted else ()),
         'This report, with every setting.',
-        *(
-            (
-                f'All of it comes from the records of {units:,} {many} '
-                f'({"a declared number" if source == "declared" else "a noisy count"}).'
-                if many == 'users'
-                else f'All of it comes from {units:,} records '
-                f'({"a declared number" if source == "declared" else "a noisy count"}).',
-            )
-            if units is not None and units > 0
-            else ()
-        ),
+        *((f'All of it comes from {whose} ({number}).',) if units > 0 else ()),
     )
 
 

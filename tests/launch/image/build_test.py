@@ -12,11 +12,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from packaging.utils import canonicalize_name
 
+from tests import setup_file
 from tests.launch.image import container
 from tests.launch.image.container import Store
 from tests.launch.image.lock_test import pins
-from tests.launch.image.setup_file import IMAGE, plain, setup_values
+
+IMAGE = setup_file.ROOT / 'launch' / 'image'
 
 pytestmark = [
     pytest.mark.run,
@@ -88,7 +91,7 @@ def test_engines_read_who_runs_it_and_what(store: Store) -> None:
     kubernetes, dataflow = store.config(KUBERNETES), store.config(DATAFLOW)
     assert kubernetes['Entrypoint'] == dataflow['Entrypoint'] == ['/opt/apache/beam/boot']
     assert (kubernetes['User'], dataflow.get('User', '')) == ('1000:1000', '')
-    assert kubernetes['Labels']['org.opencontainers.image.version'] == setup_values()['version']
+    assert kubernetes['Labels']['org.opencontainers.image.version'] == setup_file.values()['version']
     assert 'FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch/engine_main.py' in dataflow['Env']
 
 
@@ -103,7 +106,7 @@ def test_a_user_without_rights_can_write_to_tmp_and_the_volume_alone(pod: Pod) -
 
 
 def test_it_says_its_version_and_plans(pod: Pod) -> None:
-    assert pod.run('dp-corpus', '--version').stdout == f'dp-corpus {setup_values()["version"]}\n'
+    assert pod.run('dp-corpus', '--version').stdout == f'dp-corpus {setup_file.values()["version"]}\n'
     done = pod.run('dp-corpus', 'plan', '--epsilon', '1', '--records', '1000', '--json')
     assert done.returncode == 0, done.stderr
     assert 0 < json.loads(done.stdout)['epsilon'] <= 1
@@ -136,7 +139,7 @@ def test_a_worker_needs_a_place_for_its_options(pod: Pod) -> None:
 def test_the_bill_names_what_is_installed_and_that_is_what_is_locked(pod: Pod) -> None:
     bill = json.loads((pod.root / BILL).read_text())
     assert bill['bomFormat'] == 'CycloneDX'
-    named = {plain(part['name']): part['version'] for part in bill['components']}
+    named = {canonicalize_name(part['name']): part['version'] for part in bill['components']}
     locked = {name: str(version) for name, version in pins(IMAGE / 'requirements.txt').items()}
     more = {name: version for name, version in named.items() if locked.get(name) != version}
     assert set(more) == {'dp-corpus', 'pip'} and set(locked) <= set(named)

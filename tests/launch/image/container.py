@@ -23,8 +23,10 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tests import setup_file
 from tests.launch.image.dockerfile_test import instructions
-from tests.launch.image.setup_file import IMAGE, ROOT
+
+IMAGE = setup_file.ROOT / 'launch' / 'image'
 
 LAUNCHER = 'opt/google/dataflow/python_template_launcher'
 BOOT = 'opt/apache/beam/boot'
@@ -112,7 +114,7 @@ class Store:
             '--ignorefile', IMAGE / 'Dockerfile.dockerignore', '--file', written,
             # How this machine reaches the package index, for the steps alone.
             '--volume', f'{pip}:/etc/pip.conf:ro', '--volume', f'{certificates}:{certificates}:ro',
-            '--tag', tag, *options, ROOT,
+            '--tag', tag, *options, setup_file.ROOT,
         )  # fmt: skip
 
     def config(self, image: str) -> dict[str, Any]:

@@ -8,8 +8,11 @@ import sys
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.launch.image.setup_file import IMAGE, ROOT, plain, setup_values
+from tests import setup_file
+
+IMAGE = setup_file.ROOT / 'launch' / 'image'
 
 DOCKERFILE = IMAGE / 'Dockerfile'
 HADOLINT = pathlib.Path(sys.executable).parent / 'hadolint'
@@ -79,14 +82,16 @@ def test_hadolint_finds_what_it_should(tmp_path: pathlib.Path) -> None:
 
 
 def test_versions_are_those_of_setup() -> None:
-    told = setup_values()
+    told = setup_file.values()
     asked = [
         Requirement(text) for text in (*told['install_requires'], *sum(told['extras_require'].values(), []))
     ]
-    (beam,) = {str(next(iter(r.specifier)).version) for r in asked if plain(r.name) == 'apache-beam'}
+    (beam,) = {
+        str(next(iter(r.specifier)).version) for r in asked if canonicalize_name(r.name) == 'apache-beam'
+    }
     images = [rest.split()[0] for rest in of('FROM')]
     assert f'apache/beam_python3.12_sdk:{beam}' in images
-    python = (ROOT / '.python-version').read_text().strip()
+    python = (setup_file.ROOT / '.python-version').read_text().strip()
     assert any(image.startswith(f'python:{".".join(python.split(".")[:2])}-slim') for image in images)
     assert any(image.startswith('gcr.io/dataflow-templates-base/python312-') for image in images)
 
@@ -114,13 +119,13 @@ def test_every_source_exists_and_is_sent_to_the_builder() -> None:
     for rest in of('COPY'):
         if '--from' not in rest:
             for source in rest.split()[:-1]:
-                assert (ROOT / source).exists(), source
+                assert (setup_file.ROOT / source).exists(), source
                 assert source.split('/')[0] in sent, source
 
 
 def test_every_package_of_setup_is_in_the_image() -> None:
     copied = {source for rest in of('COPY', stages()['worker']) for source in rest.split()[:-1]}
-    packages = {name.split('.')[0] for name in setup_values()['packages']}
+    packages = {name.split('.')[0] for name in setup_file.values()['packages']}
     assert packages >= {'dp_corpus', 'launch', 'models', 'pipeline', 'transforms'}
     assert packages | {'setup.py', 'pyproject.toml', 'LICENSE'} <= copied
 
@@ -129,7 +134,7 @@ def test_its_packages_are_the_locked_ones() -> None:
     assert [fault for run in of('RUN') for fault in faults_of_a_run(run)] == []
     assert 'pip check' in of('RUN', stages()['worker'])[-1]
     locks = set(re.findall(r'--requirement (\S+)', ' '.join(of('RUN'))))
-    assert locks == {str(path.relative_to(ROOT)) for path in IMAGE.glob('requirements*.txt')}
+    assert locks == {str(path.relative_to(setup_file.ROOT)) for path in IMAGE.glob('requirements*.txt')}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,7 @@ def test_it_holds_no_secret() -> None:
 
 
 def test_its_labels_are_those_of_setup() -> None:
-    told, labels = setup_values(), variables(stages()['worker'], 'LABEL')
+    told, labels = setup_file.values(), variables(stages()['worker'], 'LABEL')
     prefix = 'org.opencontainers.image.'
     assert {name.removeprefix(prefix): value for name, value in labels.items()} == {
         'title': told['name'],
@@ -188,7 +193,7 @@ def test_dataflow_runs_as_root_and_launches_templates() -> None:
     found = stages()['dataflow']
     assert variables(found)['FLEX_TEMPLATE_PYTHON_PY_FILE'] == '/template/launch/engine_main.py'
     assert any('python_template_launcher' in rest for rest in of('COPY', found))
-    assert '--target dataflow' in (ROOT / 'launch' / 'dataflow' / 'dataflow.sh').read_text()
+    assert '--target dataflow' in (setup_file.ROOT / 'launch' / 'dataflow' / 'dataflow.sh').read_text()
 
 
 def test_both_hold_their_bill_of_materials() -> None:

@@ -7,11 +7,13 @@ import sys
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.launch.image.setup_file import IMAGE, ROOT, extras_of, plain, requirements, setup_values
+from tests import setup_file
 
-EVERYTHING = ROOT / 'requirements.txt'
+IMAGE = setup_file.ROOT / 'launch' / 'image'
+EVERYTHING = setup_file.ROOT / 'requirements.txt'
 LOCKS = [EVERYTHING, *sorted(IMAGE.glob('requirements*.txt'))]
 REMEDY = 'Run make lock.'
 
@@ -34,13 +36,26 @@ def pins(lock: pathlib.Path) -> dict[str, Version]:
     return {name: Version(version) for name, version in found}
 
 
+def extras_of(variable: str) -> list[str]:
+    """The extras that a variable of the Makefile names."""
+    text = (setup_file.ROOT / 'Makefile').read_text()
+    (named,) = re.findall(rf'^{variable} \?= (.*)$', text, re.MULTILINE)
+    return named.split()
+
+
+def asked_with(extras: list[str]) -> list[str]:
+    """What setup.py asks for, with some of its extras."""
+    told = setup_file.requirements()
+    return [text for key in (setup_file.INSTALL, *extras) for text in told[key]]
+
+
 def unmet(lock: dict[str, Version], asked: list[str]) -> list[str]:
     """The requirements that a lock has not, or at a version that they do not allow."""
     needed = [Requirement(text) for text in asked]
     return [
         str(one)
         for one in needed
-        if plain(one.name) not in lock or lock[plain(one.name)] not in one.specifier
+        if canonicalize_name(one.name) not in lock or lock[canonicalize_name(one.name)] not in one.specifier
     ]
 
 
@@ -62,13 +77,15 @@ def test_a_line_without_a_version_or_a_hash_is_a_fault(line: str) -> None:
 
 def test_everything_that_setup_asks_for_is_locked() -> None:
     extras = extras_of('LOCK_EXTRAS')
-    assert set(extras) == set(setup_values()['extras_require']), 'LOCK_EXTRAS of the Makefile'
-    assert unmet(pins(EVERYTHING), requirements(extras)) == [], REMEDY
+    assert set(extras) == setup_file.requirements().keys() - {setup_file.INSTALL}, (
+        'LOCK_EXTRAS of the Makefile'
+    )
+    assert unmet(pins(EVERYTHING), asked_with(extras)) == [], REMEDY
 
 
 def test_what_the_image_needs_is_locked() -> None:
     locked = pins(IMAGE / 'requirements.txt')
-    assert unmet(locked, requirements(extras_of('IMAGE_EXTRAS'))) == [], REMEDY
+    assert unmet(locked, asked_with(extras_of('IMAGE_EXTRAS'))) == [], REMEDY
     assert {'google-cloud-dataflow-client', 'google-cloud-storage', 'psycopg'} <= set(locked)
 
 

@@ -13,10 +13,9 @@ from models.privacy.report import text_votes as text_votes_facts
 from models.privacy.text_votes import TextVoteParams
 from pipeline import clusters
 from pipeline.evaluation import evaluation
-from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
-from pipeline.evaluation.sources import Sources
 from pipeline.pages import clusters_page, evaluation_page, ledger_page, report_page, restricted_page
 from tests.models.privacy.report import samples
+from tests.pipeline.evaluation.evaluate_test import Counting, Lacking
 from tests.pipeline.evaluation.placed import plain_sources
 from tests.pipeline.pages import ledger_page_test, report_page_test, restricted_page_test
 
@@ -103,42 +102,6 @@ def reports() -> Mapping[str, PrivacyReport]:
     }
 
 
-class _Counting(Measure):
-    name = 'counting'
-    title = 'Counting'
-    question = 'How many texts are there?'
-
-    def measure(self, sources: Sources, progress: Progress) -> Findings:
-        count = float(len(sources.corpus))
-        return Findings(
-            settings={'unit': 'texts'},
-            figures=(
-                Figure(name='texts', label='Texts', value=count, standard_error=0.5, better='higher'),
-                Figure(name='texts/long', label='Long texts', value=1234567.0),
-            ),
-            charts=tuple(
-                Chart(
-                    kind=kind, title=f'As {kind}', x_label='x', y_label='y',
-                    series=tuple(Series(name=f'{kind} {n}', x=x, y=(1.0, 2.0, count)) for n in (1, 2)),
-                )
-                for kind, x in (
-                    ('lines', (1.0, 10.0, 100.0)), ('points', (1.0, 2.0, 3.0)),
-                    ('bars', ('a', 'b', 'c')), ('cells', ('a', 'b', 'c')),
-                )
-            ),
-            samples=(Sample(caption='The first', texts=(('corpus', sources.corpus.texts[0]),)),),
-        )  # fmt: skip
-
-
-class _Lacking(Measure):
-    name = 'lacking'
-    title = 'Lacking'
-    question = 'Is there enough?'
-
-    def measure(self, sources: Sources, progress: Progress) -> Findings:
-        raise NotDefined('There are too few.')
-
-
 def _comparison() -> clusters.ClusterComparison:
     rows = tuple(
         clusters.ClusteringRow(
@@ -155,7 +118,7 @@ def _comparison() -> clusters.ClusterComparison:
 @functools.cache
 def pages() -> Mapping[str, str]:
     """HTML of a page of every kind, by a name."""
-    measured = evaluation.evaluate([plain_sources(['a'], test=['b'])], [_Counting(), _Lacking()])
+    measured = evaluation.evaluate([plain_sources(['a'], test=['b'])], [Counting(), Lacking()])
     return {
         **{f'report-{name}': report_page.render_html(made) for name, made in reports().items()},
         **{
