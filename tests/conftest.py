@@ -21,7 +21,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import beam_signatures, long_tests
+from tests import beam_looks, long_tests
 
 # A busy machine makes an example slow, and says nothing of it. A check of one commit says the same each
 # time; new examples are looked for wherever else the tests run.
@@ -163,7 +163,7 @@ class _Guard:
             from apache_beam.pipeline import Pipeline
 
             Pipeline.run = self.instead_of(Pipeline.run, 'a run of a Beam pipeline')
-            beam_signatures.remember()
+            beam_looks.remember()
 
 
 _HAD_TENSORFLOW = pytest.StashKey[bool]()

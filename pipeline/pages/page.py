@@ -5,6 +5,7 @@ and no JavaScript, and the same values give the same page.
 """
 
 import dataclasses
+import functools
 import io
 import re
 import typing
@@ -16,6 +17,7 @@ import markupsafe
 from models.privacy import report
 
 if typing.TYPE_CHECKING:
+    import jinja2
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -52,6 +54,12 @@ def render(template: str, **values: typing.Any) -> str:
         template: Its file name.
         values: What the template reads. All text is escaped but `markupsafe.Markup`, as drawings are.
     """
+    return _environment().get_template(template).render(values)
+
+
+@functools.cache
+def _environment() -> 'jinja2.Environment':
+    """It keeps each template that it has compiled."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -67,7 +75,7 @@ def render(template: str, **values: typing.Any) -> str:
         'thousands': '{:,}'.format,
         'up': report.format_up,
     }
-    return environment.get_template(template).render(values)
+    return environment
 
 
 def format_setting(value: report.Setting) -> str:

@@ -34,7 +34,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders, identity, start
 from pipeline.run.charge import run_cost
 from pipeline.settings.job_config import JobConfig
-from tests import beam_signatures, fork_server
+from tests import beam_looks, fork_server
 from tests.object_store import object_store
 from transforms import batch_files, durable, restricted, run_files, write
 
@@ -154,7 +154,7 @@ def launch(
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(report)
-    beam_signatures.remember()
+    beam_looks.remember()
     if patch is not None:
         patch()
     from pipeline import main
