@@ -39,7 +39,7 @@ class _Loop(NamedTuple):
 
     written: jax.Array  # tokens so far
     private_count: jax.Array  # t in METHOD 4
-    place: Place  # its `seen` are the votes at this place
+    place: Place
     tokens: jax.Array  # [max_batch_tokens]
     is_private: jax.Array  # [max_batch_tokens] bool
     is_forced: jax.Array | None  # [max_batch_tokens] bool; only for a constraint that can force tokens
@@ -125,13 +125,17 @@ def decode_stream(
         jnp.asarray(words.astype(np.uint32)),
     )
 
-    def run(begun: Any, until: jax.Array) -> _Loop:
+    def run(begun: _Loop, until: jax.Array) -> _Loop:
         return _run_loop(
             decoder.weights, begun, until, states, prompts.is_private, constraint, *arrays,
             public_count=0 if public is None else public.prompts, decoder=decoder, params=params,
         )  # fmt: skip
 
-    loop = _decode_in_stretches(run, (*public_cache, *prompts.cache), params, watch)
+    begun = _nothing_written(
+        states, tuple(len(part) for part in prompts.is_private), constraint=constraint, params=params
+    )
+    place = begun.place._replace(cache=(*public_cache, *prompts.cache))
+    loop = _decode_in_stretches(run, begun._replace(place=place), params, watch)
     end, contexts = int(loop.written), len(private_prompts)
     spending = None
     if loop.charged is not None:
@@ -148,20 +152,18 @@ def decode_stream(
 
 
 def _decode_in_stretches(
-    run: Callable[[Any, jax.Array], _Loop], cache: Any, params: MechanismParams, watch: Watch
+    run: Callable[[_Loop, jax.Array], _Loop], loop: _Loop, params: MechanismParams, watch: Watch
 ) -> _Loop:
     """Runs the loop to its end, about a second at a time.
 
     Where a stretch ends changes no bit: every stretch is the same program, and the whole state is carried.
 
     Args:
-        run: `_run_loop` of one batch: from `begun` and `until` to the carry.
-        cache: After the prompts, public rows first; given away.
+        run: `_run_loop` of one batch: from the carry and `until` to the carry.
+        loop: The carry before the first token; its cache is given away.
         params: The mechanism.
         watch: As of `decode_stream`.
     """
-    watch('Compiling', 0)
-    loop = run(cache, jnp.int32(0))
     # The first token of a new shape waits for the compiler, so its time says nothing about the next ones.
     tokens, until = 0, 1
     pace: float | None = None
@@ -180,7 +182,7 @@ def _decode_in_stretches(
 @functools.partial(jax.jit, static_argnames=('public_count', 'decoder', 'params'), donate_argnames=('begun',))
 def _run_loop(
     weights: Any,
-    begun: _Loop | tuple[Any, ...],
+    begun: _Loop,
     until: jax.Array,
     states: tuple[jax.Array, ...],
     is_private_row: tuple[jax.Array, ...],
@@ -194,14 +196,13 @@ def _run_loop(
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> _Loop:
-    """The while loop of METHOD 4 (PP Algorithm 1, lines 6 to 21) for one batch: its start, or a stretch.
+    """A stretch of the while loop of METHOD 4 (PP Algorithm 1, lines 6 to 21) for one batch.
 
     The whole carry is returned, so that the new cache can use the buffers of the donated one.
 
     Args:
         weights: The decoder's.
-        begun: For the start, the cache after the prompts, public rows first; then what the previous call
-            returned. It is donated.
+        begun: The carry before the first token, or what the previous call returned; it is donated.
         until: Number of tokens at which the stretch ends, with the step that reaches it; int32 scalar.
         states: After the prompts, public rows first.
         is_private_row: `[m]` bool for every micro-batch of private rows.
@@ -217,26 +218,21 @@ def _run_loop(
 
     output = functools.partial(decoder.logits, weights)
 
-    def votes_at(states: tuple[jax.Array, ...], state: Any) -> mechanism.Votes:
-        """The votes on the next token, from the states after x and the state of the constraint."""
-        public = states[0][:public_count] if public_count else None
-        private = states[len(states) - len(is_private_row) :]
-
-        def votes() -> mechanism.Votes:
-            return mechanism.tally(
-                public, private, is_private_row, _mask_of(constraint, state), params, output
-            )
-
-        forced = constraint.forced(state)
-        if forced is None:
-            return votes()
-        # Nobody votes on a forced token, and none of its logits is computed.
-        nothing = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), jax.eval_shape(votes))
-        return jax.lax.cond(forced < 0, votes, lambda: nothing)
-
     def sample(loop: _Loop) -> _Chosen:
         """A private token where the noisy distance reaches the noisy threshold, else a public one."""
-        votes, accounts, receipt = mechanism.settle(loop.place.seen, loop.accounts, params)
+        now = loop.place.states
+        votes, accounts, receipt = mechanism.settle(
+            mechanism.tally(
+                now[0][:public_count] if public_count else None,
+                now[len(now) - len(is_private_row) :],
+                is_private_row,
+                _mask_of(constraint, loop.place.state),
+                params,
+                output,
+            ),
+            loop.accounts,
+            params,
+        )
         token, is_private = mechanism.choose_token(
             votes,
             threshold_noise[loop.private_count],
@@ -261,6 +257,7 @@ def _run_loop(
             chosen = sample(loop)
         else:
             most = decoder.shapes.step_tokens
+            # Nobody votes on a forced token, and none of its logits is computed.
             chosen = jax.lax.cond(forced < 0, lambda: sample(loop), lambda: _without_vote(loop, forced))
         private_count = loop.private_count + chosen.is_private.astype(jnp.int32)
         step = step_of(
@@ -280,23 +277,11 @@ def _run_loop(
             step,
             weights=weights,
             first=states,
-            see=votes_at,
             constraint=constraint,
             decoder=decoder,
         )
         return _with_step(loop, chosen, step, forced)._replace(private_count=private_count, place=place)
 
-    if not isinstance(begun, _Loop):
-        place = Place(
-            example=jnp.int32(0),
-            offset=jnp.int32(0),
-            state=constraint.start(),
-            stop_state=jnp.asarray(stop_rules.START),
-            seen=votes_at(states, constraint.start()),
-            cache=begun,
-        )
-        row_counts = tuple(len(part) for part in is_private_row)
-        return _nothing_written(place, row_counts, constraint=constraint, params=params)
     return jax.lax.while_loop(
         lambda loop: _is_unfinished(loop, params) & (loop.written < until), next_step, begun
     )
@@ -315,10 +300,24 @@ def _mask_of(constraint: Constraint, state: Any) -> jax.Array | candidates.Narro
     )
 
 
+@functools.partial(jax.jit, static_argnames=('row_counts', 'params'))
 def _nothing_written(
-    place: Place, row_counts: tuple[int, ...], *, constraint: Constraint, params: MechanismParams
+    states: tuple[jax.Array, ...],
+    row_counts: tuple[int, ...],
+    *,
+    constraint: Constraint,
+    params: MechanismParams,
 ) -> _Loop:
-    """The carry before the first token."""
+    """The carry before the first token, without the cache."""
+    place = Place(
+        example=jnp.int32(0),
+        offset=jnp.int32(0),
+        state=constraint.start(),
+        stop_state=jnp.asarray(stop_rules.START),
+        # The carry is donated, and every example starts from the states that are given.
+        states=jax.tree.map(jnp.copy, states),
+        cache=(),
+    )
     most, receipts = params.max_batch_tokens, None
     if params.is_individual:
         receipts = (most, sum(row_counts))

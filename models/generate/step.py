@@ -3,7 +3,6 @@
 The compiled loop and an audit's walk take the same steps, so an audit sees what the loop saw.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +22,7 @@ class Place(NamedTuple):
     offset: jax.Array  # int32 scalar, tokens of the current example before the next one
     state: Any  # of the constraint
     stop_state: jax.Array  # uint8 scalar, of the stop rule
-    seen: Any  # computed from the states at this place: a run keeps the votes, a walk all logits
+    states: tuple[jax.Array, ...]  # of every row, from which the next token's logits are computed
     cache: Any
 
 
@@ -96,7 +95,6 @@ def advance(
     *,
     weights: Any,
     first: tuple[jax.Array, ...],
-    see: Callable[[tuple[jax.Array, ...], Any], Any],
     constraint: Constraint,
     decoder: decoder_lib.Decoder,
 ) -> Place:
@@ -107,7 +105,6 @@ def advance(
         step: Of `step_of`.
         weights: The decoder's.
         first: The states after the prompts.
-        see: Computes `Place.seen` from the states and the state of the constraint.
         constraint: Starts again with every example; examples may have different start states.
         decoder: The model.
     """
@@ -126,7 +123,7 @@ def advance(
         offset=offset,
         state=state,
         stop_state=stop_state,
-        seen=see(states, state),
+        states=states,
         cache=cache,
     )
 

@@ -72,11 +72,11 @@ def walk(
         offset=jnp.int32(0),
         state=constraint.start(),
         stop_state=jnp.asarray(stop_rules.START),
-        seen=jax.jit(_all_logits, static_argnums=0)(decoder, decoder.weights, states),
+        states=states,
         cache=(*kept, *prompts.cache),
     )
     while True:
-        seen = [np.asarray(part, np.float32) for part in place.seen]
+        seen = [np.asarray(part, np.float32) for part in _all_logits(decoder, decoder.weights, place.states)]
         reference = np.zeros(decoder.vocab_size, np.float32)
         if public is not None:
             reference = np.asarray(mechanism.reference_logits(jnp.asarray(seen.pop(0)[: public.prompts])))
@@ -89,14 +89,14 @@ def walk(
             mask=np.asarray(mask),
             forced=None if forced is None or int(forced) < 0 else int(forced),
         )
-        # The cache is donated, and the old logits are no longer needed.
-        at, cache = place._replace(seen=(), cache=()), place.cache
+        at, cache = place._replace(cache=()), place.cache
         place = _walk_on(
             decoder.weights, cache, at, jnp.int32(token), states, constraint, stop_table,
             decoder=decoder, params=params,
         )  # fmt: skip
 
 
+@functools.partial(jax.jit, static_argnames='decoder')
 def _all_logits(
     decoder: decoder_lib.Decoder, weights: Any, states: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
@@ -117,12 +117,9 @@ def _walk_on(
     decoder: decoder_lib.Decoder,
     params: MechanismParams,
 ) -> Place:
-    """`step.advance` by one token, with all logits kept."""
+    """`step.advance` by one token; the cache is donated."""
     place = place._replace(cache=cache)
     taken = step.step_of(
         place, token, most=1, room=jnp.int32(1), constraint=constraint, stop_table=stop_table, params=params
     )
-    return step.advance(
-        place, taken, weights=weights, first=first, constraint=constraint, decoder=decoder,
-        see=lambda states, _: _all_logits(decoder, weights, states),
-    )  # fmt: skip
+    return step.advance(place, taken, weights=weights, first=first, constraint=constraint, decoder=decoder)
