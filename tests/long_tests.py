@@ -89,6 +89,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
         ),
     ),
     'tests/models/decoders/gemma/decoder_test.py': (
+        'test_a_step_copies_no_cache[2-6]',
         'test_bfloat16_is_no_further_from_float32_than_in_the_library[gemma3]',
         'test_cached_steps_equal_a_full_recomputation[gemma1]',
         'test_cached_steps_equal_a_full_recomputation[gemma2 without groups]',
@@ -132,6 +133,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_price_is_never_below_the_exact_one_and_hardly_above[usual-1280]',
     ),
     'tests/pipeline/attributes_run_test.py': (
+        'test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations',
         'test_a_run_is_that_of_one_column_with_all_values[fine-tune]',
         'test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each[all-weights]',
     ),
@@ -144,6 +146,8 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_centres_of_private_records_are_marked_and_charged[k-means-None]',
     ),
     'tests/pipeline/methods/predict/audit_test.py': (
+        'test_the_sparse_vector_is_audited_with_its_flags',
+        'test_a_long_run_is_audited_at_its_beginning',
         'test_a_batch_of_news_stays_within_its_bound',
         'test_the_job_passes_and_the_broken_job_fails[mean]',
         'test_the_job_passes_and_the_broken_job_fails[median]',
@@ -154,11 +158,15 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_killed_at_file_operations_a_run_ends_as_if_undisturbed[median-False]',
     ),
     'tests/pipeline/reference_run_test.py': (
+        'test_a_runner_that_repeats_bundles_writes_the_same[options1]',
+        'test_a_run_that_died_between_the_rounds_goes_on_to_the_same_corpus',
         'test_a_runner_that_repeats_bundles_writes_the_same[options0]',
         'test_rounds_of_other_plans[clusters]',
         'test_rounds_of_other_plans[individual accounting]',
     ),
     'tests/pipeline/methods/predict/vote_estimate_test.py': (
+        'test_a_reference_of_the_genre_is_cheaper_than_none_and_one_of_another_is_not',
+        'test_contexts_fall_silent_about_when_the_estimate_says',
         'test_the_estimate_of_a_short_batch_is_what_the_batch_spends[False]',
     ),
     'tests/models/privacy/enumeration_test.py': (
@@ -175,5 +183,26 @@ REPEATS: dict[str, tuple[str, ...]] = {
          f'test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask[1.0-2-{of}]'
          for of in ('none', 'none, long enough', 'regex', 'schema')
         ),
+    ),
+    'tests/pipeline/condition_run_test.py': (
+        'test_a_resumed_run_has_the_same_counts_and_the_same_corpus',
+    ),
+    'tests/pipeline/evaluation/in_context_test.py': (
+        'test_a_real_model_reads_topics',
+    ),
+    'tests/pipeline/structure_run_test.py': (
+        'test_a_pattern_holds_every_text',
+    ),
+    'tests/pipeline/fine_tune_run_test.py': (
+        'test_a_run_of_the_bundled_model_writes_valid_texts_alone',
+    ),
+    'tests/pipeline/fine_tune_command_test.py': (
+        'test_all_weights_are_trained_and_texts_are_sampled_with_them',
+    ),
+    'tests/models/bundled/evaluate_test.py': (
+        'test_texts_of_the_topic_lower_the_loss_and_others_do_not_help_as_much',
+    ),
+    'tests/pipeline/adapter_run_test.py': (
+        'test_records_vote_with_a_difference_of_all_weights',
     ),
 }  # fmt: skip

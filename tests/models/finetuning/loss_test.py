@@ -17,19 +17,20 @@ RNG = np.random.default_rng(5)
 TOKENS = RNG.integers(4, 260, (3, 20)).astype(np.int32)
 
 
+@jax.jit
+def _next_logits(weights: Weights, prompt: jax.Array, length: jax.Array) -> jax.Array:
+    states, _ = forward.read_prompts(
+        tiny.ARCHITECTURE, weights, prompt, length, example_slots=1, in_pieces=False
+    )
+    return forward.logits(tiny.ARCHITECTURE, weights, states)[0]
+
+
 def slow_log_probabilities(weights: Weights, row: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Token after token, each from a prompt of its own."""
+    """Token after token, each from a prompt of its own, which nothing but padding follows."""
     found = []
     for place in range(first, first + count):
-        states, _ = forward.read_prompts(
-            tiny.ARCHITECTURE,
-            weights,
-            jnp.asarray(row[None, :place]),
-            jnp.array([place]),
-            example_slots=1,
-            in_pieces=False,
-        )
-        logits = np.asarray(forward.logits(tiny.ARCHITECTURE, weights, states)[0], float)
+        prompt = np.where(np.arange(len(row)) < place, row, 0)
+        logits = np.asarray(_next_logits(weights, prompt[None], np.array([place])), float)
         found.append(logits[row[place]] - np.logaddexp.reduce(logits))
     return np.array(found)
 
