@@ -608,7 +608,7 @@ def start_together(starts: Any, delay: float, fatal: bool) -> None:
         die_in_ledger('reserve', 'after')
 
 
-@pytest.mark.parametrize('races', [2, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize('races', [3, pytest.param(10, marks=pytest.mark.long)])
 def test_two_launchers_at_once_write_one_corpus(tmp_path: pathlib.Path, races: int) -> None:
     """All races but one or two end once both have the ledger's answer; none ends with an error."""
     rng = random.Random(7)
