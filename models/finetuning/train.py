@@ -128,14 +128,16 @@ class Trainer:
             members: Indices of the batch's units.
             words: `[U]` uint64 of this step, one for each unit, from which its wrong instructions are drawn.
         """
+        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), state['adapter'])
+        if not len(members):
+            return total
         capacity = _capacity(self._settings.params.expected_batch_size, self._settings.micro_batch_size)
         weights, (prompts, lengths) = self._model
         products = None
-        if len(members) and self._settings.shares_instructions:
+        if self._settings.shares_instructions:
             products = self._products(weights, state['adapter'], prompts)
         model = weights, (prompts, lengths, products)
         of_adapter = functools.partial(self._batch_sum, state['adapter'], model)
-        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), state['adapter'])
         longest = encoded.lengths[members].max(axis=1, initial=0)
         for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
 

@@ -27,6 +27,7 @@ import argparse
 import collections
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -180,6 +181,7 @@ def main() -> None:
             began = time.process_time()
             found = jax.block_until_ready(run())
             taken = time.process_time() - began
+            print(f'{round_} {name}: {taken:.1f}', file=sys.stderr, flush=True)
             if round_:
                 seconds[name].append(taken)
             else:
