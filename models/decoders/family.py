@@ -128,14 +128,19 @@ class Tunable:
 
     Attributes:
         weights: The model's parameters, an argument of `log_probabilities`.
-        log_probabilities: A differentiable function of the weights, an adapter (a tree of arrays as
-            `Family.adapter_shapes` says), tokens `[m L]` int32, and `first` `[m]` int32, at least 1; gives
-            `[m count]` float32: what the model, with the adapter, says of tokens `first` to
-            `first + count - 1` of each row, each after all tokens before it. `count` is by keyword, and
-            static. Rows are computed each on its own, and what lies behind a token changes nothing.
+        products: A function of the weights, an adapter (a tree of arrays as `Family.adapter_shapes` says)
+            and the tokens of instructions `[G P]` int32; gives a tree of arrays `[G ...]`: what
+            `log_probabilities` need not compute again for each row.
+        log_probabilities: A differentiable function of the weights, an adapter, a pair of instructions `[w
+            P]` int32 and their lengths `[w]` int32, at least 1, and texts `[c T]` int32; gives `[c w T]`
+            float32: what the model, with the adapter, says of each token of each text after each
+            instruction, after all tokens before it. Rows are computed each on its own, and what lies behind
+            a token changes nothing. A last argument, the rows of `products` of the same adapter, saves
+            time; values and gradients are the same but by rounding.
     """
 
     weights: Any
+    products: 'Callable[[Any, Any, jax.Array], Any]'
     log_probabilities: 'Callable[..., jax.Array]'
 
 

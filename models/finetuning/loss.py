@@ -39,42 +39,24 @@ def unit_loss(
         mismatch_weight: λ >= 0.
 
     Returns:
-        A function of the adapter; of a pair of weights and instructions (tokens `[G P]`, lengths `[G]`); and
-        of a unit: `instructions` `[1 + |I|]` int32, the right one first, `texts` `[k T]` and `lengths`
-        `[k]`. Gives a float32 scalar.
+        A function of the adapter; of a pair of weights and instructions (tokens `[G P]`, lengths `[G]`, and
+        their `Tunable.products` or None); and of a unit: `instructions` `[1 + |I|]` int32, the right one
+        first, `texts` `[k L]` and `lengths` `[k]`, where L is at most T. Gives a float32 scalar.
     """
 
     def loss(adapter: Any, model: Any, unit: Mapping[str, jax.Array]) -> jax.Array:
-        weights, (prompts, prompt_lengths) = model
-        chosen, texts, lengths = unit['instructions'], unit['texts'], unit['lengths']
-        # Rows: each text after each instruction, [k, 1 + |I|].
-        prompt, first = prompts[chosen], prompt_lengths[chosen]
-        rows = jax.vmap(lambda text: jax.vmap(_row, (0, 0, None))(prompt, first, text))(texts)
-        count, ways, length = rows.shape
-        found = tunable.log_probabilities(
-            weights,
-            adapter,
-            rows.reshape(count * ways, length),
-            jnp.tile(first, count),
-            count=max_tokens,
-        ).reshape(count, ways, max_tokens)
-        known = jnp.arange(max_tokens) < lengths[:, None]
+        weights, instructions = model
+        chosen, texts = unit['instructions'], unit['texts']
+        prompts, prompt_lengths, products = jax.tree.map(lambda of_all: of_all[chosen], instructions)
+        found = tunable.log_probabilities(weights, adapter, (prompts, prompt_lengths), texts, products)
+        known = jnp.arange(texts.shape[1]) < unit['lengths'][:, None]
         # Selected, not multiplied: what stands for no token is no number that counts.
         nll = -jnp.where(known[:, None], found, 0.0).sum(axis=(0, 2)) / max_tokens
-        if ways == 1:
+        if len(nll) == 1:
             return nll[0]
         return nll[0] - mismatch_weight * nll[1:].mean()
 
     return loss
-
-
-def _row(prompt: jax.Array, length: jax.Array, text: jax.Array) -> jax.Array:
-    """`[P + T]`: the tokens of a prompt, then those of a text `[T]`, then zeros."""
-    slots = jnp.arange(len(prompt) + len(text))
-    places = slots - length
-    of_text = text[jnp.clip(places, 0, len(text) - 1)]
-    of_prompt = prompt[jnp.clip(slots, 0, len(prompt) - 1)]
-    return jnp.where(places < 0, of_prompt, jnp.where(places < len(text), of_text, 0))
 
 
 def wrong_instructions(word: int, label: int, labels: int, count: int) -> np.ndarray:

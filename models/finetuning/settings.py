@@ -133,3 +133,21 @@ class TuningSettings:
     def resolved_wrong_prompts(self) -> int:
         """Wrong instructions beside the right one, as many as there are."""
         return min(self.wrong_prompts, len(self.labels) - 1) if self.mismatch_weight else 0
+
+    @property
+    def shares_instructions(self) -> bool:
+        """Whether units share what they compute of the instructions."""
+        return shares_instructions(len(self.labels), 1 + self.resolved_wrong_prompts, self.micro_batch_size)
+
+
+def shares_instructions(labels: int, ways: int, units_together: int) -> bool:
+    """Whether what all units of a step compute of the instructions is computed once and held meanwhile.
+
+    It is where it takes no more memory than a micro-batch, which holds as much for each of its rows.
+
+    Args:
+        labels: G, each of which has an instruction.
+        ways: Instructions of a unit, right and wrong ones.
+        units_together: Units of a micro-batch.
+    """
+    return labels <= ways * units_together

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,6 +34,8 @@ if typing.TYPE_CHECKING:
 
 # Steps between checkpoints; those since the last one are done again, with the same noise.
 CHECKPOINT_STEPS = 20
+# Texts of fewer tokens are padded to so many: a program for each length takes time to compile.
+SHORTEST_PADDED = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Trainer:
         tunable = of_family.load_tunable(settings.model, settings.checkpoint, dtype=settings.dtype)
         prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
         self._model = tunable.weights, prompts
+        self._products = jax.jit(tunable.products)
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
@@ -125,17 +128,30 @@ class Trainer:
             members: Indices of the batch's units.
             words: `[U]` uint64 of this step, one for each unit, from which its wrong instructions are drawn.
         """
-
-        def collate(rows: np.ndarray) -> Mapping[str, np.ndarray]:
-            return {
-                'instructions': np.stack([self._chosen(encoded.labels[row], words[row]) for row in rows]),
-                'texts': encoded.texts[rows],
-                'lengths': encoded.lengths[rows],
-            }
-
-        of_adapter = functools.partial(self._batch_sum, state['adapter'], self._model)
+        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), state['adapter'])
+        if not len(members):
+            return total
         capacity = _capacity(self._settings.params.expected_batch_size, self._settings.micro_batch_size)
-        return summed(of_adapter, state['adapter'], members, collate, capacity)
+        weights, (prompts, lengths) = self._model
+        products = None
+        if self._settings.shares_instructions:
+            products = self._products(weights, state['adapter'], prompts)
+        model = weights, (prompts, lengths, products)
+        of_adapter = functools.partial(self._batch_sum, state['adapter'], model)
+        longest = encoded.lengths[members].max(axis=1, initial=0)
+        for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
+
+            def collate(rows: np.ndarray, most: int = most) -> Mapping[str, np.ndarray]:
+                chosen = [self._chosen(encoded.labels[row], words[row]) for row in rows]
+                return {
+                    'instructions': np.stack(chosen),
+                    'texts': encoded.texts[rows, :, :most],
+                    'lengths': encoded.lengths[rows],
+                }
+
+            part = summed(of_adapter, state['adapter'], of_length, collate, capacity)
+            total = jax.tree.map(jnp.add, total, part)
+        return total
 
     def _chosen(self, label: int, word: int) -> np.ndarray:
         """The right instruction of a unit, and the wrong ones."""
@@ -254,6 +270,26 @@ def summed(
         rows = np.concatenate([part, np.zeros(capacity - len(part), part.dtype)])
         total = jax.tree.map(jnp.add, total, batch_sum(collate(rows), jnp.int32(len(part))))
     return total
+
+
+def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Units by how many tokens their texts are padded to: a quarter, a half, three quarters or all of T.
+
+    What a unit is padded to is a function of its own texts and of T, so that other units change neither its
+    gradient's shape nor its rounding within its row. Each length has a program of its own.
+
+    Args:
+        members: `[b]` indices of units, in order.
+        longest: `[b]` tokens of each unit's longest text.
+        max_tokens: T.
+
+    Yields:
+        A length, and the units whose texts are padded to it, in order; for lengths that some unit has.
+    """
+    step = max(SHORTEST_PADDED, -(-max_tokens // 4))
+    padded = np.minimum(-(-np.maximum(longest, 1) // step) * step, max_tokens)
+    for most in np.unique(padded):
+        yield int(most), members[padded == most]
 
 
 def _capacity(expected: int, size: int) -> int:

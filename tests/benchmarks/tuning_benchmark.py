@@ -88,7 +88,7 @@ def main() -> None:
     trainer = train.Trainer(settings)
     tunable = own.load_tunable(args.model, settings.checkpoint, dtype=settings.dtype)
     instructions = units.Instructions.of(settings.writer(), settings.labels)
-    model = tunable.weights, (jnp.asarray(instructions.tokens), jnp.asarray(instructions.lengths))
+    model = tunable.weights, (jnp.asarray(instructions.tokens), jnp.asarray(instructions.lengths), None)
     of_unit = loss.unit_loss(
         tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
     )

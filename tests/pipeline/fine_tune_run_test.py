@@ -476,24 +476,28 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
     slow, fast = (estimate.estimate(of, rates).seconds_per_step for of in (full, factors))
     assert fast < slow
 
-    # Where nothing but products of the layers takes time: of each row one on the way forward and one on the
-    # way back, and with all weights one for their own gradient.
+    # Where nothing but products of the layers takes time: of each text one on the way forward and one on the
+    # way back, and with all weights one for their own gradient; of an instruction the first one is shared.
     def seconds(run: JobConfig, **free: float) -> float:
         of_device = dataclasses.replace(rates.rates, weight_bytes=1e30, **free)
         return estimate.estimate(run, dataclasses.replace(rates, rates=of_device)).seconds_per_step
 
-    def passes(run: JobConfig, rate: str, of_row: float) -> float:
+    def flops(run: JobConfig, rate: str) -> float:
         others = dict.fromkeys(('prompt_flops', 'output_flops'), 1e30)
         noise = seconds(run, **others)
-        given = seconds(run, **others | {rate: getattr(rates.rates, rate)}) - noise
-        # Without labels there is no wrong instruction.
-        return given * getattr(rates.rates, rate) / (run.method.expected_batch_size * of_row)
+        return (seconds(run, **others | {rate: getattr(rates.rates, rate)}) - noise) * getattr(
+            rates.rates, rate
+        )
 
-    layers = full.method.model_sizes.prompt_flops(64)
-    assert [passes(run, 'prompt_flops', layers) for run in (factors, full)] == pytest.approx([2, 3])
-    # The output layer is computed again on the way back, for 32 tokens.
-    of_output = 2 * embedding * 32
-    assert [passes(run, 'output_flops', of_output) for run in (factors, full)] == pytest.approx([3, 4])
+    # Without labels there is one instruction, and no wrong one.
+    size, of_instruction = full.method.expected_batch_size, full.method.model_sizes.prompt_flops(32)
+    of_text = full.method.model_sizes.prompt_flops(64) - of_instruction
+    for run, passes in ((factors, 2), (full, 3)):
+        expected = size * (passes * of_text + (passes - 1) * of_instruction) + of_instruction
+        assert flops(run, 'prompt_flops') == pytest.approx(expected)
+    # With all weights the output layer is computed again on the way back, for 32 tokens.
+    for run, passes in ((factors, 2), (full, 4)):
+        assert flops(run, 'output_flops') == pytest.approx(size * passes * 2 * embedding * 32)
     # Fewer gradients lie side by side where they are large, and texts are sampled as ever.
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
     for model, units_together in (('bundled', 16), ('gemma3-270m', 1), ('gemma2-2b', 1)):

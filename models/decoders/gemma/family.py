@@ -111,6 +111,7 @@ class GemmaFamily(family.Family):
         parameters = checkpoints.load_parameters(architecture, checkpoint, dtype=dtype)
         return family.Tunable(
             weights=arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
+            products=functools.partial(tuning.products, architecture),
             log_probabilities=functools.partial(tuning.log_probabilities, architecture),
         )
 

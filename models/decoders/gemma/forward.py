@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from etils import epy
 
-from models.decoders.gemma.architectures import Architecture
+from models.decoders.gemma.architectures import Architecture, AttentionType
 from models.decoders.gemma.layer import KeysValues, attention_shares, normed, product, through_layer, window
 from models.decoders.gemma.weights import Weights
 
@@ -123,26 +123,29 @@ def _read_all(
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """The output of the last layer `[m P D]`, and the keys and values of all slots."""
     slots = jnp.arange(tokens.shape[1])
-    x = _embedded(a, weights, tokens)
+    x = embedded(a, weights, tokens)
     kept = []
     for kind, layer in zip(a.attention_types, weights.layers, strict=True):
-        seen = slots <= slots[:, None]
-        if kind == 'local':
-            seen &= slots > slots[:, None] - window(a)
-
-        def attend(
-            query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array = seen
-        ) -> tuple[jax.Array, KeysValues]:
-            keys, values = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
-            scores = product('mqkgh,mkhp->mkgqp', query, keys)
-            mixed = product(
-                'mkgqp,mkph->mqkgh', attention_shares(a, scores, seen).astype(values.dtype), values
-            )
-            return mixed, KeysValues(keys, values)
-
-        x, keys_values = through_layer(a, kind, layer, x, slots, attend)
+        x, keys_values = through_layer(a, kind, layer, x, slots, to_itself(a, kind, slots))
         kept.append(keys_values)
     return x, tuple(kept)
+
+
+def to_itself(
+    a: Architecture, kind: AttentionType, slots: jax.Array
+) -> Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, KeysValues]]:
+    """Attention of the tokens of a text to those before them, for `through_layer`."""
+    seen = slots <= slots[:, None]
+    if kind == 'local':
+        seen &= slots > slots[:, None] - window(a)
+
+    def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, KeysValues]:
+        keys, values = key.transpose(0, 2, 3, 1), value.transpose(0, 2, 1, 3)
+        scores = product('mqkgh,mkhp->mkgqp', query, keys)
+        mixed = product('mkgqp,mkph->mqkgh', attention_shares(a, scores, seen).astype(values.dtype), values)
+        return mixed, KeysValues(keys, values)
+
+    return attend
 
 
 def append(
@@ -235,7 +238,7 @@ def _read_tokens(
     positions = cache.lengths[:, None] + offsets
     prompt_slots = jnp.arange(cache.prompt[0].keys.shape[-1])
     example_slots = jnp.arange(cache.example[0].keys.shape[-1])
-    x = jnp.broadcast_to(_embedded(a, weights, tokens), (rows, appended, a.embed_dim))
+    x = jnp.broadcast_to(embedded(a, weights, tokens), (rows, appended, a.embed_dim))
     slots = []
     for kind, layer, prompt, example in zip(
         a.attention_types, weights.layers, cache.prompt, cache.example, strict=True
@@ -300,7 +303,7 @@ def logits(
     return found if cap is None else jnp.tanh(found / cap) * cap
 
 
-def _embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
+def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """`[... D]` float32; the factor is rounded as the library rounds it."""
     factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
     return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)

@@ -30,6 +30,10 @@ class KeysValues(NamedTuple):
     values: jax.Array  # [m, K, slots, H]
 
 
+# Of a matrix's name, `[... A]` and the matrix `[A B]`, their product `[... B]`.
+type Multiply = Callable[[str, jax.Array, jax.Array | Adapted], jax.Array]
+
+
 def through_layer(
     a: Architecture,
     kind: AttentionType,
@@ -37,14 +41,17 @@ def through_layer(
     x: jax.Array,
     positions: jax.Array,
     attend: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, KeysValues]],
+    multiply: Multiply | None = None,
 ) -> tuple[jax.Array, KeysValues]:
     """One layer on `[m q D]`, q tokens a row, at positions that broadcast to `[m q]`.
 
     `attend` takes queries `[m q K G H]`, keys and values `[m q K H]`, and returns the mixed values
-    `[m q K G H]` with the keys and values to keep.
+    `[m q K G H]` with the keys and values to keep. `multiply` takes the place of the products with the
+    layer's matrices; it is given the name of each.
     """
+    multiply = multiply or _by_weight
     leading, dtype = x.shape[:-1], layer.query_key_value.dtype
-    heads = _matmul(normed(x, layer.pre_attention_norm), layer.query_key_value)
+    heads = multiply('query_key_value', normed(x, layer.pre_attention_norm), layer.query_key_value)
     heads = heads.reshape(*leading, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
     query, key, value = jnp.split(heads, [a.num_heads, a.num_heads + a.num_kv_heads], axis=-2)
     rotation = _rotation(a, kind, positions)
@@ -52,10 +59,11 @@ def through_layer(
     key = _rotated(normed(key, layer.key_norm), rotation)
     query = query.reshape(*leading, a.num_kv_heads, a.num_heads // a.num_kv_heads, a.head_dim)
     mixed, kept = attend(query.astype(dtype), key.astype(dtype), value.astype(dtype))
-    output = _matmul(mixed.reshape(*leading, -1), layer.attention_output)
+    output = multiply('attention_output', mixed.reshape(*leading, -1), layer.attention_output)
     x = x + normed(output, layer.post_attention_norm)
-    gate, up = jnp.split(_matmul(normed(x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
-    return x + normed(_matmul(jax.nn.gelu(gate) * up, layer.down), layer.post_ffw_norm), kept
+    gate, up = jnp.split(multiply('gate_up', normed(x, layer.pre_ffw_norm), layer.gate_up), 2, axis=-1)
+    output = multiply('down', jax.nn.gelu(gate) * up, layer.down)
+    return x + normed(output, layer.post_ffw_norm), kept
 
 
 def normed(x: jax.Array, scale: jax.Array | None) -> jax.Array:
@@ -96,13 +104,17 @@ def window(a: Architecture) -> int:
     return a.sliding_window_size
 
 
-def _matmul(x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
+def _by_weight(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
+    return matmul(x, weight)
+
+
+def matmul(x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
     """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32.
 
     With low-rank factors their product's part on top, in float32.
     """
     if isinstance(weight, Adapted):
-        return _matmul(x, weight.frozen) + _matmul(_matmul(x, weight.factors.down), weight.factors.up)
+        return matmul(x, weight.frozen) + matmul(matmul(x, weight.factors.down), weight.factors.up)
     return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
 
 

@@ -3,6 +3,16 @@
 The gemma library has adapters of its own (`gm.nn.LoRA`), for its modules. Texts are sampled by this
 project's forward pass, whose matrices are arranged otherwise; so it trains what it samples
 with, through the very same functions.
+
+Three things save time, and change no number but by rounding:
+
+* Products of an instruction's tokens with the matrices do not depend on what follows. They are computed once
+  for all rows (`products`), and a row's gradient by the matrices is computed as if it had computed them.
+* Texts that follow one instruction share its keys and values.
+* The output layer is one pass over the vocabulary, piece by piece, for a token's probability and the
+  gradient of its logarithm: no logits of all columns are kept, or computed twice.
+
+Symbols are those of `forward.py`; and w instructions of P slots, c texts of T tokens.
 """
 
 from __future__ import annotations
@@ -14,44 +24,227 @@ from etils import epy
 
 from models.decoders.gemma import forward
 from models.decoders.gemma.architectures import Architecture
-from models.decoders.gemma.weights import adapt
+from models.decoders.gemma.layer import (
+    KeysValues,
+    Multiply,
+    attention_shares,
+    matmul,
+    normed,
+    product,
+    through_layer,
+    window,
+)
+from models.decoders.gemma.weights import Adapted, Weights, adapt
 
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# Logits that are held at a time, for each unit: they are computed again on the way back.
+# Columns of the output layer that are computed at a time.
+_COLUMNS = 4096
+# Logits that are held at a time, for each unit, where all weights are trained: the output layer's are among
+# them, and its logits are computed again on the way back.
 _LOGITS_AT_A_TIME = 2**22
+
+# For each layer, products with its matrices by their names.
+type Products = tuple[dict[str, jax.Array], ...]
+
+
+def products(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Products:
+    """See `models.decoders.family.Tunable.products`."""
+    weights = adapt(weights, adapter)
+    slots = jnp.arange(tokens.shape[1])
+    x = forward.embedded(architecture, weights, tokens)
+    found = []
+    for kind, layer in zip(architecture.attention_types, weights.layers, strict=True):
+        of_layer: dict[str, jax.Array] = {}
+
+        def multiply(
+            name: str, x: jax.Array, weight: jax.Array | Adapted, of_layer: dict[str, jax.Array] = of_layer
+        ) -> jax.Array:
+            of_layer[name] = matmul(x, weight)
+            return of_layer[name]
+
+        attend = forward.to_itself(architecture, kind, slots)
+        x, _ = through_layer(architecture, kind, layer, x, slots, attend, multiply)
+        found.append(of_layer)
+    # Of the last layer nothing else is seen by what follows.
+    found[-1] = {'query_key_value': found[-1]['query_key_value']}
+    return tuple(found)
 
 
 def log_probabilities(
     architecture: Architecture,
-    weights: Any,
+    weights: Weights,
     adapter: Any,
-    tokens: jax.Array,
-    first: jax.Array,
-    *,
-    count: int,
+    instructions: tuple[jax.Array, jax.Array],
+    texts: jax.Array,
+    known: Products | None = None,
 ) -> jax.Array:
     """See `models.decoders.family.Tunable.log_probabilities`."""
+    a, (tokens, lengths) = architecture, instructions
+    trains_all = isinstance(adapter, Weights)
     weights = adapt(weights, adapter)
-    states = forward.states(architecture, weights, tokens)
-    places = first[:, None] + jnp.arange(count)
-    before = jnp.take_along_axis(states, places[..., None] - 1, axis=1).reshape(-1, states.shape[-1])
-    targets = jnp.take_along_axis(tokens, places, axis=1).reshape(-1)
-    size = min(len(targets), max(8, _LOGITS_AT_A_TIME // architecture.num_embed))
+    ways, count, places = len(tokens), len(texts), jnp.arange(texts.shape[1])
+    slots = jnp.arange(tokens.shape[1])
+    # The instruction's last token stands before the text's first, and the text's last before none.
+    last = jnp.take_along_axis(tokens, lengths[:, None] - 1, axis=1)
+    inputs = jnp.concatenate(
+        [
+            jnp.broadcast_to(last, (count, ways, 1)),
+            jnp.broadcast_to(texts[:, None, :-1], (count, ways, len(places) - 1)),
+        ],
+        axis=2,
+    )
+    positions = lengths[:, None] - 1 + places  # [w T]
+    of_instruction, x = forward.embedded(a, weights, tokens), forward.embedded(a, weights, inputs)
+    for index, (kind, layer) in enumerate(zip(a.attention_types, weights.layers, strict=True)):
+        multiply = None if known is None else _as_known(known[index])
+        of_instruction, prompt = through_layer(
+            a, kind, layer, of_instruction, slots, forward.to_itself(a, kind, slots), multiply
+        )
+        # [w T P] and [T T].
+        before = jnp.broadcast_to(slots < lengths[:, None, None] - 1, (ways, len(places), len(slots)))
+        among = places <= places[:, None]
+        if kind == 'local':
+            before &= slots > positions[..., None] - window(a)
+            among &= places > places[:, None] - window(a)
+        seen = jnp.concatenate([before, jnp.broadcast_to(among, (ways, *among.shape))], axis=-1)
+
+        def attend(
+            query: jax.Array,
+            key: jax.Array,
+            value: jax.Array,
+            prompt: KeysValues = prompt,
+            seen: jax.Array = seen,
+        ) -> tuple[jax.Array, KeysValues]:
+            own = KeysValues(key.transpose(0, 1, 3, 4, 2), value.transpose(0, 1, 3, 2, 4))
+            scores = jnp.concatenate(
+                [
+                    product('cwqkgh,wkhp->cwkgqp', query, prompt.keys),
+                    product('cwqkgh,cwkhp->cwkgqp', query, own.keys),
+                ],
+                axis=-1,
+            )
+            shares = attention_shares(a, scores, seen[:, None, None]).astype(query.dtype)
+            of_prompt, of_own = jnp.split(shares, [prompt.keys.shape[-1]], axis=-1)
+            mixed = product('cwkgqp,wkph->cwqkgh', of_prompt, prompt.values)
+            return mixed + product('cwkgqp,cwkph->cwqkgh', of_own, own.values), own
+
+        x, _ = through_layer(a, kind, layer, x, positions, attend)
+    states = normed(x, weights.final_norm).reshape(-1, x.shape[-1])
+    targets = jnp.broadcast_to(texts[:, None], (count, ways, len(places)))
+    of_targets = _of_targets_in_pieces if trains_all else _of_targets
+    return of_targets(a, weights, states, targets.reshape(-1)).reshape(targets.shape)
+
+
+def _as_known(found: dict[str, jax.Array]) -> Multiply:
+    """Products that are at hand, in place of multiplying; whoever sees no other multiplies, for nothing."""
+
+    def multiply(name: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
+        return _known(x, weight, found[name]) if name in found else matmul(x, weight)
+
+    return multiply
+
+
+# --- A product that is known ---------------------------------------------------------
+
+
+def _known(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> jax.Array:
+    """`found`, which is `matmul(x, weight)`; its gradient is that of the product."""
+
+    @jax.custom_vjp
+    def of(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> jax.Array:
+        return found
+
+    def forward_pass(x: jax.Array, weight: jax.Array | Adapted, found: jax.Array) -> Any:
+        return found, (x, weight)
+
+    def backward_pass(kept: Any, gradient: jax.Array) -> Any:
+        # The product that is computed here is used by nothing, and left out by the compiler.
+        return *jax.vjp(matmul, *kept)[1](gradient), None
+
+    of.defvjp(forward_pass, backward_pass)
+    return of(x, weight, found)
+
+
+# --- The output layer ----------------------------------------------------------------
+
+
+def _of_targets(a: Architecture, weights: Weights, states: jax.Array, targets: jax.Array) -> jax.Array:
+    """`[n]` log probabilities of targets `[n]` after states `[n D]`, to be differentiated by states alone."""
+
+    @jax.custom_vjp
+    def of(states: jax.Array, table: jax.Array, targets: jax.Array) -> jax.Array:
+        return _in_one_pass(a, table, states, targets)[0]
+
+    def forward_pass(states: jax.Array, table: jax.Array, targets: jax.Array) -> Any:
+        return _in_one_pass(a, table, states, targets)
+
+    def backward_pass(by_states: jax.Array, gradient: jax.Array) -> Any:
+        return gradient[:, None] * by_states, None, None
+
+    of.defvjp(forward_pass, backward_pass)
+    return of(states, weights.embedding, targets)
+
+
+def _in_one_pass(
+    a: Architecture, table: jax.Array, states: jax.Array, targets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Log probabilities `[n]` and their gradients by the states `[n D]`.
+
+    The gradient is the target's row of the table less the average row under the model's distribution. Sums
+    of exponentials and of rows are kept over the greatest logit so far, and scaled when a greater one comes.
+    """
+    cap, whole = a.final_logit_softcap, len(table) // _COLUMNS
+
+    def capped(logits: jax.Array) -> tuple[jax.Array, jax.Array | float]:
+        """The logits, and their derivative by those before the cap."""
+        if cap is None:
+            return logits, 1.0
+        of_cap = jnp.tanh(logits / cap)
+        return of_cap * cap, 1 - of_cap**2
+
+    def add(sums: tuple[jax.Array, jax.Array, jax.Array], rows: jax.Array) -> Any:
+        most, total, mean = sums
+        logits, slope = capped(product('nd,vd->nv', states.astype(table.dtype), rows))
+        greatest = jnp.maximum(most, logits.max(axis=1))
+        scale, shares = jnp.exp(most - greatest), jnp.exp(logits - greatest[:, None])
+        of_rows = jnp.dot(shares * slope, rows.astype(jnp.float32))
+        return greatest, total * scale + shares.sum(axis=1), mean * scale[:, None] + of_rows
+
+    def of_piece(index: jax.Array, sums: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
+        return add(sums, jax.lax.dynamic_slice_in_dim(table, index * _COLUMNS, _COLUMNS))
+
+    n = len(states)
+    sums = jnp.full(n, -jnp.inf), jnp.zeros(n), jnp.zeros(states.shape)
+    if whole:
+        sums = jax.lax.fori_loop(0, whole, of_piece, sums)
+    if len(table) % _COLUMNS:
+        sums = add(sums, table[whole * _COLUMNS :])
+    most, total, mean = sums
+    rows = table[targets].astype(jnp.float32)
+    chosen, slope = capped(jnp.sum(states.astype(table.dtype).astype(jnp.float32) * rows, axis=1))
+    by_chosen = rows if cap is None else rows * jnp.asarray(slope)[:, None]
+    return chosen - most - jnp.log(total), by_chosen - mean / total[:, None]
+
+
+def _of_targets_in_pieces(
+    a: Architecture, weights: Weights, states: jax.Array, targets: jax.Array
+) -> jax.Array:
+    """The same, to be differentiated by the table as well."""
+    size = min(len(targets), max(8, _LOGITS_AT_A_TIME // a.num_embed))
     padding = -len(targets) % size
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def of_piece(piece: tuple[jax.Array, jax.Array]) -> jax.Array:
         states, targets = piece
-        logits = forward.logits(architecture, weights, states)
+        logits = forward.logits(a, weights, states)
         chosen = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
         return chosen - jax.nn.logsumexp(logits, axis=1)
 
     pieces = (
-        jnp.pad(before, ((0, padding), (0, 0))).reshape(-1, size, before.shape[-1]),
+        jnp.pad(states, ((0, padding), (0, 0))).reshape(-1, size, states.shape[-1]),
         jnp.pad(targets, (0, padding)).reshape(-1, size),
     )
-    found = jax.lax.map(of_piece, pieces).reshape(-1)
-    return found[: len(targets)].reshape(places.shape)
+    return jax.lax.map(of_piece, pieces).reshape(-1)[: len(targets)]

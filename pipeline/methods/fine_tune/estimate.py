@@ -4,6 +4,7 @@ import dataclasses
 
 from models.decoders.device import Dtype
 from models.decoders.rates import Rates
+from models.finetuning.settings import shares_instructions
 from pipeline.calibration import Calibration
 from pipeline.methods.fine_tune import mechanism
 from pipeline.methods.fine_tune.mechanism import Config
@@ -53,10 +54,8 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
     sizes, rates = config.method.model_sizes, calibration.rates
     params = mechanism.params(config)
     length = config.method.max_prompt_tokens + config.method.max_example_tokens
-    ways = 1 + _wrong_prompts(config)
-    rows = params.expected_batch_size * params.examples_per_context * ways
     embedding = sizes.num_embed * sizes.embed_dim
-    step = 0.0 if config.method.adapter is not None else _seconds_of_step(config, rows, rates)
+    step = 0.0 if config.method.adapter is not None else _seconds_of_step(config, rates)
     size = config.method.resolved_micro_batch_size
     item_bytes = _ITEM_BYTES[calibration.dtype]
     weights = sizes.layer_parameters
@@ -76,18 +75,24 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
     )
 
 
-def _seconds_of_step(config: Config, rows: float, rates: Rates) -> float:
-    """Gradients of a batch of so many rows, each of the greatest length, and their noise."""
-    sizes = config.method.model_sizes
+def _seconds_of_step(config: Config, rates: Rates) -> float:
+    """Gradients of a batch of the expected size, of texts of the greatest length, and their noise."""
+    sizes, params = config.method.model_sizes, mechanism.params(config)
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
-    layers = (
-        sizes.prompt_flops(config.method.max_prompt_tokens + config.method.max_example_tokens)
-        / rates.prompt_flops
-    )
+    ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
+    instructions = params.expected_batch_size * ways
+    rows = instructions * params.examples_per_context
+    length = config.method.max_prompt_tokens + config.method.max_example_tokens
+    of_instruction = sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
+    of_text = sizes.prompt_flops(length) / rates.prompt_flops - of_instruction
     output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
-    # The output layer is computed once more on the way back.
-    found = rows * (passes * layers + (passes + 1) * output) + NOISE_SECONDS * numbers
+    shared = shares_instructions(labels, ways, config.method.resolved_units_together)
+    found = rows * passes * of_text + instructions * (passes - 1) * of_instruction
+    found += (labels if shared else instructions) * of_instruction
+    # With all weights the output layer is computed once more on the way back.
+    found += rows * (passes + 1 if config.method.full else passes) * output
+    found += NOISE_SECONDS * numbers
     if not config.method.full:
         return found
     # A gradient of all weights is too large to stay where it is made.

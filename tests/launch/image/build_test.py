@@ -68,13 +68,32 @@ class Pod:
 
     def with_workers(self, seconds: int, **changed: Any) -> 'subprocess.CompletedProcess[str]':
         """A run whose workers the image's entry point starts, as it does on Flink; it has so many seconds."""
+        script = f'{self._boot} --worker_pool & timeout {seconds} "$@"'
+        return self.run('sh', '-c', script, 'pod', *self._of_workers, **changed)
+
+    def with_workers_until(
+        self, text: str, seconds: int, **changed: Any
+    ) -> 'subprocess.CompletedProcess[str]':
+        """The same, which ends with status 3 as soon as a text is written."""
+        script = f"""{self._boot} --worker_pool > /tmp/pool 2>&1 &
+            timeout {seconds} "$@" > /tmp/run 2>&1 &
+            until grep -q '{text}' /tmp/pool /tmp/run; do
+                kill -0 $! || {{ cat /tmp/pool /tmp/run; wait $!; exit $?; }}
+                sleep 1
+            done
+            cat /tmp/pool /tmp/run
+            exit 3"""
+        return self.run('sh', '-c', script, 'pod', *self._of_workers, **changed)
+
+    @property
+    def _boot(self) -> str:
         (boot,) = self.image['Entrypoint']
+        return str(boot)
+
+    @property
+    def _of_workers(self) -> list[str]:
         beam = ['--job_endpoint=embed', '--environment_type=EXTERNAL', '--environment_config=localhost:50000']
-        return self.run(
-            *('sh', '-c', f'{boot} --worker_pool & timeout {seconds} "$@"', 'pod'),
-            *(*GENERATE, '--output', '/data/corpus', '--runner', 'PortableRunner', '--', *beam),
-            **changed,
-        )
+        return [*GENERATE, '--output', '/data/corpus', '--runner', 'PortableRunner', '--', *beam]
 
 
 @pytest.fixture
@@ -131,9 +150,9 @@ def test_the_entry_point_is_a_worker_pool_that_decodes(pod: Pod) -> None:
 
 def test_a_worker_needs_a_place_for_its_options(pod: Pod) -> None:
     """Why the image starts in /tmp: Beam's boot program writes a file to where it starts, or ends."""
-    done = pod.with_workers(seconds=60, WorkingDir='/template')
-    assert done.returncode != 0
-    assert 'unable to create pipeline_options.json' in done.stdout + done.stderr
+    told = 'unable to create pipeline_options.json'
+    done = pod.with_workers_until(told, seconds=300, WorkingDir='/template')
+    assert done.returncode == 3, done.stdout + done.stderr
 
 
 def test_the_bill_names_what_is_installed_and_that_is_what_is_locked(pod: Pod) -> None:

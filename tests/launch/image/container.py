@@ -105,15 +105,18 @@ class Store:
         # Buildah of Debian 12 does not know a stage by a build argument.
         written = self.folder / 'Dockerfile'
         written.write_text((IMAGE / 'Dockerfile').read_text().replace('${JAX}', jax))
-        pip = self.folder / 'pip.conf'
-        pip.touch(mode=0o600)
-        pip.write_text(_pip_settings())
+        settings = _index_settings()
+        for name, text in (('pip.conf', _of_pip(settings)), ('uv.toml', _of_uv(settings))):
+            (self.folder / name).touch(mode=0o600)
+            (self.folder / name).write_text(text)
         certificates = pathlib.Path('/etc/ssl/certs')
         self.buildah(
             'build', '--isolation', 'chroot', '--pull-never', '--layers',
             '--ignorefile', IMAGE / 'Dockerfile.dockerignore', '--file', written,
             # How this machine reaches the package index, for the steps alone.
-            '--volume', f'{pip}:/etc/pip.conf:ro', '--volume', f'{certificates}:{certificates}:ro',
+            '--volume', f'{self.folder / "pip.conf"}:/etc/pip.conf:ro',
+            '--volume', f'{self.folder / "uv.toml"}:/etc/uv/uv.toml:ro',
+            '--volume', f'{certificates}:{certificates}:ro',
             '--tag', tag, *options, setup_file.ROOT,
         )  # fmt: skip
 
@@ -127,15 +130,33 @@ class Store:
         shutil.rmtree(self.folder)
 
 
-def _pip_settings() -> str:
-    """The settings of pip here that say how to reach an index, as a file of settings."""
-    settings = []
+def _index_settings() -> dict[str, str]:
+    """The settings of pip here that say how to reach an index."""
+    settings = {}
     for line in run(sys.executable, '-m', 'pip', 'config', 'list').splitlines():
         name, _, value = line.partition('=')
         name = name.removeprefix(':env:.').removeprefix('global.')
         if name in ('cert', 'default-timeout', 'extra-index-url', 'index-url', 'proxy', 'trusted-host'):
-            settings.append(f'{name} = {value.strip(chr(39))}')
-    return '\n'.join(['[global]', 'disable-pip-version-check = true', *dict.fromkeys(settings), ''])
+            settings.setdefault(name, value.strip(chr(39)))
+    return settings
+
+
+def _of_pip(settings: Mapping[str, str]) -> str:
+    """pip.conf."""
+    lines = [f'{name} = {value}' for name, value in settings.items()]
+    return '\n'.join(['[global]', 'disable-pip-version-check = true', *lines, ''])
+
+
+def _of_uv(settings: Mapping[str, str]) -> str:
+    """uv.toml. The certificates are those of the mounted folder."""
+    lines = ['system-certs = true']
+    for name, of_uv in (('index-url', 'index-url'), ('proxy', 'http-proxy')):
+        if name in settings:
+            lines.append(f'{of_uv} = {json.dumps(settings[name])}')
+    for name, of_uv in (('extra-index-url', 'extra-index-url'), ('trusted-host', 'allow-insecure-host')):
+        if name in settings:
+            lines.append(f'{of_uv} = {json.dumps(settings[name].split())}')
+    return '\n'.join([*lines, ''])
 
 
 def _python(root: pathlib.Path) -> None:

@@ -121,7 +121,9 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
         from models.decoders.gemma import tuning
 
         return family.Tunable(
-            weights=weights(), log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE)
+            weights=weights(),
+            products=functools.partial(tuning.products, ARCHITECTURE),
+            log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE),
         )
 
     def load_decoder(

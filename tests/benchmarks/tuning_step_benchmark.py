@@ -1,0 +1,267 @@
+"""Benchmark of where a step of DP fine-tuning goes, and of what each saving brings, on real questions.
+
+Prints one JSON line. Run from the repository root; it needs the weights of Gemma 3 270M and the records of
+`tests.benchmarks.real_records`:
+
+    python -m tests.benchmarks.tuning_step_benchmark
+    python -m tests.benchmarks.tuning_step_benchmark --units 16 --micro-batch-size 4
+
+The clipped sum of some units of TREC, FT's loss with one wrong instruction, factors of rank 8: processor
+seconds for a unit, the median of rounds in which all variants take turns, and the same over those of `whole
+rows`, the slow twin in tests/oracles/finetuning.py:
+
+* `whole rows`: each text after each instruction in a row of its own, padded to the longest; logits of all
+  columns, computed twice;
+* `whole rows, no output layer`: the same with states in place of log probabilities; the difference is the
+  output layer;
+* `one pass`: the output layer in one pass, and an instruction's keys and values for all its texts;
+* `products known`: beside it, an instruction's products with the matrices are computed once for all units;
+* `own length`: beside it, texts are padded by their own length: a step of `models.finetuning.train`;
+* `own length, right prompt`: the same without the wrong instruction;
+* `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips.
+
+`floor` is the time of nothing but products of matrices that this loss needs, of unpadded tokens.
+"""
+
+import argparse
+import collections
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def main() -> None:
+    """Runs all variants, and prints the line."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from models.decoders import family
+    from models.decoders.gemma import forward
+    from models.decoders.gemma.architectures import ARCHITECTURES
+    from models.decoders.gemma.weights import adapt
+    from models.finetuning import loss, train, units
+    from models.finetuning.settings import TuningSettings
+    from models.privacy.gradients import TuningParams, clipped_sum
+    from models.privacy.randomness import RunKey
+    from models.prompt_templates import PRESETS
+    from tests.benchmarks import real_records
+    from tests.oracles import finetuning as slow
+
+    parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
+    parser.add_argument('--units', type=int, default=32)
+    parser.add_argument('--micro-batch-size', type=int, default=8)
+    parser.add_argument('--max-example-tokens', type=int, default=32)
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--variants', nargs='+', help='All of them unless some are named.')
+    args = parser.parse_args()
+
+    model, dataset = 'gemma3-270m', real_records.DATASETS['trec']
+    own, architecture = family.family_of(model), ARCHITECTURES[model]
+    files = own.known_files(model)
+    assert files is not None
+    size, most = args.micro_batch_size, args.max_example_tokens
+    settings = TuningSettings(
+        run_id='benchmark',
+        params=TuningParams(
+            units=5452.0, expected_batch_size=args.units, tuning_steps=1, clip_norm=1.0, noise_multiplier=0.7
+        ),
+        labels=tuple(dataset.labels), model=model, checkpoint=str(files.checkpoint),
+        tokenizer=str(files.tokenizer), dtype='float32', micro_batch_size=size,
+        max_prompt_tokens=dataset.max_prompt_tokens, max_example_tokens=most, template=PRESETS['document'],
+        label_words=tuple(dataset.labels.items()), label_name=dataset.label_name,
+        text_name=dataset.text_name, corpus_description=dataset.description, lora_rank=8,
+    )  # fmt: skip
+    records = dataset.train()
+    rng = np.random.default_rng(0)
+    rows: list[units.Row] = [
+        (int(n).to_bytes(16), records[n][0], [records[n][1]])
+        for n in rng.choice(len(records), args.units, replace=False)
+    ]
+    encoded = units.encode(
+        units.in_order(rows), settings.writer(), settings.labels, texts_of_unit=1, max_tokens=most
+    )
+    members = np.arange(args.units)
+    words = rng.integers(2**63, size=args.units, dtype=np.uint64)
+    trainer = train.Trainer(settings)
+    tunable = own.load_tunable(model, settings.checkpoint, dtype='float32')
+    weights, instructions = trainer._model
+    # Factors as after some steps: the first ones add nothing.
+    state = trainer.first_state(RunKey(bytes(32)))
+    adapter = jax.tree.map(
+        lambda leaf: leaf + 0.01 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), state['adapter']
+    )
+    state |= {'adapter': adapter}
+
+    def collate(part: Any) -> dict[str, Any]:
+        return {
+            'instructions': np.stack([trainer._chosen(int(encoded.labels[u]), int(words[u])) for u in part]),
+            'texts': encoded.texts[part],
+            'lengths': encoded.lengths[part],
+        }
+
+    held: dict[str, int] = {}
+
+    def padded(name: str, of_unit: Callable[..., Any], fixed: Callable[[], Any]) -> Callable[[], Any]:
+        program = jax.jit(train.batch_sum(clipped_sum(of_unit, 1.0), size))
+        compiled: list[Any] = []
+
+        def batch_sum(of_units: Any, count: Any) -> Any:
+            given = (adapter, fixed(), of_units, count)
+            if not compiled:
+                compiled.append(program.lower(*given).compile())
+                held[name] = round(compiled[0].memory_analysis().temp_size_in_bytes / 1e6)
+            return compiled[0](*given)
+
+        return lambda: train.summed(batch_sum, adapter, members, collate, args.units)
+
+    whole = slow.unit_loss(architecture, most, settings.mismatch_weight)
+
+    def no_output(adapter: Any, fixed: Any, unit: Any) -> Any:
+        of_weights, (prompts, lengths) = fixed
+        chosen = unit['instructions']
+        one = jax.vmap(slow._row, (0, 0, None))(prompts[chosen], lengths[chosen], unit['texts'][0])
+        return forward.states(architecture, adapt(of_weights, adapter), one).mean()
+
+    def whole_model() -> Any:
+        return weights, instructions
+
+    def unshared() -> Any:
+        return weights, (*instructions, None)
+
+    def shared() -> Any:
+        return weights, (*instructions, trainer._products(weights, adapter, instructions[0]))
+
+    fast = loss.unit_loss(tunable, max_tokens=most, mismatch_weight=settings.mismatch_weight)
+
+    def unclipped(adapter: Any, fixed: Any, units_: Any, *, is_padding_example: Any) -> Any:
+        def total(adapter: Any) -> Any:
+            of_units = jax.vmap(fast, (None, None, 0))(adapter, fixed, units_)
+            return jnp.where(is_padding_example, 0.0, of_units).sum()
+
+        return jax.grad(total)(adapter)
+
+    one_gradient = jax.jit(train.batch_sum(unclipped, size))
+
+    def with_program(program: Any) -> Any:
+        kept = trainer._batch_sum
+        trainer._batch_sum = program
+        try:
+            return trainer.gradient(state, encoded, members, words)
+        finally:
+            trainer._batch_sum = kept
+
+    def right_alone() -> Any:
+        chosen = trainer._chosen
+        trainer._chosen = lambda label, word: chosen(label, word)[:1]  # type: ignore[method-assign]
+        try:
+            return trainer.gradient(state, encoded, members, words)
+        finally:
+            trainer._chosen = chosen  # type: ignore[method-assign]
+
+    variants: dict[str, Callable[[], Any]] = {
+        'whole rows': padded('whole rows', whole, whole_model),
+        'whole rows, no output layer': padded('whole rows, no output layer', no_output, whole_model),
+        'one pass': padded('one pass', fast, unshared),
+        'products known': padded('products known', fast, shared),
+        'own length': lambda: trainer.gradient(state, encoded, members, words),
+        'own length, right prompt': right_alone,
+        'own length, one gradient': lambda: with_program(one_gradient),
+    }
+    if args.variants:
+        variants = {name: variants[name] for name in args.variants}
+    variants['floor'] = _products_alone(weights, instructions, encoded, settings, size)
+
+    compiled, seconds, sums = {}, collections.defaultdict(list), {}
+    for round_ in range(args.rounds + 1):
+        for name, run in variants.items():
+            began = time.process_time()
+            found = jax.block_until_ready(run())
+            taken = time.process_time() - began
+            print(f'{round_} {name}: {taken:.1f}', file=sys.stderr, flush=True)
+            if round_:
+                seconds[name].append(taken)
+            else:
+                compiled[name], sums[name] = round(taken, 1), found
+
+    middle = {name: statistics.median(of) / args.units for name, of in seconds.items()}
+    first = next(iter(middle))
+    print(json.dumps({
+        'benchmark': 'tuning_step', 'model': model, 'units': args.units, 'micro_batch_size': size,
+        'max_example_tokens': most, 'mean_text_tokens': round(float(encoded.lengths.mean()), 1),
+        'instruction_tokens': round(float(trainer._instructions.lengths.mean()), 1),
+        'processor_seconds_of_a_unit': {name: round(of, 3) for name, of in middle.items()},
+        'over': first,
+        'ratio': {name: round(of / middle[first], 3) for name, of in middle.items()},
+        'processor_seconds_with_compilation': compiled,
+        'program_mb': held,
+        'products_mb': round(_bytes(shared()[1][2]) / 1e6),
+        'largest_difference_of_sums': {
+            name: _difference(sums[first], sums[name])
+            for name in ('one pass', 'products known', 'own length') if name in sums
+        },
+    }))  # fmt: skip
+
+
+def _bytes(tree: Any) -> int:
+    import jax
+
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def _difference(one: Any, other: Any) -> float:
+    """Norm of the difference of two sums over the norm of the first."""
+    import jax
+    import numpy as np
+
+    def flat(tree: Any) -> Any:
+        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+
+    return float(f'{np.linalg.norm(flat(one) - flat(other)) / np.linalg.norm(flat(one)):.1e}')
+
+
+def _products_alone(
+    weights: Any, instructions: Any, encoded: Any, settings: Any, size: int
+) -> Callable[[], Any]:
+    """Two products with each matrix for each token of a text, and one for each of an instruction.
+
+    The instructions' first products are computed once for all units. They are those of the layers; for each
+    token of a text the output layer has two.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    ways, table = 1 + settings.resolved_wrong_prompts, weights.embedding
+    of_texts = round(float(encoded.lengths.mean()) * ways * size)
+    of_prompts = round(float(instructions[1].mean()) * ways * size)
+
+    @jax.jit
+    def once(weights: Any, of_text: Any, of_prompt: Any) -> Any:
+        total = jnp.float32(0)
+        for layer in weights.layers:
+            for name in ('query_key_value', 'attention_output', 'gate_up', 'down'):
+                matrix = getattr(layer, name)
+                rows, columns = matrix.shape
+                total += (jnp.tile(of_text, (1, rows // of_text.shape[1] + 1))[:, :rows] @ matrix).max()
+                back = jnp.concatenate([of_text, of_prompt])
+                back = jnp.tile(back, (1, columns // back.shape[1] + 1))[:, :columns]
+                total += (back @ matrix.T).max()
+
+        def of_piece(index: Any, total: Any) -> Any:
+            rows = jax.lax.dynamic_slice_in_dim(weights.embedding, index * 4096, 4096)
+            return total + ((of_text @ rows.T) @ rows).max()
+
+        return jax.lax.fori_loop(0, len(weights.embedding) // 4096, of_piece, total)
+
+    width = table.shape[1]
+    of_text = jnp.sin(jnp.arange(of_texts * width, dtype=jnp.float32)).reshape(-1, width)
+    of_prompt = jnp.cos(jnp.arange(of_prompts * width, dtype=jnp.float32)).reshape(-1, width)
+    units = len(encoded.lengths)
+    return lambda: [jax.block_until_ready(once(weights, of_text, of_prompt)) for _ in range(units // size)]
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,121 @@
+"""What makes a step cheap changes no clipped sum, and what a unit is padded to is its own affair."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.decoders.gemma import tuning
+from models.decoders.gemma.weights import Adapter
+from models.finetuning import loss, train, units
+from models.privacy import gradients
+from models.privacy.randomness import RunKey
+from tests.models.finetuning import tiny
+from tests.oracles import finetuning as slow
+from tests.samples import SECRET
+
+RNG = np.random.default_rng(3)
+TEXTS = ['a', 'of a few', 'words and words', 'longer than the longest of all']
+ROWS: list[units.Row] = [
+    (bytes([number]) * 16, 'abc'[number % 3], [TEXTS[number % 4], TEXTS[number % 3]][: 1 + number % 2])
+    for number in range(12)
+]
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _tiny() -> Iterator[None]:
+    with tiny.known():
+        yield
+
+
+def close(found: object, expected: object, tolerance: float) -> None:
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance, rtol=1e-4)
+
+
+@pytest.mark.parametrize('cap', [None, 3.0])
+def test_the_output_layer_in_one_pass_is_the_softmax_and_its_gradient(
+    cap: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces of which the last is shorter, with greater logits in the first, the last and between."""
+    monkeypatch.setattr(tuning, '_COLUMNS', 64)
+    architecture = dataclasses.replace(tiny.ARCHITECTURE, final_logit_softcap=cap)
+    weights = tiny.weights()
+    states = jnp.asarray(4 * RNG.normal(size=(9, architecture.embed_dim)), jnp.float32)
+    targets = jnp.asarray(RNG.integers(0, architecture.num_embed, 9))
+    shares = jnp.asarray(RNG.normal(size=9), jnp.float32)
+
+    def of(which: object, states: jax.Array) -> jax.Array:
+        return which(architecture, weights, states, targets)  # type: ignore[operator]
+
+    found, pull = jax.vjp(functools.partial(of, tuning._of_targets), states)
+    expected, slow_pull = jax.vjp(functools.partial(of, tuning._of_targets_in_pieces), states)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(pull(shares)[0], slow_pull(shares)[0], atol=2e-5)
+
+
+@pytest.mark.parametrize('shares', [True, False], ids=['products known', 'each row by itself'])
+def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool) -> None:
+    weights, adapter = tiny.weights(), tiny.adapter()
+    prompts, lengths = RNG.integers(4, 260, (3, 9)).astype(np.int32), np.array([3, 9, 1], np.int32)
+    unit = {
+        'instructions': np.array([1, 2, 0], np.int32),
+        'texts': RNG.integers(4, 260, (2, 10)).astype(np.int32),
+        'lengths': np.array([10, 4], np.int32),
+    }
+    known = tuning.products(tiny.ARCHITECTURE, weights, adapter, jnp.asarray(prompts)) if shares else None
+    instructions = jnp.asarray(prompts), jnp.asarray(lengths)
+    of_unit = loss.unit_loss(
+        tiny.Tiny().load_tunable('tiny', '', dtype='float32'), max_tokens=12, mismatch_weight=0.4
+    )
+    slow_unit = {**unit, 'texts': np.pad(unit['texts'], ((0, 0), (0, 2)))}
+    expected = jax.jit(jax.value_and_grad(slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4)))(
+        adapter, (weights, instructions), slow_unit
+    )
+    found = jax.jit(jax.value_and_grad(of_unit))(adapter, (weights, (*instructions, known)), unit)
+    assert max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1])) > 0.1
+    close(found, expected, 2e-5)
+
+
+def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, 'SHORTEST_PADDED', 8)
+    settings = tiny.settings(max_example_tokens=16)
+    trainer = train.Trainer(settings)
+    encoded = units.encode(
+        units.in_order(ROWS), settings.writer(), settings.labels, texts_of_unit=2, max_tokens=16
+    )
+    state = trainer.first_state(RunKey(SECRET)) | {'adapter': tiny.adapter()}
+    words, members = RNG.integers(2**63, size=len(ROWS), dtype=np.uint64), np.arange(len(ROWS))
+    found = trainer.gradient(state, encoded, members, words)
+    assert trainer._batch_sum._cache_size() == 2
+    batch = {
+        'instructions': np.stack([trainer._chosen(int(encoded.labels[u]), int(words[u])) for u in members]),
+        'texts': encoded.texts,
+        'lengths': encoded.lengths,
+    }
+    model = tiny.weights(), trainer._model[1]
+    of_units = slow.unit_loss(tiny.ARCHITECTURE, 16, settings.mismatch_weight)
+    whole = jax.jit(gradients.clipped_sum(of_units, settings.params.clip_norm))
+
+    def clipped(adapter: Adapter) -> Adapter:
+        return whole(adapter, model, batch, is_padding_example=np.zeros(len(ROWS), bool))  # type: ignore[no-any-return]
+
+    close(found, clipped(tiny.adapter()), 2e-4)
+    nothing = trainer.gradient(state, encoded, members[:0], words)
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(nothing))
+
+
+def test_a_unit_is_padded_by_its_own_texts_to_a_quarter_of_the_longest() -> None:
+    members, longest = np.array([1, 4, 5, 8, 9]), np.array([40, 0, 16, 17, 64])
+    found = {most: list(of_length) for most, of_length in train.by_length(members, longest, 64)}
+    assert found == {16: [4, 5], 32: [8], 48: [1], 64: [9]}
+    for index, size in enumerate(longest):
+        (alone,) = train.by_length(members[[index]], longest[[index]], 64)
+        assert members[index] in found[alone[0]] and size <= alone[0]
+    # Few tokens are padded to one length, and none to more than T.
+    assert [most for most, _ in train.by_length(members, longest, 12)] == [12]
+    assert [most for most, _ in train.by_length(members, longest, 72)] == [18, 54, 72]
