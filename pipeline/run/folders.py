@@ -1,6 +1,7 @@
 """The two folders of a run: made, or checked to be this run's."""
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 
@@ -14,6 +15,7 @@ from pipeline.settings.job_config import JobConfig
 from transforms.durable import (
     TEMPORARY_SUFFIX,
     is_empty,
+    is_local,
     make_folder,
     read_file,
     write_file,
@@ -58,12 +60,11 @@ def prepare(config: JobConfig) -> list[str]:
     _refuse_change(config, digests)
     for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
         make_folder(folder)
-    if config.method.writes_texts:
-        make_folder(f'{output}/{DATA_FOLDER}')
     own = methods.of(config).folders(config)
     for folder in (FileSystems.join(work_dir, name) for name in own.work):
         make_folder(folder)
-    for name in own.output:
+    for name in ((DATA_FOLDER,) if config.method.writes_texts else ()) + tuple(own.output):
+        _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')
     begun = (BATCHES_FOLDER, *own.work)
     if any(
@@ -82,6 +83,20 @@ def prepare(config: JobConfig) -> list[str]:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), plan.to_json().encode())
     return files
+
+
+def _refuse_link(folder: str) -> None:
+    """Refuses a folder of the release that lies elsewhere.
+
+    Raises:
+        FileExistsError: See above.
+    """
+    if is_local(folder) and os.path.islink(folder):
+        raise FileExistsError(
+            f'Expected a folder of the release, got output folder={folder!r}, a symbolic link, which no run '
+            'makes: the texts would lie elsewhere. Find out who put it there, remove it, and repeat the '
+            'command.'
+        )
 
 
 def check_resumption(config: JobConfig) -> None:
