@@ -21,7 +21,7 @@ MAX_STATES = 200_000
 # What building an automaton may take, in counts and not in seconds, so that all machines refuse the same: of
 # either number a quiet core needs ten seconds at the most, and less than a gigabyte.
 MAX_TRANSITIONS = 1_000_000
-MAX_SUBSET_STEPS = 40_000_000
+MAX_SUBSET_STEPS = 80_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -195,7 +195,8 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
 def _too_much(what: str, most: int) -> ValueError:
     return ValueError(
         f'Expected an automaton that is built with at most {most:,} {what}, got more. Lower maxLength, '
-        'maxItems, the bounds of repetitions or the depth of recursion, or write fewer alternatives that begin alike.'
+        'maxItems, the bounds of repetitions or the depth of recursion, or write fewer alternatives that '
+        'begin alike.'
     )
 
 
