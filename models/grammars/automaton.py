@@ -4,10 +4,12 @@ Built by the subset construction (`nondeterministic.py`), and minimal (`minimiza
 """
 
 import array
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from models.grammars.nondeterministic import Nfa, too_large
 MAX_STATES = 200_000
 # What building an automaton may take, in counts and not in seconds, so that all machines refuse the same: of
 # either number a quiet core needs ten seconds at the most, and less than a gigabyte.
-MAX_TRANSITIONS = 1_000_000
+MAX_TRANSITIONS = 800_000
 MAX_SUBSET_STEPS = 80_000_000
 
 
@@ -200,8 +202,34 @@ def _too_much(what: str, most: int) -> ValueError:
     )
 
 
+@dataclasses.dataclass
+class _Effort:
+    """What was done so far.
+
+    Attributes:
+        transitions: Transitions, before minimisation.
+        steps: States that were put into subsets.
+    """
+
+    transitions: int = 0
+    steps: int = 0
+
+
+_effort: contextvars.ContextVar[_Effort] = contextvars.ContextVar('_effort')
+
+
+@contextlib.contextmanager
+def counted_together() -> Iterator[None]:
+    """All automata that are built meanwhile share `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS`."""
+    token = _effort.set(_Effort())
+    try:
+        yield
+    finally:
+        _effort.reset(token)
+
+
 class _Work:
-    """The transitions of an automaton that is being built, and how much of all that may be there is.
+    """The transitions of an automaton that is being built, and a limit on them and on what they take.
 
     Attributes:
         transitions: Source, label and target, one after another.
@@ -209,7 +237,7 @@ class _Work:
 
     def __init__(self, max_states: int) -> None:
         self.transitions = array.array('i')
-        self._max_states, self._steps = max_states, 0
+        self._max_states, self._effort = max_states, _effort.get(None) or _Effort()
 
     def add(self, source: int, label: int, target: int) -> None:
         """Adds a transition.
@@ -218,7 +246,8 @@ class _Work:
             ValueError: There are too many.
         """
         self.transitions.extend((source, label, target))
-        if len(self.transitions) > 3 * MAX_TRANSITIONS:
+        self._effort.transitions += 1
+        if self._effort.transitions > MAX_TRANSITIONS:
             raise _too_much('transitions', MAX_TRANSITIONS)
 
     def step(self, count: int) -> None:
@@ -227,8 +256,8 @@ class _Work:
         Raises:
             ValueError: There are too many.
         """
-        self._steps += count
-        if self._steps > MAX_SUBSET_STEPS:
+        self._effort.steps += count
+        if self._effort.steps > MAX_SUBSET_STEPS:
             raise _too_much('steps', MAX_SUBSET_STEPS)
 
     def check_states(self, count: int) -> None:

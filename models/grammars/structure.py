@@ -143,13 +143,14 @@ class Structure:
         return text if self._of_records.accepts(text.encode(errors='replace')) else None
 
 
-def _not_too_deep[**Arguments, Found](read: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
-    """A function that refuses what is nested deeper than Python follows."""
+def _bounded[**Arguments, Found](read: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
+    """A function that refuses what is nested deeper than Python follows, or takes too much to build."""
 
     @functools.wraps(read)
     def refusing(*arguments: Arguments.args, **options: Arguments.kwargs) -> Found:
         try:
-            return read(*arguments, **options)
+            with automaton_lib.counted_together():
+                return read(*arguments, **options)
         except RecursionError:
             pass
         raise ValueError(
@@ -161,13 +162,13 @@ def _not_too_deep[**Arguments, Found](read: Callable[Arguments, Found]) -> Calla
 
 
 @functools.lru_cache(maxsize=4)
-@_not_too_deep
+@_bounded
 def _schema(text: str) -> Any:
     return json_text.read(text)
 
 
 @functools.lru_cache(maxsize=4)
-@_not_too_deep
+@_bounded
 def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) -> Automaton:
     if json_schema is not None:
         return schema.compiled(_schema(json_schema))
@@ -187,7 +188,7 @@ def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) 
 
 
 @functools.lru_cache(maxsize=4)
-@_not_too_deep
+@_bounded
 def _cells(json_schema: str | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     if not names:
         return ((),)
@@ -209,7 +210,7 @@ def _numbers_of(json_schema: str | None, names: tuple[str, ...]) -> Mapping[tupl
 
 
 @functools.lru_cache(maxsize=4)
-@_not_too_deep
+@_bounded
 def _narrowed(json_schema: str, fixed: Given, names: tuple[str, ...]) -> tuple[Automaton, tuple[int, ...]]:
     """One automaton of all cells, which share states after their values, and the start of each."""
     read, cells = _schema(json_schema), _cells(json_schema, names)
