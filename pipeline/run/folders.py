@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from apache_beam.io.filesystems import FileSystems
 
+from models.privacy import intact
 from models.privacy.randomness import RunKey
 from pipeline import methods
 from pipeline.run import identity
@@ -114,7 +115,8 @@ def check_resumption(config: JobConfig) -> None:
 
 def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
     work_dir = config.output.resolved_work_dir
-    begun = json.loads(read_file(FileSystems.join(work_dir, RUN)))
+    with intact.reading(f'{RUN} of work_dir={work_dir!r}', 'Restore it, or start another run'):
+        begun = dict(json.loads(read_file(FileSystems.join(work_dir, RUN))))
     changed = sorted(name for name, digest in digests.items() if begun.get(name) != digest)
     if not changed:
         return
