@@ -270,8 +270,10 @@ def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str
         kind, details = type(error).__name__, traceback.format_exc()
     # Outside of the handler, so that no error from here carries that one along.
     file = f'{name}.{uuid.uuid4().hex}.txt'
-    write_file(FileSystems.join(work_dir, ERRORS_FOLDER, file), details.encode(errors='replace'))
-    raise RuntimeError(
-        f'Expected {expected}, got error={kind}. Its details are restricted to the curator: '
-        f'{ERRORS_FOLDER}/{file} in the work directory.'
-    )
+    kept = f'Its details are restricted to the curator: {ERRORS_FOLDER}/{file} in the work directory.'
+    try:
+        write_file(FileSystems.join(work_dir, ERRORS_FOLDER, file), details.encode(errors='replace'))
+    except OSError as full:
+        reason = full.strerror or type(full).__name__
+        kept = f'Its details could not be written to the work directory: {reason}. Make room there.'
+    raise RuntimeError(f'Expected {expected}, got error={kind}. {kept}') from None
