@@ -58,16 +58,22 @@ SHORT = {'evolve': [Stop('os.link', r'rounds/votes-01\.json')]}
 @pytest.fixture(scope='module', autouse=True)
 def warm_launchers() -> Iterator[None]:
     with fork_server.preloaded(
-        'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'jax', 'jax.numpy', 'sklearn.feature_extraction.text',
+        'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'jax', 'jax.numpy',
+        'sklearn.feature_extraction.text',
         'apache_beam.runners.portability.fn_api_runner', 'jinja2', 'pydantic', 'opendp.prelude',
         'tests.models.finetuning.tiny',
     ):  # fmt: skip
         yield
 
 
+# What is let go of ends.
+_known: list[Any] = []
+
+
 def know_tiny() -> None:
     """In the launcher: the tiny model, until its end."""
-    tiny.known().__enter__()
+    _known.append(tiny.known())
+    _known[-1].__enter__()
 
 
 def config(folder: pathlib.Path, name: str) -> JobConfig:
