@@ -1,18 +1,19 @@
 """A run that evolves texts, or trains an adapter, and is killed at any stage: it goes on, and pays once.
 
-As tests/pipeline/durable_run_test.py shows it of votes: launchers are processes of the real command, which
-die of SIGKILL at a file operation, or within a write.
+As tests/pipeline/durable_run_test.py shows it of votes: launchers are processes of their own, which die of
+SIGKILL at a file operation, or within a write.
 """
 
 import pathlib
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pipeline.config import job_config
+from pipeline.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests import fork_server
@@ -71,9 +72,13 @@ _known: list[Any] = []
 
 
 def know_tiny() -> None:
-    """In the launcher: the tiny model, until its end."""
+    """In the launcher: the tiny model, until its end, and a command that asks for no files of a model."""
+    from pipeline import main
+    from pipeline.run import start
+
     _known.append(tiny.known())
     _known[-1].__enter__()
+    main.main = lambda: start.run(read_config(sys.argv[-1], {}), [])  # type: ignore[assignment,return-value]
 
 
 def config(folder: pathlib.Path, name: str) -> JobConfig:
@@ -84,8 +89,7 @@ def config(folder: pathlib.Path, name: str) -> JobConfig:
 
 
 def start(folder: pathlib.Path, stop: Stop | None) -> Launcher:
-    arguments = ['generate', '--quiet', '--config', str(folder / 'run.toml')]
-    return Launcher(folder, arguments, stop, know_tiny, folder.parent / 'compiled')
+    return Launcher(folder, [str(folder / 'run.toml')], stop, know_tiny, folder.parent / 'compiled')
 
 
 def states(folder: pathlib.Path) -> dict[str, tuple[int, bytes]]:

@@ -7,7 +7,7 @@ from models import batching
 from models.batch_plan import BatchPlan
 from models.privacy import text_votes
 from models.privacy.randomness import RunKey
-from models.records import BatchId, Record
+from models.records import Record
 from tests.samples import SECRET
 
 PLAN = BatchPlan(labels=(None,), batches_per_group=(16,), noisy_counts=None, contexts_rho=0.0)
@@ -30,8 +30,8 @@ def test_a_poisoned_record_near_every_candidate_has_one_vote(size: float) -> Non
     candidates = rng.normal(size=(64, 16)).astype(np.float32)
     candidates[32:] = candidates.sum(axis=0)
     vector = (size * candidates.sum(axis=0)).astype(np.float32)
-    with np.errstate(over='ignore'):
-        named = text_votes.nearest(vector[None], candidates, 64)
+    with np.errstate(over='ignore', invalid='ignore'):
+        named = text_votes.nearest(vector[None] @ candidates.T, 64)
     assert squared(text_votes.votes_of_unit(list(named))) <= text_votes.QUANTA_PER_VOTE**2
     everywhere = [np.arange(64)]
     assert squared(text_votes.votes_of_unit(everywhere)) <= text_votes.QUANTA_PER_VOTE**2
@@ -46,21 +46,13 @@ def test_a_user_of_ten_thousand_records_has_one_vote() -> None:
     assert squared(plain_counts(of_user)) > 10_000 * text_votes.QUANTA_PER_VOTE**2
 
 
-def batches_of(records: list[Record], unit: str, k: int = 1) -> dict[BatchId, int]:
-    """Contexts of each batch that are not the others'."""
-    made = batching.assign_all(records, PLAN, RunKey(SECRET), unit, k)
-    return {batch.batch_id: len(batch.contexts) for batch in made}
-
-
 def test_two_records_one_byte_apart_have_places_of_their_own() -> None:
     """Whoever writes a record next to another learns nothing of its place, and moves nobody else."""
     key = RunKey(SECRET)
-    first = [
-        batching.record_hash(key, Record(text=f'A text {number}', label=None)) for number in range(4_000)
-    ]
-    second = [
-        batching.record_hash(key, Record(text=f'B text {number}', label=None)) for number in range(4_000)
-    ]
+    first, second = (
+        [batching.record_hash(key, Record(text=f'{letter} text {n}', label=None)) for n in range(4_000)]
+        for letter in 'AB'
+    )
     assert len({*first, *second}) == 8_000
     same = sum(
         batching.batch_of(one, 0, PLAN) == batching.batch_of(other, 0, PLAN)
