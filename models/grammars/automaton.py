@@ -237,7 +237,7 @@ class _Work:
 
     def __init__(self, max_states: int) -> None:
         self.transitions = array.array('i')
-        self._max_states, self._effort = max_states, _effort.get(None) or _Effort()
+        self._max_states, self._effort = max_states, _effort.get(_Effort())
 
     def add(self, source: int, label: int, target: int) -> None:
         """Adds a transition.
