@@ -11,6 +11,7 @@ import rich.console
 from dp_corpus.keywords import EvaluationSettings, RefineSettings, RunSettings, TrainingSettings
 from dp_corpus.results import Evaluated, Run
 from pipeline import config as config_lib
+from pipeline import terminal
 from pipeline.commands import evaluate as evaluate_command
 from pipeline.commands import fine_tune as fine_tune_command
 from pipeline.commands import generate as generate_command
@@ -219,7 +220,7 @@ def _run(job_config: JobConfig, beam_arguments: Sequence[str], quiet: bool) -> R
 
 
 def _console(quiet: bool) -> rich.console.Console:
-    return rich.console.Console(stderr=True, quiet=quiet)
+    return terminal.console(stderr=True, quiet=quiet)
 
 
 def _given(settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from models.conditions import Conditions, Turns
+from models.privacy import intact
 from models.records import BatchId
 
 # A group: (label, cluster), with None in a run without labels, and in one without clusters.
@@ -18,6 +19,7 @@ GroupName = tuple[str | None, int | None]
 
 # `BatchId` writes four digits, and names are sorted as text.
 MAX_GROUPS = 10_000
+_RESTORE = 'Restore it, or start a new run in a fresh work directory'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class Clustering:
         return _to_json(self)
 
     @classmethod
+    @intact.reading('clustering.json', _RESTORE)
     def from_json(cls, text: str) -> 'Clustering':
         """Reads what `to_json` wrote.
 
@@ -207,6 +210,7 @@ class BatchPlan:
         return _to_json(self)
 
     @classmethod
+    @intact.reading('plan.json', _RESTORE)
     def from_json(cls, text: str) -> 'BatchPlan':
         """Reads what `to_json` wrote.
 

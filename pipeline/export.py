@@ -15,8 +15,8 @@ from transforms.places import is_database
 from transforms.read.sources import database
 
 _ROWS_AT_ONCE = 1_000
-# A spreadsheet takes a cell that begins with one of these for a formula.
-_BEGINS_FORMULA = ('=', '+', '-', '@', '\t', '\r')
+# A spreadsheet takes a cell that begins with one of these for a formula; the last four are full-width forms.
+_BEGINS_FORMULA = ('=', '+', '-', '@', '\t', '\r', '\n', '\uff1d', '\uff0b', '\uff0d', '\uff20')
 
 
 def export(corpus: str, target: str, table: str | None = None) -> int:
@@ -60,7 +60,7 @@ def _to_file(shards: Sequence[str], path: pathlib.Path) -> int:
     with path.open('x', encoding='utf-8', newline='') as file:
         writer = csv.writer(file)
         if path.suffix == '.csv':
-            writer.writerow(_schema(shards).names)
+            writer.writerow(map(_cell, _schema(shards).names))
         for rows in _rows(shards):
             count += len(rows)
             if path.suffix == '.csv':

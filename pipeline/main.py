@@ -11,11 +11,11 @@ import typing
 from collections.abc import Iterator
 from typing import Annotated
 
-import rich.console
 import rich.markup
 import typer
 
 from models.extras import MissingExtraError
+from pipeline import terminal
 from pipeline.commands import (
     audit,
     centers,
@@ -120,12 +120,10 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
     if '--json' in sys.argv:
         print(json.dumps({'error': text, 'exit_code': code}))
     if not shown:
-        rich.console.Console(stderr=True).print(
-            f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True
-        )
+        terminal.console(stderr=True).print(f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True)
     if sys.stderr.isatty():
         # Whoever sits there may look into the files; a log may not.
-        rich.console.Console(stderr=True).print(
+        terminal.console(stderr=True).print(
             *_for_the_curator(error), sep='\n', soft_wrap=True, markup=False, highlight=False
         )
     sys.exit(code)

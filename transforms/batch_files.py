@@ -66,7 +66,7 @@ def read_batch(work_dir: str, batch_id: str) -> list[SyntheticExample] | None:
     data = read_file(path)
     try:
         return [_example(row) for row in json.loads(data)]
-    except (TypeError, ValueError):
+    except (RecursionError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the text.
     raise ValueError(_damaged(path, batch_id))
@@ -106,7 +106,7 @@ def read_facts[Facts: BatchFacts](work_dir: str, batch_id: str, kind: type[Facts
     try:
         values = json.loads(data)
         return make(**{name: tuple(of) if isinstance(of, list) else of for name, of in values.items()})
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RecursionError, TypeError, ValueError):
         pass
     # Outside of the handler: that error holds the facts.
     raise ValueError(_damaged(path, batch_id))

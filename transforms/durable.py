@@ -69,7 +69,7 @@ def _write_local(path: str, temporary: str, data: bytes) -> None:
             'workers share. Mount it on every worker, or use one that Beam reaches by URL.'
         )
     # Repeated when another launcher of the same run removes the temporary file.
-    while not os.path.exists(path):
+    while not _is_there(path):
         try:
             with open(temporary, 'xb') as file:
                 file.write(data)
@@ -78,6 +78,22 @@ def _write_local(path: str, temporary: str, data: bytes) -> None:
             _link(temporary, path)
         finally:
             pathlib.Path(temporary).unlink(missing_ok=True)
+
+
+def _is_there(path: str) -> bool:
+    """Whether a file of this name was written.
+
+    Raises:
+        FileExistsError: There is a link or a folder of this name. Nobody of the run made it; the release
+            would hold what lies elsewhere, or lack the file.
+    """
+    if os.path.islink(path) or os.path.isdir(path):
+        raise FileExistsError(
+            f'Expected a file of the run or none at path={path!r}, got a '
+            f'{"symbolic link" if os.path.islink(path) else "folder"}, which no run makes. Find out who '
+            'put it there, remove it, and repeat the command.'
+        )
+    return os.path.exists(path)
 
 
 def _link(temporary: str, path: str) -> None:
@@ -134,6 +150,9 @@ def make_folder(path: str, *, private: bool = False) -> None:
     Args:
         path: The folder.
         private: Whether only its owner may open it; for local filesystems.
+
+    Raises:
+        FileExistsError: There is a file of this name.
     """
     if is_local(path):
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
@@ -251,8 +270,10 @@ def guarded[T](work: Callable[[], T], *, expected: str, work_dir: str, name: str
         kind, details = type(error).__name__, traceback.format_exc()
     # Outside of the handler, so that no error from here carries that one along.
     file = f'{name}.{uuid.uuid4().hex}.txt'
-    write_file(FileSystems.join(work_dir, ERRORS_FOLDER, file), details.encode(errors='replace'))
-    raise RuntimeError(
-        f'Expected {expected}, got error={kind}. Its details are restricted to the curator: '
-        f'{ERRORS_FOLDER}/{file} in the work directory.'
-    )
+    kept = f'Its details are restricted to the curator: {ERRORS_FOLDER}/{file} in the work directory.'
+    try:
+        write_file(FileSystems.join(work_dir, ERRORS_FOLDER, file), details.encode(errors='replace'))
+    except OSError as full:
+        reason = full.strerror or type(full).__name__
+        kept = f'Its details could not be written to the work directory: {reason}. Make room there.'
+    raise RuntimeError(f'Expected {expected}, got error={kind}. {kept}') from None

@@ -22,12 +22,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from etils import epath
+from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
 from models import bundled, extras
 from models.clustering import embedder as embedder_lib
 from models.clustering import form
 from models.clustering.embedder import Embedder
+from models.privacy import intact
 
 SHIPPED = bundled.CENTERS
 SCHEMA = 'dp-corpus centers 1'
@@ -121,6 +123,7 @@ class Centers:
         (path / FILES[0]).write_text(json.dumps(document, indent=2) + '\n')
 
     @classmethod
+    @intact.reading(' and '.join(FILES), 'Restore both files from one artefact')
     def read(cls, folder: str | os.PathLike[str]) -> 'Centers':
         """Reads what `write` wrote.
 
@@ -149,7 +152,10 @@ class Centers:
                 f'Expected the fields {sorted(wanted)} in {FILES[0]}, got {sorted(document)}. '
                 'Fit the centres again with this version.'
             )
-        tensors = safetensors_numpy.load((path / FILES[1]).read_bytes())
+        try:
+            tensors = safetensors_numpy.load((path / FILES[1]).read_bytes())
+        except SafetensorError as error:
+            raise ValueError from error  # which `reading` names
         if tensors.keys() != {'vectors'} or tensors['vectors'].shape != shape:
             raise ValueError(
                 f'Expected vectors of shape={shape} in {FILES[1]}, got '

@@ -120,7 +120,7 @@ def votes_from_json(text: str, name: str) -> np.ndarray:
 def _document(text: str, schema: str, name: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (RecursionError, ValueError):
         raise _damaged(name) from None
     if not isinstance(document, dict) or document.get('schema') != schema:
         raise _damaged(name)

@@ -23,6 +23,7 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 
 from models.decoders import family
+from models.privacy import intact
 from models.privacy.accounting import subsampled
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
@@ -170,6 +171,7 @@ class AdapterCard:
         return json.dumps(header | dataclasses.asdict(self), indent=2, ensure_ascii=False) + '\n'
 
     @classmethod
+    @intact.reading(CARD, 'Restore it as it was released')
     def from_json(cls, text: str) -> AdapterCard:
         """Reads what `to_json` wrote.
 
@@ -179,7 +181,7 @@ class AdapterCard:
         try:
             found = json.loads(text)
             schema = found.pop('schema'), found.pop('schema_version')
-        except (AttributeError, KeyError, ValueError):
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             schema = None
         if schema not in [(SCHEMA, version) for version in _READ_VERSIONS]:
             raise ValueError(

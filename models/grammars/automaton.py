@@ -3,10 +3,13 @@
 Built by the subset construction (`nondeterministic.py`), and minimal (`minimization.py`).
 """
 
+import array
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
 
@@ -17,6 +20,10 @@ from models.grammars.nondeterministic import Nfa, too_large
 
 # Of 60 classes, 48 MB on the device.
 MAX_STATES = 200_000
+# What building an automaton may take, in counts and not in seconds, so that all machines refuse the same: of
+# either number a quiet core needs ten seconds at the most, and less than a gigabyte.
+MAX_TRANSITIONS = 800_000
+MAX_SUBSET_STEPS = 80_000_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -141,31 +148,31 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
         max_states: Most states before minimisation.
 
     Raises:
-        ValueError: It takes more states.
+        ValueError: It takes more states, or more work than `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS` allow.
     """
     if expression is expressions.NOTHING:
-        return Automaton(*minimal(1, [], []))
+        return Automaton(*minimal(1, array.array('i'), []))
     nfa = Nfa(max_states)
     start = nfa.enter(expression, nfa.end)
     class_of_byte, spans = nfa.classes()
     closures: dict[int, tuple[int, ...]] = {}
+    work = _Work(max_states)
 
     def closure(state: int) -> tuple[int, ...]:
         if state not in closures:
             closures[state] = nfa.closure(state)
+        work.step(len(closures[state]))
         return closures[state]
 
     ids: dict[tuple[int, ...], int] = {closure(start): 0}
     queue, accepting = [closure(start)], []
-    transitions: list[tuple[int, int, int]] = []
 
     def number(subset: tuple[int, ...]) -> int:
         found = ids.get(subset)
         if found is None:
             found = ids[subset] = len(queue)
             queue.append(subset)
-            if found >= max_states:
-                raise too_large(max_states)
+            work.check_states(len(queue))
         return found
 
     # It grows as it is read.
@@ -175,16 +182,92 @@ def build(expression: Expression, max_states: int = MAX_STATES) -> Automaton:
         if len(subset) == 1:
             for first, last, target in spans[subset[0]]:
                 reached = number(closure(target))
-                transitions.extend((source, label, reached) for label in range(first, last))
+                for label in range(first, last):
+                    work.add(source, label, reached)
             continue
         targets: dict[int, set[int]] = {}
         for first, last, target in itertools.chain.from_iterable(spans[state] for state in subset):
             for label in range(first, last):
                 targets.setdefault(label, set()).update(closure(target))
-        transitions.extend(
-            (source, label, number(tuple(sorted(reached)))) for label, reached in targets.items()
-        )
-    return Automaton(*minimal(len(queue), transitions, accepting, class_of_byte))
+        for label, found in targets.items():
+            work.add(source, label, number(tuple(sorted(found))))
+    return Automaton(*minimal(len(queue), work.transitions, accepting, class_of_byte))
+
+
+def _too_much(what: str, most: int) -> ValueError:
+    return ValueError(
+        f'Expected an automaton that is built with at most {most:,} {what}, got more. Lower maxLength, '
+        'maxItems, the bounds of repetitions or the depth of recursion, or write fewer alternatives that '
+        'begin alike.'
+    )
+
+
+@dataclasses.dataclass
+class _Effort:
+    """What was done so far.
+
+    Attributes:
+        transitions: Transitions, before minimisation.
+        steps: States that were put into subsets.
+    """
+
+    transitions: int = 0
+    steps: int = 0
+
+
+_effort: contextvars.ContextVar[_Effort] = contextvars.ContextVar('_effort')
+
+
+@contextlib.contextmanager
+def counted_together() -> Iterator[None]:
+    """All automata that are built meanwhile share `MAX_TRANSITIONS` and `MAX_SUBSET_STEPS`."""
+    token = _effort.set(_Effort())
+    try:
+        yield
+    finally:
+        _effort.reset(token)
+
+
+class _Work:
+    """The transitions of an automaton that is being built, and a limit on them and on what they take.
+
+    Attributes:
+        transitions: Source, label and target, one after another.
+    """
+
+    def __init__(self, max_states: int) -> None:
+        self.transitions = array.array('i')
+        self._max_states, self._effort = max_states, _effort.get(_Effort())
+
+    def add(self, source: int, label: int, target: int) -> None:
+        """Adds a transition.
+
+        Raises:
+            ValueError: There are too many.
+        """
+        self.transitions.extend((source, label, target))
+        self._effort.transitions += 1
+        if self._effort.transitions > MAX_TRANSITIONS:
+            raise _too_much('transitions', MAX_TRANSITIONS)
+
+    def step(self, count: int) -> None:
+        """Counts states that are put into subsets.
+
+        Raises:
+            ValueError: There are too many.
+        """
+        self._effort.steps += count
+        if self._effort.steps > MAX_SUBSET_STEPS:
+            raise _too_much('steps', MAX_SUBSET_STEPS)
+
+    def check_states(self, count: int) -> None:
+        """Refuses an automaton of too many states.
+
+        Raises:
+            ValueError: There are too many.
+        """
+        if count > self._max_states:
+            raise too_large(self._max_states)
 
 
 def explore[State: Hashable](
@@ -200,8 +283,11 @@ def explore[State: Hashable](
         step: The state after another and a byte, None where there is none.
         accepts: Whether a text may end in a state.
         alphabet: The bytes that may lead anywhere.
+
+    Raises:
+        ValueError: It takes more than `MAX_STATES` states.
     """
-    ids, queue, transitions = {start: 0}, [start], []
+    ids, queue, work = {start: 0}, [start], _Work(MAX_STATES)
     for source, state in enumerate(queue):
         for byte in alphabet:
             reached = step(state, byte)
@@ -210,18 +296,27 @@ def explore[State: Hashable](
             if reached not in ids:
                 ids[reached] = len(queue)
                 queue.append(reached)
-            transitions.append((source, byte, ids[reached]))
+                work.check_states(len(queue))
+            work.add(source, byte, ids[reached])
     accepting = [number for number, state in enumerate(queue) if accepts(state)]
-    return Automaton(*minimal(len(queue), transitions, accepting))
+    return Automaton(*minimal(len(queue), work.transitions, accepting))
 
 
 def intersection(first: Automaton, second: Automaton) -> Automaton:
-    """The texts of both."""
+    """The texts of both.
+
+    Raises:
+        ValueError: It takes more than `MAX_STATES` states.
+    """
     return _product(first, second, lambda a, b: a and b)
 
 
 def difference(first: Automaton, second: Automaton) -> Automaton:
-    """The texts of the first without those of the second."""
+    """The texts of the first without those of the second.
+
+    Raises:
+        ValueError: It takes more than `MAX_STATES` states.
+    """
     return _product(first, second, lambda a, b: a and not b)
 
 
@@ -230,7 +325,7 @@ def _product(first: Automaton, second: Automaton, accepts: Callable[[bool, bool]
     classes, class_of_byte = np.unique(pairs, axis=0, return_inverse=True)
     columns = classes.tolist()
     tables, ends = (first.table.tolist(), second.table.tolist()), (first.accepting, second.accepting)
-    ids, queue, transitions, accepting = {(START, START): 0}, [(START, START)], [], []
+    ids, queue, accepting, work = {(START, START): 0}, [(START, START)], [], _Work(MAX_STATES)
     for source, (state, other) in enumerate(queue):
         if accepts(bool(ends[0][state]), bool(ends[1][other])):
             accepting.append(source)
@@ -242,5 +337,6 @@ def _product(first: Automaton, second: Automaton, accepts: Callable[[bool, bool]
             if reached not in ids:
                 ids[reached] = len(queue)
                 queue.append(reached)
-            transitions.append((source, label, ids[reached]))
-    return Automaton(*minimal(len(queue), transitions, accepting, class_of_byte.reshape(-1)))
+                work.check_states(len(queue))
+            work.add(source, label, ids[reached])
+    return Automaton(*minimal(len(queue), work.transitions, accepting, class_of_byte.reshape(-1)))

@@ -4,6 +4,7 @@ After A. Valmari, Fast brief practical DFA minimization, Information Processing 
 that lead to the same states everywhere are one class, as in lexers.
 """
 
+import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -91,7 +92,7 @@ def _reach(size: int, begin: Iterable[int], sources: np.ndarray, targets: np.nda
 
 def minimal(
     size: int,
-    transitions: list[tuple[int, int, int]],
+    transitions: 'array.array[int]',
     accepting: list[int],
     class_of_byte: np.ndarray | None = None,
 ) -> Table:
@@ -99,12 +100,12 @@ def minimal(
 
     Args:
         size: States, of which 0 is the first.
-        transitions: Source, label and target; at most one of each source and label.
+        transitions: Source, label and target, one after another; at most one of each source and label.
         accepting: States in which a text may end.
         class_of_byte: `[256]`, the label of each byte; itself by default.
     """
     label_of_byte = np.arange(256) if class_of_byte is None else class_of_byte
-    edges = np.array(transitions, int).reshape(-1, 3)
+    edges = np.array(transitions, np.int32).reshape(-1, 3)
     live = _reach(size, [0], edges[:, 0], edges[:, 2]) & _reach(size, accepting, edges[:, 2], edges[:, 0])
     live[0] = True
     edges = edges[live[edges[:, 0]] & live[edges[:, 2]]]
@@ -124,6 +125,7 @@ def minimal(
         for edge in by_label[label_starts[label] : label_starts[label + 1]]:
             cords.mark(edge)
         cords.split()
+    del by_label
     into, into_starts = _grouped(edges[:, 2], size)
     block, cord = 0, 0
     # The first block is of use too: a state may lack a transition that another has.

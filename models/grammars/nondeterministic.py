@@ -18,7 +18,7 @@ from models.grammars.expressions import (
 from models.grammars.minimization import START
 
 # States of the non-deterministic automaton for one of the deterministic one, before it is refused.
-_STATES_PER_STATE = 10
+_STATES_PER_STATE = 3
 
 
 def too_large(max_states: int) -> ValueError:
@@ -33,7 +33,7 @@ class Nfa:
     """States with edges of byte ranges and empty edges, built from a text's end to its start.
 
     Attributes:
-        max_states: Most states of the deterministic automaton; this one may have ten times as many.
+        max_states: Most states of the deterministic automaton; this one may have three times as many.
         edges: For each state, ranges of bytes and the states that they lead to.
         empty: For each state, the states that it leads to without a byte.
         end: The state in which a text ends.
@@ -84,7 +84,10 @@ class Nfa:
             case Repetition(part, least, int(most)):
                 state = follow
                 for _ in range(most - least):
-                    state = self._any_of((self.enter(part, state), follow))
+                    taken = self.enter(part, state)
+                    if taken == state:
+                        break  # a part without bytes adds nothing, however often it stands there
+                    state = self._any_of((taken, follow))
                 return self._times(part, least, state)
             case Separated(items, separator):
                 # `rest` after some item, `first` before any.
@@ -101,7 +104,10 @@ class Nfa:
 
     def _times(self, part: Expression, times: int, follow: int) -> int:
         for _ in range(times):
-            follow = self.enter(part, follow)
+            taken = self.enter(part, follow)
+            if taken == follow:
+                break  # as above
+            follow = taken
         return follow
 
     def _copy(self, embedded: Embedded, follow: int) -> int:

@@ -34,6 +34,9 @@ _SPACES = _of('\t\r', ' ', '\u00a0', '\u1680', '\u2000\u200a', '\u2028\u2029', '
               '\ufeff')  # fmt: skip
 _CLASSES = {'d': _DIGITS, 'w': _WORD, 's': _SPACES}
 _CONTROLS = {'t': '\t', 'n': '\n', 'v': '\v', 'f': '\f', 'r': '\r'}
+# Of a bound; more would be too many states in any case.
+_MOST_DIGITS = 9
+_MOST_QUOTED = 500
 _HEX = frozenset('0123456789abcdefABCDEF')
 _NAMES = {
     '(?=': 'a look ahead', '(?!': 'a look ahead', '(?<=': 'a look behind', '(?<!': 'a look behind',
@@ -115,10 +118,15 @@ def _anchor_in(expression: Expression) -> _Anchor | None:
     return None
 
 
+def shortened(pattern: str) -> str:
+    """A pattern as errors quote it: whole, or its begin."""
+    return repr(pattern) if len(pattern) <= _MOST_QUOTED else f'{pattern[:_MOST_QUOTED]!r}…'
+
+
 def _refused(pattern: str, place: int, expected: str) -> UnsupportedPatternError:
     return UnsupportedPatternError(
         f'Expected {expected}, got {pattern[place : place + 8]!r} at character {place} of '
-        f'pattern={pattern!r}. Write it with classes, groups, alternatives and repetitions.'
+        f'pattern={shortened(pattern)}. Write it with classes, groups, alternatives and repetitions.'
     )
 
 
@@ -210,8 +218,9 @@ class _Parser:
             end = self.pattern.find('}', place)
             low, comma, high = self.pattern[self.place : end].partition(',')
             are_digits = [not part.strip('0123456789') for part in (low, high)]
-            if end < 0 or not low or not all(are_digits):
-                raise self._refuse('{n}, {n,} or {n,m}', place)
+            is_written = low and all(are_digits) and max(len(low), len(high)) <= _MOST_DIGITS
+            if end < 0 or not is_written:
+                raise self._refuse(f'{{n}}, {{n,}} or {{n,m}} of {_MOST_DIGITS} digits at the most', place)
             self.place = end + 1
             least = int(low)
             most = int(high) if high else None if comma else least

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from models.grammars import automaton as automaton_lib
@@ -19,6 +19,8 @@ from models.grammars.automaton import Automaton
 from models.grammars.json_schema import compact, json_text, properties, schema
 
 MAX_CELLS: Final = 256
+# Of a schema, a pattern or a grammar: a longer one has no automaton that is small enough.
+MAX_CHARACTERS: Final = 500_000
 
 # (property, its value in JSON)
 Given = tuple[tuple[str, str], ...]
@@ -53,6 +55,12 @@ class Structure:
                 'Expected either a JSON schema or a regular expression or a grammar, got '
                 f'json_schema={"given" if self.json_schema is not None else None}, regex={self.regex!r}, '
                 f'grammar={"given" if self.grammar is not None else None}. Give one.'
+            )
+        length = len(self.json_schema or self.regex or self.grammar or '')
+        if length > MAX_CHARACTERS:
+            raise ValueError(
+                f'Expected a structure of at most {MAX_CHARACTERS:,} characters, got {length:,}. Leave out '
+                'what examples need not be held to.'
             )
         names = [*(name for name, _ in self.fixed), *self.condition_on]
         if names and self.json_schema is None:
@@ -135,12 +143,32 @@ class Structure:
         return text if self._of_records.accepts(text.encode(errors='replace')) else None
 
 
+def _bounded[**Arguments, Found](read: Callable[Arguments, Found]) -> Callable[Arguments, Found]:
+    """A function that refuses what is nested deeper than Python follows, or takes too much to build."""
+
+    @functools.wraps(read)
+    def refusing(*arguments: Arguments.args, **options: Arguments.kwargs) -> Found:
+        try:
+            with automaton_lib.counted_together():
+                return read(*arguments, **options)
+        except RecursionError:
+            pass
+        raise ValueError(
+            'Expected a structure whose groups, arrays and objects are nested some hundred times at the '
+            'most, got one that goes deeper. Write it with fewer levels.'
+        )
+
+    return refusing
+
+
 @functools.lru_cache(maxsize=4)
+@_bounded
 def _schema(text: str) -> Any:
     return json_text.read(text)
 
 
 @functools.lru_cache(maxsize=4)
+@_bounded
 def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) -> Automaton:
     if json_schema is not None:
         return schema.compiled(_schema(json_schema))
@@ -152,11 +180,15 @@ def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) 
     assert regex is not None  # `Structure`
     found = automaton_lib.build(regular_expressions.matched(regex))
     if found.is_empty:
-        raise ValueError(f'Expected a regex that some text matches, got regex={regex!r}. Give another one.')
+        raise ValueError(
+            f'Expected a regex that some text matches, got '
+            f'regex={regular_expressions.shortened(regex)}. Give another one.'
+        )
     return found
 
 
 @functools.lru_cache(maxsize=4)
+@_bounded
 def _cells(json_schema: str | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     if not names:
         return ((),)
@@ -178,6 +210,7 @@ def _numbers_of(json_schema: str | None, names: tuple[str, ...]) -> Mapping[tupl
 
 
 @functools.lru_cache(maxsize=4)
+@_bounded
 def _narrowed(json_schema: str, fixed: Given, names: tuple[str, ...]) -> tuple[Automaton, tuple[int, ...]]:
     """One automaton of all cells, which share states after their values, and the start of each."""
     read, cells = _schema(json_schema), _cells(json_schema, names)

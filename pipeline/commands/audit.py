@@ -4,11 +4,10 @@ import pathlib
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import rich.console
 import typer
 
 from models import extras
-from pipeline import curator_files, methods
+from pipeline import curator_files, methods, terminal
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.settings.job_config import JobConfig
@@ -103,7 +102,7 @@ def _audit(
     auditor = method.auditor()
     screen.silence_libraries()
     # Standard error is held back meanwhile.
-    console = rich.console.Console(quiet=as_json)
+    console = terminal.console(quiet=as_json)
     with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
         result = audit(job_config, lambda said: status.update(said))
     if path is not None:
@@ -111,6 +110,6 @@ def _audit(
     if as_json:
         print(result.to_json(), end='')
     else:
-        auditor.render(result, rich.console.Console())
+        auditor.render(result, terminal.console())
     if not result.ok:
         raise typer.Exit(exit_codes.FAILED)

@@ -4,11 +4,11 @@ import json
 import pathlib
 from typing import Annotated, Any, Literal
 
-import rich.console
 import typer
 
 from pipeline import centers as centers_lib
 from pipeline import embedder as embedder_lib
+from pipeline import terminal
 from pipeline.commands import flags, screen
 
 
@@ -105,7 +105,7 @@ def centers(
     if as_json:
         print(json.dumps(facts, indent=2))
         return
-    console = rich.console.Console()
+    console = terminal.console()
     of_what = f'{made.corpus_texts:,} public texts' if made.corpus_texts else 'private texts'
     console.print(f'{made.count:,} centres of {of_what} by {made.embedder}: {output}', soft_wrap=True)
     if made.source == 'k-means':

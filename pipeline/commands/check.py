@@ -10,7 +10,7 @@ import rich.console
 import rich.table
 import rich.text
 
-from pipeline import methods
+from pipeline import methods, terminal
 from pipeline.commands import flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.settings.job_config import JobConfig
@@ -49,7 +49,7 @@ def check(
     if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
     screen.silence_libraries()
-    console = rich.console.Console(stderr=True, quiet=as_json)
+    console = terminal.console(stderr=True, quiet=as_json)
     with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
         from pipeline import input_check
 
@@ -57,7 +57,7 @@ def check(
     if as_json:
         print(found.to_json(), end='')
     else:
-        print_check(found, rich.console.Console(), job_config)
+        print_check(found, terminal.console(), job_config)
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
         yield None
         return
     # Standard error is held back meanwhile.
-    with rich.console.Console(quiet=console.quiet).status('Reading') as status:
+    with terminal.console(quiet=console.quiet).status('Reading') as status:
         yield lambda rows: status.update(f'Reading: {rows:,} rows')
 
 

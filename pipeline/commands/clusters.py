@@ -3,12 +3,11 @@
 import pathlib
 from typing import Annotated
 
-import rich.console
 import typer
 
 from models import extras
 from pipeline import centers as centers_lib
-from pipeline import curator_files
+from pipeline import curator_files, terminal
 from pipeline import embedder as embedder_lib
 from pipeline.commands import flags, screen
 
@@ -78,4 +77,4 @@ def clusters(
     if as_json:
         print(comparison.to_json(), end='')
     else:
-        clusters_page.render_terminal(comparison, rich.console.Console())
+        clusters_page.render_terminal(comparison, terminal.console())

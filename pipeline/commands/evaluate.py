@@ -9,7 +9,7 @@ import rich.console
 import rich.progress
 import typer
 
-from pipeline import curator_files
+from pipeline import curator_files, terminal
 from pipeline.calibration import RequestedDtype
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
@@ -184,7 +184,7 @@ def evaluate(
     """
     evaluation = evaluated(
         corpus,
-        rich.console.Console(stderr=True, quiet=quiet or as_json),
+        terminal.console(stderr=True, quiet=quiet or as_json),
         output=output,
         also=also,
         name=name,
@@ -214,7 +214,7 @@ def evaluate(
     if as_json:
         print(evaluation.to_json(), end='')
     elif not quiet:
-        shown = rich.console.Console()
+        shown = terminal.console()
         evaluation_page.render_terminal(evaluation, shown)
         if output is not None:
             shown.print(f'Pictures, texts and settings: {pathlib.Path(output) / PAGE}', soft_wrap=True)

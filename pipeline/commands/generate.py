@@ -8,7 +8,7 @@ import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import calibration, methods, prompt_fit
+from pipeline import calibration, methods, prompt_fit, terminal
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
@@ -43,7 +43,7 @@ def generate(
     run that died, and spends nothing twice.
     """
     job_config, run_plan = ready(config_of(config, settings))
-    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
 

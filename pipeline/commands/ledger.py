@@ -18,6 +18,7 @@ import typer
 from rich import box, table, text
 
 from models.privacy import report
+from pipeline import terminal
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import check_dataset
@@ -94,7 +95,7 @@ def add(
 
     # Before a new file is made for it.
     check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
-    console = rich.console.Console()
+    console = terminal.console()
     try:
         opened = Ledger.create(ledger)
     except FileExistsError:
@@ -124,7 +125,7 @@ def show(
         facts = [released.facts_of(account, restricted=restricted) for account in accounts]
         print(json.dumps({**banner, 'datasets': facts}, indent=2))
         return
-    console = rich.console.Console()
+    console = terminal.console()
     if restricted:
         console.print(f'{released.RESTRICTED}\n', style='red', soft_wrap=True, markup=False)
     if not accounts:
@@ -150,7 +151,7 @@ def budget(
     records decides that, not the person who wants to run.
     """
     account = _open(ledger).change_budget(dataset, rho=rho, epsilon=epsilon, delta=delta, reason=reason)
-    _print_account(account, rich.console.Console())
+    _print_account(account, terminal.console())
 
 
 @app.command()
@@ -164,7 +165,7 @@ def settle(
     Example: dp-corpus ledger settle visits june --ledger budget.db
     """
     run = _open(ledger).settle(dataset, run_id)
-    rich.console.Console().print(
+    terminal.console().print(
         f'{run.run_id}: settled {run.settled_at}; its charge stays.', soft_wrap=True, markup=False
     )
 

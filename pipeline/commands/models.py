@@ -8,7 +8,7 @@ from rich import box, table, text
 
 from models import bundled, fetched
 from models.decoders import family
-from pipeline import model_list, weights
+from pipeline import model_list, terminal, weights
 from pipeline.commands import flags
 from pipeline.model_list import ListedModel, ModelList
 
@@ -39,7 +39,7 @@ def models(context: typer.Context, as_json: flags.JsonFlag = False) -> None:
     if as_json:
         print(found.to_json())
     else:
-        render(found, rich.console.Console())
+        render(found, terminal.console())
 
 
 def render(found: ModelList, console: rich.console.Console) -> None:

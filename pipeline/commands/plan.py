@@ -9,7 +9,7 @@ import rich.text
 import typer
 
 from models import extras
-from pipeline import calibration, comparison, methods
+from pipeline import calibration, comparison, methods, terminal
 from pipeline import config as config_lib
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
@@ -94,7 +94,7 @@ def plan(
     if as_json:
         print(run_plan.to_json())
     else:
-        plan_terminal.render(run_plan.rows(), run_plan.warnings, rich.console.Console())
+        plan_terminal.render(run_plan.rows(), run_plan.warnings, terminal.console())
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
 
@@ -164,7 +164,7 @@ def _compare(
     if as_json:
         print(found.to_json())
     else:
-        print_comparison(found, rich.console.Console())
+        print_comparison(found, terminal.console())
     if found.recommended is None:
         raise typer.Exit(exit_codes.USAGE)
 
@@ -203,7 +203,7 @@ def _with_public_texts(
     """The plan with the estimate from public texts, whose progress is on the screen."""
     screen.silence_libraries()
     # Standard error is held back meanwhile.
-    console = rich.console.Console(quiet=quiet)
+    console = terminal.console(quiet=quiet)
     with console.status('Starting') as status, screen.without_chatter():
         return methods.of(job_config).with_public_texts(
             run_plan, job_config, files, label_field, lambda said: status.update(said)

@@ -4,9 +4,9 @@ import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import rich.console
 import typer
 
+from pipeline import terminal
 from pipeline.commands import flags, generate, interrupt
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
@@ -41,7 +41,7 @@ def refine(
     again resumes a run that died, and spends nothing twice.
     """
     job_config, run_plan = generate.ready(config_for(corpus, config, settings))
-    console = rich.console.Console(stderr=True, quiet=quiet or as_json)
+    console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
         generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
 

@@ -7,6 +7,7 @@ import rich.console
 import typer
 
 from models.privacy.report import PrivacyReport
+from pipeline import terminal
 from pipeline.commands import flags
 from pipeline.pages import report_page, report_terminal
 from transforms.places import check_filesystem
@@ -83,7 +84,7 @@ def show_report(output: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print(privacy_report.to_json(), end='')
     elif not quiet:
-        render(privacy_report, output, rich.console.Console())
+        render(privacy_report, output, terminal.console())
 
 
 def render(privacy_report: PrivacyReport, output: str, console: rich.console.Console) -> None:

@@ -9,7 +9,7 @@ import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import comparison, config, methods
+from pipeline import comparison, config, methods, terminal
 from pipeline.commands import flags, screen
 from pipeline.commands import generate as generate_command
 from pipeline.commands import plan as plan_command
@@ -147,7 +147,7 @@ def start(
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
     check_table(files, **of_place)
     generate_command.check_local_files(files)
-    console = rich.console.Console()
+    console = terminal.console()
     screen.silence_libraries()
     from transforms.read import Dialect, Table
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from etils import epath
 
 from models.clustering.centers import Centers
+from models.privacy import intact
 from models.privacy.accounting import RunCost
 from models.privacy.randomness import KEY_BYTES, RunKey
 from pipeline.ledger.account import Account
@@ -56,6 +57,7 @@ class CentersCharge:
         (epath.Path(folder) / FILE).write_text(json.dumps(document, indent=2) + '\n')
 
     @classmethod
+    @intact.reading(FILE, 'Restore the folder of centres, or fit them again')
     def read(cls, folder: str | os.PathLike[str]) -> 'CentersCharge | None':
         """What `write` wrote; None for centres that were charged to no ledger.
 

@@ -11,6 +11,7 @@ taken back: a run that failed, or was cut short, has drawn noise on the records.
 import dataclasses
 import datetime
 import difflib
+import math
 import os
 import typing
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset, Run, Unit, c
 from pipeline.ledger.database import Database, lock_schema
 from pipeline.ledger.event import Event, EventKind
 from pipeline.ledger.tables import DATASETS, EVENTS, RUNS, SCHEMA_VERSION
+
+# Relative: a later version of the library that computes some prices may round them in another way.
+_PRICES_AGREE = 1e-6
 
 
 @typing.final
@@ -359,7 +363,52 @@ class Ledger:
             .where(RUNS.c.dataset == name)
             .order_by(RUNS.c.number)
         )
-        return Account(dataset=Dataset(**row._mapping), runs=tuple(map(tables.run_of, runs)))
+        dataset = Dataset(**row._mapping)
+        try:
+            account = Account(dataset=dataset, runs=tuple(map(tables.run_of, runs)))
+            edited = _edited(account, self._log_of(connection, name))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            edited = 'a cost or a line of the log that nothing reads'
+        if edited is not None:
+            raise ValueError(
+                f'Expected what was charged to dataset={name!r} to be what its log says, got {edited} in '
+                f'ledger={self.where!r}. Somebody edited it, so what is left of the budget is not known: '
+                'restore a copy of the ledger. Until then no run is charged.'
+            )
+        return account
+
+    @staticmethod
+    def _log_of(connection: sa.Connection, name: str) -> list[tuple[str, str | None, Mapping[str, Any]]]:
+        kinds = ('dataset added', 'budget changed', 'reserved')
+        query = sa.select(EVENTS.c.kind, EVENTS.c.run_id, EVENTS.c.details).where(
+            EVENTS.c.dataset == name, EVENTS.c.kind.in_(kinds)
+        )
+        return [tuple(row) for row in connection.execute(query.order_by(EVENTS.c.number))]
+
+
+def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mapping[str, Any]]]) -> str | None:
+    """What of an account its log does not bear out, in words; None where all agrees.
+
+    Whoever edits both in the same way is not noticed: a ledger is no proof against those who may write it.
+    """
+    charged = [(run_id, details['rho']) for kind, run_id, details in log if kind == 'reserved']
+    if [run.number for run in account.runs] != list(range(1, len(account.runs) + 1)):
+        return 'numbers of runs with a gap'
+    if [(run.run_id, run.rho) for run in account.runs] != charged:
+        return 'other runs or charges than were logged'
+    if not all(
+        math.isclose(run.cost.curve.rho_at(run.renyi_order), run.rho, rel_tol=_PRICES_AGREE)
+        for run in account.runs
+    ):
+        return 'a cost that is not what was charged for it'
+    budgets = [
+        details['after'] if kind == 'budget changed' else details
+        for kind, _, details in log
+        if kind != 'reserved'
+    ]
+    if {name: budgets[-1][name] for name in _budget_facts(account.dataset)} != _budget_facts(account.dataset):
+        return 'another budget than was logged'
+    return None
 
 
 def _price(account: Account, cost: RunCost) -> float | None:

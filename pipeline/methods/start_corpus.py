@@ -123,7 +123,7 @@ def earlier_corpus(place: str, name: str) -> EarlierCorpus | None:
         return None
     try:
         report = json.loads(read_file(FileSystems.join(place, REPORT)))
-    except ValueError:
+    except (RecursionError, ValueError):
         report = None
     is_report = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
     if not is_report or report.get('statement') != 'differential privacy':

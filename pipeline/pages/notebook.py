@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import rich.console
 
+from pipeline import terminal
+
 _COLUMNS = 100
 _FRAME_PIXELS = 640
 # No colours: a notebook has light and dark themes, and rich would fix one.
@@ -18,7 +20,7 @@ def shown(render: Callable[[rich.console.Console], None]) -> str:
     Args:
         render: Prints to a console.
     """
-    console = rich.console.Console(
+    console = terminal.console(
         record=True, file=io.StringIO(), width=_COLUMNS, force_jupyter=False, color_system=None
     )
     render(console)

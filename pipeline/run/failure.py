@@ -21,7 +21,15 @@ def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) ->
     work_dir = config.output.resolved_work_dir
     name = f'run.{uuid.uuid4().hex}.txt'
     details = ''.join(traceback.format_exception(error)).encode(errors='replace')
-    write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
+    kept = f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory.'
+    try:
+        write_file(FileSystems.join(work_dir, ERRORS_FOLDER, name), details)
+    except OSError as full:
+        # Not raised: this one would carry the first along, whose text may quote records.
+        kept = (
+            'The details could not be written to the work directory: '
+            f'{full.strerror or type(full).__name__}. Make room there, or see that it can be written.'
+        )
     found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
     cause, step = found[-1] if found else ('', None)
     open_steps = methods.of(config).open_steps
@@ -31,6 +39,6 @@ def keep_failure(config: JobConfig, error: Exception, steps: Collection[str]) ->
         cause = 'an error whose text may quote records.'
     return (
         f'Expected every step to finish, got step={step!r}, which ended with: {cause} '
-        f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory. '
+        f'{kept} '
         'Remove the cause and repeat the command: the run goes on where it stopped.'
     )

@@ -1,11 +1,13 @@
 """The two folders of a run: made, or checked to be this run's."""
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 
 from apache_beam.io.filesystems import FileSystems
 
+from models.privacy import intact
 from models.privacy.randomness import RunKey
 from pipeline import methods
 from pipeline.run import identity
@@ -14,6 +16,7 @@ from pipeline.settings.job_config import JobConfig
 from transforms.durable import (
     TEMPORARY_SUFFIX,
     is_empty,
+    is_local,
     make_folder,
     read_file,
     write_file,
@@ -58,12 +61,11 @@ def prepare(config: JobConfig) -> list[str]:
     _refuse_change(config, digests)
     for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
         make_folder(folder)
-    if config.method.writes_texts:
-        make_folder(f'{output}/{DATA_FOLDER}')
     own = methods.of(config).folders(config)
     for folder in (FileSystems.join(work_dir, name) for name in own.work):
         make_folder(folder)
-    for name in own.output:
+    for name in ((DATA_FOLDER,) if config.method.writes_texts else ()) + tuple(own.output):
+        _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')
     begun = (BATCHES_FOLDER, *own.work)
     if any(
@@ -84,6 +86,20 @@ def prepare(config: JobConfig) -> list[str]:
     return files
 
 
+def _refuse_link(folder: str) -> None:
+    """Refuses a folder of the release that lies elsewhere.
+
+    Raises:
+        FileExistsError: See above.
+    """
+    if is_local(folder) and os.path.islink(folder):
+        raise FileExistsError(
+            f'Expected a folder of the release, got output folder={folder!r}, a symbolic link, which no run '
+            'makes: the texts would lie elsewhere. Find out who put it there, remove it, and repeat the '
+            'command.'
+        )
+
+
 def check_resumption(config: JobConfig) -> None:
     """Refuses to resume a run of other settings, input, model or code; does nothing where none has begun.
 
@@ -99,7 +115,8 @@ def check_resumption(config: JobConfig) -> None:
 
 def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
     work_dir = config.output.resolved_work_dir
-    begun = json.loads(read_file(FileSystems.join(work_dir, RUN)))
+    with intact.reading(f'{RUN} of work_dir={work_dir!r}', 'Restore it, or start another run'):
+        begun = dict(json.loads(read_file(FileSystems.join(work_dir, RUN))))
     changed = sorted(name for name, digest in digests.items() if begun.get(name) != digest)
     if not changed:
         return

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import rich.console
 import typer
+
+from pipeline import terminal
 
 MOST_QUESTIONS = 6
 _NUMBER = re.compile(r'\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?')
@@ -52,7 +53,7 @@ class Questions:
             except ValueError as error:
                 raise typer.BadParameter(str(error)) from None
 
-        rich.console.Console().print()
+        terminal.console().print()
         try:
             return typer.prompt(f'{self.asked}. {question}', default=default, value_proc=value_of)
         except typer.Abort:

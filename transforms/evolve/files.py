@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
+from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
 from models.evolution.generation import (
@@ -12,6 +13,7 @@ from models.evolution.generation import (
     candidates_from_json,
     votes_from_json,
 )
+from models.privacy import intact
 from transforms.batch_files import batch_path
 from transforms.durable import read_file
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
@@ -64,7 +66,16 @@ def read_candidates(work_dir: str, number: int) -> tuple[Candidate, ...]:
 
 def read_vectors(work_dir: str, number: int) -> np.ndarray:
     """The embeddings of a round's list, `[N d]` float32."""
-    return safetensors_numpy.load(read_file(vectors_path(work_dir, number)))[_VECTORS]
+    path = vectors_path(work_dir, number)
+    with intact.reading(FileSystems.split(path)[1], 'Remove it and repeat the command: it is computed again'):
+        return _vectors_of(read_file(path))
+
+
+def _vectors_of(data: bytes) -> np.ndarray:
+    try:
+        return safetensors_numpy.load(data)[_VECTORS]
+    except SafetensorError as error:
+        raise ValueError from error
 
 
 def read_generation(work_dir: str, number: int) -> Generation:
@@ -90,7 +101,7 @@ def read_sampled(work_dir: str, batch_id: str) -> list[dict[str, object]]:
     """
     try:
         rows = json.loads(read_file(batch_path(work_dir, batch_id)))
-    except ValueError:
+    except (RecursionError, ValueError):
         rows = None
     if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() == _FIELDS for row in rows):
         raise ValueError(

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from models.privacy import intact
 from models.privacy.accounting.conversion import RenyiCurve
 from models.privacy.events import (
     ComposedDpEvent,
@@ -110,6 +111,7 @@ class RunCost:
         }
 
     @classmethod
+    @intact.reading('a cost', 'Restore the ledger that holds it')
     def from_json_object(cls, found: Mapping[str, Any]) -> 'RunCost':
         """Reads a cost.
 
@@ -132,6 +134,7 @@ class RunCost:
         return json.dumps(self.to_json_object(), ensure_ascii=False)
 
     @classmethod
+    @intact.reading('a cost', 'Restore the ledger that holds it')
     def from_json(cls, text: str) -> 'RunCost':
         """Reads `to_json`.
 

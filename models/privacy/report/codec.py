@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from models.privacy import intact
+
 SCHEMA_VERSION = 5
 
 
@@ -33,6 +35,7 @@ _NUMBER = r'-?\d+(?:\.\d+)?(?:e[-+]?\d+)?'
 _NUMBERS = re.compile(rf'(?<=\[)\n\s+{_NUMBER}(?:,\n\s+{_NUMBER})*\n\s+(?=\])')
 
 
+@intact.reading('a report', 'Restore it as its run wrote it')
 def from_json[T: Report](cls: type[T], text: str, schema: str) -> T:
     """Reads what `to_json` wrote.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
+from models.privacy import intact
 from models.privacy.report import PRIVACY_REPORT_SCHEMA
 from models.privacy.report.reference import Release
 from models.reference import Reference, is_complete, pick_by_label
@@ -99,7 +100,8 @@ def release_of(config: Config) -> Release | None:
 
 def _checked_release(folder: str) -> Release:
     """The run that made a release, after a look at what it states."""
-    report = json.loads(read_file(FileSystems.join(folder, REPORT)))
+    with intact.reading(f'{REPORT} of reference={folder!r}', 'Restore the release as its run wrote it'):
+        report = json.loads(read_file(FileSystems.join(folder, REPORT)))
     of_prediction = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
     if not of_prediction or report.get('statement') != 'differential privacy':
         statement = report.get('statement') if of_prediction else None

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from models.privacy import report
 from models.privacy.accounting import RunCost
 from pipeline.ledger import database, tables
+from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge
 from pipeline.ledger.ledger import Ledger
@@ -54,6 +55,7 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
         taken = connection.scalar(sa.select(sa.func.max(tables.RUNS.c.number)))
         run = dataclasses.replace(account.runs[-1], number=(taken or 0) + 1)
         connection.execute(tables.RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
+        ledgers._log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
     return account.entry(account.runs[-1])
 
 

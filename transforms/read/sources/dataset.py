@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -138,14 +139,31 @@ def _files(place: str, table: Table) -> tuple[list[str], str]:
     if kind == 'name':
         return _load(path, place, table.split)
     if kind == 'splits':
-        path = FileSystems.join(path, _split(_json(path, _SPLITS, place, 'splits'), table.split, place))
+        splits = list(map(str, _json(path, _SPLITS, place, 'splits')))
+        _refuse_elsewhere(splits, _SPLITS, place)
+        path = FileSystems.join(path, _split(splits, table.split, place))
     elif table.split is not None:
         raise ValueError(
             f'Expected no split of a folder that holds one, got split={table.split!r}, input={place!r}. '
             'Leave it out.'
         )
-    files = [str(each['filename']) for each in _json(path, _STATE, place, '_data_files')]
+    named = _json(path, _STATE, place, '_data_files')
+    files = [str(each['filename'] if isinstance(each, dict) and 'filename' in each else '') for each in named]
+    _refuse_elsewhere(files, _STATE, place)
     return [FileSystems.join(path, name) for name in files], ''
+
+
+def _refuse_elsewhere(names: Sequence[str], file: str, place: str) -> None:
+    """Refuses a data set that names what does not lie in its own folder.
+
+    Raises:
+        ValueError: See above.
+    """
+    if elsewhere := [name for name in names if posixpath.basename(name) != name or name in ('', '.', '..')]:
+        raise ValueError(
+            f'Expected {file} to name what lies in its own folder, got names={elsewhere} in input={place!r}. '
+            'Save the data set again.'
+        )
 
 
 def _split(found: Sequence[str], asked: str | None, place: str) -> str:

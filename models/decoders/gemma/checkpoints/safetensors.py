@@ -16,6 +16,7 @@ import numpy as np
 from models.decoders.gemma import architectures
 from models.decoders.gemma import decoder as gemma
 from models.decoders.gemma.checkpoints import differences, name_map
+from models.privacy import intact
 
 INDEX_NAME = 'model.safetensors.index.json'
 
@@ -115,7 +116,9 @@ def _tensor_files(directory: pathlib.Path) -> list[pathlib.Path]:
     index = directory / INDEX_NAME
     if not index.is_file():
         return sorted(directory.glob('*.safetensors'))
-    names = sorted(set(json.loads(index.read_text(encoding='utf-8'))['weight_map'].values()))
+    with intact.reading(INDEX_NAME, 'Fetch the checkpoint again'):
+        names = sorted(set(json.loads(index.read_text(encoding='utf-8'))['weight_map'].values()))
+        names = [str(name) for name in names]
     elsewhere = [name for name in names if pathlib.PurePath(name).name != name]
     if elsewhere:
         raise ValueError(
@@ -138,7 +141,13 @@ def _open_tensors(files: list[pathlib.Path], stack: contextlib.ExitStack) -> dic
     tensors: dict[str, Any] = {}
     twice = []
     for file in files:
-        handle = stack.enter_context(safetensors.safe_open(file, framework='numpy'))
+        try:
+            handle = stack.enter_context(safetensors.safe_open(file, framework='numpy'))
+        except safetensors.SafetensorError as error:
+            raise ValueError(
+                f'Expected a file of safetensors, got file={str(file)!r}: {error}. Fetch the checkpoint '
+                'again.'
+            ) from error
         names = handle.keys()
         for name in names:
             if name in tensors:

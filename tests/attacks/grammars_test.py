@@ -1,0 +1,137 @@
+"""Patterns, schemas and grammars that are built to explode: refused by name, within ten seconds and 1 GB.
+
+Each is read in a process of its own, which the kernel ends at either limit. What is refused is counted and
+not timed, so that every machine refuses the same.
+"""
+
+import json
+import resource
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from models.grammars import automaton, nondeterministic, structure
+from models.grammars.structure import Structure
+from tests import fork_server
+
+# Of a processor that nobody shares ten would do.
+SECONDS, BYTES = 20, 2**30
+
+
+def schema(**keywords: Any) -> dict[str, str]:
+    return {'json_schema': json.dumps(keywords)}
+
+
+BOMBS: dict[str, dict[str, str]] = {
+    'counts within counts': {'regex': '((a{100}){100}){100}'},
+    'a doubled end': {'regex': '(a|b)*a(a|b){25}'},
+    'every optional letter': {'regex': '(a?){2000}a{2000}'},
+    'a number without end': {'regex': 'a{' + '9' * 5_000 + '}'},
+    'groups within groups': {'regex': '(' * 100_000 + 'a' + ')' * 100_000},
+    'a long pattern': {'regex': '|'.join(f'{"x" * 50}{number}' for number in range(100_000))},
+    'brackets': {'json_schema': '[' * 200_000},
+    'arrays within arrays': {
+        'json_schema': '{"type":"array","items":' * 3_000 + '{"type":"null"}' + '}' * 3_000
+    },
+    'long strings in a long array': schema(
+        type='array', items={'type': 'string', 'maxLength': 10_000}, maxItems=10_000
+    ),
+    'references to each other': {
+        'json_schema': json.dumps(
+            {
+                '$ref': '#/$defs/0',
+                '$defs': {
+                    str(n): {
+                        'anyOf': [{'type': 'array', 'items': {'$ref': f'#/$defs/{m}'}} for m in (n, n + 1)]
+                    }
+                    for n in range(30)
+                }
+                | {'30': {'type': 'null'}},
+            }
+        )
+    },
+    'exactly one of many': schema(
+        oneOf=[{'type': 'string', 'pattern': f'^(a|b)*a(a|b){{{length}}}$'} for length in range(8, 18)]
+    ),
+    'rules that double': {
+        'grammar': 'start: a0\n' + ''.join(f'a{n}: a{n + 1} a{n + 1}\n' for n in range(40)) + 'a40: "x"\n'
+    },
+    'a chain of rules': {
+        'grammar': 'start: a0\n' + ''.join(f'a{n}: "y" a{n + 1}\n' for n in range(5_000)) + 'a5000: "x"\n'
+    },
+    'alternatives within alternatives': {'grammar': 'start: ' + '(' * 50_000 + '"a"' + ')' * 50_000},
+}  # fmt: skip
+# Those that need most of a second: one of a kind in `make test`.
+LONG = {
+    'counts within counts', 'a doubled end', 'arrays within arrays', 'long strings in a long array',
+    'rules that double', 'a chain of rules',
+}  # fmt: skip
+
+
+@pytest.fixture(scope='module', autouse=True)
+def warm() -> Iterator[None]:
+    with fork_server.preloaded('models.grammars.structure'):
+        yield
+
+
+def build(given: dict[str, str], answers: Connection, twin: Callable[[], None] | None) -> None:
+    """Builds an automaton within the limits; sends what refuses it, or None."""
+    if twin is not None:
+        twin()
+    with open('/proc/self/statm') as pages:
+        used = int(pages.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, used + BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        Structure(**given).automaton  # noqa: B018
+    except ValueError as error:
+        answers.send(str(error))
+    except BaseException as error:  # noqa: BLE001
+        answers.send(error)
+    else:
+        answers.send(None)
+
+
+def ended(given: dict[str, str], twin: Callable[[], None] | None = None) -> Any:
+    """What refused it, None where nothing did, or an error; EOFError where the kernel ended the process."""
+    answers, sender = fork_server.CONTEXT.Pipe(duplex=False)
+    process = fork_server.CONTEXT.Process(target=build, args=(given, sender, twin))
+    process.start()
+    sender.close()
+    try:
+        return answers.recv()
+    except EOFError as error:
+        return error
+    finally:
+        process.join()
+
+
+@pytest.mark.run
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BOMBS]
+)
+def test_a_bomb_is_refused_before_it_explodes(name: str) -> None:
+    said = ended(BOMBS[name])
+    assert isinstance(said, str) and said.startswith('Expected ') and ', got ' in said, said
+    assert len(said) < 2_000, 'a refusal that nobody reads'
+
+
+def without_limits() -> None:
+    """Grammars as they would be without a limit of work."""
+    automaton.MAX_TRANSITIONS = automaton.MAX_SUBSET_STEPS = 2**60
+    nondeterministic._STATES_PER_STATE = 2**30
+    structure.MAX_CHARACTERS = 2**60
+
+
+@pytest.mark.run
+def test_without_limits_a_bomb_explodes() -> None:
+    assert not isinstance(ended(BOMBS['every optional letter'], without_limits), str)
+
+
+@pytest.mark.run
+def test_what_is_nested_and_long_but_no_bomb_is_built() -> None:
+    assert ended({'regex': '(' * 50 + 'a' + ')' * 50 + '((){99999999}){99999999}'}) is None
+    assert ended(schema(type='array', items={'type': 'string', 'maxLength': 200}, maxItems=10)) is None
