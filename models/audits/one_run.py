@@ -26,7 +26,7 @@ LEAST_CANARIES = 64
 CONFIDENCE = 0.95
 # Shares of the canaries that are guessed, chosen before any score is seen: the surest of both ends, and of
 # the upper end alone.
-_BOTH_ENDS, _UPPER_END = (1 / 32, 1 / 8, 1 / 2, 1.0), (1 / 32, 1 / 8)
+_BOTH_ENDS, _UPPER_END = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0), (1 / 32, 1 / 8)
 # Bounds of an attack: SNJ and MMC.
 _BOUNDS = 2
 # Steps between two strengths of the noise, in powers of two, and the weakest noise that is tried.

@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
     import apache_beam as beam
 
     from pipeline.ledger.ledger import Ledger
+    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -448,4 +449,14 @@ class Method[M: MethodSettings](abc.ABC):
         """
         raise ValueError(
             f'Expected a method that can be audited, got method={self.name!r}. Give --method predict.'
+        )
+
+    def canary_auditor(self) -> 'CanaryAuditor':
+        """What audits runs of this method by canaries.
+
+        Raises:
+            ValueError: There is no such audit of it.
+        """
+        raise ValueError(
+            f'Expected a method that canaries can audit, got method={self.name!r}. Give --method refine, say.'
         )

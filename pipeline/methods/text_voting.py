@@ -24,6 +24,7 @@ from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -106,6 +107,11 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
 
         columns = self.columns_with_labels(config)
         return text_voting_pages.pages(config, prepared, privacy_report, columns)
+
+    def canary_auditor(self) -> 'CanaryAuditor':
+        from pipeline.methods.text_voting_canaries import TextVotingCanaries
+
+        return TextVotingCanaries(self)
 
     def auditor(self) -> Any:
         raise ValueError(
