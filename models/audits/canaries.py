@@ -106,3 +106,37 @@ def neighbour_scores(canaries: np.ndarray, corpus: np.ndarray, count: int = 10) 
         return np.zeros(len(canaries))
     likeness = canaries.astype(np.float64) @ corpus.astype(np.float64).T
     return np.sort(likeness, axis=1)[:, -min(count, len(corpus)) :].mean(axis=1)
+
+
+def vote_scores(noisy: np.ndarray, votes: np.ndarray, noise_scale: float) -> np.ndarray:
+    """How much of its own votes each canary finds in noisy sums, as a log of odds.
+
+    Other canaries vote for the same cells, each with odds of one half: to the attacker they are noise of a
+    known covariance, V V'/4 without its own column, beside that of the mechanism.
+
+    Args:
+        noisy: `[N]`, noisy votes without those of the records that the attacker knows.
+        votes: V `[N m]`, what each canary adds if it is in.
+        noise_scale: σ.
+
+    Returns:
+        `[m]` float64; positive ones speak for "in".
+    """
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    found = np.zeros(votes.shape[1])
+    # Canaries that share no cell have nothing to do with one another.
+    graph = sparse.csr_array(votes != 0)
+    _, part = csgraph.connected_components(graph.T @ graph, directed=False)
+    expected = votes.sum(axis=1) / 2
+    order = np.argsort(part, kind='stable')
+    for columns in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
+        cells = np.flatnonzero(votes[:, columns].any(axis=1))
+        own = votes[np.ix_(cells, columns)]
+        covariance = own @ own.T / 4 + noise_scale**2 * np.eye(len(cells))
+        weighted = np.linalg.solve(covariance, own)
+        along = (weighted * own).sum(axis=0)
+        # Sherman and Morrison: the own column is taken out of the covariance.
+        found[columns] = weighted.T @ (noisy - expected)[cells] / (1 - along / 4)
+    return found

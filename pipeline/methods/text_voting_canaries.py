@@ -15,6 +15,7 @@ import numpy as np
 
 from models.audits import batches as audit_batches
 from models.audits import one_run
+from models.audits.canaries import vote_scores
 from models.clustering.embedder import Embedder
 from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import Candidate, candidates_to_json
@@ -30,9 +31,6 @@ from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDE
 
 if TYPE_CHECKING:
     from pipeline.methods.text_voting import TextVoting
-
-# Votes `[G N]` as sparse rows: the cells of one canary and what it adds to each, in votes.
-_Vote = tuple[np.ndarray, np.ndarray]
 
 
 class TextVotingCanaries(CanaryAuditor):
@@ -185,11 +183,14 @@ class _Run:
             self._drawn(summed, number)
             for _ in range(canary_audit.RETRIES if self._sabotage == 'noise-again' else 1)
         ], axis=0)  # fmt: skip
-        votes = self._votes_of(canaries, listed)
         unknown = noisy - text_votes.in_votes(others)
-        for cells, added in votes:
-            unknown.flat[cells] -= added / 2
-        return np.array([float(unknown.flat[cells] @ added) for cells, added in votes])
+        found = np.zeros(len(canaries))
+        groups = np.array([self._settings.labels.index(of[0].label) for of in canaries])
+        for group, row in enumerate(unknown):
+            own_group = np.flatnonzero(groups == group)
+            votes_of = self._votes_of([canaries[place] for place in own_group], listed)
+            found[own_group] = vote_scores(row, votes_of, self._settings.params.noise_scale)
+        return found
 
     def _drawn(self, summed: bytes, number: int) -> np.ndarray:
         """The released votes of a round, `[G N]`; another release where there is one."""
@@ -201,15 +202,17 @@ class _Run:
         vote.draw_votes(summed, self._settings, self._work_dir, number)
         return files.read_generation(self._work_dir, number).votes
 
-    def _votes_of(self, canaries: list[list[Record]], listed: np.ndarray) -> list[_Vote]:
-        """What each canary adds to the table of a round, if it is in."""
-        settings, found = self._settings, []
+    def _votes_of(self, canaries: list[list[Record]], listed: np.ndarray) -> np.ndarray:
+        """What each canary adds to the row of its label, if it is in: `[N m]`."""
+        found = np.zeros((len(listed), len(canaries)))
         vectors = quantized(self._embedder.embed([of[0].text for of in canaries]))
-        nearest = text_votes.nearest(similarities(vectors, quantized(listed)), settings.params.nearest)
-        for of, row, vector in zip(canaries, nearest, vectors, strict=True):
-            chosen, quanta = text_votes.votes_of_unit([row] * len(of) if vector.any() else [])
-            group = settings.labels.index(of[0].label)
-            found.append((group * len(listed) + chosen, text_votes.in_votes(quanta)))
+        nearest = text_votes.nearest(
+            similarities(vectors, quantized(listed)), self._settings.params.nearest
+        )
+        for column, (of, row) in enumerate(zip(canaries, nearest, strict=True)):
+            if vectors[column].any():
+                chosen, quanta = text_votes.votes_of_unit([row] * len(of))
+                found[chosen, column] = text_votes.in_votes(quanta)
         return found
 
     def listed_texts(self) -> set[str]:
