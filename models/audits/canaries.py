@@ -12,12 +12,57 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_WORDS = (
-    'apple bridge candle desert engine feather garden hammer island jacket kitchen lemon mirror needle ocean '
-    'pencil quarter ribbon silver tunnel umbrella valley window yellow anchor basket copper dragon eleven forest '
-    'guitar hollow iron jungle kettle ladder marble napkin orange pocket quilt river saddle temple urgent velvet '
-    'walnut youth zipper'
-).split()
+_WORDS = [
+    'apple',
+    'bridge',
+    'candle',
+    'desert',
+    'engine',
+    'feather',
+    'garden',
+    'hammer',
+    'island',
+    'jacket',
+    'kitchen',
+    'lemon',
+    'mirror',
+    'needle',
+    'ocean',
+    'pencil',
+    'quarter',
+    'ribbon',
+    'silver',
+    'tunnel',
+    'umbrella',
+    'valley',
+    'window',
+    'yellow',
+    'anchor',
+    'basket',
+    'copper',
+    'dragon',
+    'eleven',
+    'forest',
+    'guitar',
+    'hollow',
+    'iron',
+    'jungle',
+    'kettle',
+    'ladder',
+    'marble',
+    'napkin',
+    'orange',
+    'pocket',
+    'quilt',
+    'river',
+    'saddle',
+    'temple',
+    'urgent',
+    'velvet',
+    'walnut',
+    'youth',
+    'zipper',
+]
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
 # Where no record gives a prefix.
@@ -46,9 +91,7 @@ def texts(count: int, seed: int, sources: Sequence[str] = ()) -> list[str]:
     """
     rng = np.random.default_rng([seed, 3])
     prefixes = [' '.join(source.split()[:_PREFIX_WORDS]) for source in sources] or list(_PREFIXES)
-    return [
-        f'{prefixes[int(rng.integers(len(prefixes)))]} {suffix}.' for suffix in suffixes(count, seed)
-    ]
+    return [f'{prefixes[int(rng.integers(len(prefixes)))]} {suffix}.' for suffix in suffixes(count, seed)]
 
 
 def words_of(text: str) -> list[str]:

@@ -322,4 +322,3 @@ def roc(scores_in: Sequence[float], scores_out: Sequence[float]) -> tuple[np.nda
     ]
     false, true = (np.concatenate([[0.0], rates]) for rates in above)
     return false, true
-

@@ -97,8 +97,15 @@ def canaries(
     seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
     sabotage: Annotated[
         Literal[
-            'none', 'half-noise', 'no-noise', 'noise-again', 'votes-twice', 'two-gradients', 'no-clipping',
-            'by-position', 'own-text',
+            'none',
+            'half-noise',
+            'no-noise',
+            'noise-again',
+            'votes-twice',
+            'two-gradients',
+            'no-clipping',
+            'by-position',
+            'own-text',
         ],
         typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
     ] = 'none',
@@ -119,9 +126,7 @@ def canaries(
 
     def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
         auditor = methods.of(job_config).canary_auditor()
-        return auditor.audit(
-            job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=progress
-        )
+        return auditor.audit(job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=progress)
 
     _audit(audit, config_of(config, settings), result_file, as_json=as_json, pages=canaries_page)
 

@@ -204,9 +204,7 @@ def records_of(config: JobConfig[Any]) -> list[Record]:
     ]
 
 
-def canary_records(
-    texts: list[str], labels: list[str | None], config: JobConfig[Any]
-) -> list[list[Record]]:
+def canary_records(texts: list[str], labels: list[str | None], config: JobConfig[Any]) -> list[list[Record]]:
     """The records of each canary: one, or of a user as many as may vote, all of the same text.
 
     Args:

@@ -206,9 +206,7 @@ class _Run:
         """What each canary adds to the row of its label, if it is in: `[N m]`."""
         found = np.zeros((len(listed), len(canaries)))
         vectors = quantized(self._embedder.embed([of[0].text for of in canaries]))
-        nearest = text_votes.nearest(
-            similarities(vectors, quantized(listed)), self._settings.params.nearest
-        )
+        nearest = text_votes.nearest(similarities(vectors, quantized(listed)), self._settings.params.nearest)
         for column, (of, row) in enumerate(zip(canaries, nearest, strict=True)):
             if vectors[column].any():
                 chosen, quanta = text_votes.votes_of_unit([row] * len(of))

@@ -26,6 +26,7 @@ from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -160,6 +161,11 @@ class FineTuning(Method[FineTuneSettings]):
         from pipeline.methods.fine_tune import pages
 
         return pages.pages(config, prepared, privacy_report, self.columns_with_labels(config))
+
+    def canary_auditor(self) -> 'CanaryAuditor':
+        from pipeline.methods.fine_tune.canaries import TuningCanaries
+
+        return TuningCanaries(self)
 
     def auditor(self) -> Any:
         raise ValueError(
