@@ -81,7 +81,7 @@ class TextVotingCanaries(CanaryAuditor):
         is_listed = np.array([text in listed for text in texts], np.float64)
         return (
             one_run.Attack(name='noisy votes', reads='released', scores=np.asarray(votes), present=coins),
-            one_run.Attack(name='texts of the lists', reads='released', scores=is_listed, present=coins),
+            one_run.Attack(name='listed texts', reads='released', scores=is_listed, present=coins),
         )
 
 

@@ -68,14 +68,14 @@ def render(audit: 'CanaryAudit', console: rich.console.Console) -> None:
         console.print(broken(audit), style='yellow', soft_wrap=True)
 
 
-HEADINGS = ('Attack on', 'Seen by', 'Canaries', 'in the run', 'Area', 'ε at least', 'by the curve', 'at most')
+HEADINGS = ('Attack on', 'Seen by', 'Canaries', 'In', 'Area', 'ε of any', 'ε of curve', 'At most')
 
 
 def cells_of(result: AttackResult) -> tuple[str, ...]:
     """A row as readers see it, in the order of `HEADINGS`."""
     return (
         result.name,
-        'everybody' if result.reads == 'released' else 'the curator',
+        'all' if result.reads == 'released' else 'curator',
         f'{result.canaries:,}',
         f'{len(result.scores_in):,}',
         f'{result.area:.3f}',

@@ -107,7 +107,7 @@ class TuningCanaries(CanaryAuditor):
         of_gradients, of_texts = coins[:pulling], coins[pulling:]
         return (
             one_run.Attack(
-                name='losses under the adapter',
+                name='losses of texts',
                 reads='released',
                 scores=trained.losses_before - trained.losses_after,
                 present=of_texts,
@@ -119,7 +119,7 @@ class TuningCanaries(CanaryAuditor):
                 present=of_gradients,
             ),
             one_run.Attack(
-                name='noisy gradients by rows of the file',
+                name='gradients by row',
                 reads='restricted',
                 scores=gradient_canaries.piece_scores(trained.components, rows[:pulling], len(rows), params),
                 present=of_gradients,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from pipeline.ledger.ledger import Ledger
+    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -214,6 +215,11 @@ class PrivatePrediction(Method[PredictSettings]):
         from pipeline.methods.predict import pages
 
         return pages.pages(config, privacy_report, self.columns_with_labels(config))
+
+    def canary_auditor(self) -> 'CanaryAuditor':
+        from pipeline.methods.predict.canaries import PredictionCanaries
+
+        return PredictionCanaries()
 
     def auditor(self) -> Any:
         from pipeline.methods.predict import audit
