@@ -1,5 +1,6 @@
 """Canaries of fine-tuning: texts, told by the released adapter, and gradients, told by what stays private."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -126,12 +127,14 @@ class TuningCanaries(CanaryAuditor):
             ),
         )
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - an auditor lives as long as its audit
+    def _params(self, config: Config) -> Any:
+        return mechanism.params(config)
+
     def _units(self, config: Config, canaries: list[list[Record]], key: RunKey) -> list[Unit]:
         """The unit of each canary, in the canaries' order."""
         return [self._units_of(config, of, key)[0] for of in canaries]
 
     def _units_of(self, config: Config, records: list[Record], key: RunKey) -> list[Unit]:
-        placed: Any = audit_batches.placements(
-            records, config.input.label_values, cast(Any, mechanism.params(config)), key
-        )
+        placed = audit_batches.placements(records, config.input.label_values, self._params(config), key)
         return in_order((digest, label, texts) for digest, label, _, texts in placed)
