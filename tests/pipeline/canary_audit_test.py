@@ -39,26 +39,26 @@ def found(result: CanaryAudit) -> dict[str, one_run.AttackResult]:
 # --- Votes on texts ---------------------------------------------------------------
 
 
-def texts(folder: pathlib.Path, count: int) -> pathlib.Path:
+def texts(folder: pathlib.Path, count: int) -> str:
     rng = np.random.default_rng(0)
     rows = [{'text': ' '.join(TERMS[word] for word in rng.choice(len(TERMS), 4))} for _ in range(count)]
     return write_rows(folder / 'texts.jsonl', rows)
 
 
 @pytest.fixture(scope='module')
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return texts(tmp_path_factory.mktemp('corpus'), 200)
 
 
-def refining(corpus: pathlib.Path, **changed: Any) -> JobConfig:
+def refining(corpus: str, **changed: Any) -> JobConfig:
     given = {
-        'method': 'refine', 'corpus': str(corpus), 'label_field': 'label', 'labels': LABELS,
+        'method': 'refine', 'corpus': corpus, 'label_field': 'label', 'labels': LABELS,
         'records': 1000, 'delta': 1e-6, 'epsilon': 3.0, 'nearest': 1,
     }  # fmt: skip
     return job_config(**(given | changed))
 
 
-def test_votes_as_they_are_pass(corpus: pathlib.Path) -> None:
+def test_votes_as_they_are_pass(corpus: str) -> None:
     config = refining(corpus)
     result = audited(config, canaries=1024)
     assert result.ok and result.epsilon == pytest.approx(3.0) and result.records == 0
@@ -72,7 +72,7 @@ def test_votes_as_they_are_pass(corpus: pathlib.Path) -> None:
     'sabotage, attack',
     [('no-noise', 'noisy votes'), ('noise-again', 'noisy votes'), ('own-text', 'listed texts')],
 )
-def test_broken_votes_are_noticed(corpus: pathlib.Path, sabotage: str, attack: str) -> None:
+def test_broken_votes_are_noticed(corpus: str, sabotage: str, attack: str) -> None:
     result = audited(refining(corpus), canaries=1024, sabotage=sabotage)
     assert not result.ok and result.sabotage == sabotage and result.epsilon == pytest.approx(3.0)
     assert found(result)[attack].epsilon_at_least == result.epsilon_at_least > 3.0
@@ -87,11 +87,11 @@ def test_many_canaries_notice_twice_the_signal(tmp_path: pathlib.Path, sabotage:
     assert result.ok == (sabotage == 'none'), result.epsilon_at_least
 
 
-def test_users_and_other_records_are_in_the_run(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_users_and_other_records_are_in_the_run(corpus: str, tmp_path: pathlib.Path) -> None:
     """A user's canary has several records of one text; records of the input vote beside it."""
     rows = [{'text': TERMS[number], 'label': 'a', 'user': str(number % 20)} for number in range(60)]
     config = refining(
-        corpus, input=str(write_rows(tmp_path / 'in.jsonl', rows)), unit='user', unit_field='user',
+        corpus, input=write_rows(tmp_path / 'in.jsonl', rows), unit='user', unit_field='user',
         examples_per_context=3, nearest=2,
     )  # fmt: skip
     result = audited(config, canaries=256, sabotage='no-noise')
@@ -100,7 +100,6 @@ def test_users_and_other_records_are_in_the_run(corpus: pathlib.Path, tmp_path: 
     assert found(result)['noisy votes'].area > 0.95
 
 
-@pytest.mark.run
 @needs_model
 def test_rounds_are_audited_with_the_texts_that_they_sample() -> None:
     """Two rounds, each of which samples; what the model writes is as it is."""
@@ -115,7 +114,7 @@ def test_rounds_are_audited_with_the_texts_that_they_sample() -> None:
         broken = audited(config, canaries=64, sabotage='no-noise')
         # Both rounds count: each shows every canary.
         assert found(broken)['noisy votes'].area > 0.95
-        assert broken.epsilon == pytest.approx(3.0)
+        assert broken.epsilon == pytest.approx(3.0, rel=1e-4)
 
 
 # --- Fine-tuning ------------------------------------------------------------------
@@ -145,7 +144,7 @@ def tuning(**changed: Any) -> JobConfig:
 
 
 @pytest.mark.usefixtures('_one_key', '_tiny')
-@pytest.mark.parametrize('sabotage', ['none', 'no-noise', 'noise-again', 'no-clipping'])
+@pytest.mark.parametrize('sabotage', ['none', 'no-noise', 'no-clipping'])
 def test_gradients_are_audited(sabotage: str) -> None:
     """One step with every unit in it, at ε = 4."""
     result = audited(tuning(), canaries=1200, sabotage=sabotage)
@@ -166,7 +165,7 @@ SAMPLED = {'tuning_steps': 50, 'records': 4000, 'expected_batch_size': 80, 'nois
 @pytest.mark.parametrize(
     'sabotage, changed',
     [
-        ('half-noise', {}), ('two-gradients', {}), ('none', {}), ('by-position', SAMPLED), ('none', SAMPLED),
+        ('half-noise', {}), ('two-gradients', {}), ('noise-again', {}), ('none', {}), ('by-position', SAMPLED), ('none', SAMPLED),
     ],
 )  # fmt: skip
 def test_many_canaries_notice_what_is_nearly_right(sabotage: str, changed: dict[str, Any]) -> None:
@@ -235,22 +234,22 @@ def test_a_corpus_is_attacked_by_its_words(sabotage: str) -> None:
 )  # fmt: skip
 @pytest.mark.usefixtures('_tiny')
 def test_what_does_not_fit_is_refused(
-    corpus: pathlib.Path, make: str, changed: dict[str, Any], arguments: dict[str, Any], message: str
+    corpus: str, make: str, changed: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
     made = {'refining': functools.partial(refining, corpus), 'tuning': tuning, 'predicting': predicting}
     with pytest.raises(ValueError, match=message):
         audited(made[make](**changed), **arguments)
 
 
-def command(corpus: pathlib.Path, *further: str) -> tuple[str, ...]:
+def command(corpus: str, *further: str) -> tuple[str, ...]:
     return (
-        'audit', 'canaries', '--method', 'refine', '--corpus', str(corpus), '--records', '1000', '--delta',
+        'audit', 'canaries', '--method', 'refine', '--corpus', corpus, '--records', '1000', '--delta',
         '1e-6', '--epsilon', '3', '--nearest', '1', '--label-field', 'label', '--labels', ','.join(LABELS),
         *further,
     )  # fmt: skip
 
 
-def test_the_command_ends_with_what_it_found(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_command_ends_with_what_it_found(corpus: str, tmp_path: pathlib.Path) -> None:
     page = tmp_path / 'audit.html'
     done = in_this_process(*command(corpus, '--canaries', '64', '--result', str(page)))
     assert done.returncode == 0 and 'which proves no privacy' in ' '.join(done.stdout.split()), done.stderr
@@ -268,7 +267,7 @@ def test_the_command_ends_with_what_it_found(corpus: pathlib.Path, tmp_path: pat
     assert broken.returncode == 1 and 'VIOLATION' in broken.stdout
 
 
-def test_the_command_refuses_before_it_loads(corpus: pathlib.Path) -> None:
+def test_the_command_refuses_before_it_loads(corpus: str) -> None:
     done = in_this_process(*command(corpus, '--canaries', '1'))
     assert (
         done.returncode == 2 and 'Give 512 or more' in done.stdout + done.stderr or 'give 512' in done.stderr
