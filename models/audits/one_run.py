@@ -85,6 +85,7 @@ class AttackResult:
         epsilon_of_any: ε̂ for any mechanism of (ε, δ) (SNJ).
         epsilon_of_curve: ε̂ from the mechanism's own curve (MMC): ε at δ of the noisiest such mechanism that
             the guesses contradict, but for a step of 9 % of the noise.
+        contradicts: Whether the guesses contradict what is proven: ε̂ is larger, or the curve does not hold.
         most: ε̂ if every guess were right: no attack on so many canaries shows more by the bound of SNJ.
         scores_in: Scores of the canaries in the run.
         scores_out: Scores of the others.
@@ -97,6 +98,7 @@ class AttackResult:
     epsilon_at_least: float = dataclasses.field(repr=False)
     epsilon_of_any: float = dataclasses.field(repr=False)
     epsilon_of_curve: float = dataclasses.field(repr=False)
+    contradicts: bool = dataclasses.field(repr=False)
     most: float
     scores_in: tuple[float, ...] = dataclasses.field(repr=False)
     scores_out: tuple[float, ...] = dataclasses.field(repr=False)
@@ -111,8 +113,8 @@ class Guesses:
     right: int
 
 
-def coins(canaries: int, seed: int) -> np.ndarray:
-    """A fair coin for each canary, `[m]` bool.
+def check_canaries(canaries: int) -> None:
+    """Refuses too few.
 
     Raises:
         ValueError: Fewer than `LEAST_CANARIES`.
@@ -122,6 +124,15 @@ def coins(canaries: int, seed: int) -> np.ndarray:
             f'Expected canaries >= {LEAST_CANARIES}, got canaries={canaries}. Fewer show no epsilon that a '
             'run has: give 512 or more.'
         )
+
+
+def coins(canaries: int, seed: int) -> np.ndarray:
+    """A fair coin for each canary, `[m]` bool.
+
+    Raises:
+        ValueError: Fewer than `LEAST_CANARIES`.
+    """
+    check_canaries(canaries)
     return np.random.default_rng([seed, 1]).random(canaries) < 0.5
 
 
@@ -150,6 +161,7 @@ def _examined(attack: Attack, guarantee: Guarantee, significance: float) -> Atta
         epsilon_at_least=max(of_any, of_curve),
         epsilon_of_any=of_any,
         epsilon_of_curve=of_curve,
+        contradicts=max(of_any, of_curve) > guarantee.epsilon or not curve_holds(guesses, guarantee, share),
         most=max(epsilon_of_any(each, guarantee.delta, share) for each in perfect),
         scores_in=tuple(scores[present].tolist()),
         scores_out=tuple(scores[~present].tolist()),
@@ -244,8 +256,7 @@ def epsilon_of_curve(guesses: Sequence[Guesses], guarantee: Guarantee, significa
     """
 
     def fails(step: int) -> bool:
-        deltas = guarantee.curve(2 ** (step / _STEPS), EPSILONS)
-        return any(contradicts(each, EPSILONS, deltas, significance) for each in guesses)
+        return not curve_holds(guesses, guarantee, significance, 2 ** (step / _STEPS))
 
     # From the proven mechanism by whole octaves, up or down, and then by halves of the last one.
     low, high = -_MOST_STEPS, 0
@@ -263,6 +274,14 @@ def epsilon_of_curve(guesses: Sequence[Guesses], guarantee: Guarantee, significa
         middle = (low + high) // 2
         low, high = (middle, high) if fails(middle) else (low, middle)
     return epsilon_at(guarantee.curve, 2 ** (low / _STEPS), guarantee.delta)
+
+
+def curve_holds(
+    guesses: Sequence[Guesses], guarantee: Guarantee, significance: float, strength: float = 1.0
+) -> bool:
+    """Whether no guesses contradict the curve of the mechanism whose noise is smaller by `strength`."""
+    deltas = guarantee.curve(strength, EPSILONS)
+    return not any(contradicts(each, EPSILONS, deltas, significance) for each in guesses)
 
 
 def epsilon_at(curve: Curve, strength: float, delta: float) -> float:

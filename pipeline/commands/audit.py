@@ -11,6 +11,7 @@ from models import extras
 from pipeline import curator_files, methods
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
 from pipeline.settings.job_config import JobConfig
 
@@ -96,17 +97,7 @@ def canaries(
     ] = 512,
     seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
     sabotage: Annotated[
-        Literal[
-            'none',
-            'half-noise',
-            'no-noise',
-            'noise-again',
-            'votes-twice',
-            'two-gradients',
-            'no-clipping',
-            'by-position',
-            'own-text',
-        ],
+        canary_audit.Sabotage,
         typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
     ] = 'none',
     result_file: Annotated[
@@ -128,7 +119,10 @@ def canaries(
         auditor = methods.of(job_config).canary_auditor()
         return auditor.audit(job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=progress)
 
-    _audit(audit, config_of(config, settings), result_file, as_json=as_json, pages=canaries_page)
+    job_config = config_of(config, settings)
+    # Before the libraries are loaded, which takes a while.
+    canary_audit.check(job_config, canaries, sabotage, methods.of(job_config).canary_sabotages)
+    _audit(audit, job_config, result_file, as_json=as_json, pages=canaries_page)
 
 
 def _audit(

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,26 +23,35 @@ from models.evolution.settings import EvolutionSettings
 from models.finetuning.units import Row
 from models.privacy import accounting, text_votes
 from models.privacy.randomness import RunKey
+from models.privacy.text_votes import TextVoteParams
 from models.records import Record
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAuditor, Sabotage
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER
 
-if TYPE_CHECKING:
-    from pipeline.methods.text_voting import TextVoting
-
 
 class TextVotingCanaries(CanaryAuditor):
     """Audits votes on texts."""
 
-    sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'votes-twice', 'own-text'})
+    def __init__(
+        self,
+        sabotages: frozenset[str],
+        params: Callable[[JobConfig[Any]], TextVoteParams],
+        prepare: Callable[[JobConfig[Any]], EvolutionSettings],
+    ) -> None:
+        """Takes what the method says of its runs.
 
-    def __init__(self, method: 'TextVoting[Any]') -> None:
-        self._method = method
+        Args:
+            sabotages: As of every audit.
+            params: The mechanism of a run.
+            prepare: What a run's workers sample, embed and vote with.
+        """
+        super().__init__(sabotages)
+        self._params, self._prepare = params, prepare
 
     def guarantee(self, config: JobConfig[Any]) -> one_run.Guarantee:
-        params, delta = self._method.params(config), config.resolved_delta
+        params, delta = self._params(config), config.resolved_delta
         # The noise is a Gaussian on the whole multiples of a quantum, thousands of which make its scale.
         mu = math.sqrt(2 * params.rho)
         return one_run.Guarantee(
@@ -62,7 +71,7 @@ class TextVotingCanaries(CanaryAuditor):
         progress: Callable[[str], None],
     ) -> tuple[one_run.Attack, ...]:
         progress('Loading the embedder')
-        settings = self._method.prepare(config)
+        settings = self._prepare(config)
         with tempfile.TemporaryDirectory() as work_dir:
             run = _Run(settings, work_dir, sabotage, progress)
             run.list_texts(1)

@@ -91,7 +91,7 @@ def verdict(audit: 'CanaryAudit') -> str:
     proven = f'ε = {report.format_up(audit.epsilon)} at δ = {report.format_exact(audit.delta)}'
     if audit.ok:
         return f'{found}; proven is {proven}. No attack contradicts it, which proves no privacy.'
-    return f'VIOLATION: {found}, and {proven} was to be proven.'
+    return f'VIOLATION: the guesses contradict what is proven, {proven} and its curve. {found}.'
 
 
 def broken(audit: 'CanaryAudit') -> str:

@@ -75,6 +75,7 @@ def test_votes_as_they_are_pass(corpus: str) -> None:
 def test_broken_votes_are_noticed(corpus: str, sabotage: str, attack: str) -> None:
     result = audited(refining(corpus), canaries=1024, sabotage=sabotage)
     assert not result.ok and result.sabotage == sabotage and result.epsilon == pytest.approx(3.0)
+    assert found(result)[attack].contradicts
     assert found(result)[attack].epsilon_at_least == result.epsilon_at_least > 3.0
 
 
@@ -150,7 +151,7 @@ def test_gradients_are_audited(sabotage: str) -> None:
     result = audited(tuning(), canaries=1200, sabotage=sabotage)
     assert result.epsilon == pytest.approx(4.0, rel=1e-3)
     gradients = found(result)['noisy gradients']
-    assert result.ok == (sabotage == 'none') == (gradients.epsilon_at_least <= result.epsilon)
+    assert result.ok == (sabotage == 'none') == (not gradients.contradicts)
     assert gradients.canaries == 900 and gradients.reads == 'restricted'
     assert found(result)['losses of texts'].canaries == 300
     if sabotage == 'none':
@@ -165,7 +166,8 @@ SAMPLED = {'tuning_steps': 50, 'records': 4000, 'expected_batch_size': 80, 'nois
 @pytest.mark.parametrize(
     'sabotage, changed',
     [
-        ('half-noise', {}), ('two-gradients', {}), ('noise-again', {}), ('none', {}), ('by-position', SAMPLED), ('none', SAMPLED),
+        ('half-noise', {}), ('two-gradients', {}), ('noise-again', {}), ('none', {}),
+        ('by-position', SAMPLED), ('none', SAMPLED),
     ],
 )  # fmt: skip
 def test_many_canaries_notice_what_is_nearly_right(sabotage: str, changed: dict[str, Any]) -> None:
@@ -222,7 +224,7 @@ def test_a_corpus_is_attacked_by_its_words(sabotage: str) -> None:
     'make, changed, arguments, message',
     [
         ('refining', {}, {'canaries': 10}, r'canaries >= 64, got canaries=10.*512'),
-        ('refining', {}, {'canaries': 64, 'sabotage': 'two-gradients'}, "'refine'.*'two-gradients'.*own-text"),
+        ('refining', {}, {'canaries': 64, 'sabotage': 'two-gradients'}, "'refine'.*own-text"),
         ('refining', {}, {'canaries': 64, 'sabotage': 'fire'}, "sabotage='fire'"),
         ('refining', {}, {'canaries': 5000}, r'canaries=5000, labels=8, texts=1\d\d. Give fewer'),
         ('tuning', {}, {'canaries': 64, 'sabotage': 'own-text'}, "'fine-tune'.*by-position"),

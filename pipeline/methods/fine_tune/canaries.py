@@ -12,6 +12,7 @@ from models.audits import canaries as made_up
 from models.audits import gradient_canaries, one_run
 from models.audits.gradient_canaries import CanaryUnit, TuningSabotage
 from models.decoders import family
+from models.decoders.device import Dtype
 from models.finetuning.units import Unit, in_order
 from models.privacy import counts
 from models.privacy.accounting import subsampled
@@ -21,18 +22,15 @@ from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAuditor, Sabotage
 from pipeline.methods.fine_tune import graph, mechanism
 from pipeline.methods.fine_tune.mechanism import Config
-from pipeline.methods.method import Method
 
 
 class TuningCanaries(CanaryAuditor):
     """Audits fine-tuning. Of four canaries three are gradients, and one is a text."""
 
-    sabotages = frozenset(
-        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
-    )
-
-    def __init__(self, method: Method[Any]) -> None:
-        self._method = method
+    def __init__(self, sabotages: frozenset[str], dtype: Callable[[Config], Dtype]) -> None:
+        """Takes the sabotages, as of every audit, and what says the type of a run's weights."""
+        super().__init__(sabotages)
+        self._dtype = dtype
 
     def guarantee(self, config: Config) -> one_run.Guarantee:
         if config.method.adapter is not None:
@@ -67,7 +65,7 @@ class TuningCanaries(CanaryAuditor):
         progress: Callable[[str], None],
     ) -> tuple[one_run.Attack, ...]:
         progress('Loading the model')
-        settings = graph.prepare(config, self._method.dtype(config))
+        settings = graph.prepare(config, self._dtype(config))
         shapes = family.family_of(settings.model).adapter_shapes(settings.model, settings.lora_rank)
         size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
         pulling = len(coins) * 3 // 4

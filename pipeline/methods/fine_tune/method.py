@@ -13,6 +13,7 @@ from models.records import Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods import model_digest
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing
 from pipeline.methods.fine_tune.input_view import TuningView
 from pipeline.methods.fine_tune.instead import INSTEAD
@@ -26,7 +27,6 @@ from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -40,6 +40,9 @@ class FineTuning(Method[FineTuneSettings]):
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
     scores = standing.SCORES
+    canary_sabotages = frozenset(
+        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
+    )
 
     def resolved(self, config: Config) -> Config:
         if config.method.adapter is None:
@@ -162,10 +165,10 @@ class FineTuning(Method[FineTuneSettings]):
 
         return pages.pages(config, prepared, privacy_report, self.columns_with_labels(config))
 
-    def canary_auditor(self) -> 'CanaryAuditor':
+    def canary_auditor(self) -> CanaryAuditor:
         from pipeline.methods.fine_tune.canaries import TuningCanaries
 
-        return TuningCanaries(self)
+        return TuningCanaries(self.canary_sabotages, self.dtype)
 
     def auditor(self) -> Any:
         raise ValueError(

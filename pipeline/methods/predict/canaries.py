@@ -29,8 +29,6 @@ from transforms.predict import load_generator
 class PredictionCanaries(CanaryAuditor):
     """Audits votes on tokens by the corpus."""
 
-    sabotages = frozenset({'own-text'})
-
     def guarantee(self, config: Config) -> one_run.Guarantee:
         # Raises for an aggregate that has no price in advance.
         whole = accounting.compose(map(accounting.curve_of, mechanism.cost(config).values()))

@@ -16,6 +16,7 @@ from pipeline.ledger import centers_charge
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method, RunFolders, Standing
 from pipeline.methods.predict import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from pipeline.ledger.ledger import Ledger
-    from pipeline.methods.canary_audit import CanaryAuditor
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -52,6 +52,7 @@ class PrivatePrediction(Method[PredictSettings]):
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
     scores = standing.SCORES
+    canary_sabotages = frozenset({'own-text'})
 
     def for_workers(self, config: Config) -> Config:
         if not config.method.is_individual:
@@ -216,10 +217,10 @@ class PrivatePrediction(Method[PredictSettings]):
 
         return pages.pages(config, privacy_report, self.columns_with_labels(config))
 
-    def canary_auditor(self) -> 'CanaryAuditor':
+    def canary_auditor(self) -> CanaryAuditor:
         from pipeline.methods.predict.canaries import PredictionCanaries
 
-        return PredictionCanaries()
+        return PredictionCanaries(self.canary_sabotages)
 
     def auditor(self) -> Any:
         from pipeline.methods.predict import audit

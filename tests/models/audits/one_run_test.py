@@ -88,7 +88,7 @@ def test_a_right_claim_is_hardly_ever_contradicted() -> None:
     """A Gaussian against its own curve: each bound may fail once in twenty; of 30 runs here none does."""
     for seed in range(30):
         (found,) = one_run.examine([attack(512, seed)], GUARANTEE)
-        assert found.epsilon_at_least <= GUARANTEE.epsilon, seed
+        assert found.epsilon_at_least <= GUARANTEE.epsilon and not found.contradicts, seed
 
 
 def test_a_tight_claim_is_contradicted_as_often_as_the_significance_says() -> None:
@@ -109,7 +109,7 @@ def test_a_tight_claim_is_contradicted_as_often_as_the_significance_says() -> No
 def test_more_than_was_claimed_is_noticed(canaries: int, mu: float) -> None:
     weak = dataclasses.replace(GUARANTEE, epsilon=0.5 if canaries == 64 else GUARANTEE.epsilon)
     (found,) = one_run.examine([attack(canaries, 0, mu)], weak)
-    assert found.epsilon_at_least > weak.epsilon and found.area > 0.95
+    assert found.epsilon_at_least > weak.epsilon and found.area > 0.95 and found.contradicts
     assert found.epsilon_of_any <= found.most
 
 
@@ -118,7 +118,7 @@ def test_scores_without_information_show_nothing() -> None:
     same = one_run.Attack(name='same', reads='released', scores=np.zeros(512), present=coins)
     lost = dataclasses.replace(same, name='lost', scores=np.full(512, np.nan))
     for found in one_run.examine([same, lost], GUARANTEE):
-        assert found.epsilon_at_least == 0 and found.area == 0.5
+        assert found.epsilon_at_least == 0 and found.area == 0.5 and not found.contradicts
         assert len(found.scores_in) == coins.sum() and len(found.scores_out) == (~coins).sum()
 
 

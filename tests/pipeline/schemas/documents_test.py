@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from models.audits.leave_one_out import LeaveOneOut
+from models.audits.one_run import AttackResult
 from models.audits.reconstruction import Reconstruction
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import Centers
@@ -28,6 +29,7 @@ from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import canary_audit
 from pipeline.methods.evolve import plan as evolution_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
@@ -72,6 +74,19 @@ def leave_one_out() -> audit.LeaveOneOutAudit:
     return audit.LeaveOneOutAudit(
         aggregate='mean', sabotage='none', bound_kind='the pure bound', delta=1e-6, epsilon=3.0,
         batches=(batch, dataclasses.replace(batch, label='1')),
+    )  # fmt: skip
+
+
+def canaries() -> canary_audit.CanaryAudit:
+    attack = AttackResult(
+        name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
+        epsilon_of_any=0.44, epsilon_of_curve=0.57, contradicts=False, most=2.5, scores_in=(1.5, 0.25),
+        scores_out=(-0.5,),
+    )  # fmt: skip
+    return canary_audit.CanaryAudit(
+        method='refine', sabotage='none', unit='example', seed=0, records=0, delta=1e-6, epsilon=3.0,
+        confidence=0.95, epsilon_at_least=0.57,
+        attacks=(attack, dataclasses.replace(attack, name='listed texts')),
     )  # fmt: skip
 
 
@@ -139,6 +154,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ],
         'leave-one-out-audit': [leave_one_out().to_json()],
         'reconstruction-audit': [reconstruction().to_json()],
+        'canary-audit': [canaries().to_json()],
         'cluster-comparison': [comparison().to_json()],
         'input-check': [
             checked(records).to_json(),
