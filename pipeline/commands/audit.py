@@ -9,6 +9,7 @@ import typer
 
 from models import extras
 from pipeline import curator_files, methods
+from pipeline.canaries import Sabotage
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.methods import canary_audit
@@ -97,7 +98,7 @@ def canaries(
     ] = 512,
     seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
     sabotage: Annotated[
-        canary_audit.Sabotage,
+        Sabotage,
         typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
     ] = 'none',
     result_file: Annotated[

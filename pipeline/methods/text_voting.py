@@ -40,7 +40,7 @@ _CHARACTERS = 8192
 class TextVoting[M: MethodSettings](Method[M], abc.ABC):
     """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
 
-    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'votes-twice', 'own-text'})
+    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'counted-twice', 'own-text'})
 
     @abc.abstractmethod
     def params(self, config: JobConfig[M]) -> TextVoteParams:

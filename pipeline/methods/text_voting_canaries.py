@@ -25,8 +25,9 @@ from models.privacy import accounting, text_votes
 from models.privacy.randomness import RunKey
 from models.privacy.text_votes import TextVoteParams
 from models.records import Record
+from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
-from pipeline.methods.canary_audit import CanaryAuditor, Sabotage
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER
 
@@ -186,7 +187,7 @@ class _Run:
             vote.votes_of_shard(embed.read_shard(self._work_dir, shard), listed, self._settings)
             for shard in (0, 1)
         )
-        tables = [others, own] * (2 if self._sabotage == 'votes-twice' else 1)
+        tables = [others, own] * (2 if self._sabotage == 'counted-twice' else 1)
         summed = vote.add_votes([table.tobytes() for table in tables])
         noisy = np.mean([
             self._drawn(summed, number)

@@ -1,7 +1,6 @@
 """The audit by canaries for the curator: one self-contained HTML page, and a terminal table."""
 
 import pathlib
-from typing import TYPE_CHECKING
 
 import markupsafe
 import numpy as np
@@ -12,10 +11,8 @@ from models.audits import one_run
 from models.audits.one_run import AttackResult
 from models.privacy import report
 from pipeline import curator_files
+from pipeline.canaries import CanaryAudit
 from pipeline.pages import page
-
-if TYPE_CHECKING:
-    from pipeline.methods.canary_audit import CanaryAudit
 
 TEMPLATE = 'canaries.html.jinja'
 _BINS = 40
@@ -23,7 +20,7 @@ _BINS = 40
 _LEAST_RATE = 1e-4
 
 
-def render_html(audit: 'CanaryAudit') -> str:
+def render_html(audit: CanaryAudit) -> str:
     """One self-contained HTML page: the table, and of each attack its scores and its ROC curve."""
     return page.render(
         TEMPLATE,
@@ -43,7 +40,7 @@ def render_html(audit: 'CanaryAudit') -> str:
     )
 
 
-def write_audit(audit: 'CanaryAudit', path: pathlib.Path) -> None:
+def write_audit(audit: CanaryAudit, path: pathlib.Path) -> None:
     """Writes the audit for the curator: a page for `.html`, JSON for `.json`.
 
     Raises:
@@ -54,7 +51,7 @@ def write_audit(audit: 'CanaryAudit', path: pathlib.Path) -> None:
     curator_files.write(path, content, curator_files.PAGE_OR_JSON)
 
 
-def render(audit: 'CanaryAudit', console: rich.console.Console) -> None:
+def render(audit: CanaryAudit, console: rich.console.Console) -> None:
     """Prints the attacks as a table, for the curator's eyes."""
     console.print(report.RESTRICTED, style='bold red')
     rows = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -85,7 +82,7 @@ def cells_of(result: AttackResult) -> tuple[str, ...]:
     )
 
 
-def verdict(audit: 'CanaryAudit') -> str:
+def verdict(audit: CanaryAudit) -> str:
     """What the audit found, in a sentence or two."""
     found = f'ε is at least {audit.epsilon_at_least:.2f} (confidence {audit.confidence:.0%})'
     proven = f'ε = {report.format_up(audit.epsilon)} at δ = {report.format_exact(audit.delta)}'
@@ -94,7 +91,7 @@ def verdict(audit: 'CanaryAudit') -> str:
     return f'VIOLATION: the guesses contradict what is proven, {proven} and its curve. {found}.'
 
 
-def broken(audit: 'CanaryAudit') -> str:
+def broken(audit: CanaryAudit) -> str:
     """What was broken on purpose; empty for nothing."""
     if audit.sabotage == 'none':
         return ''
@@ -113,7 +110,7 @@ def scores_plot(number: int, result: AttackResult) -> markupsafe.Markup:
     return page.to_svg(figure, f'scores-{number}')
 
 
-def roc_plot(number: int, result: AttackResult, audit: 'CanaryAudit') -> markupsafe.Markup:
+def roc_plot(number: int, result: AttackResult, audit: CanaryAudit) -> markupsafe.Markup:
     """True against false alarms on logarithmic axes, beside guessing and what (ε, δ) allows: an `<svg>`."""
     false, true = one_run.roc(result.scores_in, result.scores_out)
     rates = np.geomspace(_LEAST_RATE, 1, 200)

@@ -18,11 +18,10 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import checked_input, clusters, comparison, model_list
+from pipeline import canaries, checked_input, clusters, comparison, model_list
 from pipeline.evaluation import evaluation, facts
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
-from pipeline.methods import canary_audit
 from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.predict import audit
@@ -145,8 +144,8 @@ _ROOTS: Mapping[str, _Root] = {
         _header(audit.RECONSTRUCTION_SCHEMA, audit.SCHEMA_VERSION, audit.MADE_UP) | {'ok': bool},
     ),
     'canary-audit': _Root(
-        canary_audit.CanaryAudit,
-        _header(canary_audit.SCHEMA, canary_audit.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
+        canaries.CanaryAudit,
+        _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
     ),
     'cluster-comparison': _Root(
         clusters.ClusterComparison, _header(clusters.SCHEMA, clusters.SCHEMA_VERSION, report.RESTRICTED)

@@ -15,8 +15,8 @@ from models.privacy import accounting
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from pipeline import methods
+from pipeline.canaries import CanaryAudit
 from pipeline.config import job_config
-from pipeline.methods.canary_audit import CanaryAudit
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
 from tests.documents import check_document
@@ -80,7 +80,7 @@ def test_broken_votes_are_noticed(corpus: str, sabotage: str, attack: str) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('sabotage', ['none', 'half-noise', 'votes-twice'])
+@pytest.mark.parametrize('sabotage', ['none', 'half-noise', 'counted-twice'])
 def test_many_canaries_notice_twice_the_signal(tmp_path: pathlib.Path, sabotage: str) -> None:
     """Of a few thousand canaries no attack tells half of the noise from all of it."""
     config = refining(texts(tmp_path, 1050), epsilon=4.0, labels=tuple('abcdefghijklmnop'))

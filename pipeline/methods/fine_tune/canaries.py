@@ -18,8 +18,9 @@ from models.privacy import counts
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.records import Record
+from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
-from pipeline.methods.canary_audit import CanaryAuditor, Sabotage
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.fine_tune import graph, mechanism
 from pipeline.methods.fine_tune.mechanism import Config
 

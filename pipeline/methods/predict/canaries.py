@@ -19,8 +19,9 @@ from models.generate.examples import split_examples
 from models.privacy import accounting
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
+from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
-from pipeline.methods.canary_audit import CanaryAuditor, Sabotage
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.predict import audit, mechanism, worker_settings
 from pipeline.methods.predict.mechanism import Config
 from transforms.predict import load_generator

@@ -15,8 +15,8 @@ from models.privacy.report import GroupPlan, PrivacyReport, tuning
 from models.privacy.report import text_votes as text_votes_facts
 from models.privacy.text_votes import TextVoteParams
 from pipeline import clusters
+from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
-from pipeline.methods import canary_audit
 from pipeline.pages import (
     canaries_page,
     clusters_page,
@@ -126,7 +126,7 @@ def _comparison() -> clusters.ClusterComparison:
     )
 
 
-def _canaries() -> canary_audit.CanaryAudit:
+def _canaries() -> CanaryAudit:
     scores = np.random.default_rng(0).normal(size=400)
     attacks = one_run.examine(
         [
@@ -137,7 +137,7 @@ def _canaries() -> canary_audit.CanaryAudit:
         ],
         one_run.Guarantee(epsilon=3.0, delta=1e-6, curve=one_run.gaussian_deltas),
     )  # fmt: skip
-    return canary_audit.CanaryAudit(
+    return CanaryAudit(
         method='refine', sabotage='half-noise', unit='user', seed=0, records=1234, delta=1e-6, epsilon=3.0,
         confidence=0.95, epsilon_at_least=3.5, attacks=attacks,
     )  # fmt: skip

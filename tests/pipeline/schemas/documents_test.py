@@ -24,12 +24,12 @@ from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
 from pipeline import calibration, checked_input, clusters, input_check, methods, model_list
 from pipeline import comparison as plan_comparison
+from pipeline.canaries import CanaryAudit
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods import canary_audit
 from pipeline.methods.evolve import plan as evolution_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
@@ -77,13 +77,13 @@ def leave_one_out() -> audit.LeaveOneOutAudit:
     )  # fmt: skip
 
 
-def canaries() -> canary_audit.CanaryAudit:
+def canaries() -> CanaryAudit:
     attack = AttackResult(
         name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
         epsilon_of_any=0.44, epsilon_of_curve=0.57, contradicts=False, most=2.5, scores_in=(1.5, 0.25),
         scores_out=(-0.5,),
     )  # fmt: skip
-    return canary_audit.CanaryAudit(
+    return CanaryAudit(
         method='refine', sabotage='none', unit='example', seed=0, records=0, delta=1e-6, epsilon=3.0,
         confidence=0.95, epsilon_at_least=0.57,
         attacks=(attack, dataclasses.replace(attack, name='listed texts')),
