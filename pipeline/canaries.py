@@ -51,7 +51,7 @@ class CanaryAudit:
           "schema_version": 1,
           "audience": "Restricted to the curator. It holds true counts: never publish it.",
           "ok": true,
-          "method": "fine-tune",
+          "method": "refine",
           "sabotage": "none",
           "unit": "example",
           "seed": 0,

@@ -158,7 +158,8 @@ def test_gradients_are_audited(sabotage: str) -> None:
         assert 0.6 < gradients.area < 0.82
 
 
-SAMPLED = {'tuning_steps': 50, 'records': 4000, 'expected_batch_size': 80, 'noise_multiplier': 0.64609}
+# At ε = 3; the most that a sample of a tenth gains over pieces of the file.
+SAMPLED = {'tuning_steps': 20, 'records': 1024, 'expected_batch_size': 100, 'noise_multiplier': 1.0835}
 
 
 @pytest.mark.usefixtures('_one_key', '_tiny')
