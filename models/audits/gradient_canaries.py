@@ -45,9 +45,9 @@ class CanaryUnit:
         row: Its row in the input, which no run may look at.
     """
 
-    unit: Unit
-    component: int | None
-    row: int
+    unit: Unit = dataclasses.field(repr=False)
+    component: int | None = dataclasses.field(repr=False)
+    row: int = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class Trained:
         losses_after: Under the trained one.
     """
 
-    components: np.ndarray
-    losses_before: np.ndarray
-    losses_after: np.ndarray
+    components: np.ndarray = dataclasses.field(repr=False)
+    losses_before: np.ndarray = dataclasses.field(repr=False)
+    losses_after: np.ndarray = dataclasses.field(repr=False)
 
 
 def train_with_canaries(
