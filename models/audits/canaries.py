@@ -19,6 +19,10 @@ _WORDS = (
     'guitar', 'hollow', 'iron', 'jungle', 'kettle', 'ladder', 'marble', 'napkin', 'orange', 'pocket',
     'quilt', 'river', 'saddle', 'temple', 'urgent', 'velvet', 'walnut', 'youth', 'zipper',
 )  # fmt: skip
+# Releases that an attacker sees where every retry draws other noise.
+RETRIES = 16
+# What stands for no noise, in shares of the noise's scale.
+HARDLY_ANY = 1e-3
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
 # Where no record gives a prefix.

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.audits.canaries import HARDLY_ANY, RETRIES
 from models.finetuning import train
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Unit
@@ -29,8 +30,6 @@ TuningSabotage = Literal[
 LOUDNESS = 40.0
 # Stands for a sum that is not clipped, in clip norms.
 _NOT_CLIPPED = 1e6
-# Releases of a step, each with noise of its own, under 'noise-again'; what stands for no noise.
-_RETRIES, _HARDLY_ANY = 16, 1e-3
 # Dirac canaries whose gradients are computed together.
 _TOGETHER = 64
 
@@ -119,7 +118,7 @@ def train_with_canaries(
         # The attacker knows the units with texts and takes what they give out of the sum.
         draws = [
             train.noise_of_step(key, f'{settings.run_id}{again or ""}', step, total, noisy)
-            for again in range(_RETRIES if sabotage == 'noise-again' else 1)
+            for again in range(RETRIES if sabotage == 'noise-again' else 1)
         ]
         seen.append(np.mean([_at(pulled, noise, components) for noise in draws], axis=0))
         state = trainer.updated(state, jax.tree.map(jnp.add, total, pulled), draws[0])
@@ -157,7 +156,7 @@ def _dirac_sum(loudness: float, clip_norm: float) -> Any:
 
 
 def _scale(sabotage: TuningSabotage) -> float:
-    return {'half-noise': 0.5, 'no-noise': _HARDLY_ANY}.get(sabotage, 1.0)
+    return {'half-noise': 0.5, 'no-noise': HARDLY_ANY}.get(sabotage, 1.0)
 
 
 def _at(total: Any, noise: Any, components: np.ndarray) -> np.ndarray:

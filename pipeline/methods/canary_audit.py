@@ -13,10 +13,6 @@ from models.records import Record
 from pipeline.canaries import CanaryAudit, Sabotage
 from pipeline.settings.job_config import JobConfig
 
-# Releases that an attacker sees under 'noise-again'.
-RETRIES = 16
-# What stands for no noise, in shares of the noise's scale.
-HARDLY_ANY = 1e-3
 CANARIES = 512
 
 

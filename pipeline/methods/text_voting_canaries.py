@@ -15,7 +15,7 @@ import numpy as np
 
 from models.audits import batches as audit_batches
 from models.audits import one_run
-from models.audits.canaries import vote_scores
+from models.audits.canaries import HARDLY_ANY, RETRIES, vote_scores
 from models.clustering.embedder import Embedder
 from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import Candidate, candidates_to_json
@@ -107,7 +107,7 @@ class _Run:
     ) -> None:
         from transforms.durable import write_key
 
-        scale = {'half-noise': 0.5, 'no-noise': canary_audit.HARDLY_ANY}.get(sabotage, 1.0)
+        scale = {'half-noise': 0.5, 'no-noise': HARDLY_ANY}.get(sabotage, 1.0)
         noise = scale * settings.params.noise_scale
         self._settings = dataclasses.replace(
             settings, params=dataclasses.replace(settings.params, noise_scale=noise)
@@ -191,7 +191,7 @@ class _Run:
         summed = vote.add_votes([table.tobytes() for table in tables])
         noisy = np.mean([
             self._drawn(summed, number)
-            for _ in range(canary_audit.RETRIES if self._sabotage == 'noise-again' else 1)
+            for _ in range(RETRIES if self._sabotage == 'noise-again' else 1)
         ], axis=0)  # fmt: skip
         unknown = noisy - text_votes.in_votes(others)
         found = np.zeros(len(canaries))
