@@ -82,7 +82,7 @@ class TextVotingCanaries(CanaryAuditor):
             if sabotage == 'own-text':
                 run.add_to_list([record.text for record in present])
             run.embed(records, present)
-            votes = 0.0
+            votes = np.zeros(len(coins))
             for number in range(1, settings.params.rounds + 1):
                 if number > 1:
                     run.list_texts(number)
@@ -90,7 +90,7 @@ class TextVotingCanaries(CanaryAuditor):
             listed = run.listed_texts()
         is_listed = np.array([text in listed for text in texts], np.float64)
         return (
-            one_run.Attack(name='noisy votes', reads='released', scores=np.asarray(votes), present=coins),
+            one_run.Attack(name='noisy votes', reads='released', scores=votes, present=coins),
             one_run.Attack(name='listed texts', reads='released', scores=is_listed, present=coins),
         )
 
