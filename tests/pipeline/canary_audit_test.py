@@ -201,7 +201,8 @@ def predicting(**changed: Any) -> JobConfig:
 @needs_model
 @pytest.mark.parametrize('sabotage', ['none', pytest.param('own-text', marks=pytest.mark.long)])
 def test_a_corpus_is_attacked_by_its_words(sabotage: str) -> None:
-    """Where contexts are copied, words and neighbours tell who was there."""
+    """Where contexts are copied, words tell who was there. At so small a batch the proven ε is beyond any
+    audit, so the area tells it, and not the verdict."""
     config = predicting()
     if sabotage != 'none':
         config = config.replace(
