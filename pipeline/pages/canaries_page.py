@@ -11,7 +11,7 @@ from models.audits import one_run
 from models.audits.one_run import AttackResult
 from models.privacy import report
 from pipeline import curator_files
-from pipeline.canaries import CanaryAudit
+from pipeline.canaries import SABOTAGES, CanaryAudit
 from pipeline.pages import page
 
 TEMPLATE = 'canaries.html.jinja'
@@ -95,7 +95,8 @@ def broken(audit: CanaryAudit) -> str:
     """What was broken on purpose; empty for nothing."""
     if audit.sabotage == 'none':
         return ''
-    return f'The mechanism was broken on purpose (--sabotage {audit.sabotage}): this audit should fail.'
+    what = SABOTAGES[audit.sabotage]
+    return f'Broken on purpose by --sabotage {audit.sabotage}: {what}. This audit should fail.'
 
 
 def scores_plot(number: int, result: AttackResult) -> markupsafe.Markup:
