@@ -1,10 +1,11 @@
 """Batches of an audit, formed in memory by the same functions as in a run, without Beam."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from models import batching
 from models.batch_plan import BatchPlan
-from models.privacy.params import MechanismParams
+from models.privacy.params import MechanismParams, Unit
 from models.privacy.randomness import RunKey
 from models.records import Batch, BatchId, Record
 
@@ -12,8 +13,18 @@ from models.records import Batch, BatchId, Record
 Placement = tuple[bytes, str | None, int | None, list[str]]
 
 
+class Units(Protocol):
+    """What the parameters of any mechanism say of its unit of privacy."""
+
+    @property
+    def unit(self) -> Unit: ...
+
+    @property
+    def examples_per_context(self) -> int: ...
+
+
 def placements(
-    records: Iterable[Record], labels: Sequence[str | None], params: MechanismParams, key: RunKey
+    records: Iterable[Record], labels: Sequence[str | None], params: Units, key: RunKey
 ) -> list[Placement]:
     """The rows that records of declared labels contribute to batches: one for each record, or for each unit.
 

@@ -89,6 +89,7 @@ class Trainer:
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
+        self._losses = jax.jit(jax.vmap(of_unit, in_axes=(None, None, 0)))
         clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
         self._batch_sum = jax.jit(batch_sum(clipped_sum, settings.micro_batch_size))
         self._optimizer = make_optimizer(settings)
@@ -132,26 +133,48 @@ class Trainer:
         if not len(members):
             return total
         capacity = _capacity(self._settings.params.expected_batch_size, self._settings.micro_batch_size)
-        weights, (prompts, lengths) = self._model
-        products = None
-        if self._settings.shares_instructions:
-            products = self._products(weights, state['adapter'], prompts)
-        model = weights, (prompts, lengths, products)
-        of_adapter = functools.partial(self._batch_sum, state['adapter'], model)
+        of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
         longest = encoded.lengths[members].max(axis=1, initial=0)
         for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
 
             def collate(rows: np.ndarray, most: int = most) -> Mapping[str, np.ndarray]:
-                chosen = [self._chosen(encoded.labels[row], words[row]) for row in rows]
-                return {
-                    'instructions': np.stack(chosen),
-                    'texts': encoded.texts[rows, :, :most],
-                    'lengths': encoded.lengths[rows],
-                }
+                return self._collated(encoded, rows, words, most)
 
             part = summed(of_adapter, state['adapter'], of_length, collate, capacity)
             total = jax.tree.map(jnp.add, total, part)
         return total
+
+    def _shared(self, adapter: Any) -> Any:
+        """The model, and what all units of a step compute of the instructions."""
+        weights, (prompts, lengths) = self._model
+        products = None
+        if self._settings.shares_instructions:
+            products = self._products(weights, adapter, prompts)
+        return weights, (prompts, lengths, products)
+
+    def _collated(
+        self, encoded: Encoded, rows: np.ndarray, words: np.ndarray, most: int | None = None
+    ) -> Mapping[str, np.ndarray]:
+        return {
+            'instructions': np.stack([self._chosen(encoded.labels[row], words[row]) for row in rows]),
+            'texts': encoded.texts[rows, :, :most],
+            'lengths': encoded.lengths[rows],
+        }
+
+    def losses(self, adapter: Any, encoded: Encoded) -> np.ndarray:
+        """The loss of each unit under an adapter, `[U]` float32, with the same wrong instructions for all.
+
+        Args:
+            adapter: Trained or not, on the device or in numpy.
+            encoded: The texts of all units.
+        """
+        count, size = len(encoded.labels), self._settings.micro_batch_size
+        words, model = np.zeros(count, np.uint64), self._shared(adapter)
+        found = []
+        for start in range(0, count, size):
+            rows = np.minimum(np.arange(start, start + size), count - 1)
+            found.append(np.asarray(self._losses(adapter, model, self._collated(encoded, rows, words))))
+        return np.concatenate(found)[:count] if found else np.zeros(0, np.float32)
 
     def _chosen(self, label: int, word: int) -> np.ndarray:
         """The right instruction of a unit, and the wrong ones."""
@@ -166,7 +189,21 @@ class Trainer:
         """One step of DP-Adam on the units of its batch."""
         total = self.gradient(state, encoded, members, words)
         noise = noise_of_step(key, self._settings.run_id, int(state['step']), total, self._settings.params)
+        return self.updated(state, total, noise)
+
+    def updated(self, state: dict[str, Any], total: Any, noise: Any) -> dict[str, Any]:
+        """The state after a step of DP-Adam, from the sum of clipped gradients and the noise on it."""
         return typing.cast(dict[str, Any], self._update(state, total, noise))
+
+    def encoded(self, units: Sequence[Unit]) -> Encoded:
+        """The texts of units as tokens, as `train` takes them."""
+        return encode(
+            units,
+            self._writer,
+            self._settings.labels,
+            texts_of_unit=self._settings.params.examples_per_context,
+            max_tokens=self._settings.max_example_tokens,
+        )
 
     def train(self, units: Sequence[Unit], key: RunKey, checkpoints: str | None = None) -> Any:
         """All steps, from the last checkpoint where there is one.
@@ -181,13 +218,7 @@ class Trainer:
         """
         settings = self._settings
         params = settings.params
-        encoded = encode(
-            units,
-            self._writer,
-            settings.labels,
-            texts_of_unit=params.examples_per_context,
-            max_tokens=settings.max_example_tokens,
-        )
+        encoded = self.encoded(units)
         batches = Batches.of(units, key, settings.run_id, params)
         state = self.first_state(key)
         saver = None if checkpoints is None else open_checkpoints(checkpoints)
@@ -197,7 +228,7 @@ class Trainer:
             activity.report(
                 activity.Activity('Fine-tuning', None, step + 1, params.tuning_steps, activity.STEP)
             )
-            words = self._words(units, batches.members[step], key, step)
+            words = self.words(units, batches.members[step], key, step)
             state = self.step(state, encoded, batches.members[step], words, key)
             if saver is not None and ((step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == params.tuning_steps):
                 _save(saver, step + 1, state)
@@ -205,7 +236,7 @@ class Trainer:
             saver.close()
         return jax.tree.map(np.asarray, state['adapter'])
 
-    def _words(self, units: Sequence[Unit], members: np.ndarray, key: RunKey, step: int) -> np.ndarray:
+    def words(self, units: Sequence[Unit], members: np.ndarray, key: RunKey, step: int) -> np.ndarray:
         """`[U]` uint64: a word for each unit of the batch, and zeros elsewhere."""
         words = np.zeros(len(units), np.uint64)
         of_step = self._settings.run_id.encode(), step.to_bytes(8, 'little')

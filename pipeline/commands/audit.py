@@ -8,8 +8,11 @@ import typer
 
 from models import extras
 from pipeline import curator_files, methods, terminal
+from pipeline.canaries import Sabotage
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.methods import canary_audit
+from pipeline.pages import canaries_page
 from pipeline.settings.job_config import JobConfig
 
 app = typer.Typer(
@@ -85,21 +88,69 @@ def reconstruction(
     _audit(audit, config_of(config, settings), result_file, as_json=as_json)
 
 
+@app.command('canaries')
+@with_config_flags
+def canaries(
+    config: flags.ConfigFlag = None,
+    canaries: Annotated[
+        int, typer.Option('--canaries', help='Made-up units; a fair coin puts each in or leaves it out.')
+    ] = 512,
+    seed: Annotated[int, typer.Option('--seed', help='Of the canaries and their coins.')] = 0,
+    sabotage: Annotated[
+        Sabotage,
+        typer.Option('--sabotage', help='Break the mechanism on purpose: the audit must notice.'),
+    ] = 'none',
+    result_file: Annotated[
+        str | None,
+        typer.Option(
+            '--result', help='New .json or .html file for the whole result, readable by its owner alone.'
+        ),
+    ] = None,
+    as_json: flags.JsonFlag = False,
+    **settings: Any,
+) -> None:
+    """Put made-up units into one run and let attackers guess which: a lower bound on epsilon.
+
+    Any method; charges no budget. With an input its records are in the run too. Ends with 1
+    where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
+    """
+
+    def audit(job_config: JobConfig, progress: Callable[[str], None]) -> Any:
+        auditor = methods.of(job_config).canary_auditor()
+        return auditor.audit(job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=progress)
+
+    job_config = config_of(config, settings)
+    # Before the libraries are loaded, which takes a while.
+    canary_audit.check(job_config, canaries, sabotage, methods.of(job_config).canary_sabotages)
+    _audit(audit, job_config, result_file, as_json=as_json, pages=canaries_page)
+
+
 def _audit(
     audit: Callable[[JobConfig, Callable[[str], None]], Any],
     job_config: JobConfig,
     result_file: str | None,
     *,
     as_json: bool,
+    pages: Any = None,
 ) -> None:
-    """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation."""
+    """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation.
+
+    Args:
+        audit: Runs it.
+        job_config: The run.
+        result_file: Where the result goes.
+        as_json: Whether it is printed as JSON.
+        pages: The module with `render` and `write_audit`; None for that of the method's own audits.
+    """
     path = None if result_file is None else pathlib.Path(result_file)
     if path is not None:
         # Before the libraries are loaded, which takes a while.
-        curator_files.check(path, curator_files.JSON)
+        curator_files.check(path, curator_files.JSON if pages is None else curator_files.PAGE_OR_JSON)
     method = methods.of(job_config)
-    extras.need(*method.extras(job_config), use=f'an audit of method={method.name!r}')
-    auditor = method.auditor()
+    # The bound on epsilon is a library's that comes with the models.
+    needed = method.extras(job_config) if pages is None else (*method.extras(job_config), extras.GEMMA)
+    extras.need(*needed, use=f'an audit of method={method.name!r}')
+    auditor = method.auditor() if pages is None else pages
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)

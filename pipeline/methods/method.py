@@ -21,6 +21,7 @@ from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
 from pipeline.pages import notebook, plan_terminal
@@ -149,6 +150,7 @@ class Method[M: MethodSettings](abc.ABC):
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
+        canary_sabotages: Ways to break it on purpose, of `pipeline.methods.canary_audit`, that make sense.
     """
 
     settings: type[M]
@@ -157,6 +159,7 @@ class Method[M: MethodSettings](abc.ABC):
     open_steps: ClassVar[frozenset[str]] = frozenset()
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
+    canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -448,4 +451,14 @@ class Method[M: MethodSettings](abc.ABC):
         """
         raise ValueError(
             f'Expected a method that can be audited, got method={self.name!r}. Give --method predict.'
+        )
+
+    def canary_auditor(self) -> CanaryAuditor:
+        """What audits runs of this method by canaries.
+
+        Raises:
+            ValueError: There is no such audit of it.
+        """
+        raise ValueError(
+            f'Expected a method that canaries can audit, got method={self.name!r}. Give --method refine, say.'
         )

@@ -16,7 +16,9 @@ from models.privacy.text_votes import TextVoteParams
 from models.records import Record
 from pipeline.calibration import RequestedDtype
 from pipeline.ledger.answer import FittingSetting, HasRoom, largest_fitting
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.method import Method, RunFolders
+from pipeline.methods.text_voting_canaries import TextVotingCanaries
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
 from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
@@ -37,6 +39,8 @@ _CHARACTERS = 8192
 
 class TextVoting[M: MethodSettings](Method[M], abc.ABC):
     """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
+
+    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'counted-twice', 'own-text'})
 
     @abc.abstractmethod
     def params(self, config: JobConfig[M]) -> TextVoteParams:
@@ -106,6 +110,9 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
 
         columns = self.columns_with_labels(config)
         return text_voting_pages.pages(config, prepared, privacy_report, columns)
+
+    def canary_auditor(self) -> CanaryAuditor:
+        return TextVotingCanaries(self.canary_sabotages, self.params, self.prepare)
 
     def auditor(self) -> Any:
         raise ValueError(

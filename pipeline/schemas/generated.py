@@ -18,7 +18,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import checked_input, clusters, comparison, model_list
+from pipeline import canaries, checked_input, clusters, comparison, model_list
 from pipeline.evaluation import evaluation, facts
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -142,6 +142,10 @@ _ROOTS: Mapping[str, _Root] = {
     'reconstruction-audit': _Root(
         _reconstruction(),
         _header(audit.RECONSTRUCTION_SCHEMA, audit.SCHEMA_VERSION, audit.MADE_UP) | {'ok': bool},
+    ),
+    'canary-audit': _Root(
+        canaries.CanaryAudit,
+        _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
     ),
     'cluster-comparison': _Root(
         clusters.ClusterComparison, _header(clusters.SCHEMA, clusters.SCHEMA_VERSION, report.RESTRICTED)

@@ -1,5 +1,6 @@
 """One round: requests -> texts -> list -> noisy votes (METHOD 4e)."""
 
+import collections
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -80,6 +81,25 @@ def _ask(_: int, settings: EvolutionSettings, work_dir: str, number: int) -> Ite
 
     text = draw_once(round_path(work_dir, f'requests-{number:02d}.json'), draw)
     yield from map(to_element, requests.from_json(text))
+
+
+def sample_here(settings: EvolutionSettings, work_dir: str, number: int) -> None:
+    """Samples the texts of a round in this process, as the steps of a run do; nothing where none are sampled.
+
+    Args:
+        settings: The run.
+        work_dir: The curator's folder.
+        number: Of the round.
+    """
+    if not settings.samples_in(number):
+        return
+    assert settings.source is not None
+    sampler = SampleBatch(settings.source, work_dir, settings.stage_of(number))
+    sampler.setup()
+    sampler.start_bundle()
+    for element in _ask(number - 1, settings, work_dir, number):
+        collections.deque(sampler.process(element), maxlen=0)
+    collections.deque(sampler.finish_bundle(), maxlen=0)
 
 
 class _WriteList(beam.DoFn):

@@ -46,7 +46,7 @@ class Vote(beam.PTransform):
             | 'Count'
             >> beam.ParDo(_CountVotes(self.settings, self.work_dir), listed).with_output_types(bytes)
             # one table of quanta, private
-            | 'AddVotes' >> beam.CombineGlobally(_add)
+            | 'AddVotes' >> beam.CombineGlobally(add_votes)
             | 'Draw' >> beam.Map(draw_votes, self.settings, self.work_dir, self.number).with_output_types(int)
         )
 
@@ -106,7 +106,7 @@ def votes_of_shard(shard: Shard, candidates: np.ndarray, settings: EvolutionSett
     return table
 
 
-def _add(tables: Iterable[bytes]) -> bytes:
+def add_votes(tables: Iterable[bytes]) -> bytes:
     """The sum of tables; nothing of none."""
     arrays = [np.frombuffer(table, np.int64) for table in tables if table]
     return functools.reduce(np.add, arrays).tobytes() if arrays else b''

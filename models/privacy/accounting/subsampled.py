@@ -9,6 +9,7 @@ the same event at its Rényi order (`conversion.sampled_gaussian`): an upper bou
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from models.privacy import events
@@ -18,6 +19,7 @@ _PRECISION = 1e-3
 _LEAST, _MOST = 2.0**-6, 2.0**20
 # Distance between two losses of a distribution; the library's accountant has the same.
 _INTERVAL = 1e-4
+_COARSE = 1e-3
 
 
 @functools.lru_cache(maxsize=256)
@@ -43,6 +45,43 @@ def epsilon_of_steps(
     # The library's accountant composes with nothing too, which cuts the tails: the same to the last digit.
     composed = composed.compose(_losses_of_nothing() if sigma is None else _losses_of_counts(sigma))
     return float(composed.get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(sampling_probability: float, noise_multiplier: float, steps: int, sigma: float | None) -> Any:
+    from dp_accounting import pld
+
+    composed = pld.privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier, value_discretization_interval=_COARSE, sampling_prob=sampling_probability
+    ).self_compose(steps)
+    if sigma is None:
+        return composed
+    counts = pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
+        sigma, value_discretization_interval=_COARSE, use_connect_dots=True
+    )
+    return composed.compose(counts)
+
+
+def deltas_of_steps(
+    sampling_probability: float,
+    noise_multiplier: float,
+    steps: int,
+    epsilons: Sequence[float],
+    sigma: float | None = None,
+) -> list[float]:
+    """Smallest delta at each epsilon of `epsilon_of_steps`' mechanism: its whole curve, for an audit.
+
+    Upper bounds too, in steps of the loss that are ten times as wide.
+
+    Args:
+        sampling_probability: q in (0, 1].
+        noise_multiplier: z > 0.
+        steps: T >= 1.
+        epsilons: Not negative.
+        sigma: As for `epsilon_of_steps`.
+    """
+    found = _composed(sampling_probability, noise_multiplier, steps, sigma)
+    return [float(found.get_delta_for_epsilon(epsilon)) for epsilon in epsilons]
 
 
 # Most of the time of an epsilon; a page asks for other numbers of the same steps.

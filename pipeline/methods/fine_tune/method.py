@@ -13,6 +13,7 @@ from models.records import Record
 from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods import model_digest
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing
 from pipeline.methods.fine_tune.input_view import TuningView
 from pipeline.methods.fine_tune.instead import INSTEAD
@@ -39,6 +40,9 @@ class FineTuning(Method[FineTuneSettings]):
     open_steps = frozenset({'Generate/Sample'})
     memory_setting = 'micro_batch_size'
     scores = standing.SCORES
+    canary_sabotages = frozenset(
+        {'half-noise', 'no-noise', 'noise-again', 'two-gradients', 'no-clipping', 'by-position'}
+    )
 
     def resolved(self, config: Config) -> Config:
         if config.method.adapter is None:
@@ -160,6 +164,11 @@ class FineTuning(Method[FineTuneSettings]):
         from pipeline.methods.fine_tune import pages
 
         return pages.pages(config, prepared, privacy_report, self.columns_with_labels(config))
+
+    def canary_auditor(self) -> CanaryAuditor:
+        from pipeline.methods.fine_tune.canaries import TuningCanaries
+
+        return TuningCanaries(self.canary_sabotages, self.dtype)
 
     def auditor(self) -> Any:
         raise ValueError(

@@ -37,11 +37,10 @@ from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record
 from pipeline import curator_files
-from pipeline.methods import workers
+from pipeline.methods import canary_audit, workers
 from pipeline.methods.predict import mechanism, worker_settings
 from pipeline.methods.predict.mechanism import Config
-from pipeline.run.record_rules import record_rules
-from transforms import cluster, condition, read, run_files
+from transforms import cluster, condition, run_files
 from transforms.plan import draw_plan
 from transforms.predict import load_generator
 
@@ -310,12 +309,19 @@ def generation_epsilon(params: MechanismParams, delta: float) -> float | None:
     return accounting.epsilon_from_rho(accounting.generation_rho(params), delta, largest_order=largest_order)
 
 
-def form_batches(config: Config, key: RunKey) -> tuple[BatchPlan, list[Batch]]:
+def form_batches(
+    config: Config, key: RunKey, given: Sequence[Record] | None = None
+) -> tuple[BatchPlan, list[Batch]]:
     """The plan and all batches of the records, in memory, with noise and hashes of the audit's own.
 
     The same functions as in a run decide where a record goes; only Beam is left out.
+
+    Args:
+        config: The run's settings.
+        key: A key of the audit's own.
+        given: The records in place of those of the input; None for those.
     """
-    records = list(_records(config))
+    records = canary_audit.records_of(config) if given is None else list(given)
     labels, params = config.input.label_values, mechanism.params(config)
     clustering, centers, conditions, rho = None, None, None, config.method.count_rho
     with tempfile.TemporaryDirectory() as folder:
@@ -363,14 +369,6 @@ def form_batches(config: Config, key: RunKey) -> tuple[BatchPlan, list[Batch]]:
                 conditions=conditions,
             )
     return plan, audit_batches.batches_of(placed, plan, params, key)
-
-
-def _records(config: Config) -> Iterator[Record]:
-    """The records of all input files; rows that are none are left out."""
-    rules = record_rules(config.input, config.budget.unit)
-    for file in read.check_input(str(config.input.input), rules.fields):
-        for piece in read.split_file(file.path, rules.fields.table):
-            yield from (found for found in read.read_piece(piece, rules) if isinstance(found, Record))
 
 
 def _true_counts(

@@ -16,6 +16,7 @@ from pipeline.ledger import centers_charge
 from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest
+from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method, RunFolders, Standing
 from pipeline.methods.predict import (
@@ -51,6 +52,7 @@ class PrivatePrediction(Method[PredictSettings]):
     open_steps = frozenset({'Generate/FirstRound/Decode', 'Generate/KeepReference', 'Generate/Decode'})
     memory_setting = 'batch_size'
     scores = standing.SCORES
+    canary_sabotages = frozenset({'own-text'})
 
     def for_workers(self, config: Config) -> Config:
         if not config.method.is_individual:
@@ -214,6 +216,11 @@ class PrivatePrediction(Method[PredictSettings]):
         from pipeline.methods.predict import pages
 
         return pages.pages(config, privacy_report, self.columns_with_labels(config))
+
+    def canary_auditor(self) -> CanaryAuditor:
+        from pipeline.methods.predict.canaries import PredictionCanaries
+
+        return PredictionCanaries(self.canary_sabotages)
 
     def auditor(self) -> Any:
         from pipeline.methods.predict import audit

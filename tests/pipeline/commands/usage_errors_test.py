@@ -23,6 +23,8 @@ ERRORS = {
     ('audit', 'leave-one-out', *CHEAP, '--input', 'x.jsonl', '--result', 'a.txt'): 'ending in .json',
     ('audit', 'reconstruction', *CHEAP, '--result', 'no/such/folder/a.json'): 'which is not there',
     ('audit', 'reconstruction', *CHEAP, '--sabotage', 'fire'): "'fire' is not",
+    ('audit', 'canaries', *CHEAP, '--canaries', '9'): 'Expected canaries >= 64',
+    ('audit', 'canaries', *CHEAP, '--sabotage', 'by-position'): 'Choose from: none, own-text',
     (*CENTERS, '--rho', '1'): "source='dp-k-means'",
     (*CENTERS, '--dtype', 'bfloat16'): "embedder='decoder'",
     (*CENTERS, '--source', 'dp-k-means'): "source='dp-k-means'",

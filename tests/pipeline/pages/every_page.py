@@ -5,6 +5,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from models.audits import one_run
 from models.privacy import accounting, report
 from models.privacy.accounting import run_cost
 from models.privacy.gradients import TuningParams
@@ -12,8 +15,16 @@ from models.privacy.report import GroupPlan, PrivacyReport, tuning
 from models.privacy.report import text_votes as text_votes_facts
 from models.privacy.text_votes import TextVoteParams
 from pipeline import clusters
+from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
-from pipeline.pages import clusters_page, evaluation_page, ledger_page, report_page, restricted_page
+from pipeline.pages import (
+    canaries_page,
+    clusters_page,
+    evaluation_page,
+    ledger_page,
+    report_page,
+    restricted_page,
+)
 from tests.models.privacy.report import samples
 from tests.pipeline.evaluation.evaluate_test import Counting, Lacking
 from tests.pipeline.evaluation.placed import plain_sources
@@ -115,6 +126,23 @@ def _comparison() -> clusters.ClusterComparison:
     )
 
 
+def _canaries() -> CanaryAudit:
+    scores = np.random.default_rng(0).normal(size=400)
+    attacks = one_run.examine(
+        [
+            one_run.Attack(
+                name=name, reads=reads, scores=scores + shift, present=np.arange(400) % 3 == 0
+            )
+            for name, reads, shift in (('noisy votes', 'released', 0.0), ('gradients', 'restricted', 1.0))
+        ],
+        one_run.Guarantee(epsilon=3.0, delta=1e-6, curve=one_run.gaussian_deltas),
+    )  # fmt: skip
+    return CanaryAudit(
+        method='refine', sabotage='half-noise', unit='user', seed=0, records=1234, delta=1e-6, epsilon=3.0,
+        confidence=0.95, epsilon_at_least=3.5, attacks=attacks,
+    )  # fmt: skip
+
+
 @functools.cache
 def pages() -> Mapping[str, str]:
     """HTML of a page of every kind, by a name."""
@@ -131,4 +159,5 @@ def pages() -> Mapping[str, str]:
         'ledger': ledger_page.render_html(ledger_page_test.account(60), ledger_page_test.EVENTS),
         'evaluation': evaluation_page.render_html(measured),
         'clusters': clusters_page.render_html(_comparison()),
+        'canaries': canaries_page.render_html(_canaries()),
     }

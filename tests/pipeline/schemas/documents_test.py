@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from models.audits.leave_one_out import LeaveOneOut
+from models.audits.one_run import AttackResult
 from models.audits.reconstruction import Reconstruction
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import Centers
@@ -23,6 +24,7 @@ from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
 from pipeline import calibration, checked_input, clusters, input_check, methods, model_list
 from pipeline import comparison as plan_comparison
+from pipeline.canaries import CanaryAudit
 from pipeline.commands import schema
 from pipeline.config import job_config
 from pipeline.evaluation import evaluation, facts, measures
@@ -72,6 +74,19 @@ def leave_one_out() -> audit.LeaveOneOutAudit:
     return audit.LeaveOneOutAudit(
         aggregate='mean', sabotage='none', bound_kind='the pure bound', delta=1e-6, epsilon=3.0,
         batches=(batch, dataclasses.replace(batch, label='1')),
+    )  # fmt: skip
+
+
+def canaries() -> CanaryAudit:
+    attack = AttackResult(
+        name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
+        epsilon_of_any=0.44, epsilon_of_curve=0.57, contradicts=False, most=2.5, scores_in=(1.5, 0.25),
+        scores_out=(-0.5,),
+    )  # fmt: skip
+    return CanaryAudit(
+        method='refine', sabotage='none', unit='example', seed=0, records=0, delta=1e-6, epsilon=3.0,
+        confidence=0.95, epsilon_at_least=0.57,
+        attacks=(attack, dataclasses.replace(attack, name='listed texts')),
     )  # fmt: skip
 
 
@@ -139,6 +154,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ],
         'leave-one-out-audit': [leave_one_out().to_json()],
         'reconstruction-audit': [reconstruction().to_json()],
+        'canary-audit': [canaries().to_json()],
         'cluster-comparison': [comparison().to_json()],
         'input-check': [
             checked(records).to_json(),

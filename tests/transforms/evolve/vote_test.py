@@ -139,7 +139,7 @@ def test_noise_is_drawn_once(with_list: str) -> None:
 
 
 def test_noise_is_drawn_also_where_nobody_votes(with_list: str) -> None:
-    assert vote._add([]) == vote._add([b'', b'']) == b''
+    assert vote.add_votes([]) == vote.add_votes([b'', b'']) == b''
     assert vote.draw_votes(b'', settings(), with_list, 1) == 1
     votes = read_generation(with_list, 1).votes
     assert votes.shape == (2, 4) and votes.any()
@@ -147,8 +147,8 @@ def test_noise_is_drawn_also_where_nobody_votes(with_list: str) -> None:
 
 def test_tables_are_added_in_any_parts() -> None:
     tables = [np.full(4, number, np.int64).tobytes() for number in (1, 20, 300)]
-    whole = vote._add(tables)
-    assert vote._add([vote._add(tables[:2]), b'', vote._add(tables[2:])]) == whole
+    whole = vote.add_votes(tables)
+    assert vote.add_votes([vote.add_votes(tables[:2]), b'', vote.add_votes(tables[2:])]) == whole
     assert np.frombuffer(whole, np.int64).tolist() == [321] * 4
 
 

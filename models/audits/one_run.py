@@ -1,0 +1,343 @@
+"""One-run auditing: a lower bound on ε from m canaries, each in the run by a fair coin of its own.
+
+An attacker scores every canary, guesses "in" or "out" for those that it is surest of, and says nothing of the
+others. Two bounds say how many right guesses a private mechanism allows; both hold for any attacker that
+reads nothing but the output:
+
+* SNJ = Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", for any mechanism of
+  (ε, δ). The library jax_privacy computes it.
+* MMC = Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for a mechanism
+  whose whole curve of (ε, δ) is known. It sees smaller faults. The library knows the curve of a Gaussian
+  alone, so the bound for any curve is here.
+
+An audit proves no privacy: the bound speaks of the attacks that were tried, and no ε above `most` can show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+# Fewer canaries show no ε that a run has.
+LEAST_CANARIES = 64
+CONFIDENCE = 0.95
+# Shares of the canaries that are guessed, chosen before any score is seen: the surest of both ends, and of
+# the upper end alone.
+_BOTH_ENDS, _UPPER_END = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0), (1 / 32, 1 / 8)
+# Bounds of an attack: SNJ and MMC.
+_BOUNDS = 2
+# Steps between two strengths of the noise, in powers of two, and the weakest noise that is tried.
+_STEPS, _MOST_STEPS = 8, 48
+# Where a curve is looked at. Any subset of a curve is a curve that holds.
+EPSILONS = np.concatenate([[0.0], np.geomspace(0.01, 40.0, 120)])
+
+# Who could see the scores: the public, or the curator alone.
+Reads = Literal['released', 'restricted']
+# (strength, epsilons) -> δ at each ε of the mechanism whose noise is smaller by the factor `strength`.
+Curve = Callable[[float, np.ndarray], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What is proven of a mechanism. Public.
+
+    Attributes:
+        epsilon: As the run reports it.
+        delta: At which.
+        curve: All pairs (ε, δ) of the mechanism; it holds under adding or removing one unit.
+    """
+
+    epsilon: float
+    delta: float
+    curve: Curve
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Scores of all canaries, as one attacker sees them. Larger ones speak for "in".
+
+    Attributes:
+        name: What it looks at.
+        reads: What it needs.
+        scores: `[m]`.
+        present: `[m]` bool, the coins.
+    """
+
+    name: str
+    reads: Reads
+    scores: np.ndarray = dataclasses.field(repr=False)
+    present: np.ndarray = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """What one attack found. Restricted to the curator.
+
+    Attributes:
+        name: What the attack looks at.
+        reads: 'released' where the public could do it, 'restricted' where only the curator can.
+        canaries: m.
+        area: Area under the ROC curve; 0.5 for guessing.
+        epsilon_at_least: ε̂, the larger of the next two.
+        epsilon_of_any: ε̂ for any mechanism of (ε, δ) (SNJ).
+        epsilon_of_curve: ε̂ from the mechanism's own curve (MMC): ε at δ of the noisiest such mechanism that
+            the guesses contradict, but for a step of 9 % of the noise.
+        contradicts: Whether the guesses contradict what is proven: ε̂ is larger, or the curve does not hold.
+        most: ε̂ if every guess were right: no attack on so many canaries shows more by the bound of SNJ.
+        scores_in: Scores of the canaries in the run.
+        scores_out: Scores of the others.
+    """
+
+    name: str
+    reads: Reads
+    canaries: int
+    area: float = dataclasses.field(repr=False)
+    epsilon_at_least: float = dataclasses.field(repr=False)
+    epsilon_of_any: float = dataclasses.field(repr=False)
+    epsilon_of_curve: float = dataclasses.field(repr=False)
+    contradicts: bool = dataclasses.field(repr=False)
+    most: float
+    scores_in: tuple[float, ...] = dataclasses.field(repr=False)
+    scores_out: tuple[float, ...] = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Guesses:
+    """How an attacker does that guesses so many of m canaries."""
+
+    canaries: int
+    count: int
+    right: int
+
+
+def check_canaries(canaries: int) -> None:
+    """Refuses too few.
+
+    Raises:
+        ValueError: Fewer than `LEAST_CANARIES`.
+    """
+    if canaries < LEAST_CANARIES:
+        raise ValueError(
+            f'Expected canaries >= {LEAST_CANARIES}, got canaries={canaries}. Fewer show no epsilon that a '
+            'run has: give 512 or more.'
+        )
+
+
+def coins(canaries: int, seed: int) -> np.ndarray:
+    """A fair coin for each canary, `[m]` bool.
+
+    Raises:
+        ValueError: Fewer than `LEAST_CANARIES`.
+    """
+    check_canaries(canaries)
+    return np.random.default_rng([seed, 1]).random(canaries) < 0.5
+
+
+def examine(attacks: Sequence[Attack], guarantee: Guarantee) -> tuple[AttackResult, ...]:
+    """The bounds of all attacks; together they hold with probability `CONFIDENCE`.
+
+    Each attack, each bound and each number of guesses has an equal share of the odds of error (Bonferroni).
+    """
+    significance = (1 - CONFIDENCE) / (len(attacks) * _BOUNDS)
+    return tuple(_examined(attack, guarantee, significance) for attack in attacks)
+
+
+def _examined(attack: Attack, guarantee: Guarantee, significance: float) -> AttackResult:
+    scores = np.nan_to_num(np.asarray(attack.scores, np.float64))
+    present = np.asarray(attack.present, bool)
+    guesses = guesses_of(scores, present)
+    share = significance / len(guesses)
+    of_any = max(epsilon_of_any(each, guarantee.delta, share) for each in guesses)
+    perfect = (dataclasses.replace(each, right=each.count) for each in guesses)
+    of_curve = epsilon_of_curve(guesses, guarantee, share)
+    return AttackResult(
+        name=attack.name,
+        reads=attack.reads,
+        canaries=len(scores),
+        area=area_under_roc(scores, present),
+        epsilon_at_least=max(of_any, of_curve),
+        epsilon_of_any=of_any,
+        epsilon_of_curve=of_curve,
+        contradicts=max(of_any, of_curve) > guarantee.epsilon or not curve_holds(guesses, guarantee, share),
+        most=max(epsilon_of_any(each, guarantee.delta, share) for each in perfect),
+        scores_in=tuple(scores[present].tolist()),
+        scores_out=tuple(scores[~present].tolist()),
+    )
+
+
+def guesses_of(scores: np.ndarray, present: np.ndarray) -> tuple[Guesses, ...]:
+    """The attackers that are tried: how many canaries each guesses, and how many of them rightly.
+
+    Which canaries are guessed follows from the scores alone; ties are broken without the coins.
+
+    Args:
+        scores: `[m]`.
+        present: `[m]` bool.
+    """
+    m = len(scores)
+    shuffled = np.random.default_rng(m).permutation(m)
+    order = shuffled[np.argsort(-scores[shuffled], kind='stable')]
+    hits = np.concatenate([[0], np.cumsum(present[order])])
+    misses = np.concatenate([[0], np.cumsum(~present[order[::-1]])])
+    found = []
+    for share in _BOTH_ENDS:
+        # At least two are left out: the library wants a canary on both sides that nobody guesses.
+        each = max(1, min(round(share * m), m - 2) // 2)
+        found.append(Guesses(m, 2 * each, int(hits[each] + misses[each])))
+    for share in _UPPER_END:
+        count = max(1, round(share * m))
+        found.append(Guesses(m, count, int(hits[count])))
+    return tuple(found)
+
+
+def epsilon_of_any(guesses: Guesses, delta: float, significance: float) -> float:
+    """The largest ε that the guesses contradict for a mechanism of (ε, δ); 0 for none (SNJ, Theorem 5.2).
+
+    Args:
+        guesses: Of at most m − 2 canaries.
+        delta: δ.
+        significance: Odds of contradicting a claim that holds.
+    """
+    from jax_privacy import auditing
+
+    # The library counts scores at or above a threshold: 1 stands for a guess, 0 for none.
+    silent = guesses.canaries - guesses.count
+    right = np.repeat([1.0, 0.0], [guesses.right, 1])
+    wrong = np.repeat([1.0, 0.0], [guesses.count - guesses.right, silent - 1])
+    return float(
+        auditing.CanaryScoreAuditor(right, wrong).epsilon_one_run(
+            significance, delta, threshold_strategy=auditing.Explicit(1.0)
+        )
+    )
+
+
+def contradicts(guesses: Guesses, epsilons: np.ndarray, deltas: np.ndarray, significance: float) -> bool:
+    """Whether so many right guesses contradict a curve of (ε, δ) (MMC, Algorithm 3 for two values).
+
+    The curve gives the trade-off f: an event of probability x under one neighbour has at least probability
+    f(1 − x) = max over ε of e^(−ε) (x − δ) and 1 − δ − e^ε (1 − x) under the other.
+
+    Args:
+        guesses: Of any attacker.
+        epsilons: `[n]`.
+        deltas: `[n]`, δ at each.
+        significance: Odds of contradicting a curve that holds.
+    """
+    shrunk, grown, rest = np.exp(-epsilons), np.exp(epsilons), 1 - deltas
+
+    def least(probability: float) -> float:
+        first = shrunk * (probability - deltas)
+        second = rest - grown * (1 - probability)
+        return max(0.0, float(first.max()), float(second.max()))
+
+    m, count, right = guesses.canaries, guesses.count, guesses.right
+    of_right, of_wrong = significance * right / m, significance * (count - right) / m
+    for place in range(right - 1, -1, -1):
+        raised = max(of_wrong, least(of_right))
+        if raised == of_wrong:
+            break  # nothing changes from here on
+        of_right = min(of_right + place / (count - place) * (raised - of_wrong), 1.0)
+        of_wrong = raised
+    return of_right + of_wrong > count / m
+
+
+def epsilon_of_curve(guesses: Sequence[Guesses], guarantee: Guarantee, significance: float) -> float:
+    """ε at δ of the noisiest mechanism of the guarantee's kind that some guesses contradict; 0 for none.
+
+    Noise is changed by factors of 2^(1/8), and the result is rounded down to one of them.
+
+    Args:
+        guesses: Of the attackers that are tried.
+        guarantee: Whose curve it is.
+        significance: Of each of them.
+    """
+
+    def fails(step: int) -> bool:
+        return not curve_holds(guesses, guarantee, significance, 2 ** (step / _STEPS))
+
+    # From the proven mechanism by whole octaves, up or down, and then by halves of the last one.
+    low, high = -_MOST_STEPS, 0
+    if fails(0):
+        low, high = 0, _STEPS
+        while high < _MOST_STEPS and fails(high):
+            low, high = high, high + _STEPS
+    else:
+        while high - _STEPS > -_MOST_STEPS and not fails(high - _STEPS):
+            high -= _STEPS
+        low = high - _STEPS
+        if low <= -_MOST_STEPS:
+            return 0.0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fails(middle) else (low, middle)
+    return epsilon_at(guarantee.curve, 2 ** (low / _STEPS), guarantee.delta)
+
+
+def curve_holds(
+    guesses: Sequence[Guesses], guarantee: Guarantee, significance: float, strength: float = 1.0
+) -> bool:
+    """Whether no guesses contradict the curve of the mechanism whose noise is smaller by `strength`."""
+    deltas = guarantee.curve(strength, EPSILONS)
+    return not any(contradicts(each, EPSILONS, deltas, significance) for each in guesses)
+
+
+def epsilon_at(curve: Curve, strength: float, delta: float) -> float:
+    """The smallest ε at δ of a curve, to a millionth."""
+    low, high = 0.0, 1.0
+
+    def holds(epsilon: float) -> bool:
+        return float(curve(strength, np.array([epsilon]))[0]) <= delta
+
+    if holds(0.0):
+        return 0.0
+    while not holds(high):
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
+    """δ at each ε of Gaussian noise with sensitivity over scale μ (Balle and Wang 2018, Theorem 8).
+
+    T releases, each of which may depend on those before it, are one of √T μ (Dong, Roth and Su 2022).
+
+    Args:
+        mu: μ > 0.
+        epsilons: `[n]`.
+
+    Returns:
+        `[n]` float64.
+    """
+    from scipy import special
+
+    first = special.log_ndtr(mu / 2 - epsilons / mu)
+    second = epsilons + special.log_ndtr(-mu / 2 - epsilons / mu)
+    return np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
+
+
+def area_under_roc(scores: np.ndarray, present: np.ndarray) -> float:
+    """The probability that a canary in the run has a higher score than another; ties count half."""
+    from scipy import stats
+
+    ins = int(present.sum())
+    outs = len(present) - ins
+    if not ins or not outs:
+        return 0.5
+    ranks = stats.rankdata(scores)
+    return float((ranks[present].sum() - ins * (ins + 1) / 2) / (ins * outs))
+
+
+def roc(scores_in: Sequence[float], scores_out: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Rates of false and of true alarms at every threshold, each `[n]`, from (0, 0) to (1, 1)."""
+    thresholds = np.unique(np.concatenate([scores_in, scores_out]))[::-1]
+    above = [
+        np.searchsorted(-np.sort(-np.asarray(scores)) * -1, -thresholds, side='right') / max(1, len(scores))
+        for scores in (scores_out, scores_in)
+    ]
+    false, true = (np.concatenate([[0.0], rates]) for rates in above)
+    return false, true

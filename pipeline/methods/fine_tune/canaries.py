@@ -1,0 +1,139 @@
+"""Canaries of fine-tuning: texts, told by the released adapter, and gradients, told by what stays private."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from models.audits import batches as audit_batches
+from models.audits import canaries as made_up
+from models.audits import gradient_canaries, one_run
+from models.audits.gradient_canaries import CanaryUnit, TuningSabotage
+from models.decoders import family
+from models.decoders.device import Dtype
+from models.finetuning.units import Unit, in_order
+from models.privacy import counts
+from models.privacy.accounting import subsampled
+from models.privacy.randomness import RunKey
+from models.records import Record
+from pipeline.canaries import Sabotage
+from pipeline.methods import canary_audit
+from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.fine_tune import graph, mechanism
+from pipeline.methods.fine_tune.mechanism import Config
+
+
+class TuningCanaries(CanaryAuditor):
+    """Audits fine-tuning. Of four canaries three are gradients, and one is a text."""
+
+    def __init__(self, sabotages: frozenset[str], dtype: Callable[[Config], Dtype]) -> None:
+        """Takes the sabotages, as of every audit, and what says the type of a run's weights."""
+        super().__init__(sabotages)
+        self._dtype = dtype
+
+    def guarantee(self, config: Config) -> one_run.Guarantee:
+        if config.method.adapter is not None:
+            raise ValueError(
+                f'Expected a run that trains, got adapter={config.method.adapter!r}. Texts of a released '
+                'adapter cost nothing: leave it out.'
+            )
+        params, delta = mechanism.params(config), config.resolved_delta
+        rho = params.label_mix_rho
+        sigma = None if rho is None else counts.gaussian_scale(rho)
+
+        def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
+            # Nobody looks at what weaker noise than a sixteenth would give: the answer is beyond any audit.
+            z = params.noise_multiplier / min(strength, 16.0)
+            found = subsampled.deltas_of_steps(
+                params.sampling_probability, z, params.tuning_steps, tuple(epsilons), sigma
+            )
+            return np.array(found)
+
+        return one_run.Guarantee(
+            epsilon=subsampled.epsilon_of_event(params.event, delta), delta=delta, curve=curve
+        )
+
+    def attacks(
+        self,
+        config: Config,
+        records: list[Record],
+        coins: np.ndarray,
+        *,
+        seed: int,
+        sabotage: Sabotage,
+        progress: Callable[[str], None],
+    ) -> tuple[one_run.Attack, ...]:
+        progress('Loading the model')
+        settings = graph.prepare(config, self._dtype(config))
+        shapes = family.family_of(settings.model).adapter_shapes(settings.model, settings.lora_rank)
+        size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+        pulling = len(coins) * 3 // 4
+        if pulling > size:
+            raise ValueError(
+                'Expected a number of the adapter for each canary that is a gradient, got canaries='
+                f'{len(coins)}, of which three in four are, adapter_parameters={size}. Give fewer '
+                'canaries, or a higher --lora-rank.'
+            )
+        rng = np.random.default_rng([seed, 4])
+        components = rng.choice(size, pulling, replace=False)
+        texts = made_up.texts(len(coins) - pulling, seed, [record.text for record in records])
+        labels = canary_audit.labels_of(config, len(coins))
+        own = canary_audit.canary_records([''] * pulling + texts, labels, config)
+        key = RunKey.new()
+        # Rows of the file: canaries that are left out have theirs too.
+        rows = rng.permutation(len(records) + len(coins))
+        units = self._units(config, own, key)
+        others = self._units_of(config, records, key)
+        progress('Fine-tuning with canaries')
+        trained = gradient_canaries.train_with_canaries(
+            settings,
+            key,
+            [
+                *(CanaryUnit(unit=unit, component=None, row=int(rows[len(coins) + place]))
+                  for place, unit in enumerate(others)),
+                *(CanaryUnit(unit=units[place],
+                             component=int(components[place]) if place < pulling else None,
+                             row=int(rows[place]))
+                  for place in np.flatnonzero(coins)),
+            ],
+            components,
+            units[pulling:],
+            cast(TuningSabotage, sabotage),
+            len(rows),
+        )  # fmt: skip
+        params = settings.params
+        of_gradients, of_texts = coins[:pulling], coins[pulling:]
+        return (
+            one_run.Attack(
+                name='losses of texts',
+                reads='released',
+                scores=trained.losses_before - trained.losses_after,
+                present=of_texts,
+            ),
+            one_run.Attack(
+                name='noisy gradients',
+                reads='restricted',
+                scores=gradient_canaries.gradient_scores(trained.components, params),
+                present=of_gradients,
+            ),
+            one_run.Attack(
+                name='gradients by row',
+                reads='restricted',
+                scores=gradient_canaries.piece_scores(trained.components, rows[:pulling], len(rows), params),
+                present=of_gradients,
+            ),
+        )
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - an auditor lives as long as its audit
+    def _params(self, config: Config) -> Any:
+        return mechanism.params(config)
+
+    def _units(self, config: Config, canaries: list[list[Record]], key: RunKey) -> list[Unit]:
+        """The unit of each canary, in the canaries' order."""
+        return [self._units_of(config, of, key)[0] for of in canaries]
+
+    def _units_of(self, config: Config, records: list[Record], key: RunKey) -> list[Unit]:
+        placed = audit_batches.placements(records, config.input.label_values, self._params(config), key)
+        return in_order((digest, label, texts) for digest, label, _, texts in placed)
