@@ -383,7 +383,8 @@ class Ledger:
         query = sa.select(EVENTS.c.kind, EVENTS.c.run_id, EVENTS.c.details).where(
             EVENTS.c.dataset == name, EVENTS.c.kind.in_(kinds)
         )
-        return [tuple(row) for row in connection.execute(query.order_by(EVENTS.c.number))]
+        rows: Any = connection.execute(query.order_by(EVENTS.c.number))
+        return [(kind, run_id, details) for kind, run_id, details in rows]
 
 
 def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mapping[str, Any]]]) -> str | None:

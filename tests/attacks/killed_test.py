@@ -44,9 +44,10 @@ STOPS = {
     'fine-tune': [
         Stop('write', r'/run\.json'),
         Stop('os.link', r'/run\.key'),
-        Stop('write', r'adapter\.safetensors'),
-        Stop('os.link', r'adapter/adapter\.json'),
+        Stop('write', r'out\.curator/adapter\.safetensors'),
+        Stop('write', r'batches/'),
         Stop('write', r'data/train-00000'),
+        Stop('os.link', r'adapter/adapter\.json'),
         Stop('os.link', r'out/privacy_report\.json'),
     ],
 }  # fmt: skip
