@@ -27,8 +27,9 @@ BROWSER := .browser
 LLAMA := .llama
 SUPPLY := .supply
 BENCHMARKS := decoding median records overhead centring
-# Two processes share the tests, a file at a time; each holds some 3 GB.
-WORKERS ?= 2
+# Three processes share the tests, a file at a time; each holds some 3 GB. On two cores one more than cores
+# uses the time that another waits for a server or a disk.
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 
 .PHONY: demo demo-fine-tune test test-long prerequisites check style gemma gemma-if-possible wheelhouse lock sbom \
