@@ -139,7 +139,7 @@ def log_probabilities(
 
 
 def _as_known(found: dict[str, jax.Array]) -> Multiply:
-    """Products that are at hand, in place of multiplying; whoever sees no other multiplies, for nothing."""
+    """Takes products that are at hand; multiplies by matrices whose products are not, which nothing reads."""
 
     def multiply(name: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
         return _known(x, weight, found[name]) if name in found else matmul(x, weight)
