@@ -723,5 +723,7 @@ def test_a_broken_ledger_is_caught(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         break_it(patch)
-        with pytest.raises(AssertionError):
+        # By the sum by hand, or by the ledger itself, which holds charges against its log.
+        with pytest.raises((AssertionError, ValueError)) as caught:
             attack(new_place, examples=60, steps=30, finds=True)
+    assert isinstance(caught.value, AssertionError) or 'Somebody edited it' in str(caught.value)
