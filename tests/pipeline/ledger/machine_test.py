@@ -25,6 +25,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from models.finetuning.adapter import AdapterCard
@@ -723,7 +724,10 @@ def test_a_broken_ledger_is_caught(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         break_it(patch)
-        # By the sum by hand, or by the ledger itself, which holds charges against its log.
-        with pytest.raises((AssertionError, ValueError)) as caught:
+        # By the sum by hand, or by the ledger itself, which holds charges against its log. Two clients at
+        # once need not do the same again: Hypothesis then calls what it found flaky.
+        with pytest.raises((AssertionError, ValueError, FlakyFailure)) as caught:
             attack(new_place, examples=60, steps=30, finds=True)
-    assert isinstance(caught.value, AssertionError) or 'Somebody edited it' in str(caught.value)
+    raised = caught.value
+    for found in raised.exceptions if isinstance(raised, FlakyFailure) else [raised]:
+        assert isinstance(found, AssertionError) or 'Somebody edited it' in str(found)
