@@ -44,7 +44,7 @@ def _processor() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps what is compiled, for both workers, for most processes that they start, and for the next time.
+    """Keeps what is compiled, for all workers, for most processes that they start, and for the next time.
 
     A program's key there is of its operations, its options and the compiler's version. The same code
     runs whether it was kept or not: tests/pipeline/durable_run_test.py compares both, byte for byte.

@@ -21,8 +21,8 @@ _WORDS = (
 )  # fmt: skip
 # Releases that an attacker sees where every retry draws other noise.
 RETRIES = 16
-# What stands for no noise, in shares of the noise's scale.
-HARDLY_ANY = 1e-3
+# What is left of the noise's scale where noise is broken on purpose; without any a score would have no odds.
+NOISE_LEFT = {'half-noise': 0.5, 'no-noise': 1e-3}
 _SUFFIX_WORDS = 6
 _PREFIX_WORDS = 8
 # Where no record gives a prefix.

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.audits.canaries import HARDLY_ANY, RETRIES
+from models.audits.canaries import NOISE_LEFT, RETRIES
 from models.finetuning import train
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Unit
@@ -92,7 +92,8 @@ def train_with_canaries(
     clip_norm = _NOT_CLIPPED * params.clip_norm if sabotage == 'no-clipping' else params.clip_norm
     of_sums = dataclasses.replace(settings, params=dataclasses.replace(params, clip_norm=clip_norm))
     trainer = train.Trainer(of_sums)
-    noisy = dataclasses.replace(params, noise_multiplier=_scale(sabotage) * params.noise_multiplier)
+    left = NOISE_LEFT.get(sabotage, 1.0)
+    noisy = dataclasses.replace(params, noise_multiplier=left * params.noise_multiplier)
     encoded = trainer.encoded([ordered[place].unit for place in with_text])
     of_texts = trainer.encoded(texts)
     members = _members(
@@ -153,10 +154,6 @@ def _dirac_sum(loudness: float, clip_norm: float) -> Any:
         return loudness * flat[component]
 
     return jax.jit(train.batch_sum(gradients.clipped_sum(loss, clip_norm), _TOGETHER))
-
-
-def _scale(sabotage: TuningSabotage) -> float:
-    return {'half-noise': 0.5, 'no-noise': HARDLY_ANY}.get(sabotage, 1.0)
 
 
 def _at(total: Any, noise: Any, components: np.ndarray) -> np.ndarray:

@@ -322,22 +322,18 @@ def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
 
 def area_under_roc(scores: np.ndarray, present: np.ndarray) -> float:
     """The probability that a canary in the run has a higher score than another; ties count half."""
-    from scipy import stats
+    from sklearn import metrics
 
-    ins = int(present.sum())
-    outs = len(present) - ins
-    if not ins or not outs:
+    if present.all() or not present.any():
         return 0.5
-    ranks = stats.rankdata(scores)
-    return float((ranks[present].sum() - ins * (ins + 1) / 2) / (ins * outs))
+    return float(metrics.roc_auc_score(present, scores))
 
 
 def roc(scores_in: Sequence[float], scores_out: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Rates of false and of true alarms at every threshold, each `[n]`, from (0, 0) to (1, 1)."""
-    thresholds = np.unique(np.concatenate([scores_in, scores_out]))[::-1]
-    above = [
-        np.searchsorted(-np.sort(-np.asarray(scores)) * -1, -thresholds, side='right') / max(1, len(scores))
-        for scores in (scores_out, scores_in)
-    ]
-    false, true = (np.concatenate([[0.0], rates]) for rates in above)
+    from sklearn import metrics
+
+    present = np.repeat([True, False], [len(scores_in), len(scores_out)])
+    scores = np.concatenate([scores_in, scores_out])
+    false, true, _ = metrics.roc_curve(present, scores, drop_intermediate=False)
     return false, true

@@ -119,7 +119,7 @@ def _anchor_in(expression: Expression) -> _Anchor | None:
 
 
 def shortened(pattern: str) -> str:
-    """A pattern as errors quote it: whole, or its begin."""
+    """A pattern as errors quote it: whole, or how it begins."""
     return repr(pattern) if len(pattern) <= _MOST_QUOTED else f'{pattern[:_MOST_QUOTED]!r}…'
 
 

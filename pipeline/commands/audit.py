@@ -1,7 +1,7 @@
 """`dp-corpus audit`: look for what a proof cannot see."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -43,6 +43,9 @@ def leave_one_out(
 ) -> None:
     """Compare each context's true influence on a batch with the bound that is reported for it.
 
+    Example: dp-corpus audit leave-one-out --input visits.csv --records 120000 --aggregate mean
+    --max-private-tokens 60
+
     Decodes a batch of each label, and in two rounds of each round, as a run would and replays
     its tokens without each of its contexts, and with some of other batches. Ends with 1 where a
     bound is broken. The result holds true losses: it is restricted to the curator.
@@ -56,7 +59,7 @@ def leave_one_out(
     if job_config.input.input is None:
         # Before the libraries are loaded, which takes a while.
         raise ValueError('Expected records to audit, got input=None. Give --input FILES.')
-    _audit(audit, job_config, result_file, as_json=as_json)
+    _audit(audit, job_config, result_file, as_json=as_json, pages=_own_pages)
 
 
 @app.command('reconstruction')
@@ -77,6 +80,8 @@ def reconstruction(
 ) -> None:
     """Hide made-up keys among records and count those that come out, beside keys never shown.
 
+    Example: dp-corpus audit reconstruction --records 25000 --aggregate mean --max-private-tokens 60
+
     Reads no input. Ends with 1 where shown keys come out so much more often than others
     that chance explains it less than once in a thousand.
     """
@@ -85,7 +90,7 @@ def reconstruction(
         auditor = methods.of(job_config).auditor()
         return auditor.reconstruction(job_config, keys=keys, seed=seed, sabotage=sabotage, progress=progress)
 
-    _audit(audit, config_of(config, settings), result_file, as_json=as_json)
+    _audit(audit, config_of(config, settings), result_file, as_json=as_json, pages=_own_pages)
 
 
 @app.command('canaries')
@@ -111,6 +116,8 @@ def canaries(
 ) -> None:
     """Put made-up units into one run and let attackers guess which: a lower bound on epsilon.
 
+    Example: dp-corpus audit canaries --method refine --corpus public.jsonl --records 4000 --epsilon 3
+
     Any method; charges no budget. With an input its records are in the run too. Ends with 1
     where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
     """
@@ -122,7 +129,20 @@ def canaries(
     job_config = config_of(config, settings)
     # Before the libraries are loaded, which takes a while.
     canary_audit.check(job_config, canaries, sabotage, methods.of(job_config).canary_sabotages)
-    _audit(audit, job_config, result_file, as_json=as_json, pages=canaries_page)
+    _audit(
+        audit,
+        job_config,
+        result_file,
+        as_json=as_json,
+        pages=lambda _: canaries_page,
+        endings=curator_files.PAGE_OR_JSON,
+        # The bound on epsilon is a library's that comes with the models.
+        needs=(extras.GEMMA,),
+    )
+
+
+def _own_pages(method: methods.Method[Any]) -> Any:
+    return method.auditor()
 
 
 def _audit(
@@ -131,7 +151,9 @@ def _audit(
     result_file: str | None,
     *,
     as_json: bool,
-    pages: Any = None,
+    pages: Callable[[methods.Method[Any]], Any],
+    endings: Sequence[str] = curator_files.JSON,
+    needs: Sequence[str] = (),
 ) -> None:
     """Runs an audit, shows and keeps its result, and ends with 1 where it found a violation.
 
@@ -140,27 +162,27 @@ def _audit(
         job_config: The run.
         result_file: Where the result goes.
         as_json: Whether it is printed as JSON.
-        pages: The module with `render` and `write_audit`; None for that of the method's own audits.
+        pages: Gives what has `render` and `write_audit`, once the extras are known to be here.
+        endings: What the name of the result's file may end in.
+        needs: Extras beside the method's own.
     """
     path = None if result_file is None else pathlib.Path(result_file)
     if path is not None:
         # Before the libraries are loaded, which takes a while.
-        curator_files.check(path, curator_files.JSON if pages is None else curator_files.PAGE_OR_JSON)
+        curator_files.check(path, endings)
     method = methods.of(job_config)
-    # The bound on epsilon is a library's that comes with the models.
-    needed = method.extras(job_config) if pages is None else (*method.extras(job_config), extras.GEMMA)
-    extras.need(*needed, use=f'an audit of method={method.name!r}')
-    auditor = method.auditor() if pages is None else pages
+    extras.need(*method.extras(job_config), *needs, use=f'an audit of method={method.name!r}')
+    shown = pages(method)
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
     with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
         result = audit(job_config, lambda said: status.update(said))
     if path is not None:
-        auditor.write_audit(result, path)
+        shown.write_audit(result, path)
     if as_json:
         print(result.to_json(), end='')
     else:
-        auditor.render(result, terminal.console())
+        shown.render(result, terminal.console())
     if not result.ok:
         raise typer.Exit(exit_codes.FAILED)

@@ -1,8 +1,6 @@
 """What every audit by canaries gives: its settings, its result, and who may see it."""
 
 import abc
-import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -151,9 +149,3 @@ def labels_of(config: JobConfig[Any], count: int) -> list[str | None]:
     """A label for each canary, all labels in turn."""
     values = config.input.label_values
     return [values[number % len(values)] for number in range(count)]
-
-
-def work_folder(path: str, *folders: str) -> None:
-    """Makes the folders that a launcher would make in a work directory."""
-    for folder in folders:
-        pathlib.Path(os.path.join(path, folder)).mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from models.audits import batches as audit_batches
 from models.audits import one_run
-from models.audits.canaries import HARDLY_ANY, RETRIES, vote_scores
+from models.audits.canaries import NOISE_LEFT, RETRIES, vote_scores
 from models.clustering.embedder import Embedder
 from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import Candidate, candidates_to_json
@@ -105,17 +105,17 @@ class _Run:
         sabotage: Sabotage,
         progress: Callable[[str], None],
     ) -> None:
-        from transforms.durable import write_key
+        from transforms.durable import make_folder, write_key
 
-        scale = {'half-noise': 0.5, 'no-noise': HARDLY_ANY}.get(sabotage, 1.0)
-        noise = scale * settings.params.noise_scale
+        noise = NOISE_LEFT.get(sabotage, 1.0) * settings.params.noise_scale
         self._settings = dataclasses.replace(
             settings, params=dataclasses.replace(settings.params, noise_scale=noise)
         )
         self._work_dir, self._sabotage, self._progress = work_dir, sabotage, progress
         self._key = RunKey.new()
         self._embedder: Embedder = settings.embedder.load_embedder()
-        canary_audit.work_folder(work_dir, ROUNDS_FOLDER, BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER)
+        for folder in (ROUNDS_FOLDER, BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER):
+            make_folder(os.path.join(work_dir, folder))
         write_key(work_dir, self._key)
 
     def list_texts(self, number: int) -> None:

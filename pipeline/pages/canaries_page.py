@@ -32,7 +32,6 @@ def render_html(audit: CanaryAudit) -> str:
         broken=broken(audit),
         proven=report.format_up(audit.epsilon),
         delta=report.format_exact(audit.delta),
-        found=f'{audit.epsilon_at_least:.2f}',
         pictures=[
             (result.name, scores_plot(number, result), roc_plot(number, result, audit))
             for number, result in enumerate(audit.attacks)

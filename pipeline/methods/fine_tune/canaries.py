@@ -1,8 +1,7 @@
 """Canaries of fine-tuning: texts, told by the released adapter, and gradients, told by what stays private."""
 
-import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ from models.decoders.device import Dtype
 from models.finetuning.units import Unit, in_order
 from models.privacy import counts
 from models.privacy.accounting import subsampled
+from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey
 from models.records import Record
 from pipeline.canaries import Sabotage
@@ -84,8 +84,9 @@ class TuningCanaries(CanaryAuditor):
         key = RunKey.new()
         # Rows of the file: canaries that are left out have theirs too.
         rows = rng.permutation(len(records) + len(coins))
-        units = self._units(config, own, key)
-        others = self._units_of(config, records, key)
+        # Of each canary, in their order.
+        units = [_units_of(config, settings.params, of, key)[0] for of in own]
+        others = _units_of(config, settings.params, records, key)
         progress('Fine-tuning with canaries')
         trained = gradient_canaries.train_with_canaries(
             settings,
@@ -126,14 +127,7 @@ class TuningCanaries(CanaryAuditor):
             ),
         )
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019 - an auditor lives as long as its audit
-    def _params(self, config: Config) -> Any:
-        return mechanism.params(config)
 
-    def _units(self, config: Config, canaries: list[list[Record]], key: RunKey) -> list[Unit]:
-        """The unit of each canary, in the canaries' order."""
-        return [self._units_of(config, of, key)[0] for of in canaries]
-
-    def _units_of(self, config: Config, records: list[Record], key: RunKey) -> list[Unit]:
-        placed = audit_batches.placements(records, config.input.label_values, self._params(config), key)
-        return in_order((digest, label, texts) for digest, label, _, texts in placed)
+def _units_of(config: Config, params: TuningParams, records: list[Record], key: RunKey) -> list[Unit]:
+    placed = audit_batches.placements(records, config.input.label_values, params, key)
+    return in_order((digest, label, texts) for digest, label, _, texts in placed)
