@@ -46,9 +46,8 @@ WORDS = {
 }
 # In every record, in no vocabulary and in no prompt.
 CANARY = 'xqzzarn'
-# Texts of the words of both labels: a tiny model of random weights writes anything else.
-_ANY = '|'.join(word for words in WORDS.values() for word in words)
-REGEX = f'({_ANY})( ({_ANY})){{1,2}}'
+# Texts of one label's words each: a tiny model of random weights writes anything else, and knows no label.
+REGEX = '|'.join(f'({any_word})( ({any_word})){{1,2}}' for any_word in map('|'.join, WORDS.values()))
 ROWS = [
     {
         'text': f'{" ".join(WORDS[label][(number * step) % 6] for step in (1, 2, 5))} {CANARY}{number}',
@@ -139,13 +138,17 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
         'text', 'label', 'label_words', 'batch_id', 'index_in_batch', 'tokens', 'truncated', 'round',
         'noisy_votes', 'parents',
     }  # fmt: skip
-    right = [
-        sum(word in WORDS[row['label']] for word in row['text'].split())
-        >= sum(word not in WORDS[row['label']] for word in row['text'].split())
-        for row in rows
-    ]
-    # The model is of random weights and knows no label: these are of the votes.
-    assert sum(right) > 0.7 * len(right)
+    # Records vote for texts of their own label's words: a share of 0.69 more of the votes than for others in
+    # 40 runs, with a standard deviation of 0.16, so that one run in 100,000 fails by chance. Exchanged labels
+    # would give as much less.
+    listed, votes = (
+        json.loads((first / 'out' / 'rounds' / f'{name}-02.json').read_text())
+        for name in ('candidates', 'votes')
+    )
+    billing = [of['text'].split()[0] in WORDS['billing'] for of in listed['candidates']]
+    assert LABELS[0] == 'billing'
+    for_own = np.where(billing, 1, -1) * (np.array(votes['quanta'][0]) - votes['quanta'][1])
+    assert for_own.sum() > 0
     assert {row['label_words'] for row in rows if row['label'] == 'billing'} == {'Billing'}
     assert all((row['round'] is None) == (row['noisy_votes'] is None) for row in rows)
     assert all(0 < row['tokens'] <= 40 and not row['truncated'] for row in rows)
