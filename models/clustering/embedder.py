@@ -210,11 +210,15 @@ class TfidfEmbedder(Embedder):
         from sklearn.decomposition import TruncatedSVD
 
         vectorizer = _vectorizer(max_features=max_terms, min_df=min_texts)
-        weights = vectorizer.fit_transform(texts)
-        if weights.shape[1] <= dimensions:
+        try:
+            weights = vectorizer.fit_transform(texts)
+            words = weights.shape[1]
+        except ValueError:  # scikit-learn's, of a corpus without a word that may be kept
+            words = 0
+        if words <= dimensions:
             raise ValueError(
-                f'Expected more than dimensions={dimensions} words in the corpus, got '
-                f'words={weights.shape[1]}. Give a larger corpus or fewer dimensions.'
+                f'Expected more than dimensions={dimensions} words, each in min_texts={min_texts} or more of '
+                f'the texts, got words={words}. Give a larger corpus.'
             )
         decomposition = TruncatedSVD(dimensions, random_state=seed).fit(weights)
         return cls(

@@ -157,6 +157,6 @@ def _begin_postgresql(connection: sa.Connection) -> None:
 
 
 def lock_schema(connection: sa.Connection) -> None:
-    """Locks the tables themselves until the transaction ends; on SQLite a writer is alone anyway."""
+    """Keeps others from adding tables or data sets until the transaction ends; SQLite has one writer."""
     if connection.dialect.name == 'postgresql':
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))

@@ -153,6 +153,8 @@ class Ledger:
             created=_now(),
         )
         with self._database.writing() as connection:
+            # Else two that add it at once would both find nothing there: no row can be locked yet.
+            lock_schema(connection)
             if connection.scalar(sa.select(DATASETS.c.name).where(DATASETS.c.name == name)) is not None:
                 raise ValueError(
                     f'Expected a new dataset, got dataset={name!r}, which the ledger holds. Choose another '

@@ -199,24 +199,29 @@ def predicting(**changed: Any) -> JobConfig:
 
 
 @needs_model
-@pytest.mark.parametrize('sabotage', ['none', pytest.param('own-text', marks=pytest.mark.long)])
-def test_a_corpus_is_attacked_by_its_words(sabotage: str) -> None:
-    """Where contexts are copied, words tell who was there. At so small a batch the proven ε is beyond any
-    audit, so the area tells it, and not the verdict."""
+def test_a_corpus_is_attacked_by_its_words() -> None:
     config = predicting()
-    if sabotage != 'none':
-        config = config.replace(
-            batch_size=4, batches_per_label=60, max_private_tokens=120, max_prompt_tokens=96, epsilon=None
-        )
-    result = audited(config, canaries=512 if sabotage != 'none' else 64, sabotage=sabotage)
+    result = audited(config, canaries=64)
     names = [attack.name for attack in result.attacks]
-    assert names == ['pairs of words', 'neighbours'] and result.method == 'predict'
+    assert names == ['pairs of words', 'neighbours'] and result.method == 'predict' and result.ok
     rho = sum(accounting.curve_of(event).rho for event in methods.of(config).cost(config).values())
     assert result.epsilon == pytest.approx(accounting.epsilon_from_rho(rho, 1e-5))
-    if sabotage == 'none':
-        assert result.ok
-    else:
-        assert found(result)['pairs of words'].area > 0.8
+
+
+@needs_model
+@pytest.mark.long
+@pytest.mark.parametrize('sabotage', ['none', 'own-text'])
+def test_many_batches_notice_what_is_copied(sabotage: str) -> None:
+    """Each batch shows one or two of its contexts, so there are enough where there are 64 of them."""
+    config = predicting(
+        aggregate='difference', records=256, batch_size=8, batches_per_label=64, epsilon=3.0,
+        max_private_tokens=None, max_batch_tokens=48,
+    )  # fmt: skip
+    result = audited(config, canaries=512, sabotage=sabotage)
+    assert result.epsilon == pytest.approx(3.0, rel=1e-3)
+    assert result.ok == (sabotage == 'none')
+    if sabotage == 'own-text':
+        assert found(result)['pairs of words'].contradicts
 
 
 # --- Input that does not fit, and who may see what --------------------------------

@@ -195,8 +195,10 @@ def test_a_fitted_tfidf_survives_the_disk(tmp_path: pathlib.Path) -> None:
     assert again.fingerprint == model.fingerprint == fit(dimensions=8).fingerprint
     np.testing.assert_array_equal(again.embed(corpus), model.embed(corpus))
     assert fit(dimensions=7).fingerprint != model.fingerprint
-    with pytest.raises(ValueError, match=r'more than dimensions=60 words .* got words=50'):
+    with pytest.raises(ValueError, match=r'more than dimensions=60 words.* got words=50\. Give a larger'):
         fit(dimensions=60)
+    with pytest.raises(ValueError, match=r'each in min_texts=300 or more of the texts, got words=0'):
+        fit(dimensions=8, min_texts=300)
 
 
 @pytest.mark.parametrize('change', ['term', 'idf', 'component'])

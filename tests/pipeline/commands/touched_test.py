@@ -6,6 +6,7 @@ it writes elsewhere, also into its user's home, is seen.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -18,9 +19,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer.main
 
 from launch.demo import records as demo_records
 from models.bundled import FOLDER as BUNDLED
+from pipeline import main
 from tests.command_line import in_this_process
 
 pytestmark = [
@@ -37,6 +40,10 @@ RUN = (
     '--dataset', 'visits', '--ledger', 'ledger.db', '--output', 'corpus',
 )  # fmt: skip
 LEDGER = ('ledger.db', 'ledger.db-journal', 'ledger.db-wal', 'ledger.db-shm')
+NAMED = ('--ledger', 'ledger.db')
+# As short as texts of the bundled model may be.
+SHORT = ('--max-prompt-tokens', '64', '--max-example-tokens', '8')
+PRICE = ('--records', '40', '--epsilon', '3', '--delta', '1e-3')
 # A command and where it may write, beside the folders that all may use. Each goes on from those before it.
 COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('plan', '--epsilon', '1', '--records', '1000'), ()),
@@ -48,10 +55,41 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('ledger', 'show', 'visits', '--ledger', 'ledger.db'), LEDGER),
     (('report', 'corpus'), ()),
     (('export', 'corpus', '--to', 'corpus.jsonl'), ('corpus.jsonl',)),
+    (('export', 'corpus', '--to', 'sqlite:///corpus.db', '--table', 'corpus'), ('corpus.db',)),
+    (('start', 'records.jsonl', '--yes', '--label-field', 'label', '--labels', 'Billing,Delivery',
+      '--records', '40', '--typical-words', '12', '--corpus-description', 'Messages.'), ('run.toml',)),
+    (('split', '--input', 'records.jsonl', '--output', 'sets'), ('sets',)),
+    (('evaluate', 'corpus', '--records', 'records.jsonl', '--output', 'evaluation'), ('evaluation',)),
+    (('centers', '--input', 'public.jsonl', '--output', 'centres', '--count', '4'), ('centres',)),
+    (('clusters', '--input', 'records.jsonl', '--output', 'clusters.html'), ('clusters.html',)),
+    (('schema', 'privacy-report'), ()),
+    (('ledger', 'budget', 'visits', '--epsilon', '9', '--reason', 'more', *NAMED), LEDGER),
+    (('ledger', 'settle', 'visits', 'shown', *NAMED), LEDGER),
+    (('ledger', 'plot', 'visits', '--html', 'visits.html', *NAMED), ('visits.html', *LEDGER)),
+    (('ledger', 'export', '--output', 'told.csv', '--format', 'csv', *NAMED), ('told.csv', *LEDGER)),
+    (('refine', 'public.jsonl', *INPUT, *PRICE, '--output', 'refined'), ('refined', 'refined.curator')),
+    (('audit', 'leave-one-out', *RUN[:RUN.index('--run-id')]), ()),
+    (('audit', 'canaries', '--method', 'refine', '--corpus', 'public.jsonl', *PRICE, '--nearest', '1',
+      '--label-field', 'label', '--labels', 'a,b', '--canaries', '64', '--result', 'canaries.json'),
+     ('canaries.json',)),
 ]  # fmt: skip
-_PATHS = {
-    'os.mkdir': (0,), 'os.rename': (0, 1), 'os.remove': (0,), 'os.rmdir': (0,), 'os.link': (1,),
-    'os.symlink': (1,), 'os.truncate': (0,), 'os.chmod': (0,), 'os.utime': (0,), 'sqlite3.connect': (0,),
+SLOW_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (('fine-tune', *INPUT, *PRICE, *SHORT, '--tuning-steps', '2', '--expected-batch-size', '8', '--lora-rank',
+      '1', '--output', 'adapter'), ('adapter', 'adapter.curator')),
+    (('generate', '--adapter', 'adapter', '--examples-per-label', '2', '--output', 'sampled'),
+     ('sampled', 'sampled.curator')),
+    (('generate', '--method', 'evolve', *INPUT, *PRICE, '--rounds', '1', '--candidates', '4', '--examples',
+      '4', '--output', 'evolved'), ('evolved', 'evolved.curator')),
+    (('audit', 'reconstruction', '--records', '40', '--batch-size', '8', '--aggregate', 'mean',
+      '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64'), ()),
+]  # fmt: skip
+# It downloads, which is all that it is for.
+_REACHING = {('models', 'fetch')}
+# Places of the paths among an event's values, and of what they are relative to.
+_PATHS: dict[str, dict[int, int | None]] = {
+    'os.mkdir': {0: 2}, 'os.rename': {0: 2, 1: 3}, 'os.remove': {0: 1}, 'os.rmdir': {0: 1}, 'os.link': {1: 3},
+    'os.symlink': {1: 2}, 'os.truncate': {0: None}, 'os.chmod': {0: 2}, 'os.utime': {0: 3},
+    'sqlite3.connect': {0: None},
 }  # fmt: skip
 _STARTS = ('subprocess.Popen', 'os.posix_spawn', 'os.system', 'os.exec', 'os.fork', 'os.forkpty')
 # What libraries ask of the machine.
@@ -81,8 +119,8 @@ class Touched:
             if isinstance(flags, int) and flags & _WRITES:
                 self._write(path)
         elif event in _PATHS:
-            for place in _PATHS[event]:
-                self._write(values[place])
+            for place, folder in _PATHS[event].items():
+                self._write(values[place], -1 if folder is None else values[folder])
         elif event in ('socket.connect', 'socket.sendto'):
             if isinstance(values[1], tuple):  # else it is a file
                 self._reach(values[1][0])
@@ -91,12 +129,13 @@ class Touched:
         elif event in _STARTS:
             self.started.add(str(values[0] if values else event))
 
-    def _write(self, path: Any) -> None:
+    def _write(self, path: Any, folder: int = -1) -> None:
         if isinstance(path, str | bytes | os.PathLike):
             name = os.fsdecode(path)
             if name.startswith('file:'):  # SQLite's way to name a database
                 name = urllib.parse.unquote(name.removeprefix('file:').partition('?')[0])
-            self.written.add(pathlib.Path(name).absolute())
+            base = os.readlink(f'/proc/self/fd/{folder}') if folder >= 0 else ''
+            self.written.add(pathlib.Path(base, name).absolute())
 
     def _reach(self, host: Any) -> None:
         name = os.fsdecode(host) if host else ''
@@ -156,10 +195,36 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
     rows = demo_records.demo_records(40)
     pathlib.Path('records.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    # As many words as centres need, each often enough.
+    words = [''.join(letters) for letters in itertools.product('abcdef', repeat=3)]
+    texts = ({'text': ' '.join(words[number % 200 :][:8])} for number in range(600))
+    pathlib.Path('public.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in texts))
     return tmp_path
 
 
-def test_commands_write_where_they_say_and_reach_nothing(folder: pathlib.Path) -> None:
+def test_every_command_is_watched() -> None:
+    """But for the one that downloads; a new command is to be listed here."""
+
+    def names(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+        if getattr(group, 'commands', None) is None or getattr(group, 'invoke_without_command', False):
+            yield before
+        for name, command in getattr(group, 'commands', {}).items():
+            yield from names(command, *before, name)
+
+    listed = [command for command, _ in (*COMMANDS, *SLOW_COMMANDS)]
+    asked = {name for name in names(typer.main.get_command(main.app)) if name}
+    assert len(asked) > 20
+    watched_ones = {name for name in asked if any(command[: len(name)] == name for command in listed)}
+    assert watched_ones | _REACHING == asked
+
+
+@pytest.mark.parametrize(
+    'commands',
+    [pytest.param(COMMANDS, id='quick'), pytest.param(SLOW_COMMANDS, id='slow', marks=pytest.mark.long)],
+)
+def test_commands_write_where_they_say_and_reach_nothing(
+    folder: pathlib.Path, commands: list[tuple[tuple[str, ...], tuple[str, ...]]]
+) -> None:
     home = folder / 'home'
     everyones = [
         folder / 'temporary',
@@ -170,16 +235,16 @@ def test_commands_write_where_they_say_and_reach_nothing(folder: pathlib.Path) -
     for name in ('.cache', '.config'):
         (home / name).mkdir()
     found = {}
-    for command, places in COMMANDS:
+    for command, places in commands:
         with watched() as touched:
             done = in_this_process(*command)
         assert done.returncode == 0, f'{command}: {done.stdout}{done.stderr}'
-        found[command[:2]] = faults(touched, [*everyones, *(folder / 'here' / name for name in places)])
-        assert touched.written or command[0] in ('plan', 'check', 'models', 'report')
+        found[command] = faults(touched, [*everyones, *(folder / 'here' / name for name in places)])
+        assert touched.written or command[0] in ('plan', 'check', 'models', 'report', 'schema', 'audit')
     assert {command: listed for command, listed in found.items() if listed} == {}
     assert {str(path.relative_to(home)) for path in home.glob('*/*')} <= {*_OF_LIBRARIES, '.keras/keras.json'}
-    asked = {name for _, places in COMMANDS for name in places}
-    assert {path.name for path in (folder / 'here').iterdir()} <= {'records.jsonl', *asked}
+    asked = {name for _, places in commands for name in places}
+    assert {path.name for path in (folder / 'here').iterdir()} <= {'records.jsonl', 'public.jsonl', *asked}
 
 
 def test_what_no_command_may_do_is_seen(folder: pathlib.Path) -> None:
@@ -196,10 +261,15 @@ def test_what_no_command_may_do_is_seen(folder: pathlib.Path) -> None:
         with contextlib.suppress(OSError), socket.socket() as connection:
             connection.settimeout(0.01)
             connection.connect(('127.0.0.1', 9))
+        opened = os.open(folder / 'home', os.O_RDONLY)
+        os.mkdir('below', dir_fd=opened)
+        os.rmdir('below', dir_fd=opened)
+        os.close(opened)
         subprocess.run([sys.executable, '--version'], check=True, capture_output=True)
     assert faults(touched, [folder / 'here' / 'corpus']) == [
         f'wrote {folder}/home/.moved',
         f'wrote {folder}/home/.told',
+        f'wrote {folder}/home/below',
         'reached 192.0.2.1',
         f'started {sys.executable}',
     ]

@@ -284,6 +284,23 @@ def test_two_creators_make_one_ledger(where: str) -> None:
         assert sorted(pool.map(create, range(6))) == ['made', *['there'] * 5]
 
 
+def test_of_many_that_add_one_dataset_one_does(where: str) -> None:
+    ledger = Ledger.create(where)
+
+    def add(turn: int) -> str:
+        try:
+            ledger.add_dataset(f'visits-{turn}', unit='example', delta=DELTA, rho=1.0)
+        except ValueError as refusal:
+            assert 'Expected a new dataset' in str(refusal)
+            return 'there'
+        return 'added'
+
+    with futures.ThreadPoolExecutor(6) as pool:
+        for turn in range(10):
+            assert sorted(pool.map(add, [turn] * 6)) == ['added', *['there'] * 5]
+    assert len(ledger.accounts()) == 10
+
+
 def test_a_missing_file_is_no_new_ledger(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ConnectionError, match='which is not there'):
         Ledger.open(str(tmp_path / 'none.db'))
