@@ -86,6 +86,8 @@ class RunSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     learning_rate: float | None
+    warm_start: str | os.PathLike[str] | None
+    warm_steps: int | None
     mismatch_weight: float | None
     wrong_prompts: int | None
     examples_per_label: int | None
@@ -166,6 +168,8 @@ class TrainingSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     learning_rate: float | None
+    warm_start: str | os.PathLike[str] | None
+    warm_steps: int | None
     mismatch_weight: float | None
     wrong_prompts: int | None
     label_mix_rho: float | None

@@ -111,6 +111,8 @@ PARAMETERS = {
     'lora_rank': True,
     'full': True,
     'learning_rate': True,
+    'warm_start': False,
+    'warm_steps': True,
     'mismatch_weight': True,
     'wrong_prompts': True,
     'examples_per_label': True,

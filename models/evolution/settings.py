@@ -5,7 +5,7 @@ import math
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.generation import Candidate
-from models.privacy.report.text_votes import EarlierCorpus
+from models.privacy.report.earlier_corpus import EarlierCorpus
 from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId
 from models.sampling.loading import SourceSettings

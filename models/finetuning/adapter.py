@@ -28,6 +28,7 @@ from models.privacy.accounting import subsampled
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
+from models.privacy.report.earlier_corpus import EarlierCorpus
 from models.prompt_templates import PromptTemplate
 
 SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 2
@@ -101,6 +102,8 @@ class AdapterCard:
             value.
         label_counts: Released noisy number of units of each label, whose price is in `epsilon`: texts have
             the labels in these shares unless another mix is asked for. None where the run counted none.
+        warm_texts: Texts, no records, that it was trained on before the first private step; 0 for none.
+        warm_release: The run that released them; None for public ones.
     """
 
     run_id: str
@@ -118,6 +121,8 @@ class AdapterCard:
     labels: tuple[str, ...]
     attributes: tuple[str, ...] = ()
     label_counts: tuple[int, ...] | None = None
+    warm_texts: int = 0
+    warm_release: EarlierCorpus | None = None
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
@@ -188,18 +193,20 @@ class AdapterCard:
                 f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
-        found = {'attributes': [], 'label_counts': None} | found  # earlier cards have none
+        # Earlier cards have none of these.
+        found = {'attributes': [], 'label_counts': None, 'warm_texts': 0, 'warm_release': None} | found
         names = {field.name for field in dataclasses.fields(cls)}
         if found.keys() != names:
             raise ValueError(
                 f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
                 'it was released.'
             )
-        counted = found['label_counts']
+        counted, release = found['label_counts'], found['warm_release']
         return cls(
             **found
             | {name: tuple(found[name]) for name in ('labels', 'attributes')}
             | {'label_counts': None if counted is None else tuple(counted)}
+            | {'warm_release': None if release is None else EarlierCorpus(**release)}
         )
 
 

@@ -9,6 +9,7 @@ from models.finetuning import label_mix
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
+from models.privacy.report.earlier_corpus import EarlierCorpus
 from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 
@@ -41,6 +42,11 @@ class TuningSettings:
             structure.
         lora_rank: r of the factors; None trains a difference of all weights.
         learning_rate: Of DP-Adam.
+        warm_start: (label, text) of texts that are no records, on which the adapter is trained before the
+            first private step; none without.
+        warm_steps: Steps on them.
+        warm_release: The run that released them; None for public ones.
+        dataset: Name under which a ledger charges the run; None without one.
         mismatch_weight: λ of FT's equation 4.
         wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
         temperature: Of sampling.
@@ -74,6 +80,10 @@ class TuningSettings:
     min_example_tokens: int = 0
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
+    warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
+    warm_steps: int = 0
+    warm_release: EarlierCorpus | None = None
+    dataset: str | None = None
     mismatch_weight: float = 0.2
     wrong_prompts: int = 1
     temperature: float = 1.0

@@ -103,9 +103,47 @@ class Trainer:
             self._settings.lora_rank,
             lambda count: normal(key.words('adapter', run_id, count=count)),
         )
-        placed = jax.tree.map(jnp.asarray, start)
-        state = {'adapter': placed, 'optimizer': self._optimizer.init(placed), 'step': jnp.int32(0)}
+        return self._before_steps(jax.tree.map(jnp.asarray, start))
+
+    def _before_steps(self, adapter: Any) -> dict[str, Any]:
+        """The state before the first private step from an adapter."""
+        state = {'adapter': adapter, 'optimizer': self._optimizer.init(adapter), 'step': jnp.int32(0)}
         return typing.cast(dict[str, Any], jax.device_put(state, self._everywhere))
+
+    def warmed(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The state before the first private step, from texts that are no records: which costs nothing.
+
+        Each step takes the next texts in a random order, as many as a private step has in the mean, and is
+        a private step without its noise. The optimizer starts anew afterwards: its moments of gradients
+        without noise would make the first noisy steps far too long.
+
+        Args:
+            state: The first state.
+        """
+        settings = self._settings
+        if not settings.warm_steps:
+            return state
+        encoded = self.encoded(
+            [
+                Unit(unit_hash=b'', ordinal=place, label=label, texts=(text,))
+                for place, (label, text) in enumerate(settings.warm_start)
+            ]
+        )
+        rng = np.random.default_rng(list(settings.run_id.encode()))  # public, as the texts are
+        count = len(settings.warm_start)
+        together = min(settings.params.expected_batch_size, count)
+        order = np.zeros(0, np.int64)
+        nothing = jax.tree.map(np.zeros_like, jax.tree.map(np.asarray, state['adapter']))
+        for step in range(settings.warm_steps):
+            activity.report(
+                activity.Activity('Warm start', None, step + 1, settings.warm_steps, activity.STEP)
+            )
+            if len(order) < together:
+                order = np.concatenate([order, rng.permutation(count)])
+            members, order = np.unique(order[:together]), order[together:]
+            words = rng.integers(2**64, size=count, dtype=np.uint64)
+            state = self.updated(state, self.gradient(state, encoded, members, words), nothing)
+        return self._before_steps(state['adapter'])
 
     @property
     def _everywhere(self) -> jax.sharding.Sharding:
@@ -224,6 +262,10 @@ class Trainer:
         saver = None if checkpoints is None else open_checkpoints(checkpoints)
         if saver is not None and saver.latest_step() is not None:
             state = _restored(saver, state)
+        else:
+            state = self.warmed(state)
+            if saver is not None and settings.warm_steps:
+                _save(saver, 0, state)
         for step in range(int(state['step']), params.tuning_steps):
             activity.report(
                 activity.Activity('Fine-tuning', None, step + 1, params.tuning_steps, activity.STEP)

@@ -1,4 +1,4 @@
-"""The texts that the first round votes on where they are given: of a release, or of public files."""
+"""The texts that a run begins with where they are given: of a release, or of public files."""
 
 import functools
 import hashlib
@@ -10,8 +10,8 @@ from apache_beam.io.filesystems import FileSystems
 from models.evolution.generation import Candidate, candidates_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import Facts
-from models.privacy.report import PRIVACY_REPORT_SCHEMA, text_votes
-from models.privacy.report.text_votes import EarlierCorpus
+from models.privacy.report import PRIVACY_REPORT_SCHEMA, earlier_corpus, text_votes
+from models.privacy.report.earlier_corpus import EarlierCorpus
 from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
@@ -34,38 +34,43 @@ from transforms.run_files import REPORT
 MOST_TEXTS = 50_000
 
 
-def read_start(place: str, declared: Input, name: str) -> tuple[Candidate, ...]:
+def read_start(place: str, declared: Input, name: str, *, labelled: bool = False) -> tuple[Candidate, ...]:
     """The texts of a corpus as a list of candidates, in the order of its files.
 
-    A label that the run does not declare is left out; texts are labelled by votes in any case. Truncated
-    examples of a release, and rows that are no records of the run's rules, are left out.
+    Truncated examples of a release, and rows that are no records of the run's rules, are left out.
 
     Args:
         place: Folder of a finished run, or files like those of --input.
-        declared: The input, for the column of the text and the labels.
+        declared: The input, for the columns and the labels.
         name: What errors call it: the flag without dashes.
+        labelled: Whether each text needs a declared label. Without, those of files have none, and one that
+            the run does not declare is left out.
 
     Raises:
         FileNotFoundError: There is nothing.
-        ValueError: A file is the input's, damaged, or no corpus; there is no text, or there are too many.
+        ValueError: A file is the input's, damaged, or no corpus; there is no text, or there are too many; one
+            has no declared label where it needs one.
     """
     of_release = released_corpus.is_release(place)
     files = released_corpus.list_shards(place, name) if of_release else list_input(place)
     beside_input.refuse_input(declared, files, name)
     # A file that was written to is read anew.
-    found = _read(place, tuple(files), declared, name, of_release)
+    found = _read(place, tuple(files), declared, name, of_release, labelled)
     if not found:
         raise ValueError(f'Expected texts in {name}={place!r}, got none. Name another corpus.')
     if len(found) > MOST_TEXTS:
         raise ValueError(
-            f'Expected {MOST_TEXTS:,} texts at the most, got {name}={place!r} with {len(found):,}. Votes '
-            'could not tell so many apart: give a part of them.'
+            f'Expected {MOST_TEXTS:,} texts at the most, got {name}={place!r} with {len(found):,}. They '
+            'travel to every worker: give a part of them.'
         )
     return found
 
 
 @functools.lru_cache(maxsize=2)
-def _read(place: str, files: tuple, declared: Input, name: str, of_release: bool) -> tuple[Candidate, ...]:
+def _read(
+    place: str, files: tuple, declared: Input, name: str, of_release: bool, labelled: bool
+) -> tuple[Candidate, ...]:
+    labels = declared.label_values
     rows: list[tuple[str | None, str]] = []
     if of_release:
         for file in files:
@@ -76,9 +81,15 @@ def _read(place: str, files: tuple, declared: Input, name: str, of_release: bool
             ]
     else:
         dialect = Dialect(delimiter=declared.resolved_delimiter, encoding=declared.encoding)
+        fields = RecordFields(
+            text=declared.text_field,
+            label=declared.label_field if labelled else None,
+            attributes=declared.attributes if labelled else (),
+            dialect=dialect,
+        )
         rules = RecordRules(
-            fields=RecordFields(text=declared.text_field, label=None, dialect=dialect),
-            labels=None,
+            fields=fields,
+            labels=tuple(label for label in labels if label is not None) or None if labelled else None,
             max_record_bytes=declared.max_record_bytes,
         )
         check_input(place, rules.fields)
@@ -86,13 +97,16 @@ def _read(place: str, files: tuple, declared: Input, name: str, of_release: bool
             for piece in split_file(file.path):
                 for found in read_piece(piece, rules):
                     if isinstance(found, Record):
-                        rows.append((None, found.text))
+                        rows.append((found.label, found.text))
+                    elif found.reason in (Reason.UNDECLARED_LABEL, Reason.MISSING_FIELD) and labelled:
+                        raise _without_label(f'{name} file={file.path!r}, row={found.ordinal}', labels)
                     elif found.reason is Reason.UNREADABLE_REST:
                         raise ValueError(
                             f'Expected a whole file of texts, got {name} file={file.path!r}, whose rest '
                             'cannot be read. Fetch it again.'
                         )
-    labels = declared.label_values
+    if labelled and (others := [label for label, _ in rows if label not in labels]):
+        raise _without_label(f'{name}={place!r} with label={others[0]!r}', labels)
     groups = [labels.index(label) if label in labels else 0 for label, _ in rows]
     return tuple(
         Candidate(
@@ -104,12 +118,19 @@ def _read(place: str, files: tuple, declared: Input, name: str, of_release: bool
     )
 
 
+def _without_label(got: str, labels: Sequence[str | None]) -> ValueError:
+    return ValueError(
+        f'Expected texts that each have a label of the run, got {got}, labels={list(labels)!r}. Give texts '
+        'of these labels, or leave the others out.'
+    )
+
+
 def digest(texts: Sequence[Candidate]) -> str:
     """SHA-256 of a list, in hexadecimal."""
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
 
 
-def earlier_corpus(place: str, name: str) -> EarlierCorpus | None:
+def release_of(place: str, name: str) -> EarlierCorpus | None:
     """The run that released a corpus, by its report; None of files, which the curator vouches for.
 
     Args:
@@ -156,8 +177,10 @@ def facts_of_start(prepared: EvolutionSettings) -> Facts:
     if not prepared.start:
         return text_votes.SAMPLED_START
     if prepared.start_release is None:
-        return text_votes.PUBLIC_START
-    return text_votes.start_of_release(prepared.start_release, dataset=prepared.dataset)
+        return earlier_corpus.public_texts(text_votes.FIRST_LIST)
+    return earlier_corpus.released_texts(
+        text_votes.FIRST_LIST, prepared.start_release, dataset=prepared.dataset
+    )
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
@@ -175,7 +198,7 @@ def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledge
     Raises:
         ValueError: The ledger does not hold the charge that the release claims.
     """
-    earlier = None if start is None else earlier_corpus(start, name)
+    earlier = None if start is None else release_of(start, name)
     if earlier is None or earlier.dataset is None:
         return
     accounts = (known for known in ledger.accounts() if known.dataset.name == earlier.dataset)

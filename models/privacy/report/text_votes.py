@@ -30,65 +30,8 @@ SAMPLED_START = Facts(
         'The texts of the first list were sampled from public prompts: no record has a part in it.',
     ),
 )
-# For a run whose list is a file that the curator vouches for.
-PUBLIC_START = Facts(
-    assumptions_of_curator=(
-        'The texts of the first list are public: whoever wrote or chose them saw none of these records.',
-    ),
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EarlierCorpus:
-    """The run that released the texts which another run votes on. All fields are public.
-
-    Attributes:
-        run_id: Its public name.
-        dataset: Name under which a ledger charged it; None, like the next, where none did.
-        run_number: Its place among the runs charged to that dataset, from 1.
-    """
-
-    run_id: str
-    dataset: str | None
-    run_number: int | None
-
-
-def start_of_release(earlier: EarlierCorpus, *, dataset: str | None) -> Facts:
-    """The facts of a run whose first list is a corpus that an earlier run released.
-
-    Args:
-        earlier: That run. If it names this run's dataset, the caller has looked it up in the ledger.
-        dataset: Name under which this run is charged; None if no ledger charges it.
-    """
-    name = f'The first list is the corpus that the run {earlier.run_id!r} released'
-    if earlier.dataset is not None and earlier.dataset == dataset:
-        return Facts(
-            assumptions_enforced=(
-                f'{name}. The ledger charged that before this run, as run {earlier.run_number:,} on dataset '
-                f'{dataset!r}: this run is a later step on the same records, and the sum of all runs has '
-                'both costs.',
-            ),
-            not_covered=(
-                'What the first list tells of the records, by the figures of this run alone. The sum of all '
-                'runs has both costs.',
-            ),
-        )
-    there, here = (
-        'to no ledger' if of is None else f'to dataset {of!r} of a ledger'
-        for of in (earlier.dataset, dataset)
-    )
-    return Facts(
-        assumptions_of_curator=(
-            f'The records of the run {earlier.run_id!r}, whose corpus is the first list, are others than '
-            f'these, or its cost is counted too. That run was charged {there}, this one {here}, and no sum '
-            'of a ledger has both.',
-        ),
-        not_covered=(
-            f'What the first list, released by the run {earlier.run_id!r}, tells of the records that it was '
-            'made of. Every figure of this report is of this run alone, given that list: unless those '
-            'records are others, its cost is added.',
-        ),
-    )
+# What reports call the texts that the first round votes on.
+FIRST_LIST = 'the first list'
 
 
 def is_of_text_votes(mechanism: Mapping[str, Setting]) -> bool:
@@ -123,7 +66,8 @@ def facts(
 
     Args:
         params: The mechanism.
-        start: Where the first list comes from: `SAMPLED_START`, `PUBLIC_START` or `start_of_release`.
+        start: Where the first list comes from: `SAMPLED_START`, or what
+            `models.privacy.report.earlier_corpus` says of `FIRST_LIST`.
         sampling: Further facts on how texts are sampled.
         writes_texts: Whether the run samples texts; one that only chooses among given ones does not.
     """

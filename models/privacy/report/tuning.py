@@ -28,6 +28,8 @@ COUNTED_MIX = Facts(
         'zero, where none is above zero all labels have equally many, and each has one text at the least.',
     ),
 )
+# What reports call the texts that an adapter is trained on before its first private step.
+WARM_START = 'the warm start'
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
 
 
@@ -80,7 +82,8 @@ def facts(
         params: The mechanism.
         trained_by: The run that trained the adapter; None if this run did.
         sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
-            `LABEL_MIX` or `COUNTED_MIX`).
+            `LABEL_MIX` or `COUNTED_MIX`), and on what training began with
+            (`models.privacy.report.earlier_corpus`, of `WARM_START`).
         writes_texts: Whether the run samples texts too.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')

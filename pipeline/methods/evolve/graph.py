@@ -42,7 +42,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         texts_together=TEXTS_TOGETHER,
         least_tokens=own.resolved_min_example_tokens,
         start=() if start is None else start_corpus.read_start(start, config.input, 'start'),
-        start_release=None if start is None else start_corpus.earlier_corpus(start, 'start'),
+        start_release=None if start is None else start_corpus.release_of(start, 'start'),
         dataset=config.budget.dataset,
     )
 

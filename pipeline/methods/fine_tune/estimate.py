@@ -35,7 +35,7 @@ class TuningEstimate:
         measured_on: ISO date of this machine's calibration; None for reference rates, which are of
             another machine.
         seconds_per_step: One step of training with a batch of the expected size.
-        training_hours: All steps.
+        training_hours: All steps, those of a warm start among them.
         sampling_hours: All texts, up to their length cap.
         memory_bytes: What weights, adapter, its optimizer and a micro-batch take at the least.
     """
@@ -69,7 +69,7 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
         dtype=calibration.dtype,
         measured_on=calibration.measured_on,
         seconds_per_step=step,
-        training_hours=params.tuning_steps * step / 3600,
+        training_hours=(config.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
         sampling_hours=batches * (prompts + config.method.max_example_tokens * token) / 3600,
         memory_bytes=needed_memory(config, calibration.dtype),
     )

@@ -3,8 +3,8 @@
 from typing import Any
 
 from models.finetuning.settings import TuningSettings
-from models.privacy.facts import MethodFacts
-from models.privacy.report import structure, tuning
+from models.privacy.facts import Facts, MethodFacts
+from models.privacy.report import earlier_corpus, structure, tuning
 from pipeline.methods import report_settings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.mechanism import Config
@@ -16,11 +16,11 @@ SHOWN = (
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'learning_rate',
-    'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'examples', 'label_mix', 'label_mix_rho',
-    'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
+    'warm_steps', 'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'examples', 'label_mix',
+    'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
-# A path of the curator's machine, and what the settings that are shown follow from.
-HIDDEN = report_settings.HIDDEN | {'adapter', 'typical_words'}
+# Paths of the curator's machine, and what the settings that are shown follow from.
+HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
 def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
@@ -32,7 +32,31 @@ def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
         sampling = (*sampling, tuning.LABEL_MIX)
     elif prepared.params.label_mix_rho is not None and own.writes_texts:
         sampling = (*sampling, tuning.COUNTED_MIX)
-    return tuning.facts(prepared.params, trained_by, sampling, writes_texts=own.writes_texts)
+    return tuning.facts(
+        prepared.params,
+        trained_by,
+        (*_warm_start(config, prepared), *sampling),
+        writes_texts=own.writes_texts,
+    )
+
+
+def _warm_start(config: Config, prepared: TuningSettings) -> tuple[Facts, ...]:
+    """What the texts are that the adapter was trained on before its first private step; nothing without.
+
+    Workers know neither the ledger nor the place of the texts: `prepared` has both from the launch.
+    """
+    own = config.method
+    if own.adapter is None:
+        release, dataset = prepared.warm_release, prepared.dataset
+        is_warm = bool(prepared.warm_start)
+    else:
+        card = released.read_card(own.adapter)
+        release, dataset, is_warm = card.warm_release, card.dataset, card.warm_texts > 0
+    if not is_warm:
+        return ()
+    if release is None:
+        return (earlier_corpus.public_texts(tuning.WARM_START),)
+    return (earlier_corpus.released_texts(tuning.WARM_START, release, dataset=dataset),)
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
@@ -52,6 +76,8 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         found['learning_rate'] = own.resolved_learning_rate
     if not own.label_mix:
         left_out.append('label_mix')
+    if own.warm_start is None:
+        left_out.append('warm_steps')
     for name in left_out:
         found.pop(name, None)
     prompt = None if own.reads_records else "the adapter's"

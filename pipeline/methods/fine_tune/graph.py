@@ -4,9 +4,10 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from models.batch_plan import BatchPlan
+from models.evolution.generation import Candidate
 from models.finetuning.settings import TuningSettings
 from models.records import Record
-from pipeline.methods import workers
+from pipeline.methods import start_corpus, workers
 from pipeline.methods.fine_tune import mechanism, released
 from pipeline.methods.fine_tune.mechanism import Config
 from transforms.finetune import DrawLabelMix, FineTuneText
@@ -21,6 +22,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
     if card is not None:
         # A structure is the sampling run's own, and the prompt is what the adapter was trained with.
         prompt |= {'template': card.prompt_template, 'schema': card.prompt['schema']}
+    warm = own.warm_start
     found = TuningSettings(
         run_id=config.output.resolved_run_id,
         params=mechanism.params(config),
@@ -32,6 +34,10 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         **prompt,
         lora_rank=own.resolved_lora_rank if card is None else card.lora_rank,
         learning_rate=own.resolved_learning_rate,
+        warm_start=tuple((of.label, of.text) for of in warm_texts(config)),
+        warm_steps=own.resolved_warm_steps,
+        warm_release=None if warm is None else start_corpus.release_of(warm, 'warm_start'),
+        dataset=config.budget.dataset,
         mismatch_weight=own.mismatch_weight,
         wrong_prompts=own.wrong_prompts,
         temperature=1.0 if own.temperature is None else own.temperature,
@@ -44,6 +50,19 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
     )
     found.check_prompts()
     return found
+
+
+def warm_texts(config: Config) -> tuple[Candidate, ...]:
+    """The texts of the warm start, each with a declared label; none without it.
+
+    Raises:
+        FileNotFoundError: There is nothing.
+        ValueError: As `start_corpus.read_start`.
+    """
+    place = config.method.warm_start
+    if place is None:
+        return ()
+    return start_corpus.read_start(place, config.input, 'warm_start', labelled=True)
 
 
 def configured_plan(config: Config) -> BatchPlan | None:

@@ -27,6 +27,7 @@ from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    from pipeline.ledger.ledger import Ledger
     from transforms.columns import Columns
     from transforms.write import Files
 
@@ -77,6 +78,11 @@ class FineTuning(Method[FineTuneSettings]):
         value = largest_fitting('epsilon', config.budget.epsilon, has_room)
         return () if value is None else (FittingSetting(name='epsilon', value=value),)
 
+    def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
+        from pipeline.methods import start_corpus
+
+        start_corpus.check_start(config.method.warm_start, 'warm_start', config.budget.dataset, ledger)
+
     def plan(self, config: Config) -> TuningPlan:
         return plan.plan_run(config)
 
@@ -111,9 +117,12 @@ class FineTuning(Method[FineTuneSettings]):
         return graph.prepare(config, self.dtype(config))
 
     def digests(self, config: Config) -> Mapping[str, str]:
-        from pipeline.methods.fine_tune import released
+        from pipeline.methods import start_corpus
+        from pipeline.methods.fine_tune import graph, released
 
-        found = {'model': model_digest.of_settings(config.method)}
+        texts = graph.warm_texts(config)
+        further = [start_corpus.digest(texts)] if texts else []
+        found = {'model': model_digest.of_settings(config.method, further=further)}
         if config.method.adapter is not None:
             found['input'] = released.card_digest(config.method.adapter)
         return found

@@ -77,4 +77,6 @@ def card(
         labels=config.input.labels,
         attributes=config.input.attributes,
         label_counts=label_counts,
+        warm_texts=len(prepared.warm_start),
+        warm_release=prepared.warm_release,
     )

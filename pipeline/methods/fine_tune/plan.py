@@ -40,6 +40,7 @@ class TuningPlan(RunPlan):
         estimate: How long it would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
         warnings: What to think about before the run, in sentences.
+        warm_steps: Steps before the private ones, on texts that are no records; they cost nothing.
     """
 
     tuning_steps: int
@@ -58,6 +59,7 @@ class TuningPlan(RunPlan):
     estimate: TuningEstimate | None = None
     budget: BudgetAnswer | None = None
     warnings: tuple[str, ...] = ()
+    warm_steps: int = 0
 
     def to_json(self) -> str:
         """The plan as one JSON object."""
@@ -99,6 +101,8 @@ class TuningPlan(RunPlan):
             ),
             ('Noise', f'z = {self.noise_multiplier:g} clip norms, C = {self.clip_norm:g}'),
         ]
+        if self.warm_steps:
+            rows.append(('Warm start', f'{self.warm_steps:,} steps on texts that are no records, free'))
         if self.label_mix_rho is not None:
             scale = counts.gaussian_scale(self.label_mix_rho)
             rows.append((
@@ -164,6 +168,7 @@ def plan_run(config: Config) -> TuningPlan:
         examples=sum(mechanism.texts_of_labels(config)),
         trained_by=None if card is None else card.run_id,
         warnings=() if card is not None else _warnings(config, params),
+        warm_steps=config.method.resolved_warm_steps,
     )
 
 

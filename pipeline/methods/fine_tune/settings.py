@@ -20,6 +20,7 @@ from pipeline.settings.structure import Structured
 NAME = 'fine-tune'
 # Units whose gradients are computed together, and texts that are sampled together.
 DEFAULT_MICRO_BATCH = 16
+DEFAULT_WARM_STEPS = 50
 # Of gradients of all weights so many numbers are held together: 1 GiB.
 MOST_GRADIENT_NUMBERS = 2**28
 # What a run that samples no text has no use for; and what says of a run whether it does.
@@ -55,6 +56,14 @@ class Tuning(panel.Panel):
         False,
     )
     learning_rate: float | None = _setting('Of DP-Adam. Default: 0.01, or 0.0005 with --full.', None)
+    warm_start: str | None = _setting(
+        'Texts that the adapter is trained on before its first private step, for free: the folder of a '
+        'finished run, or files like those of --input, with labels. Public, or released: never texts of '
+        'these records.',
+        None,
+        path='patterns',
+    )
+    warm_steps: int = _setting('Steps on the texts of --warm-start.', DEFAULT_WARM_STEPS)
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
     )
@@ -101,10 +110,16 @@ class Tuning(panel.Panel):
             'tuning_steps',
             'expected_batch_size',
             'lora_rank',
+            'warm_steps',
             'wrong_prompts',
             'examples',
             'top_k',
         )
+        if self.warm_start is None and self.warm_steps != DEFAULT_WARM_STEPS:
+            raise ValueError(
+                f'Expected texts for warm_steps={self.warm_steps}, got warm_start=None. Give --warm-start, '
+                'or leave --warm-steps out.'
+            )
         if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
             raise ValueError(
                 f'Expected examples or examples_per_label, got examples={self.examples}, '
@@ -145,6 +160,11 @@ class Tuning(panel.Panel):
     def resolved_lora_rank(self) -> int | None:
         """The rank of the adapter that is trained; None for a difference of all weights."""
         return None if self.full else self.lora_rank
+
+    @property
+    def resolved_warm_steps(self) -> int:
+        """Steps before the first private one."""
+        return 0 if self.warm_start is None else self.warm_steps
 
     @property
     def resolved_learning_rate(self) -> float:

@@ -127,7 +127,7 @@ class Refine(TextVoting[RefineSettings]):
             source=None,
             examples=self._keep(config),
             start=self._texts(config),
-            start_release=start_corpus.earlier_corpus(str(config.method.corpus), 'corpus'),
+            start_release=start_corpus.release_of(str(config.method.corpus), 'corpus'),
             dataset=config.budget.dataset,
         )
 

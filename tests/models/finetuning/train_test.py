@@ -193,6 +193,77 @@ def test_a_text_ends_as_the_template_says_and_a_long_one_does_not() -> None:
     assert bytes((long - tiny.FIRST_BYTE).tolist()) == b'x' * 12
 
 
+# --- A warm start ------------------------------------------------------------------
+
+
+WARM = tuple(('abc'[number % 3], 'xyz'[number % 3] * 6) for number in range(7))
+
+
+def warm_settings(**changed: object) -> TuningSettings:
+    return tiny.settings(**({'warm_start': WARM, 'warm_steps': 3, 'mismatch_weight': 0.0} | changed))
+
+
+def test_a_warm_start_is_adam_on_the_clipped_gradients_of_its_texts_and_then_begins_anew() -> None:
+    """Against the steps by hand, in numpy, on gradients of one text at a time."""
+    settings = warm_settings()
+    params = dataclasses.replace(settings.params, expected_batch_size=9)  # more than there are: all each step
+    trainer = train.Trainer(dataclasses.replace(settings, params=params))
+    before = trainer.first_state(KEY)
+    encoded = trainer.encoded(
+        [
+            units.Unit(unit_hash=b'', ordinal=place, label=label, texts=(text,))
+            for place, (label, text) in enumerate(WARM)
+        ]
+    )
+    tree, words = jax.tree.structure(before['adapter']), np.zeros(len(WARM), np.uint64)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(before['adapter'])]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    adapter = flat(before['adapter'])
+    first, second = np.zeros_like(adapter), np.zeros_like(adapter)
+    for step in range(1, 4):
+        parts = [part.reshape(shape) for part, shape in zip(np.split(adapter, ends), shapes, strict=True)]
+        state = {'adapter': jax.tree.unflatten(tree, [jnp.asarray(part, jnp.float32) for part in parts])}
+        each = [
+            flat(trainer.gradient(state, encoded, np.array([place]), words)) for place in range(len(WARM))
+        ]
+        assert max(np.linalg.norm(one) for one in each) <= params.clip_norm * (1 + 1e-5)
+        mean = sum(each) / 9
+        first, second = 0.9 * first + 0.1 * mean, 0.999 * second + 0.001 * mean**2
+        moved = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        adapter = adapter - settings.learning_rate * moved
+    after = trainer.warmed(before)
+    np.testing.assert_allclose(flat(after['adapter']), adapter, atol=2e-5)
+    assert np.abs(flat(after['adapter']) - flat(before['adapter'])).max() > 100 * 2e-5
+    assert int(after['step']) == 0 and not any(flat(after['optimizer']))
+
+
+def test_a_killed_run_does_not_warm_up_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, members = train.Trainer(warm_settings()), units.in_order(ROWS)
+    whole = adapters.to_bytes(trainer.train(members, KEY))
+    warmed, step, warm_ups, dead = trainer.warmed, trainer.step, 0, False
+
+    def counted(state: dict[str, object]) -> dict[str, object]:
+        nonlocal warm_ups
+        warm_ups += 1
+        return warmed(state)
+
+    def dies_once(*arguments: object) -> dict[str, object]:
+        nonlocal dead
+        if not dead:
+            dead = True
+            raise Killed
+        return step(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer, 'warmed', counted)
+    monkeypatch.setattr(trainer, 'step', dies_once)
+    with pytest.raises(Killed):
+        trainer.train(members, KEY, str(tmp_path / 'tuning'))
+    assert adapters.to_bytes(trainer.train(members, KEY, str(tmp_path / 'tuning'))) == whole
+    assert warm_ups == 1
+    cold = train.Trainer(warm_settings(warm_start=(), warm_steps=0))
+    assert adapters.to_bytes(cold.train(members, KEY)) != whole
+
+
 @pytest.mark.parametrize('rank, rate', [(8, 0.02), (None, 0.003)])
 def test_with_little_noise_it_learns_what_the_units_say(rank: int | None, rate: float) -> None:
     """Each label's texts are one letter; after training the right instruction explains them, and no other."""

@@ -12,7 +12,7 @@ import pytest
 from models.privacy import accounting, report
 from models.privacy.facts import Facts
 from models.privacy.report import GroupPlan, PrivacyReport, text_votes
-from models.privacy.report.text_votes import EarlierCorpus
+from models.privacy.report.earlier_corpus import EarlierCorpus, public_texts, released_texts
 from models.privacy.text_votes import TextVoteParams
 from pipeline.pages import dataset_card, report_page
 from tests.documents import check_document
@@ -133,17 +133,17 @@ def test_a_ledger_charges_exactly_the_cost() -> None:
 
 
 def test_a_list_of_the_same_records_is_in_the_sum_and_another_is_the_curators_word() -> None:
-    same = made(start=text_votes.start_of_release(RELEASE, dataset='visits'))
+    same = made(start=released_texts(text_votes.FIRST_LIST, RELEASE, dataset='visits'))
     assert any("as run 1 on dataset 'visits'" in row for row in same.assumptions_enforced)
     assert 'The sum of all runs has both costs' in same.data_accesses[-1]
     for earlier, dataset in itertools.product(
         (RELEASE, EarlierCorpus(run_id='first', dataset=None, run_number=None)), ('others', None)
     ):
-        other = made(start=text_votes.start_of_release(earlier, dataset=dataset))
+        other = made(start=released_texts(text_votes.FIRST_LIST, earlier, dataset=dataset))
         assert any("The records of the run 'first'" in row for row in other.assumptions_of_curator)
         assert 'its cost is added' in other.data_accesses[-1]
         assert not any('a later step on the same records' in row for row in other.assumptions_enforced)
-    public = made(start=text_votes.PUBLIC_START)
+    public = made(start=public_texts(text_votes.FIRST_LIST))
     assert any('saw none of these records' in row for row in public.assumptions_of_curator)
 
 

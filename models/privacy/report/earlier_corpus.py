@@ -1,0 +1,72 @@
+"""The facts of a run that begins with texts which are no records: public ones, or an earlier release."""
+
+import dataclasses
+
+from models.privacy.facts import Facts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlierCorpus:
+    """The run that released the texts which another run begins with. All fields are public.
+
+    Attributes:
+        run_id: Its public name.
+        dataset: Name under which a ledger charged it; None, like the next, where none did.
+        run_number: Its place among the runs charged to that dataset, from 1.
+    """
+
+    run_id: str
+    dataset: str | None
+    run_number: int | None
+
+
+def public_texts(what: str) -> Facts:
+    """The facts of a run that begins with a file which the curator vouches for.
+
+    Args:
+        what: What the report calls these texts: 'the first list'.
+    """
+    return Facts(
+        assumptions_of_curator=(
+            f'The texts of {what} are public: whoever wrote or chose them saw none of these records.',
+        ),
+    )
+
+
+def released_texts(what: str, earlier: EarlierCorpus, *, dataset: str | None) -> Facts:
+    """The facts of a run that begins with a corpus which an earlier run released.
+
+    Args:
+        what: What the report calls these texts: 'the first list'.
+        earlier: That run. If it names this run's dataset, the caller has looked it up in the ledger.
+        dataset: Name under which this run is charged; None if no ledger charges it.
+    """
+    name = f'{what[0].upper()}{what[1:]} is the corpus that the run {earlier.run_id!r} released'
+    if earlier.dataset is not None and earlier.dataset == dataset:
+        return Facts(
+            assumptions_enforced=(
+                f'{name}. The ledger charged that before this run, as run {earlier.run_number:,} on dataset '
+                f'{dataset!r}: this run is a later step on the same records, and the sum of all runs has '
+                'both costs.',
+            ),
+            not_covered=(
+                f'What {what} tells of the records, by the figures of this run alone. The sum of all '
+                'runs has both costs.',
+            ),
+        )
+    there, here = (
+        'to no ledger' if of is None else f'to dataset {of!r} of a ledger'
+        for of in (earlier.dataset, dataset)
+    )
+    return Facts(
+        assumptions_of_curator=(
+            f'The records of the run {earlier.run_id!r}, whose corpus is {what}, are others than '
+            f'these, or its cost is counted too. That run was charged {there}, this one {here}, and no sum '
+            'of a ledger has both.',
+        ),
+        not_covered=(
+            f'What {what}, released by the run {earlier.run_id!r}, tells of the records that it was '
+            'made of. Every figure of this report is of this run alone, given these texts: unless those '
+            'records are others, its cost is added.',
+        ),
+    )

@@ -1,0 +1,146 @@
+"""Fine-tuning that begins with texts which are no records: what is read, charged, told and refused."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from models.privacy.report import PrivacyReport
+from pipeline import methods
+from pipeline.config import job_config
+from pipeline.ledger.ledger import Ledger
+from pipeline.methods.fine_tune import plan, released
+from pipeline.run import identity, start
+from pipeline.settings.job_config import JobConfig
+from tests.models.finetuning import tiny
+from tests.samples import write_rows
+from transforms import run_files
+
+pytestmark = pytest.mark.run
+ROWS = [{'text': f'{"ab"[number % 2] * 3} {number}', 'label': 'ab'[number % 2]} for number in range(30)]
+PUBLIC = [{'text': f'{"ab"[number % 2] * 4}', 'label': 'ab'[number % 2]} for number in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def _tiny() -> Iterator[None]:
+    with tiny.known():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    write_rows(tmp_path / 'in.jsonl', ROWS)
+    write_rows(tmp_path / 'public.jsonl', PUBLIC)
+    return tmp_path
+
+
+def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
+    given = {
+        'method': 'fine-tune', 'input': str(folder / 'in.jsonl'), 'output': str(folder / 'out'),
+        'label_field': 'label', 'labels': ('a', 'b'), 'records': 30, 'delta': 1e-2, 'epsilon': 2.0,
+        'tuning_steps': 2, 'expected_batch_size': 6, 'lora_rank': 2, 'micro_batch_size': 4,
+        'max_prompt_tokens': 24, 'max_example_tokens': 10, 'examples_per_label': 3, 'model': 'tiny',
+        'prompt': 'pretrained', 'regex': '[ab]{2,4}', 'shards': 1,
+        'warm_start': str(folder / 'public.jsonl'), 'warm_steps': 2,
+    }  # fmt: skip
+    return job_config(**(given | changed))
+
+
+def report_of(output: pathlib.Path) -> PrivacyReport:
+    return PrivacyReport.from_json((output / run_files.REPORT).read_text(encoding='utf-8'))
+
+
+def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
+    given = job_config(
+        adapter=str(folder / of), method='fine-tune', model='tiny', output=str(folder / to),
+        examples_per_label=2, micro_batch_size=4,
+    )  # fmt: skip
+    start.run(released.with_adapter(given), [])
+    return report_of(folder / to)
+
+
+def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: pathlib.Path) -> None:
+    run, without = config(folder), config(folder, warm_start=None, warm_steps=50)
+    assert methods.of(run).cost(run) == methods.of(without).cost(without)
+    start.run(run, [])
+    report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
+    said = 'The texts of the warm start are public'
+    assert any(said in line for line in report.assumptions_of_curator)
+    assert report.settings['warm_steps'] == 2 and 'warm_start' not in report.settings
+    assert 'public.jsonl' not in report.to_json()
+    assert (card.warm_texts, card.warm_release) == (6, None)
+    # Texts that are sampled later are of the same adapter, and say the same.
+    assert any(said in line for line in sampled(folder, 'out', 'more').assumptions_of_curator)
+
+
+def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(folder: pathlib.Path) -> None:
+    Ledger.create(str(folder / 'ledger.db')).add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
+    charged = {'dataset': 'fruit', 'ledger': str(folder / 'ledger.db')}
+    cold = config(folder, output=str(folder / 'first'), warm_start=None, warm_steps=50, **charged)
+    start.run(cold, [])
+    report, card = report_of(folder / 'first'), released.read_card(str(folder / 'first'))
+    assert 'warm_steps' not in report.settings and (card.warm_texts, card.warm_release) == (0, None)
+    assert 'warm start' not in report.to_json()
+    start.run(config(folder, warm_start=str(folder / 'first'), **charged), [])
+    runs = Ledger.open(str(folder / 'ledger.db')).account('fruit').runs
+    assert [run.run_id for run in runs] == ['first', 'out']
+    report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
+    later = "The warm start is the corpus that the run 'first' released"
+    assert any(later in line and 'as run 1' in line for line in report.assumptions_enforced)
+    assert card.warm_release is not None and card.warm_release.run_id == 'first'
+    assert any(later in line for line in sampled(folder, 'out', 'more').assumptions_enforced)
+    # Under a ledger that never charged it, it is refused; without one the report says what is not covered.
+    Ledger.create(str(folder / 'new.db')).add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
+    other = config(
+        folder, output=str(folder / 'other'), warm_start=str(folder / 'first'), dataset='fruit',
+        ledger=str(folder / 'new.db'),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match='whose charge the ledger holds, got warm_start='):
+        start.run(other, [])
+    start.run(config(folder, output=str(folder / 'none'), warm_start=str(folder / 'first')), [])
+    assert any('released by the run' in line for line in report_of(folder / 'none').data_accesses)
+
+
+def test_other_texts_are_another_run_and_a_plan_says_the_steps(folder: pathlib.Path) -> None:
+    run = config(folder)
+    before = identity.fingerprint(run)
+    write_rows(folder / 'public.jsonl', PUBLIC[:4])
+    after = identity.fingerprint(run)
+    assert {name for name in before if before[name] != after[name]} == {'model'}
+    found = plan.plan_run(run)
+    assert (
+        found.warm_steps == 2 and ('Warm start', '2 steps on texts that are no records, free') in found.rows()
+    )
+    assert json.loads(found.to_json())['warm_steps'] == 2
+
+
+@pytest.mark.parametrize(
+    'rows, said',
+    [
+        ([*PUBLIC, {'text': 'ccc', 'label': 'c'}], 'a label of the run, got warm_start file=.*row=6'),
+        ([*PUBLIC, {'text': 'ccc'}], 'a label of the run, got warm_start file=.*row=6'),
+        ([], 'Expected texts in warm_start='),
+    ],
+)  # fmt: skip
+def test_texts_of_other_labels_are_refused(
+    folder: pathlib.Path, rows: list[dict[str, str]], said: str
+) -> None:
+    write_rows(folder / 'public.jsonl', rows)
+    with pytest.raises(ValueError, match=said):
+        start.run(config(folder), [])
+    assert not (folder / 'out').exists()
+
+
+def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match='which --input names'):
+        start.run(config(folder, warm_start=str(folder / 'in.jsonl')), [])
+    start.run(config(folder, output=str(folder / 'first')), [])
+    with pytest.raises(ValueError, match=r"with label='a', labels=\['b', 'c'\]"):
+        start.run(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
+    with pytest.raises(ValueError, match='Expected texts for warm_steps=3, got warm_start=None'):
+        config(folder, warm_start=None, warm_steps=3)
+    adapter = {'adapter': str(folder / 'first'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
+    with pytest.raises(ValueError, match='Expected no warm_start .*nothing is trained'):
+        released.with_adapter(job_config(**adapter, warm_start=str(folder / 'public.jsonl')))
