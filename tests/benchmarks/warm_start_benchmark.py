@@ -8,9 +8,9 @@ Prints one JSON line. Run from the repository root; it needs the weights of Gemm
 
 The records are the questions of TREC, without their labels; the public texts are what customers ask a bank
 (Banking77). Both arms take the same private steps under the same keys: `cold` from the first adapter, `warm`
-from the one that public texts trained. `loss` is the mean of the training loss over the 500 test questions: of
-the model alone, of the warm start alone, and of each arm, with its standard error over keys. Steps and sizes
-were chosen before any of it was seen.
+from the one that public texts trained. `loss` is the mean of the training loss over the 500 test questions:
+of the model alone, of the warm start alone, and of each arm, with its standard error over keys. Steps and
+sizes were chosen before any of it was seen.
 """
 
 import argparse
