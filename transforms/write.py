@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import operator
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -145,7 +146,8 @@ def _write_rendered(
     totals: Any, plan: BatchPlan, render: Callable[[Any, BatchPlan], Files], folder: str
 ) -> None:
     # All shards are written, so no writer needs its temporary files any more, and the folder is published.
-    for place in (folder, FileSystems.join(folder, DATA_FOLDER)):
-        remove_temporaries(place)
-    for name, data in render(totals, plan).items():
+    files = render(totals, plan)
+    for name in sorted({'', DATA_FOLDER, *(posixpath.dirname(name) for name in files)}):
+        remove_temporaries(FileSystems.join(folder, name) if name else folder)
+    for name, data in files.items():
         write_file(FileSystems.join(folder, name), data)

@@ -19,6 +19,7 @@ from models.records import SyntheticExample
 from tests.samples import pipeline
 from tests.transforms.examples import PLAN, some_examples
 from transforms import write
+from transforms.durable import TEMPORARY_SUFFIX
 from transforms.predict import COLUMNS
 
 
@@ -87,12 +88,17 @@ def test_write_corpus(tmp_path: pathlib.Path, shards: int) -> None:
 
 @pytest.mark.run
 def test_reports_are_rendered_from_the_totals_and_the_plan(tmp_path: pathlib.Path) -> None:
+    """And what killed writers left behind is not published, in whichever folder of the release."""
     totals = CorpusTotals(examples=1, private_tokens=2, public_tokens=3, truncated=0)
+    for place in (tmp_path, tmp_path / write.DATA_FOLDER, tmp_path / 'adapter'):
+        place.mkdir(exist_ok=True)
+        (place / f'a.json.b{TEMPORARY_SUFFIX}').write_text('half')
     with pipeline() as root:
         plan = root | 'P' >> beam.Create([PLAN])
         _ = root | 'T' >> beam.Create([totals]) | write.WriteReports(plan, _render, str(tmp_path))
     assert (tmp_path / 'totals.txt').read_text() == f'{totals} {PLAN.batches_per_group}'
+    assert [path.name for path in sorted(tmp_path.rglob('*.*'))] == ['card.json', 'totals.txt']
 
 
 def _render(totals: CorpusTotals, plan: BatchPlan) -> write.Files:
-    return {'totals.txt': f'{totals} {plan.batches_per_group}'.encode()}
+    return {'totals.txt': f'{totals} {plan.batches_per_group}'.encode(), 'adapter/card.json': b'{}'}
