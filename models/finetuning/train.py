@@ -72,11 +72,26 @@ def make_optimizer(settings: TuningSettings) -> optax.GradientTransformation:
     return optax.adam(settings.learning_rate)
 
 
+# Units of one micro-batch spread over the local devices along this mesh axis.
+_UNITS = 'units'
+
+
 class Trainer:
-    """Holds the loaded model and the compiled functions of a run."""
+    """Holds the loaded model and the compiled functions of a run.
+
+    Where the worker has several devices each has a copy of the weights and an equal part of the units of a
+    micro-batch, which is filled up to that end. Their clipped gradients are added up, and noise is added to
+    that one sum, so batches, price and, but for rounding, the adapter are those of one device.
+    """
 
     def __init__(self, settings: TuningSettings) -> None:
-        """Loads the weights and places them on the worker's device."""
+        """Loads the weights and places them on the worker's devices."""
+        devices = jax.local_devices()
+        mesh = jax.sharding.Mesh(np.array(devices), (_UNITS,))
+        self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        by_unit = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(_UNITS))
+        # What fills up a micro-batch contributes exactly zero.
+        self._together = -(-settings.micro_batch_size // len(devices)) * len(devices)
         self._settings = settings
         self._writer = settings.writer()
         self._instructions = Instructions.of(self._writer, settings.labels)
@@ -84,14 +99,15 @@ class Trainer:
         self._shapes = of_family.adapter_shapes(settings.model, settings.lora_rank)
         tunable = of_family.load_tunable(settings.model, settings.checkpoint, dtype=settings.dtype)
         prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
-        self._model = tunable.weights, prompts
+        self._model = jax.device_put((tunable.weights, prompts), self._everywhere)
         self._products = jax.jit(tunable.products)
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
         self._losses = jax.jit(jax.vmap(of_unit, in_axes=(None, None, 0)))
         clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
-        self._batch_sum = jax.jit(batch_sum(clipped_sum, settings.micro_batch_size))
+        spread = functools.partial(jax.lax.with_sharding_constraint, shardings=by_unit)
+        self._batch_sum = jax.jit(batch_sum(clipped_sum, self._together, spread))
         self._optimizer = make_optimizer(settings)
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
 
@@ -145,17 +161,6 @@ class Trainer:
             state = self.updated(state, self.gradient(state, encoded, members, words), nothing)
         return self._before_steps(state['adapter'])
 
-    @property
-    def _everywhere(self) -> jax.sharding.Sharding:
-        """A copy on every device that holds the weights.
-
-        If the first state lay elsewhere than the later ones, the gradient would be compiled twice.
-        """
-        of_weights = jax.tree.leaves(self._model)[0].sharding
-        if isinstance(of_weights, jax.sharding.NamedSharding):
-            return jax.sharding.NamedSharding(of_weights.mesh, jax.sharding.PartitionSpec())
-        return typing.cast(jax.sharding.Sharding, of_weights)
-
     def gradient(
         self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray
     ) -> Any:
@@ -170,7 +175,7 @@ class Trainer:
         total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), state['adapter'])
         if not len(members):
             return total
-        capacity = _capacity(self._settings.params.expected_batch_size, self._settings.micro_batch_size)
+        capacity = _capacity(self._settings.params.expected_batch_size, self._together)
         of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
         longest = encoded.lengths[members].max(axis=1, initial=0)
         for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
@@ -206,7 +211,7 @@ class Trainer:
             adapter: Trained or not, on the device or in numpy.
             encoded: The texts of all units.
         """
-        count, size = len(encoded.labels), self._settings.micro_batch_size
+        count, size = len(encoded.labels), self._together
         words, model = np.zeros(count, np.uint64), self._shared(adapter)
         found = []
         for start in range(0, count, size):
@@ -289,7 +294,9 @@ class Trainer:
         return words
 
 
-def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
+def batch_sum(
+    clipped_sum: Callable[..., Any], size: int, spread: Callable[[Any], Any] = lambda units: units
+) -> Callable[..., Any]:
     """The sum of clipped gradients over a batch, micro-batch after micro-batch, as one program.
 
     One program serves all batches up to its capacity: the number of units is an argument, and the program
@@ -301,6 +308,7 @@ def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
             `is_padding_example` `[size]` bool -> the sum of the clipped gradients, as
             `gradients.clipped_sum` gives it.
         size: Units of a micro-batch, whose gradients are computed together.
+        spread: Places the units of a micro-batch on devices.
 
     Returns:
         A function of the parameters, of what is not differentiated, of units whose first axis is a multiple
@@ -312,6 +320,7 @@ def batch_sum(clipped_sum: Callable[..., Any], size: int) -> Callable[..., Any]:
             first = index * size
             part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), units)
             is_padding = first + jnp.arange(size) >= count
+            part, is_padding = spread((part, is_padding))
             of_part = clipped_sum(parameters, fixed, part, is_padding_example=is_padding)
             return jax.tree.map(jnp.add, total, of_part)
 
