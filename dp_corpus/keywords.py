@@ -85,6 +85,7 @@ class RunSettings(TypedDict, total=False):
     noise_multiplier: float | None
     lora_rank: int | None
     full: bool | None
+    remat: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
@@ -167,6 +168,7 @@ class TrainingSettings(TypedDict, total=False):
     noise_multiplier: float | None
     lora_rank: int | None
     full: bool | None
+    remat: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None

@@ -110,6 +110,7 @@ PARAMETERS = {
     'noise_multiplier': True,
     'lora_rank': True,
     'full': True,
+    'remat': True,
     'learning_rate': True,
     'warm_start': False,
     'warm_steps': True,

@@ -62,6 +62,16 @@ class Sizes(abc.ABC):
         """
 
     @abc.abstractmethod
+    def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
+        """Bytes of what layers compute and a gradient reads again on its way back, as compilers hold it.
+
+        Args:
+            tokens: Of all rows together.
+            length: Tokens that one of them attends to at the most.
+            remat: Whether each layer is computed again, in place of being kept.
+        """
+
+    @abc.abstractmethod
     def adapter_parameters(self, rank: int | None) -> int:
         """Numbers of an adapter.
 
@@ -232,8 +242,17 @@ class Family(abc.ABC):
         """
 
     @abc.abstractmethod
-    def load_tunable(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> Tunable:
-        """Loads the weights for fine-tuning; arguments and errors as of `load_decoder`."""
+    def load_tunable(
+        self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
+    ) -> Tunable:
+        """Loads the weights for fine-tuning; arguments and errors as of `load_decoder`.
+
+        Args:
+            model: One of `models`.
+            checkpoint: Folder or file of its weights.
+            dtype: 'float32' or 'bfloat16'.
+            remat: Whether a gradient computes again what each layer computes, in place of keeping it.
+        """
 
     @abc.abstractmethod
     def measure_rates(self, model: str, *, dtype: str) -> Rates:

@@ -27,6 +27,7 @@ class TuningSettings:
         tokenizer: The tokenizer's file.
         dtype: 'float32' or 'bfloat16', of the frozen weights; factors, gradients and sums are float32.
         micro_batch_size: Units whose gradients are computed together.
+        remat: Whether a gradient computes again what each layer computes, in place of keeping it.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
         template: The prompt, of which the public form is shown.
@@ -78,6 +79,7 @@ class TuningSettings:
     schema: str | None = None
     structure: Structure | None = None
     min_example_tokens: int = 0
+    remat: bool = False
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)

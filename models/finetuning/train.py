@@ -97,7 +97,9 @@ class Trainer:
         self._instructions = Instructions.of(self._writer, settings.labels)
         of_family = family.family_of(settings.model)
         self._shapes = of_family.adapter_shapes(settings.model, settings.lora_rank)
-        tunable = of_family.load_tunable(settings.model, settings.checkpoint, dtype=settings.dtype)
+        tunable = of_family.load_tunable(
+            settings.model, settings.checkpoint, dtype=settings.dtype, remat=settings.remat
+        )
         prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
         self._model = jax.device_put((tunable.weights, prompts), self._everywhere)
         self._products = jax.jit(tunable.products)

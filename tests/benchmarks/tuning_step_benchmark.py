@@ -17,6 +17,7 @@ rows`, the slow twin in tests/oracles/finetuning.py:
 * `one pass`: the output layer in one pass, and an instruction's keys and values for all its texts;
 * `products known`: beside it, an instruction's products with the matrices are computed once for all units;
 * `own length`: beside it, texts are padded by their own length: a step of `models.finetuning.train`;
+* `own length, computed again`: the same with `--remat`, which keeps less of what layers compute;
 * `own length, right prompt`: the same without the wrong instruction;
 * `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips.
 
@@ -162,12 +163,17 @@ def main() -> None:
         finally:
             trainer._chosen = chosen  # type: ignore[method-assign]
 
+    again = own.load_tunable(model, settings.checkpoint, dtype='float32', remat=True)
+    of_unit = loss.unit_loss(again, max_tokens=most, mismatch_weight=settings.mismatch_weight)
+    remat = jax.jit(train.batch_sum(clipped_sum(of_unit, 1.0), size))
+
     variants: dict[str, Callable[[], Any]] = {
         'whole rows': padded('whole rows', whole, whole_model),
         'whole rows, no output layer': padded('whole rows, no output layer', no_output, whole_model),
         'one pass': padded('one pass', fast, unshared),
         'products known': padded('products known', fast, shared),
         'own length': lambda: trainer.gradient(state, encoded, members, words),
+        'own length, computed again': lambda: with_program(remat),
         'own length, right prompt': right_alone,
         'own length, one gradient': lambda: with_program(one_gradient),
     }
@@ -201,7 +207,8 @@ def main() -> None:
         'products_mb': round(_bytes(shared()[1][2]) / 1e6),
         'largest_difference_of_sums': {
             name: _difference(sums[first], sums[name])
-            for name in ('one pass', 'products known', 'own length') if name in sums
+            for name in ('one pass', 'products known', 'own length', 'own length, computed again')
+            if name in sums
         },
     }))  # fmt: skip
 

@@ -450,6 +450,20 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
     assert folders.is_finished(run) is False
 
 
+def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
+    def needed(devices: int = 1, **changed: Any) -> int:
+        given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}
+        return estimate.needed_memory(job_config(**(given | changed)), 'float32', devices)
+
+    # Beside the weights: 16 units on 8 devices are two on each, and 17 are three.
+    two, three = (needed(micro_batch_size=size) for size in (2, 3))
+    assert needed(8, micro_batch_size=16) == two < needed(8, micro_batch_size=17) == three < needed()
+    assert needed(remat=True) < needed()
+    # A second text of a unit shares its instruction.
+    of_user = {'unit': 'user', 'unit_field': 'user'}
+    assert needed() < needed(examples_per_context=2, **of_user) < 2 * needed()
+
+
 def test_a_plan_of_all_weights_says_what_they_take() -> None:
     from pipeline import calibration
 

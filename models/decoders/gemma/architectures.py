@@ -13,6 +13,10 @@ from models.decoders import family
 
 AttentionType = Literal['local', 'global']
 QueryScale = Literal['by_one_over_sqrt_head_dim', 'by_one_over_sqrt_embed_dim_div_num_heads']
+# Float32 numbers of a token in a layer that a gradient reads again, in widths of the residual stream, and of
+# each head for each token that it attends to; and those of what enters a layer. Fitted to what the compiler
+# says of Gemma 3 270M and 4B and Gemma 2 2B (tests/benchmarks/tuning_memory_benchmark.py).
+_KEPT_WIDTHS, _KEPT_SHARES, _ENTERING_WIDTHS = 34, 4, 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,6 +153,14 @@ class Architecture(family.Sizes):
         """See `Sizes.prompt_flops`; queries meet all keys, whatever is masked."""
         attention = 4 * self.num_layers * self.num_heads * self.head_dim * tokens**2
         return 2 * self.layer_parameters * tokens + attention
+
+    def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
+        """See `Sizes.gradient_bytes`."""
+        of_layer = 4 * tokens * (_KEPT_WIDTHS * self.embed_dim + _KEPT_SHARES * self.num_heads * length)
+        if not remat:
+            return self.num_layers * of_layer
+        # What enters the layers, and one layer whole.
+        return self.num_layers * 4 * tokens * _ENTERING_WIDTHS * self.embed_dim + of_layer
 
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         """Bytes that one slot of one row takes in the attention cache, over all layers.

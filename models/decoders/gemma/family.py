@@ -100,7 +100,9 @@ class GemmaFamily(family.Family):
 
         return adapter_shapes(self.models[model], rank)
 
-    def load_tunable(self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str) -> family.Tunable:
+    def load_tunable(
+        self, model: str, checkpoint: str | os.PathLike[str], *, dtype: str, remat: bool = False
+    ) -> family.Tunable:
         """See `Family.load_tunable`."""
         import jax.numpy as jnp
 
@@ -112,7 +114,7 @@ class GemmaFamily(family.Family):
         return family.Tunable(
             weights=arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
             products=functools.partial(tuning.products, architecture),
-            log_probabilities=functools.partial(tuning.log_probabilities, architecture),
+            log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
         )
 
     def measure_rates(self, model: str, *, dtype: str) -> Rates:

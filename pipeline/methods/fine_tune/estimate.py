@@ -19,8 +19,8 @@ _GRADIENT_PASSES = 4
 # Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
 # Measured on one core of a server; no accelerator helps.
 NOISE_SECONDS = 6e-8
-# Numbers of a token in a layer that the way back reads again, in widths of the residual stream.
-_KEPT_WIDTHS = 16
+# What computing layers again adds to the products of the way forward and back.
+_PASSES_REMAT = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +87,7 @@ def _seconds_of_step(config: Config, rates: Rates) -> float:
     of_text = sizes.prompt_flops(length) / rates.prompt_flops - of_instruction
     output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
+    passes += _PASSES_REMAT if config.method.remat else 0
     shared = shares_instructions(labels, ways, config.method.resolved_units_together)
     found = rows * passes * of_text + instructions * (passes - 1) * of_instruction
     found += (labels if shared else instructions) * of_instruction
@@ -100,32 +101,41 @@ def _seconds_of_step(config: Config, rates: Rates) -> float:
     return found + config.method.expected_batch_size * moved
 
 
-def needed_memory(config: Config, dtype: Dtype) -> int:
-    """Bytes that weights, adapter and a micro-batch take at the least: of training, or of sampling."""
+def needed_memory(config: Config, dtype: Dtype, devices: int = 1) -> int:
+    """Bytes of each device that weights, adapter and a micro-batch take: of training, or of sampling."""
     sizes, item_bytes = config.method.model_sizes, _ITEM_BYTES[dtype]
     length = config.method.max_prompt_tokens + config.method.max_example_tokens
     weights = sizes.num_parameters * item_bytes
-    sampling = config.method.resolved_micro_batch_size * length * sizes.cache_bytes_per_token(item_bytes)
+    together = -(-config.method.resolved_micro_batch_size // devices)
+    sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
     if config.method.adapter is not None:
         return weights + sampling
-    kept = (
-        config.method.resolved_units_together
-        * config.budget.examples_per_context
-        * (1 + _wrong_prompts(config))
-        * length
+    return weights + max(trained_memory(config, devices) + _kept_memory(config, devices), sampling)
+
+
+def _kept_memory(config: Config, devices: int) -> int:
+    """Bytes of what layers compute of a device's units and the way back reads again."""
+    sizes, own = config.method.model_sizes, config.method
+    texts = config.budget.examples_per_context * own.max_example_tokens
+    tokens = (
+        _units_of_device(config, devices) * (1 + _wrong_prompts(config)) * (own.max_prompt_tokens + texts)
     )
-    kept *= _KEPT_WIDTHS * sizes.embed_dim * 4
-    return weights + max(trained_memory(config) + kept, sampling)
+    length = own.max_prompt_tokens + own.max_example_tokens
+    return sizes.gradient_bytes(tokens, length, remat=own.remat)
 
 
-def trained_memory(config: Config) -> int:
-    """Bytes that are held for all numbers that are trained, a gradient of each unit among them."""
+def trained_memory(config: Config, devices: int = 1) -> int:
+    """Bytes that a device holds for all that is trained, a gradient of each of its units among them."""
     sizes = config.method.model_sizes
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.method.full else 0)
     # Itself, two moments of Adam, a sum and its noise.
-    return 4 * (5 * numbers + config.method.resolved_units_together * of_unit)
+    return 4 * (5 * numbers + _units_of_device(config, devices) * of_unit)
+
+
+def _units_of_device(config: Config, devices: int) -> int:
+    return -(-config.method.resolved_units_together // devices)
 
 
 def _wrong_prompts(config: Config) -> int:

@@ -29,6 +29,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         labels=config.input.label_values,
         **workers.model_settings(own, dtype),
         micro_batch_size=own.resolved_units_together,
+        remat=own.remat,
         max_example_tokens=own.max_example_tokens,
         label_words=tuple(config.input.label_words.items()),
         **prompt,

@@ -106,7 +106,7 @@ class FineTuning(Method[FineTuneSettings]):
         return TuningView(config)
 
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
-        return estimate.needed_memory(config, dtype)
+        return estimate.needed_memory(config, dtype, devices)
 
     def most_tokens(self, config: Config) -> int:
         return sum(mechanism.texts_of_labels(config)) * config.method.max_example_tokens

@@ -55,6 +55,11 @@ class Tuning(panel.Panel):
         'Each has its noise, and the gradient of a unit is as large as the model.',
         False,
     )
+    remat: bool = _setting(
+        'Compute what each layer computes again on the way back, in place of keeping it: far less memory for '
+        'more time.',
+        False,
+    )
     learning_rate: float | None = _setting('Of DP-Adam. Default: 0.01, or 0.0005 with --full.', None)
     warm_start: str | None = _setting(
         'Texts that the adapter is trained on before its first private step, for free: the folder of a '

@@ -26,6 +26,9 @@ class _Sizes(family.Sizes):
     def adapter_parameters(self, rank: int | None) -> int:
         return 7 * rank
 
+    def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
+        return 0
+
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:
         return 3 * dtype_bytes
 

@@ -58,8 +58,12 @@ def test_the_output_layer_in_one_pass_is_the_softmax_and_its_gradient(
     np.testing.assert_allclose(pull(shares)[0], slow_pull(shares)[0], atol=2e-5)
 
 
-@pytest.mark.parametrize('shares', [True, False], ids=['products known', 'each row by itself'])
-def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool) -> None:
+@pytest.mark.parametrize(
+    'shares, remat',
+    [(True, False), (False, False), (True, True)],
+    ids=['products known', 'each row by itself', 'layers computed again'],
+)
+def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool, remat: bool) -> None:
     weights, adapter = tiny.weights(), tiny.adapter()
     prompts, lengths = RNG.integers(4, 260, (3, 9)).astype(np.int32), np.array([3, 9, 1], np.int32)
     unit = {
@@ -70,7 +74,9 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool) -> 
     known = tuning.products(tiny.ARCHITECTURE, weights, adapter, jnp.asarray(prompts)) if shares else None
     instructions = jnp.asarray(prompts), jnp.asarray(lengths)
     of_unit = loss.unit_loss(
-        tiny.Tiny().load_tunable('tiny', '', dtype='float32'), max_tokens=12, mismatch_weight=0.4
+        tiny.Tiny().load_tunable('tiny', '', dtype='float32', remat=remat),
+        max_tokens=12,
+        mismatch_weight=0.4,
     )
     slow_unit = {**unit, 'texts': np.pad(unit['texts'], ((0, 0), (0, 2)))}
     expected = jax.jit(jax.value_and_grad(slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4)))(
@@ -79,6 +85,25 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool) -> 
     found = jax.jit(jax.value_and_grad(of_unit))(adapter, (weights, (*instructions, known)), unit)
     assert max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1])) > 0.1
     close(found, expected, 2e-5)
+
+
+def test_layers_that_are_computed_again_are_not_kept() -> None:
+    """Of twelve layers in place of two; what the compiler says that the program holds, less its arguments."""
+    architecture = dataclasses.replace(tiny.ARCHITECTURE, attention_types=('local', 'global') * 6)
+    weights, adapter = tiny.weights(), tiny.adapter()
+    weights, adapter = weights._replace(layers=weights.layers * 6), adapter * 6
+    instructions = jnp.zeros((2, 9), jnp.int32), jnp.full(2, 9)
+    held = {}
+    for remat in (False, True):
+
+        def loss_of(adapter: Adapter, remat: bool = remat) -> jax.Array:
+            return tuning.log_probabilities(
+                architecture, weights, adapter, instructions, jnp.zeros((8, 40), jnp.int32), remat=remat
+            ).sum()
+
+        program = jax.jit(jax.grad(loss_of)).lower(adapter).compile()
+        held[remat] = program.memory_analysis().temp_size_in_bytes
+    assert held[True] < 0.5 * held[False], held
 
 
 def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: pytest.MonkeyPatch) -> None:

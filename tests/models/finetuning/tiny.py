@@ -115,7 +115,7 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         pass
 
-    def load_tunable(self, model: str, checkpoint: Any, *, dtype: str) -> family.Tunable:
+    def load_tunable(self, model: str, checkpoint: Any, *, dtype: str, remat: bool = False) -> family.Tunable:
         import functools
 
         from models.decoders.gemma import tuning
@@ -123,7 +123,7 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
         return family.Tunable(
             weights=weights(),
             products=functools.partial(tuning.products, ARCHITECTURE),
-            log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE),
+            log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE, remat=remat),
         )
 
     def load_decoder(
