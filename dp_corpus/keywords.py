@@ -89,6 +89,7 @@ class RunSettings(TypedDict, total=False):
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
+    warm_learning_rate: float | None
     mismatch_weight: float | None
     wrong_prompts: int | None
     examples_per_label: int | None
@@ -172,6 +173,7 @@ class TrainingSettings(TypedDict, total=False):
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
+    warm_learning_rate: float | None
     mismatch_weight: float | None
     wrong_prompts: int | None
     label_mix_rho: float | None

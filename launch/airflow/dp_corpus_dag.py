@@ -114,6 +114,7 @@ PARAMETERS = {
     'learning_rate': True,
     'warm_start': False,
     'warm_steps': True,
+    'warm_learning_rate': True,
     'mismatch_weight': True,
     'wrong_prompts': True,
     'examples_per_label': True,

@@ -46,6 +46,7 @@ class TuningSettings:
         warm_start: (label, text) of texts that are no records, on which the adapter is trained before the
             first private step; none without.
         warm_steps: Steps on them.
+        warm_learning_rate: Of Adam in these steps.
         warm_release: The run that released them; None for public ones.
         dataset: Name under which a ledger charges the run; None without one.
         mismatch_weight: λ of FT's equation 4.
@@ -84,6 +85,7 @@ class TuningSettings:
     learning_rate: float = 1e-3
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
     warm_steps: int = 0
+    warm_learning_rate: float = 1e-3
     warm_release: EarlierCorpus | None = None
     dataset: str | None = None
     mismatch_weight: float = 0.2

@@ -65,11 +65,11 @@ class Batches:
         return cls(tuple(np.array(members, np.int64) for members in found))
 
 
-def make_optimizer(settings: TuningSettings) -> optax.GradientTransformation:
+def make_optimizer(learning_rate: float) -> optax.GradientTransformation:
     """DP-Adam: Adam on noisy gradients."""
     import optax
 
-    return optax.adam(settings.learning_rate)
+    return optax.adam(learning_rate)
 
 
 # Units of one micro-batch spread over the local devices along this mesh axis.
@@ -110,7 +110,7 @@ class Trainer:
         clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
         spread = functools.partial(jax.lax.with_sharding_constraint, shardings=by_unit)
         self._batch_sum = jax.jit(batch_sum(clipped_sum, self._together, spread))
-        self._optimizer = make_optimizer(settings)
+        self._optimizer = make_optimizer(settings.learning_rate)
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
 
     def first_state(self, key: RunKey) -> dict[str, Any]:
@@ -151,7 +151,9 @@ class Trainer:
         count = len(settings.warm_start)
         together = min(settings.params.expected_batch_size, count)
         order = np.zeros(0, np.int64)
-        nothing = jax.tree.map(np.zeros_like, jax.tree.map(np.asarray, state['adapter']))
+        nothing = jax.tree.map(jnp.zeros_like, state['adapter'])
+        optimizer = make_optimizer(settings.warm_learning_rate)
+        update = jax.jit(functools.partial(_update, optimizer, settings.params))
         for step in range(settings.warm_steps):
             activity.report(
                 activity.Activity('Warm start', None, step + 1, settings.warm_steps, activity.STEP)
@@ -160,7 +162,7 @@ class Trainer:
                 order = np.concatenate([order, rng.permutation(count)])
             members, order = np.unique(order[:together]), order[together:]
             words = rng.integers(2**64, size=count, dtype=np.uint64)
-            state = self.updated(state, self.gradient(state, encoded, members, words), nothing)
+            state = update(state, self.gradient(state, encoded, members, words), nothing)
         return self._before_steps(state['adapter'])
 
     def gradient(

@@ -68,7 +68,8 @@ def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: 
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     said = 'The texts of the warm start are public'
     assert any(said in line for line in report.assumptions_of_curator)
-    assert report.settings['warm_steps'] == 2 and 'warm_start' not in report.settings
+    assert (report.settings['warm_steps'], report.settings['warm_learning_rate']) == (2, 0.001)
+    assert 'warm_start' not in report.settings
     assert 'public.jsonl' not in report.to_json()
     assert (card.warm_texts, card.warm_release) == (6, None)
     # Texts that are sampled later are of the same adapter, and say the same.
@@ -141,6 +142,8 @@ def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder:
         start.run(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
     with pytest.raises(ValueError, match='Expected texts for warm_steps=3, got warm_start=None'):
         config(folder, warm_start=None, warm_steps=3)
+    with pytest.raises(ValueError, match='leave --warm-learning-rate out'):
+        config(folder, warm_start=None, warm_steps=50, warm_learning_rate=0.1)
     adapter = {'adapter': str(folder / 'first'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
     with pytest.raises(ValueError, match='Expected no warm_start .*nothing is trained'):
         released.with_adapter(job_config(**adapter, warm_start=str(folder / 'public.jsonl')))

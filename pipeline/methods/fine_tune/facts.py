@@ -16,8 +16,8 @@ SHOWN = (
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'remat', 'learning_rate',
-    'warm_steps', 'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'examples', 'label_mix',
-    'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
+    'warm_steps', 'warm_learning_rate', 'mismatch_weight', 'wrong_prompts', 'examples_per_label', 'examples',
+    'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # Paths of the curator's machine, and what the settings that are shown follow from.
 HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
@@ -77,7 +77,9 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     if not own.label_mix:
         left_out.append('label_mix')
     if own.warm_start is None:
-        left_out.append('warm_steps')
+        left_out += ['warm_steps', 'warm_learning_rate']
+    elif own.adapter is None:
+        found['warm_learning_rate'] = own.resolved_warm_learning_rate
     for name in left_out:
         found.pop(name, None)
     prompt = None if own.reads_records else "the adapter's"

@@ -37,6 +37,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         learning_rate=own.resolved_learning_rate,
         warm_start=tuple((of.label, of.text) for of in warm_texts(config)),
         warm_steps=own.resolved_warm_steps,
+        warm_learning_rate=own.resolved_warm_learning_rate,
         warm_release=None if warm is None else start_corpus.release_of(warm, 'warm_start'),
         dataset=config.budget.dataset,
         mismatch_weight=own.mismatch_weight,

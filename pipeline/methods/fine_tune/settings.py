@@ -69,6 +69,9 @@ class Tuning(panel.Panel):
         path='patterns',
     )
     warm_steps: int = _setting('Steps on the texts of --warm-start.', DEFAULT_WARM_STEPS)
+    warm_learning_rate: float | None = _setting(
+        'Of Adam in these steps, whose gradients have no noise. Default: a tenth of --learning-rate.', None
+    )
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
     )
@@ -120,11 +123,13 @@ class Tuning(panel.Panel):
             'examples',
             'top_k',
         )
-        if self.warm_start is None and self.warm_steps != DEFAULT_WARM_STEPS:
-            raise ValueError(
-                f'Expected texts for warm_steps={self.warm_steps}, got warm_start=None. Give --warm-start, '
-                'or leave --warm-steps out.'
-            )
+        if self.warm_start is None:
+            for name in ('warm_steps', 'warm_learning_rate'):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise ValueError(
+                        f'Expected texts for {name}={getattr(self, name)}, got warm_start=None. Give '
+                        f'--warm-start, or leave --{name.replace("_", "-")} out.'
+                    )
         if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
             raise ValueError(
                 f'Expected examples or examples_per_label, got examples={self.examples}, '
@@ -140,7 +145,7 @@ class Tuning(panel.Panel):
                 f'Expected examples_per_label >= 0, got examples_per_label={self.examples_per_label}. Give a '
                 'whole number, 0 for an adapter without texts.'
             )
-        for name in ('clip_norm', 'noise_multiplier', 'learning_rate', 'label_mix_rho'):
+        for name in ('clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate', 'label_mix_rho'):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(
@@ -177,6 +182,13 @@ class Tuning(panel.Panel):
         if self.learning_rate is not None:
             return self.learning_rate
         return 5e-4 if self.full else 1e-2
+
+    @property
+    def resolved_warm_learning_rate(self) -> float:
+        """As given, or a tenth: without noise all numbers move together, and far at once."""
+        return (
+            self.resolved_learning_rate / 10 if self.warm_learning_rate is None else self.warm_learning_rate
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -200,7 +200,17 @@ WARM = tuple(('abc'[number % 3], 'xyz'[number % 3] * 6) for number in range(7))
 
 
 def warm_settings(**changed: object) -> TuningSettings:
-    return tiny.settings(**({'warm_start': WARM, 'warm_steps': 3, 'mismatch_weight': 0.0} | changed))
+    return tiny.settings(
+        **(
+            {
+                'warm_start': WARM,
+                'warm_steps': 3,
+                'warm_learning_rate': 0.007,
+                'mismatch_weight': 0.0,
+            }
+            | changed
+        )
+    )
 
 
 def test_a_warm_start_is_adam_on_the_clipped_gradients_of_its_texts_and_then_begins_anew() -> None:
@@ -230,7 +240,7 @@ def test_a_warm_start_is_adam_on_the_clipped_gradients_of_its_texts_and_then_beg
         mean = sum(each) / 9
         first, second = 0.9 * first + 0.1 * mean, 0.999 * second + 0.001 * mean**2
         moved = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
-        adapter = adapter - settings.learning_rate * moved
+        adapter = adapter - settings.warm_learning_rate * moved
     after = trainer.warmed(before)
     np.testing.assert_allclose(flat(after['adapter']), adapter, atol=2e-5)
     assert np.abs(flat(after['adapter']) - flat(before['adapter'])).max() > 100 * 2e-5
