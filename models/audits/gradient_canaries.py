@@ -100,7 +100,7 @@ def train_with_canaries(
         [one.unit for one in ordered], [one.row for one in ordered], key, settings, sabotage, rows
     )
     pull = _dirac_sum(LOUDNESS * params.clip_norm, clip_norm)
-    state = trainer.first_state(key)
+    state = trainer.warmed(trainer.first_state(key))
     before = trainer.losses(state['adapter'], of_texts)
     seen = []
     for step, of_step in enumerate(members):

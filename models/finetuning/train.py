@@ -129,7 +129,7 @@ class Trainer:
         return typing.cast(dict[str, Any], jax.device_put(state, self._everywhere))
 
     def warmed(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The state before the first private step, from texts that are no records: which costs nothing.
+        """The state before the first private step, after steps on texts that are no records, which are free.
 
         Each step takes the next texts in a random order, as many as a private step has in the mean, and is
         a private step without its noise. The optimizer starts anew afterwards: its moments of gradients
