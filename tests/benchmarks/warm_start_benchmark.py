@@ -10,7 +10,7 @@ The records are the questions of TREC, without their labels; the public texts ar
 (Banking77). Both arms take the same private steps under the same keys: `cold` from the first adapter, `warm`
 from the one that public texts trained. `loss` is the mean of the training loss over the 500 test questions:
 of the model alone, of the warm start alone, and of each arm, with its standard error over keys. Steps and
-sizes were chosen before any of it was seen.
+sizes were chosen before any of it was seen; the rates were not.
 """
 
 import argparse
@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument('--tuning-steps', type=int, default=20)
     parser.add_argument('--warm-steps', type=int, default=20)
     parser.add_argument('--expected-batch-size', type=int, default=64)
+    parser.add_argument('--learning-rate', type=float, default=3e-3)
+    parser.add_argument('--warm-learning-rate', type=float, default=1e-3)
     parser.add_argument('--seeds', type=int, default=2)
     args = parser.parse_args()
 
@@ -60,7 +62,8 @@ def main() -> None:
         labels=(None,), model=model, checkpoint=str(files.checkpoint), tokenizer=str(files.tokenizer),
         dtype='float32', micro_batch_size=16, max_prompt_tokens=dataset.max_prompt_tokens,
         max_example_tokens=32, template=PRESETS['document'], text_name='Question',
-        corpus_description=dataset.description, lora_rank=8, learning_rate=1e-2,
+        corpus_description=dataset.description, lora_rank=8, learning_rate=args.learning_rate,
+        warm_learning_rate=args.warm_learning_rate,
         warm_start=tuple((None, text) for _, text in public), warm_steps=args.warm_steps,
     )  # fmt: skip
 

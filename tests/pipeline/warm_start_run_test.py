@@ -68,7 +68,7 @@ def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: 
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     said = 'The texts of the warm start are public'
     assert any(said in line for line in report.assumptions_of_curator)
-    assert (report.settings['warm_steps'], report.settings['warm_learning_rate']) == (2, 0.001)
+    assert (report.settings['warm_steps'], report.settings['warm_learning_rate']) == (2, 0.01 / 3)
     assert 'warm_start' not in report.settings
     assert 'public.jsonl' not in report.to_json()
     assert (card.warm_texts, card.warm_release) == (6, None)

@@ -8,11 +8,10 @@ Gemma 3 270M at 768 and 5,452 records and ε of 1 and 3; of a model as small as 
 import dataclasses
 
 from pipeline.methods import follows
-from pipeline.methods.fine_tune.settings import DEFAULT_MICRO_BATCH, FineTuneSettings
+from pipeline.methods.fine_tune.settings import DEFAULT_MICRO_BATCH, SMALL_PARAMETERS, FineTuneSettings
 from pipeline.methods.follows import Asked, Follows
 
-_STEPS, _LEARNING_RATE = 30, 0.003
-_STEPS_OF_SMALL, _LEARNING_RATE_OF_SMALL, _SMALL_PARAMETERS = 60, 0.01, 50_000_000
+_STEPS, _STEPS_OF_SMALL = 30, 60
 _BATCH = 64
 # A step takes at most such a share of the units, so that there is a sample to hide in.
 _LARGEST_SHARE, _SMALLEST_BATCH = 1 / 8, 8
@@ -38,8 +37,8 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
 
 
 def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-    is_small = asked.method.model_sizes.num_parameters < _SMALL_PARAMETERS
-    steps, rate = (_STEPS_OF_SMALL, _LEARNING_RATE_OF_SMALL) if is_small else (_STEPS, _LEARNING_RATE)
+    is_small = asked.method.model_sizes.num_parameters < SMALL_PARAMETERS
+    steps, rate = _STEPS_OF_SMALL if is_small else _STEPS, asked.method.resolved_learning_rate
     source = 'of launch/demo/fine_tune.toml' if is_small else 'of the runs that docs/measured.md scores'
     found = {
         'tuning_steps': Follows(value=steps, because=f'The steps {source}.'),

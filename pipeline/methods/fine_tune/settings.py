@@ -21,6 +21,9 @@ NAME = 'fine-tune'
 # Units whose gradients are computed together, and texts that are sampled together.
 DEFAULT_MICRO_BATCH = 16
 DEFAULT_WARM_STEPS = 50
+# Of factors, as docs/measured.md scores them; of a model as small as the bundled one, and of all weights.
+LEARNING_RATE, LEARNING_RATE_OF_SMALL, LEARNING_RATE_OF_ALL = 3e-3, 1e-2, 5e-4
+SMALL_PARAMETERS = 50_000_000
 # Of gradients of all weights so many numbers are held together: 1 GiB.
 MOST_GRADIENT_NUMBERS = 2**28
 # What a run that samples no text has no use for; and what says of a run whether it does.
@@ -60,7 +63,10 @@ class Tuning(panel.Panel):
         'more time.',
         False,
     )
-    learning_rate: float | None = _setting('Of DP-Adam. Default: 0.01, or 0.0005 with --full.', None)
+    learning_rate: float | None = _setting(
+        'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005.',
+        None,
+    )
     warm_start: str | None = _setting(
         'Texts that the adapter is trained on before its first private step, for free: the folder of a '
         'finished run, or files like those of --input, with labels. Public, or released: never texts of '
@@ -70,7 +76,7 @@ class Tuning(panel.Panel):
     )
     warm_steps: int = _setting('Steps on the texts of --warm-start.', DEFAULT_WARM_STEPS)
     warm_learning_rate: float | None = _setting(
-        'Of Adam in these steps, whose gradients have no noise. Default: a tenth of --learning-rate.', None
+        'Of Adam in these steps, whose gradients have no noise. Default: a third of --learning-rate.', None
     )
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
@@ -176,20 +182,6 @@ class Tuning(panel.Panel):
         """Steps before the first private one."""
         return 0 if self.warm_start is None else self.warm_steps
 
-    @property
-    def resolved_learning_rate(self) -> float:
-        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return 5e-4 if self.full else 1e-2
-
-    @property
-    def resolved_warm_learning_rate(self) -> float:
-        """As given, or a tenth: without noise all numbers move together, and far at once."""
-        return (
-            self.resolved_learning_rate / 10 if self.warm_learning_rate is None else self.warm_learning_rate
-        )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuneSettings(Tuning, Structured, MethodSettings):
@@ -256,6 +248,21 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
     @property
     def writes_texts(self) -> bool:
         return self.examples_per_label > 0
+
+    @property
+    def resolved_learning_rate(self) -> float:
+        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        if self.full:
+            return LEARNING_RATE_OF_ALL
+        is_small = self.model_sizes.num_parameters < SMALL_PARAMETERS
+        return LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE
+
+    @property
+    def resolved_warm_learning_rate(self) -> float:
+        """As given, or a third: without noise all numbers move together, and far at once."""
+        return self.resolved_learning_rate / 3 if self.warm_learning_rate is None else self.warm_learning_rate
 
     @property
     def resolved_micro_batch_size(self) -> int:
