@@ -5,7 +5,7 @@ import math
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.generation import Candidate
-from models.privacy.report.earlier_corpus import EarlierCorpus
+from models.privacy.report.earlier_run import EarlierRun
 from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId
 from models.sampling.loading import SourceSettings
@@ -49,7 +49,7 @@ class EvolutionSettings:
     texts_together: int = 64
     least_tokens: int = 0
     start: tuple[Candidate, ...] = ()
-    start_release: EarlierCorpus | None = None
+    start_release: EarlierRun | None = None
     dataset: str | None = None
 
     def samples_in(self, number: int) -> int:

@@ -28,7 +28,7 @@ from models.privacy.accounting import subsampled
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
-from models.privacy.report.earlier_corpus import EarlierCorpus
+from models.privacy.report.earlier_run import EarlierRun
 from models.prompt_templates import PromptTemplate
 
 SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 2
@@ -122,7 +122,7 @@ class AdapterCard:
     attributes: tuple[str, ...] = ()
     label_counts: tuple[int, ...] | None = None
     warm_texts: int = 0
-    warm_release: EarlierCorpus | None = None
+    warm_release: EarlierRun | None = None
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
@@ -206,7 +206,7 @@ class AdapterCard:
             **found
             | {name: tuple(found[name]) for name in ('labels', 'attributes')}
             | {'label_counts': None if counted is None else tuple(counted)}
-            | {'warm_release': None if release is None else EarlierCorpus(**release)}
+            | {'warm_release': None if release is None else EarlierRun(**release)}
         )
 
 

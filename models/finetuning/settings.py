@@ -9,7 +9,7 @@ from models.finetuning import label_mix
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
-from models.privacy.report.earlier_corpus import EarlierCorpus
+from models.privacy.report.earlier_run import EarlierRun
 from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 
@@ -86,7 +86,7 @@ class TuningSettings:
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
     warm_steps: int = 0
     warm_learning_rate: float = 1e-3
-    warm_release: EarlierCorpus | None = None
+    warm_release: EarlierRun | None = None
     dataset: str | None = None
     mismatch_weight: float = 0.2
     wrong_prompts: int = 1

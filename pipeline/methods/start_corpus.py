@@ -10,8 +10,8 @@ from apache_beam.io.filesystems import FileSystems
 from models.evolution.generation import Candidate, candidates_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import Facts
-from models.privacy.report import PRIVACY_REPORT_SCHEMA, earlier_corpus, text_votes
-from models.privacy.report.earlier_corpus import EarlierCorpus
+from models.privacy.report import PRIVACY_REPORT_SCHEMA, earlier_run, text_votes
+from models.privacy.report.earlier_run import EarlierRun
 from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
@@ -130,7 +130,7 @@ def digest(texts: Sequence[Candidate]) -> str:
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
 
 
-def release_of(place: str, name: str) -> EarlierCorpus | None:
+def release_of(place: str, name: str) -> EarlierRun | None:
     """The run that released a corpus, by its report; None of files, which the curator vouches for.
 
     Args:
@@ -156,7 +156,7 @@ def release_of(place: str, name: str) -> EarlierCorpus | None:
         )
     charged = report.get('ledger')
     try:
-        return EarlierCorpus(
+        return EarlierRun(
             run_id=str(report['run_id']),
             dataset=None if charged is None else str(charged['dataset']),
             run_number=None if charged is None else int(charged['run_number']),
@@ -177,10 +177,8 @@ def facts_of_start(prepared: EvolutionSettings) -> Facts:
     if not prepared.start:
         return text_votes.SAMPLED_START
     if prepared.start_release is None:
-        return earlier_corpus.public_texts(text_votes.FIRST_LIST)
-    return earlier_corpus.released_texts(
-        text_votes.FIRST_LIST, prepared.start_release, dataset=prepared.dataset
-    )
+        return earlier_run.public_texts(text_votes.FIRST_LIST)
+    return earlier_run.released_texts(text_votes.FIRST_LIST, prepared.start_release, dataset=prepared.dataset)
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:

@@ -210,15 +210,17 @@ def test_a_corpus_is_attacked_by_its_words() -> None:
 
 @needs_model
 @pytest.mark.long
+@pytest.mark.usefixtures('_one_key')
 @pytest.mark.parametrize('sabotage', ['none', 'own-text'])
 def test_many_batches_notice_what_is_copied(sabotage: str) -> None:
     """Each batch shows one or two of its contexts, so there are enough where there are 64 of them."""
     config = predicting(
-        aggregate='difference', records=256, batch_size=8, batches_per_label=64, epsilon=3.0,
-        max_private_tokens=None, max_batch_tokens=48,
+        aggregate='difference', records=256, batch_size=8, batches_per_label=64, epsilon=1.0,
+        clip_bound=0.5, max_private_tokens=None, max_batch_tokens=48,
     )  # fmt: skip
     result = audited(config, canaries=512, sabotage=sabotage)
-    assert result.epsilon == pytest.approx(3.0, rel=1e-3)
+    assert result.epsilon == pytest.approx(1.0, rel=1e-3)
+    # Without the copies it is 0; with them it was 2.1, of a proven ε of 1.
     assert result.ok == (sabotage == 'none')
     if sabotage == 'own-text':
         assert found(result)['pairs of words'].contradicts

@@ -506,11 +506,13 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
     # Without labels there is one instruction, and no wrong one.
     size, of_instruction = full.method.expected_batch_size, full.method.model_sizes.prompt_flops(32)
     of_text = full.method.model_sizes.prompt_flops(64) - of_instruction
-    for run, passes in ((factors, 2), (full, 3)):
+    # One more where layers are computed again, which the output layer is not.
+    again = planned(remat=True)
+    for run, passes in ((factors, 2), (full, 3), (again, 3)):
         expected = size * (passes * of_text + (passes - 1) * of_instruction) + of_instruction
         assert flops(run, 'prompt_flops') == pytest.approx(expected)
     # With all weights the output layer is computed again on the way back, for 32 tokens.
-    for run, passes in ((factors, 2), (full, 4)):
+    for run, passes in ((factors, 2), (full, 4), (again, 2)):
         assert flops(run, 'output_flops') == pytest.approx(size * passes * 2 * embedding * 32)
     # Fewer gradients lie side by side where they are large, and texts are sampled as ever.
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}

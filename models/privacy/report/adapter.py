@@ -4,11 +4,11 @@ from models.privacy.facts import Facts
 from models.privacy.numbers import format_exact, format_up
 from models.privacy.params import Unit
 from models.privacy.report import prediction
-from models.privacy.report.tuning import TrainedBy
+from models.privacy.report.earlier_run import EarlierRun, charged_to
 
 
 def given_facts(
-    trained_by: TrainedBy,
+    trained_by: EarlierRun,
     *,
     factors: str,
     epsilon: float,
@@ -54,10 +54,7 @@ def given_facts(
                 'sum of all runs has both costs.',
             ),
         )
-    there, here = (
-        'to no ledger' if of is None else f'to dataset {of!r} of a ledger'
-        for of in (trained_by.dataset, dataset)
-    )
+    there, here = charged_to(trained_by.dataset), charged_to(dataset)
     added = (
         'its ε is added to that of this run, and its δ to the δ'
         if unit == own_unit

@@ -3,6 +3,7 @@
 import dataclasses
 
 from models.privacy.facts import Facts
+from models.privacy.report.earlier_run import charged_to
 
 ROUNDS = Facts(
     assumptions_enforced=(
@@ -53,10 +54,7 @@ def given_facts(size: int, digest: str, release: Release | None, dataset: str | 
         'differentially private itself'
     )
     if release.dataset is None or release.dataset != dataset:
-        there, here = (
-            'to no ledger' if name is None else f'to dataset {name!r} of a ledger'
-            for name in (release.dataset, dataset)
-        )
+        there, here = charged_to(release.dataset), charged_to(dataset)
         return Facts(
             assumptions_of_curator=(
                 f'{source}. That run was charged {there}, this one {here}: where both are of the same '

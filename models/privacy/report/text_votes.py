@@ -67,7 +67,7 @@ def facts(
     Args:
         params: The mechanism.
         start: Where the first list comes from: `SAMPLED_START`, or what
-            `models.privacy.report.earlier_corpus` says of `FIRST_LIST`.
+            `models.privacy.report.earlier_run` says of `FIRST_LIST`.
         sampling: Further facts on how texts are sampled.
         writes_texts: Whether the run samples texts; one that only chooses among given ones does not.
     """

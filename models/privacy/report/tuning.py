@@ -13,6 +13,7 @@ from models.privacy.accounting import conversion, run_cost, subsampled
 from models.privacy.facts import Facts, MethodFacts, SampledGaussianStage, Sensitivity, Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
+from models.privacy.report.earlier_run import EarlierRun
 from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
 
 # For a run whose settings say how many texts each label has.
@@ -31,21 +32,6 @@ COUNTED_MIX = Facts(
 # What reports call the texts that an adapter is trained on before its first private step.
 WARM_START = 'the warm start'
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedBy:
-    """The run that trained the adapter which another samples from. All fields are public.
-
-    Attributes:
-        run_id: Its public name.
-        dataset: Name under which a ledger charged it; None, like the next, where none did.
-        run_number: Its place among the runs charged to that dataset, from 1.
-    """
-
-    run_id: str
-    dataset: str | None
-    run_number: int | None
 
 
 def is_of_tuning(mechanism: Mapping[str, Setting]) -> bool:
@@ -71,7 +57,7 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
 
 def facts(
     params: TuningParams,
-    trained_by: TrainedBy | None = None,
+    trained_by: EarlierRun | None = None,
     sampling: tuple[Facts, ...] = (),
     *,
     writes_texts: bool = True,
@@ -83,7 +69,7 @@ def facts(
         trained_by: The run that trained the adapter; None if this run did.
         sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
             `LABEL_MIX` or `COUNTED_MIX`), and on what training began with
-            (`models.privacy.report.earlier_corpus`, of `WARM_START`).
+            (`models.privacy.report.earlier_run`, of `WARM_START`).
         writes_texts: Whether the run samples texts too.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
@@ -231,7 +217,7 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
     )
 
 
-def _sampling(trained_by: TrainedBy | None, *, writes_texts: bool) -> Facts:
+def _sampling(trained_by: EarlierRun | None, *, writes_texts: bool) -> Facts:
     text = 'Text is sampled from the adapter, the model and public instructions, and from nothing else.'
     enforced = [text] if writes_texts else []
     if trained_by is not None:
@@ -249,7 +235,7 @@ def _sampling(trained_by: TrainedBy | None, *, writes_texts: bool) -> Facts:
     )
 
 
-def _data_accesses(one: str, trained_by: TrainedBy | None) -> tuple[str, ...]:
+def _data_accesses(one: str, trained_by: EarlierRun | None) -> tuple[str, ...]:
     tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
         'them, to tune a setting is a further access.'

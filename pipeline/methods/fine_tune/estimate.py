@@ -37,7 +37,7 @@ class TuningEstimate:
         seconds_per_step: One step of training with a batch of the expected size.
         training_hours: All steps, those of a warm start among them.
         sampling_hours: All texts, up to their length cap.
-        memory_bytes: What weights, adapter, its optimizer and a micro-batch take at the least.
+        memory_bytes: What weights, adapter, its optimizer and a micro-batch take, about.
     """
 
     device: str
@@ -87,9 +87,9 @@ def _seconds_of_step(config: Config, rates: Rates) -> float:
     of_text = sizes.prompt_flops(length) / rates.prompt_flops - of_instruction
     output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
-    passes += _PASSES_REMAT if config.method.remat else 0
+    again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
     shared = shares_instructions(labels, ways, config.method.resolved_units_together)
-    found = rows * passes * of_text + instructions * (passes - 1) * of_instruction
+    found = rows * (passes + again) * of_text + instructions * (passes + again - 1) * of_instruction
     found += (labels if shared else instructions) * of_instruction
     # With all weights the output layer is computed once more on the way back.
     found += rows * (passes + 1 if config.method.full else passes) * output

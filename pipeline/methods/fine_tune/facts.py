@@ -4,7 +4,7 @@ from typing import Any
 
 from models.finetuning.settings import TuningSettings
 from models.privacy.facts import Facts, MethodFacts
-from models.privacy.report import earlier_corpus, structure, tuning
+from models.privacy.report import earlier_run, structure, tuning
 from pipeline.methods import report_settings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.mechanism import Config
@@ -55,8 +55,8 @@ def _warm_start(config: Config, prepared: TuningSettings) -> tuple[Facts, ...]:
     if not is_warm:
         return ()
     if release is None:
-        return (earlier_corpus.public_texts(tuning.WARM_START),)
-    return (earlier_corpus.released_texts(tuning.WARM_START, release, dataset=dataset),)
+        return (earlier_run.public_texts(tuning.WARM_START),)
+    return (earlier_run.released_texts(tuning.WARM_START, release, dataset=dataset),)
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

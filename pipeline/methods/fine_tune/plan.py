@@ -139,7 +139,7 @@ class TuningPlan(RunPlan):
             rows.append(('Sampling', f'up to {duration(estimate.sampling_hours)}'))
         return [
             *rows,
-            ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB at the least'),
+            ('Memory', f'about {estimate.memory_bytes / 2**30:.1f} GiB'),
             ('Estimated', calibration.source(estimate.device, estimate.measured_on)),
         ]
 

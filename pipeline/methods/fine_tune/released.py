@@ -8,7 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard, ReleasedAdapter
-from models.privacy.report import tuning
+from models.privacy.report.earlier_run import EarlierRun
 from pipeline.methods.fine_tune.settings import NAME, FineTuneSettings
 from pipeline.run.digests import checkpoint_digest
 from pipeline.settings import panel
@@ -143,6 +143,6 @@ def card_digest(place: str) -> str:
     return hashlib.sha256(read_card(place).to_json().encode()).hexdigest()
 
 
-def trained_by(card: AdapterCard) -> tuning.TrainedBy:
+def trained_by(card: AdapterCard) -> EarlierRun:
     """The run that trained an adapter, for a report."""
-    return tuning.TrainedBy(run_id=card.run_id, dataset=card.dataset, run_number=card.run_number)
+    return EarlierRun(run_id=card.run_id, dataset=card.dataset, run_number=card.run_number)

@@ -59,8 +59,8 @@ class Tuning(panel.Panel):
         False,
     )
     remat: bool = _setting(
-        'Compute what each layer computes again on the way back, in place of keeping it: far less memory for '
-        'more time.',
+        'Compute each layer a second time on the way back, in place of keeping what it computed: far less '
+        'memory for more time.',
         False,
     )
     learning_rate: float | None = _setting(

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.decoders import family
 from models.decoders.gemma import tuning
-from models.decoders.gemma.weights import Adapter
+from models.decoders.gemma.architectures import ARCHITECTURES
+from models.decoders.gemma.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
 from models.privacy import gradients
 from models.privacy.randomness import RunKey
@@ -104,6 +106,31 @@ def test_layers_that_are_computed_again_are_not_kept() -> None:
         program = jax.jit(jax.grad(loss_of)).lower(adapter).compile()
         held[remat] = program.memory_analysis().temp_size_in_bytes
     assert held[True] < 0.5 * held[False], held
+
+
+@pytest.mark.long
+@pytest.mark.parametrize('remat', [False, True])
+def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
+    """Of Gemma 3 270M, by shapes alone; half or twice as much would be noticed."""
+    architecture = ARCHITECTURES['gemma3-270m']
+    weights, adapter = adapter_shapes(architecture, None), adapter_shapes(architecture, 8)
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
+
+    tunable = family.Tunable(
+        weights=weights,
+        products=functools.partial(tuning.products, architecture),
+        log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
+    )
+    of_unit = loss.unit_loss(tunable, max_tokens=64, mismatch_weight=0.2)
+    prompts = shape((2, 64)), shape((2,))
+    products = jax.eval_shape(tunable.products, weights, adapter, prompts[0])
+    units_ = {'instructions': shape((2, 2)), 'texts': shape((2, 1, 64)), 'lengths': shape((2, 1))}
+    program = jax.jit(train.batch_sum(gradients.clipped_sum(of_unit, 1.0), 2)).lower(
+        adapter, (weights, (*prompts, products)), units_, shape(())
+    )
+    held = program.compile().memory_analysis().temp_size_in_bytes
+    # Two units, each with two instructions of 64 tokens before its text of 64.
+    assert 0.6 < held / architecture.gradient_bytes(2 * 2 * (64 + 64), 128, remat=remat) < 1.6
 
 
 def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from models.privacy.report.adapter import given_facts
-from models.privacy.report.tuning import TrainedBy
+from models.privacy.report.earlier_run import EarlierRun
 
-CHARGED = TrainedBy(run_id='earlier', dataset='visits', run_number=2)
-FREE = TrainedBy(run_id='earlier', dataset=None, run_number=None)
+CHARGED = EarlierRun(run_id='earlier', dataset='visits', run_number=2)
+FREE = EarlierRun(run_id='earlier', dataset=None, run_number=None)
 GIVEN: dict[str, Any] = {
     'factors': 'abc', 'epsilon': 2.5, 'delta': 1e-6, 'unit': 'example', 'own_unit': 'example'
 }  # fmt: skip
@@ -35,7 +35,7 @@ def test_an_adapter_that_the_ledger_charged_to_the_same_records_is_in_its_sum() 
     ],
 )
 def test_any_other_adapter_is_vouched_for(
-    trained_by: TrainedBy, dataset: str | None, there: str, here: str
+    trained_by: EarlierRun, dataset: str | None, there: str, here: str
 ) -> None:
     found = given_facts(trained_by, **GIVEN, dataset=dataset)
     assert len(found.assumptions_enforced) == 1

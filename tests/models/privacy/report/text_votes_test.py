@@ -12,7 +12,7 @@ import pytest
 from models.privacy import accounting, report
 from models.privacy.facts import Facts
 from models.privacy.report import GroupPlan, PrivacyReport, text_votes
-from models.privacy.report.earlier_corpus import EarlierCorpus, public_texts, released_texts
+from models.privacy.report.earlier_run import EarlierRun, public_texts, released_texts
 from models.privacy.text_votes import TextVoteParams
 from pipeline.pages import dataset_card, report_page
 from tests.documents import check_document
@@ -25,7 +25,7 @@ COUNTED = (
     GroupPlan(label='World', batches=2, noisy_count=493),
     GroupPlan(label='Sports', batches=3, noisy_count=771),
 )
-RELEASE = EarlierCorpus(run_id='first', dataset='visits', run_number=1)
+RELEASE = EarlierRun(run_id='first', dataset='visits', run_number=1)
 
 
 def made(
@@ -137,7 +137,7 @@ def test_a_list_of_the_same_records_is_in_the_sum_and_another_is_the_curators_wo
     assert any("as run 1 on dataset 'visits'" in row for row in same.assumptions_enforced)
     assert 'The sum of all runs has both costs' in same.data_accesses[-1]
     for earlier, dataset in itertools.product(
-        (RELEASE, EarlierCorpus(run_id='first', dataset=None, run_number=None)), ('others', None)
+        (RELEASE, EarlierRun(run_id='first', dataset=None, run_number=None)), ('others', None)
     ):
         other = made(start=released_texts(text_votes.FIRST_LIST, earlier, dataset=dataset))
         assert any("The records of the run 'first'" in row for row in other.assumptions_of_curator)

@@ -1,4 +1,4 @@
-"""The facts of a run that begins with texts which are no records: public ones, or an earlier release."""
+"""An earlier run whose release another one begins with, and the facts of a run that begins with its texts."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ from models.privacy.facts import Facts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EarlierCorpus:
-    """The run that released the texts which another run begins with. All fields are public.
+class EarlierRun:
+    """The run that released the texts or the adapter which another run begins with. All fields are public.
 
     Attributes:
         run_id: Its public name.
@@ -18,6 +18,11 @@ class EarlierCorpus:
     run_id: str
     dataset: str | None
     run_number: int | None
+
+
+def charged_to(dataset: str | None) -> str:
+    """Where a run was charged, in words: to a dataset of a ledger, or to none."""
+    return 'to no ledger' if dataset is None else f'to dataset {dataset!r} of a ledger'
 
 
 def public_texts(what: str) -> Facts:
@@ -33,7 +38,7 @@ def public_texts(what: str) -> Facts:
     )
 
 
-def released_texts(what: str, earlier: EarlierCorpus, *, dataset: str | None) -> Facts:
+def released_texts(what: str, earlier: EarlierRun, *, dataset: str | None) -> Facts:
     """The facts of a run that begins with a corpus which an earlier run released.
 
     Args:
@@ -54,10 +59,7 @@ def released_texts(what: str, earlier: EarlierCorpus, *, dataset: str | None) ->
                 'runs has both costs.',
             ),
         )
-    there, here = (
-        'to no ledger' if of is None else f'to dataset {of!r} of a ledger'
-        for of in (earlier.dataset, dataset)
-    )
+    there, here = charged_to(earlier.dataset), charged_to(dataset)
     return Facts(
         assumptions_of_curator=(
             f'The records of the run {earlier.run_id!r}, whose corpus is {what}, are others than '
