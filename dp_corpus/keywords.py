@@ -86,12 +86,14 @@ class RunSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     remat: bool | None
+    held_instructions: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
     warm_learning_rate: float | None
     mismatch_weight: float | None
     wrong_prompts: int | None
+    mismatch_every: int | None
     examples_per_label: int | None
     label_mix: Sequence[str] | None
     label_mix_rho: float | None
@@ -170,12 +172,14 @@ class TrainingSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     remat: bool | None
+    held_instructions: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
     warm_learning_rate: float | None
     mismatch_weight: float | None
     wrong_prompts: int | None
+    mismatch_every: int | None
     label_mix_rho: float | None
     output: str | os.PathLike[str] | None
     work_dir: str | os.PathLike[str] | None

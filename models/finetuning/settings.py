@@ -28,6 +28,7 @@ class TuningSettings:
         dtype: 'float32' or 'bfloat16', of the frozen weights; factors, gradients and sums are float32.
         micro_batch_size: Units whose gradients are computed together.
         remat: Whether a gradient computes again what each layer computes, in place of keeping it.
+        held_instructions: Whether an instruction's keys and values are constants of a step.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
         template: The prompt, of which the public form is shown.
@@ -51,6 +52,7 @@ class TuningSettings:
         dataset: Name under which a ledger charges the run; None without one.
         mismatch_weight: λ of FT's equation 4.
         wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
+        mismatch_every: Of so many steps the first has them.
         temperature: Of sampling.
         top_p: Nucleus: the share of probability that is sampled from.
         top_k: The number of most probable tokens that are sampled from; None for all.
@@ -81,6 +83,7 @@ class TuningSettings:
     structure: Structure | None = None
     min_example_tokens: int = 0
     remat: bool = False
+    held_instructions: bool = False
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
@@ -90,6 +93,7 @@ class TuningSettings:
     dataset: str | None = None
     mismatch_weight: float = 0.2
     wrong_prompts: int = 1
+    mismatch_every: int = 1
     temperature: float = 1.0
     top_p: float = 0.8
     top_k: int | None = None
@@ -145,8 +149,12 @@ class TuningSettings:
 
     @property
     def resolved_wrong_prompts(self) -> int:
-        """Wrong instructions beside the right one, as many as there are."""
+        """Wrong instructions beside the right one, as many as there are, at the steps that have any."""
         return min(self.wrong_prompts, len(self.labels) - 1) if self.mismatch_weight else 0
+
+    def wrong_prompts_of(self, step: int) -> int:
+        """Wrong instructions of each unit at a step. Public."""
+        return 0 if step % self.mismatch_every else self.resolved_wrong_prompts
 
     @property
     def shares_instructions(self) -> bool:

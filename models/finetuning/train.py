@@ -102,7 +102,9 @@ class Trainer:
         )
         prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
         self._model = jax.device_put((tunable.weights, prompts), self._everywhere)
-        self._products = jax.jit(tunable.products)
+        self._of_instructions = jax.jit(
+            tunable.keys_values if settings.held_instructions else tunable.products
+        )
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
@@ -182,10 +184,11 @@ class Trainer:
         capacity = _capacity(self._settings.params.expected_batch_size, self._together)
         of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
         longest = encoded.lengths[members].max(axis=1, initial=0)
+        step = int(state['step'])
         for most, of_length in by_length(members, longest, self._settings.max_example_tokens):
 
             def collate(rows: np.ndarray, most: int = most) -> Mapping[str, np.ndarray]:
-                return self._collated(encoded, rows, words, most)
+                return self._collated(encoded, rows, words, most, step)
 
             part = summed(of_adapter, state['adapter'], of_length, collate, capacity)
             total = jax.tree.map(jnp.add, total, part)
@@ -194,16 +197,21 @@ class Trainer:
     def _shared(self, adapter: Any) -> Any:
         """The model, and what all units of a step compute of the instructions."""
         weights, (prompts, lengths) = self._model
-        products = None
-        if self._settings.shares_instructions:
-            products = self._products(weights, adapter, prompts)
-        return weights, (prompts, lengths, products)
+        known = None
+        if self._settings.held_instructions or self._settings.shares_instructions:
+            known = self._of_instructions(weights, adapter, prompts)
+        return weights, (prompts, lengths, known)
 
     def _collated(
-        self, encoded: Encoded, rows: np.ndarray, words: np.ndarray, most: int | None = None
+        self,
+        encoded: Encoded,
+        rows: np.ndarray,
+        words: np.ndarray,
+        most: int | None = None,
+        step: int = 0,
     ) -> Mapping[str, np.ndarray]:
         return {
-            'instructions': np.stack([self._chosen(encoded.labels[row], words[row]) for row in rows]),
+            'instructions': np.stack([self._chosen(encoded.labels[row], words[row], step) for row in rows]),
             'texts': encoded.texts[rows, :, :most],
             'lengths': encoded.lengths[rows],
         }
@@ -223,10 +231,10 @@ class Trainer:
             found.append(np.asarray(self._losses(adapter, model, self._collated(encoded, rows, words))))
         return np.concatenate(found)[:count] if found else np.zeros(0, np.float32)
 
-    def _chosen(self, label: int, word: int) -> np.ndarray:
-        """The right instruction of a unit, and the wrong ones."""
+    def _chosen(self, label: int, word: int, step: int = 0) -> np.ndarray:
+        """The right instruction of a unit, and the wrong ones of a step; the first step has some."""
         wrong = loss.wrong_instructions(
-            int(word), int(label), len(self._settings.labels), self._settings.resolved_wrong_prompts
+            int(word), int(label), len(self._settings.labels), self._settings.wrong_prompts_of(step)
         )
         return np.concatenate([np.array([label], np.int32), wrong])
 

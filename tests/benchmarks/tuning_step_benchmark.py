@@ -18,6 +18,8 @@ rows`, the slow twin in tests/oracles/finetuning.py:
 * `products known`: beside it, an instruction's products with the matrices are computed once for all units;
 * `own length`: beside it, texts are padded by their own length: a step of `models.finetuning.train`;
 * `own length, computed again`: the same with `--remat`, which keeps less of what layers compute;
+* `held`: as `own length` with `--held-instructions`: no pass and no gradient through the instructions;
+* `held, right prompt`: the same at a step that `--mismatch-every` spares the wrong instruction;
 * `own length, right prompt`: the same without the wrong instruction;
 * `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips.
 
@@ -26,6 +28,7 @@ rows`, the slow twin in tests/oracles/finetuning.py:
 
 import argparse
 import collections
+import dataclasses
 import json
 import statistics
 import sys
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument('--micro-batch-size', type=int, default=8)
     parser.add_argument('--max-example-tokens', type=int, default=32)
     parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
     parser.add_argument('--variants', nargs='+', help='All of them unless some are named.')
     args = parser.parse_args()
 
@@ -71,7 +75,7 @@ def main() -> None:
             units=5452.0, expected_batch_size=args.units, tuning_steps=1, clip_norm=1.0, noise_multiplier=0.7
         ),
         labels=tuple(dataset.labels), model=model, checkpoint=str(files.checkpoint),
-        tokenizer=str(files.tokenizer), dtype='float32', micro_batch_size=size,
+        tokenizer=str(files.tokenizer), dtype=args.dtype, micro_batch_size=size,
         max_prompt_tokens=dataset.max_prompt_tokens, max_example_tokens=most, template=PRESETS['document'],
         label_words=tuple(dataset.labels.items()), label_name=dataset.label_name,
         text_name=dataset.text_name, corpus_description=dataset.description, lora_rank=8,
@@ -88,7 +92,7 @@ def main() -> None:
     members = np.arange(args.units)
     words = rng.integers(2**63, size=args.units, dtype=np.uint64)
     trainer = train.Trainer(settings)
-    tunable = own.load_tunable(model, settings.checkpoint, dtype='float32')
+    tunable = own.load_tunable(model, settings.checkpoint, dtype=args.dtype)
     weights, instructions = trainer._model
     # Factors as after some steps: the first ones add nothing.
     state = trainer.first_state(RunKey(bytes(32)))
@@ -127,6 +131,8 @@ def main() -> None:
         one = jax.vmap(slow._row, (0, 0, None))(prompts[chosen], lengths[chosen], unit['texts'][0])
         return forward.states(architecture, adapt(of_weights, adapter), one).mean()
 
+    products, keys_values = jax.jit(tunable.products), jax.jit(tunable.keys_values)
+
     def whole_model() -> Any:
         return weights, instructions
 
@@ -134,7 +140,7 @@ def main() -> None:
         return weights, (*instructions, None)
 
     def shared() -> Any:
-        return weights, (*instructions, trainer._products(weights, adapter, instructions[0]))
+        return weights, (*instructions, products(weights, adapter, instructions[0]))
 
     fast = loss.unit_loss(tunable, max_tokens=most, mismatch_weight=settings.mismatch_weight)
 
@@ -155,15 +161,18 @@ def main() -> None:
         finally:
             trainer._batch_sum = kept
 
-    def right_alone() -> Any:
-        chosen = trainer._chosen
-        trainer._chosen = lambda label, word: chosen(label, word)[:1]  # type: ignore[method-assign]
+    def with_settings(**changes: Any) -> Any:
+        """Of the second step, which `mismatch_every=2` spares the wrong instruction."""
+        kept = trainer._settings, trainer._of_instructions
+        trainer._settings = dataclasses.replace(settings, **changes)
+        if trainer._settings.held_instructions:
+            trainer._of_instructions = keys_values
         try:
-            return trainer.gradient(state, encoded, members, words)
+            return trainer.gradient(state | {'step': 1}, encoded, members, words)
         finally:
-            trainer._chosen = chosen  # type: ignore[method-assign]
+            trainer._settings, trainer._of_instructions = kept
 
-    again = own.load_tunable(model, settings.checkpoint, dtype='float32', remat=True)
+    again = own.load_tunable(model, settings.checkpoint, dtype=args.dtype, remat=True)
     of_unit = loss.unit_loss(again, max_tokens=most, mismatch_weight=settings.mismatch_weight)
     remat = jax.jit(train.batch_sum(clipped_sum(of_unit, 1.0), size))
 
@@ -174,7 +183,9 @@ def main() -> None:
         'products known': padded('products known', fast, shared),
         'own length': lambda: trainer.gradient(state, encoded, members, words),
         'own length, computed again': lambda: with_program(remat),
-        'own length, right prompt': right_alone,
+        'own length, right prompt': lambda: with_settings(mismatch_every=2),
+        'held': lambda: with_settings(held_instructions=True),
+        'held, right prompt': lambda: with_settings(held_instructions=True, mismatch_every=2),
         'own length, one gradient': lambda: with_program(one_gradient),
     }
     if args.variants:
@@ -196,7 +207,8 @@ def main() -> None:
     middle = {name: statistics.median(of) / args.units for name, of in seconds.items()}
     first = next(iter(middle))
     print(json.dumps({
-        'benchmark': 'tuning_step', 'model': model, 'units': args.units, 'micro_batch_size': size,
+        'benchmark': 'tuning_step', 'model': model, 'dtype': args.dtype,
+        'units': args.units, 'micro_batch_size': size,
         'max_example_tokens': most, 'mean_text_tokens': round(float(encoded.lengths.mean()), 1),
         'instruction_tokens': round(float(trainer._instructions.lengths.mean()), 1),
         'processor_seconds_of_a_unit': {name: round(of, 3) for name, of in middle.items()},
@@ -245,6 +257,11 @@ def _products_alone(
     of_texts = round(float(encoded.lengths.mean()) * ways * size)
     of_prompts = round(float(instructions[1].mean()) * ways * size)
 
+    def by_axes(of: Any, matrix: Any, axis: int) -> Any:
+        """The product along an axis of the matrix, in its type."""
+        axes = (((1,), (axis,)), ((), ()))
+        return jax.lax.dot_general(of.astype(matrix.dtype), matrix, axes, preferred_element_type=jnp.float32)
+
     @jax.jit
     def once(weights: Any, of_text: Any, of_prompt: Any) -> Any:
         total = jnp.float32(0)
@@ -252,14 +269,15 @@ def _products_alone(
             for name in ('query_key_value', 'attention_output', 'gate_up', 'down'):
                 matrix = getattr(layer, name)
                 rows, columns = matrix.shape
-                total += (jnp.tile(of_text, (1, rows // of_text.shape[1] + 1))[:, :rows] @ matrix).max()
+                there = jnp.tile(of_text, (1, rows // of_text.shape[1] + 1))[:, :rows]
+                total += by_axes(there, matrix, 0).max()
                 back = jnp.concatenate([of_text, of_prompt])
                 back = jnp.tile(back, (1, columns // back.shape[1] + 1))[:, :columns]
-                total += (back @ matrix.T).max()
+                total += by_axes(back, matrix, 1).max()
 
         def of_piece(index: Any, total: Any) -> Any:
             rows = jax.lax.dynamic_slice_in_dim(weights.embedding, index * 4096, 4096)
-            return total + ((of_text @ rows.T) @ rows).max()
+            return total + by_axes(by_axes(of_text, rows, 1), rows, 0).max()
 
         return jax.lax.fori_loop(0, len(weights.embedding) // 4096, of_piece, total)
 

@@ -6,8 +6,9 @@ head.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epy
 
@@ -111,11 +112,43 @@ def _by_weight(_: str, x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
 def matmul(x: jax.Array, weight: jax.Array | Adapted) -> jax.Array:
     """`[... A]` float32 times `[A B]`, multiplied in the weight's type and summed in float32.
 
-    With low-rank factors their product's part on top, in float32.
+    With low-rank factors their product's part on top, in float32. The products of the way back are in the
+    weight's type too.
     """
     if isinstance(weight, Adapted):
         return matmul(x, weight.frozen) + matmul(matmul(x, weight.factors.down), weight.factors.up)
-    return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
+    if weight.dtype == jnp.float32:
+        return jnp.dot(x, weight)
+    return _in_weights_type()(x, weight)
+
+
+@functools.cache
+def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """The product of float32 by another type. JAX's own way back would convert the weight to float32."""
+
+    @jax.custom_vjp
+    def of(x: jax.Array, weight: jax.Array) -> jax.Array:
+        return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
+
+    def forward_pass(x: jax.Array, weight: jax.Array) -> Any:
+        x = x.astype(weight.dtype)
+        return jnp.dot(x, weight, preferred_element_type=jnp.float32), (x, weight)
+
+    def backward_pass(kept: Any, gradient: jax.Array) -> Any:
+        x, weight = kept
+        gradient = gradient.astype(weight.dtype)
+        # By axes: a transposed matrix would be converted first.
+        of_x = jax.lax.dot_general(
+            gradient, weight, (((gradient.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        )
+        rows = tuple(range(x.ndim - 1))
+        of_weight = jax.lax.dot_general(
+            x, gradient, ((rows, rows), ((), ())), preferred_element_type=jnp.float32
+        )
+        return of_x, of_weight.astype(weight.dtype)
+
+    of.defvjp(forward_pass, backward_pass)
+    return of
 
 
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:

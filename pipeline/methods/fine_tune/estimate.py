@@ -79,7 +79,9 @@ def _seconds_of_step(config: Config, rates: Rates) -> float:
     """Gradients of a batch of the expected size, of texts of the greatest length, and their noise."""
     sizes, params = config.method.model_sizes, mechanism.params(config)
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
-    ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
+    most_ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
+    # In the mean over steps, of which only some have wrong ones.
+    ways = 1 + _wrong_prompts(config) / config.method.mismatch_every
     instructions = params.expected_batch_size * ways
     rows = instructions * params.examples_per_context
     length = config.method.max_prompt_tokens + config.method.max_example_tokens
@@ -88,9 +90,11 @@ def _seconds_of_step(config: Config, rates: Rates) -> float:
     output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
     again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
-    shared = shares_instructions(labels, ways, config.method.resolved_units_together)
-    found = rows * (passes + again) * of_text + instructions * (passes + again - 1) * of_instruction
-    found += (labels if shared else instructions) * of_instruction
+    shared = shares_instructions(labels, most_ways, config.method.resolved_units_together)
+    found = rows * (passes + again) * of_text
+    if not config.method.held_instructions:
+        found += instructions * (passes + again - 1) * of_instruction
+    found += (labels if shared or config.method.held_instructions else instructions) * of_instruction
     # With all weights the output layer is computed once more on the way back.
     found += rows * (passes + 1 if config.method.full else passes) * output
     found += NOISE_SECONDS * numbers

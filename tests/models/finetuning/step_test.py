@@ -12,6 +12,7 @@ import pytest
 from models.decoders import family
 from models.decoders.gemma import tuning
 from models.decoders.gemma.architectures import ARCHITECTURES
+from models.decoders.gemma.layer import KeysValues, matmul
 from models.decoders.gemma.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
 from models.privacy import gradients
@@ -61,11 +62,13 @@ def test_the_output_layer_in_one_pass_is_the_softmax_and_its_gradient(
 
 
 @pytest.mark.parametrize(
-    'shares, remat',
-    [(True, False), (False, False), (True, True)],
-    ids=['products known', 'each row by itself', 'layers computed again'],
+    'of_instructions, remat',
+    [('products', False), (None, False), ('products', True), ('keys_values', False), ('keys_values', True)],
+    ids=['products known', 'each row by itself', 'layers computed again', 'held', 'held, computed again'],
 )
-def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool, remat: bool) -> None:
+def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(
+    of_instructions: str | None, remat: bool
+) -> None:
     weights, adapter = tiny.weights(), tiny.adapter()
     prompts, lengths = RNG.integers(4, 260, (3, 9)).astype(np.int32), np.array([3, 9, 1], np.int32)
     unit = {
@@ -73,16 +76,27 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(shares: bool, rem
         'texts': RNG.integers(4, 260, (2, 10)).astype(np.int32),
         'lengths': np.array([10, 4], np.int32),
     }
-    known = tuning.products(tiny.ARCHITECTURE, weights, adapter, jnp.asarray(prompts)) if shares else None
+    tunable = tiny.Tiny().load_tunable('tiny', '', dtype='float32', remat=remat)
+    known = None
+    if of_instructions is not None:
+        known = getattr(tunable, of_instructions)(weights, adapter, jnp.asarray(prompts))
     instructions = jnp.asarray(prompts), jnp.asarray(lengths)
-    of_unit = loss.unit_loss(
-        tiny.Tiny().load_tunable('tiny', '', dtype='float32', remat=remat),
-        max_tokens=12,
-        mismatch_weight=0.4,
-    )
+    of_unit = loss.unit_loss(tunable, max_tokens=12, mismatch_weight=0.4)
     slow_unit = {**unit, 'texts': np.pad(unit['texts'], ((0, 0), (0, 2)))}
-    expected = jax.jit(jax.value_and_grad(slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4)))(
-        adapter, (weights, instructions), slow_unit
+
+    def slowly(held: bool) -> tuple[jax.Array, Adapter]:
+        of_rows = slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4, held)
+        return jax.jit(jax.value_and_grad(of_rows))(adapter, (weights, instructions), slow_unit)  # type: ignore[no-any-return]
+
+    held = of_instructions == 'keys_values'
+    expected, other = slowly(held), slowly(not held)
+    np.testing.assert_allclose(expected[0], other[0], atol=2e-5)  # the same loss, and another gradient
+    assert (
+        max(
+            float(np.abs(one - two).max())
+            for one, two in zip(jax.tree.leaves(expected[1]), jax.tree.leaves(other[1]), strict=True)
+        )
+        > 0.01
     )
     found = jax.jit(jax.value_and_grad(of_unit))(adapter, (weights, (*instructions, known)), unit)
     assert max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1])) > 0.1
@@ -119,6 +133,7 @@ def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
     tunable = family.Tunable(
         weights=weights,
         products=functools.partial(tuning.products, architecture),
+        keys_values=functools.partial(tuning.keys_values, architecture),
         log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
     )
     of_unit = loss.unit_loss(tunable, max_tokens=64, mismatch_weight=0.2)
@@ -171,3 +186,50 @@ def test_a_unit_is_padded_by_its_own_texts_to_a_quarter_of_the_longest() -> None
     # Few tokens are padded to one length, and none to more than T.
     assert [most for most, _ in train.by_length(members, longest, 12)] == [12]
     assert [most for most, _ in train.by_length(members, longest, 72)] == [18, 54, 72]
+
+
+def test_products_of_the_way_back_are_in_the_weights_type() -> None:
+    """Of what is rounded to it, exactly; and rounding takes no more than two parts in a thousand."""
+    x, weight, gradient = (
+        jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((2, 3, 24), (24, 16), (2, 3, 16))
+    )
+
+    def rounded(of: jax.Array) -> np.ndarray:
+        return np.asarray(of.astype(jnp.bfloat16), np.float64)
+
+    found, back = jax.vjp(matmul, x, weight.astype(jnp.bfloat16))
+    of_x, of_weight = back(gradient)
+    np.testing.assert_allclose(found, rounded(x) @ rounded(weight), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_x, rounded(gradient) @ rounded(weight).T, rtol=1e-5, atol=1e-5)
+    by_hand = np.einsum('abc,abd->cd', rounded(x), rounded(gradient))
+    np.testing.assert_allclose(np.asarray(of_weight, np.float64), by_hand, rtol=2**-8, atol=2**-8)
+    whole, whole_back = jax.vjp(matmul, x, weight)
+    for one, other in zip((found, of_x), (whole, whole_back(gradient)[0]), strict=True):
+        assert 0 < np.linalg.norm(one - other) < 0.005 * np.linalg.norm(other)
+
+
+def test_wrong_instructions_are_there_at_every_nth_step_alone() -> None:
+    settings = tiny.settings(mismatch_every=3)
+    assert [settings.wrong_prompts_of(step) for step in range(7)] == [1, 0, 0, 1, 0, 0, 1]
+    always, sometimes = train.Trainer(tiny.settings()), train.Trainer(settings)
+    never = train.Trainer(tiny.settings(mismatch_weight=0.0))
+    encoded = always.encoded(units.in_order(ROWS))
+    words, members = RNG.integers(2**63, size=len(ROWS), dtype=np.uint64), np.arange(len(ROWS))
+    state = always.first_state(RunKey(SECRET)) | {'adapter': tiny.adapter()}
+    for step in range(4):
+        of_step = state | {'step': jnp.int32(step)}
+        found, *either = (
+            trainer.gradient(of_step, encoded, members, words) for trainer in (sometimes, always, never)
+        )
+        expected, other = either if step % 3 == 0 else either[::-1]
+        close(found, expected, 0.0)
+        assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(*map(jax.tree.leaves, (found, other))))
+
+
+def test_a_trainer_holds_instructions_where_it_is_told_to() -> None:
+    """The gradient with what it shares is tested above."""
+    held = train.Trainer(tiny.settings(held_instructions=True))._shared(tiny.adapter())[1]
+    known = tuning.keys_values(tiny.ARCHITECTURE, tiny.weights(), tiny.adapter(), held[0])
+    assert len(held[2]) == tiny.ARCHITECTURE.num_layers
+    assert all(isinstance(of_layer, KeysValues) for of_layer in held[2])
+    close(held[2], known, 1e-5)
