@@ -511,6 +511,15 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
     for run, passes in ((factors, 2), (full, 3), (again, 3)):
         expected = size * (passes * of_text + (passes - 1) * of_instruction) + of_instruction
         assert flops(run, 'prompt_flops') == pytest.approx(expected)
+    # Of an instruction that is held the one product of a step; and with two labels a text stands after two
+    # instructions, at every fifth step or at each.
+    held = planned(held_instructions=True)
+    assert flops(held, 'prompt_flops') == pytest.approx(size * 2 * of_text + of_instruction)
+    labels = {'labels': ('a', 'b'), 'label_field': 'label', 'held_instructions': True}
+    for run, ways in ((planned(**labels), 2.0), (planned(**labels, mismatch_every=5), 1.2)):
+        expected = ways * size * 2 * of_text + 2 * of_instruction
+        assert flops(run, 'prompt_flops') == pytest.approx(expected)
+        assert flops(run, 'output_flops') == pytest.approx(ways * size * 2 * 2 * embedding * 32)
     # With all weights the output layer is computed again on the way back, for 32 tokens.
     for run, passes in ((factors, 2), (full, 4), (again, 2)):
         assert flops(run, 'output_flops') == pytest.approx(size * passes * 2 * embedding * 32)
@@ -542,6 +551,8 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
         ({'full': True}, 'Expected no lora_rank with full=True, got lora_rank=2. .* leave --lora-rank out'),
         ({'expected_batch_size': 31}, 'expected_batch_size <= the declared number'),
         ({'mismatch_weight': 1.0}, '0 <= mismatch_weight < 1'),
+        ({'mismatch_every': 0}, 'mismatch_every >= 1'),
+        ({'mismatch_every': 2, 'mismatch_weight': 0.0}, 'mismatch_weight > 0 with mismatch_every=2'),
         ({'top_p': 0.0}, '0 < top_p <= 1'),
         ({'label_mix': ('a', 'b=1')}, "LABEL=SHARE with a finite share > 0, got label_mix='a'"),
         ({'label_mix': ('a=1', 'b=0')}, "share > 0, got label_mix='b=0'"),
