@@ -12,6 +12,7 @@ from models.constraints.digits import Digits
 from models.constraints.grammar import Grammar
 from models.constraints.long_enough import LongEnough
 from models.constraints.mask import AnyText, Mask, Tokens
+from models.constraints.tabulated import Tabulated
 from models.constraints.vocabulary import Vocabulary
 
 MASKS: dict[str, Mask] = {}
@@ -50,6 +51,7 @@ __all__ = [
     'Grammar',
     'LongEnough',
     'Mask',
+    'Tabulated',
     'Tokens',
     'Vocabulary',
     'mask_of',

@@ -42,6 +42,16 @@ class Constraint(abc.ABC):
     def allowed(self, state: Any) -> jax.Array:
         """The tokens that may come next, `[V]` bool; at least one."""
 
+    def allowed_rows(self, states: Any, rows: int) -> jax.Array:
+        """`allowed` for rows in states of their own, `[rows, V]` bool.
+
+        Args:
+            states: A state whose arrays have the rows first. It may hold no array, as where all rows may
+                have the same tokens everywhere.
+            rows: Their number.
+        """
+        return jax.vmap(self.allowed, axis_size=rows)(states)
+
     @abc.abstractmethod
     def allowed_among(self, state: Any, tokens: jax.Array) -> jax.Array:
         """`allowed` at some tokens: `[K]` bool for `[K]` int32 tokens."""

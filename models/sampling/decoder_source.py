@@ -5,7 +5,9 @@ loop (`segment.py`) until a few have ended; those then take the prompts of the n
 goes on. So a short text leaves no row idle for long, and a program has one shape whatever is asked for.
 
 Prompts without examples are those of labels: their keys and values are read once and copied for every text.
-Tokens are predicted for the scripts of the prompts alone, where that loses nothing (`columns.py`).
+Tokens are predicted for the scripts of the prompts alone, where that loses nothing (`columns.py`). Of a model
+with an adapter all are: it may have learnt to write in another script than its prompts. The masks of a
+structure are computed once, for each state (`models.constraints.tabulated`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import activity
+from models.constraints import Grammar, Tabulated
 from models.decoders import decoder, family
 from models.privacy.randomness import RunKey
 from models.sampling import columns, segment
@@ -44,10 +47,15 @@ class DecoderSource(TextSource):
     function of the settings, the run key and its own request, bit by bit: its randomness is drawn from the
     run key by the request's name and the token's place, and the decoder's rows are independent. With another
     `rows` the arithmetic may round otherwise, and a token may turn, in bfloat16 more often than in float32.
+    An adapter was released before.
     """
 
-    def __init__(self, settings: SamplerSettings) -> None:
+    def __init__(self, settings: SamplerSettings, adapter: Any | None = None) -> None:
         """Loads the weights and places them on the worker's devices.
+
+        Args:
+            settings: Of the run.
+            adapter: A released adapter of the model, as `Family.load_decoder` takes it; None without one.
 
         Raises:
             FileNotFoundError: There is no such checkpoint.
@@ -64,16 +72,17 @@ class DecoderSource(TextSource):
             rows_multiple=self._together,
         )
         self._decoder = family.family_of(settings.model).load_decoder(
-            settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype
+            settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype, adapter=adapter
         )
         self._stop = self._writer.stop_rule(self._decoder.vocab_size)
+        constraint = self._writer.constraint(self._decoder.vocab_size)
         self._all = Tokens(
             columns=None,
             table=jnp.asarray(self._stop.table),
-            constraint=self._writer.constraint(self._decoder.vocab_size),
+            constraint=Tabulated.of_grammar(constraint) if isinstance(constraint, Grammar) else constraint,
         )
         self._few = self._all
-        if settings.structure is None:
+        if settings.structure is None and adapter is None:
             ids = columns.of_settings(settings, self._writer.tokenizer)
             self._few = self._all._replace(
                 columns=jnp.asarray(ids), table=jnp.asarray(self._stop.table[:, ids])

@@ -101,11 +101,11 @@ def _stepped(
 def _allowed(rows: Rows, tokens: Tokens, after: jax.Array, *, settings: SamplerSettings) -> jax.Array:
     """`[m C]` bool: what may come, without what would end a text too early if anything else may come."""
     constraint, count = tokens.constraint, len(rows.lengths)
-    # A state may hold no array, as where all rows may have the same tokens everywhere.
     if tokens.columns is None:
-        allowed = jax.vmap(constraint.allowed, axis_size=count)(rows.masked_by)
+        allowed = constraint.allowed_rows(rows.masked_by, count)
     else:
         columns = tokens.columns
+        # A state may hold no array, as where all rows may have the same tokens everywhere.
         allowed = jax.vmap(lambda state: constraint.allowed_among(state, columns), axis_size=count)(
             rows.masked_by
         )

@@ -78,6 +78,18 @@ def check_some_tokens_are_held_to_the_mask(case: ConstraintCase) -> None:
             np.testing.assert_array_equal(among(case.constraint, state, tokens), mask[tokens])
 
 
+def check_rows_are_masked_in_states_of_their_own(case: ConstraintCase) -> None:
+    """Each as by itself, whatever states stand beside it."""
+    of_rows = jax.jit(type(case.constraint).allowed_rows, static_argnames='rows')
+    for walk in _walks(case, seed=5)[:10]:
+        states = [case.constraint.start()]
+        for example, _ in walk[1:]:
+            states.append(_advance(case.constraint, states[-1], jnp.int32(example[-1]))[0])
+        together = jax.tree.map(lambda *rows: jnp.stack(rows), *states)
+        found = of_rows(case.constraint, together, rows=len(states))
+        np.testing.assert_array_equal(found, np.stack([mask for _, mask in walk]))
+
+
 def check_some_token_is_always_allowed(case: ConstraintCase) -> None:
     for walk in _walks(case, seed=1):
         for example, mask in walk:
@@ -103,12 +115,13 @@ def check_masks_are_public(case: ConstraintCase) -> None:
     for walk, again in zip(first, second, strict=True):
         for (example, mask), (same, other) in zip(walk, again, strict=True):
             assert example == same and (mask == other).all()
-    arguments = {name: [*inspect.signature(getattr(case.constraint, name)).parameters]
-                 for name in ('start', 'allowed', 'allowed_among', 'advance', 'forced')}  # fmt: skip
-    assert arguments == {
-        'start': ['example'], 'allowed': ['state'], 'allowed_among': ['state', 'tokens'],
-        'advance': ['state', 'token'], 'forced': ['state'],
+    arguments = {
+        'start': ['example'], 'allowed': ['state'], 'allowed_rows': ['states', 'rows'],
+        'allowed_among': ['state', 'tokens'], 'advance': ['state', 'token'], 'forced': ['state'],
     }  # fmt: skip
+    assert arguments == {
+        name: [*inspect.signature(getattr(case.constraint, name)).parameters] for name in arguments
+    }
 
 
 def check_a_state_keeps_its_shapes(case: ConstraintCase) -> None:
@@ -131,6 +144,7 @@ def check_values_are_no_part_of_the_program(case: ConstraintCase) -> None:
 CHECKS = (
     check_masks_equal_the_twin,
     check_some_tokens_are_held_to_the_mask,
+    check_rows_are_masked_in_states_of_their_own,
     check_some_token_is_always_allowed,
     check_a_forced_token_is_the_only_one_allowed,
     check_masks_are_public,

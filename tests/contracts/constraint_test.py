@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models import constraints
-from models.constraints import Constraint, Digits, Grammar, LongEnough, Vocabulary
+from models.constraints import Constraint, Digits, Grammar, LongEnough, Tabulated, Vocabulary
 from models.grammars import automaton, expressions, regular_expressions
 from models.stop_rule import StopRule
 from tests import oracles
@@ -92,6 +92,13 @@ CASES = {
         VOCAB, STOP,
     ),
     'forcing grammar': ConstraintCase(forcing(), forcing_twin, VOCAB, STOP),
+    # All states have masks; the first two have; none has.
+    **{
+        f'tabulated, {states} states': ConstraintCase(
+            Tabulated.of_grammar(forcing(), most_states=states), forcing_twin, VOCAB, STOP
+        )
+        for states in (100, 2, 0)
+    },
     'rising': ConstraintCase(Rising.of(VOCAB), rising_twin, VOCAB, frozenset({0})),
     'long enough': ConstraintCase(
         long_enough(Vocabulary.of(SAMPLED), STOP),
@@ -124,6 +131,7 @@ def test_no_constraint_is_left_out() -> None:
         ('empty', constraint_contract.check_some_token_is_always_allowed),
         ('twin', constraint_contract.check_masks_equal_the_twin),
         ('columns', constraint_contract.check_some_tokens_are_held_to_the_mask),
+        ('rows', constraint_contract.check_rows_are_masked_in_states_of_their_own),
         ('forced', constraint_contract.check_a_forced_token_is_the_only_one_allowed),
     ],
 )

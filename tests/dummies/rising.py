@@ -43,6 +43,10 @@ class Rising(Constraint):
         stops = self.stop if self.wrong != 'empty' else jnp.zeros_like(self.stop)
         return stops | self.sampled & (ids > state.reshape(())) & (ids < len(ids) - (self.wrong == 'twin'))
 
+    def allowed_rows(self, states: jax.Array, rows: int) -> jax.Array:
+        found = super().allowed_rows(states, rows)
+        return found[::-1] if self.wrong == 'rows' else found
+
     def allowed_among(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
         return self.allowed(state)[tokens + (self.wrong == 'columns')]
 

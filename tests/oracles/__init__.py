@@ -31,7 +31,16 @@ from tests.oracles.clustering import (
 from tests.oracles.constraints import Allowed, digits, long_enough, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
-from tests.oracles.grammars import as_re, grammar, in_form, shortest, texts, told_apart, written
+from tests.oracles.grammars import (
+    as_re,
+    grammar,
+    in_form,
+    shortest,
+    state_masks,
+    texts,
+    told_apart,
+    written,
+)
 from tests.oracles.individual import (
     DIGITS,
     Individual,
@@ -132,6 +141,7 @@ __all__ = [
     'similarity',
     'softmax',
     'split',
+    'state_masks',
     'steps_of',
     'stopped',
     'stream',

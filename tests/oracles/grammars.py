@@ -68,6 +68,28 @@ def grammar(
     return allowed
 
 
+def state_masks(
+    automaton: Automaton,
+    token_bytes: Sequence[bytes],
+    tokens: np.ndarray,
+    stop_tokens: Collection[int],
+    forced: Sequence[int],
+) -> np.ndarray:
+    """`[states V]` bool, what may come in each state: token by token, byte by byte."""
+
+    def may_come(state: int, token: int) -> bool:
+        if forced[state] >= 0:
+            return token == forced[state]
+        if token in stop_tokens:
+            return bool(automaton.accepting[state]) or state == DEAD
+        data = token_bytes[token] if token < len(token_bytes) else b''
+        return bool(tokens[token]) and bool(data) and automaton.walk(data, state) != DEAD
+
+    return np.array(
+        [[may_come(state, token) for token in range(len(tokens))] for state in range(automaton.states)]
+    )
+
+
 def texts(automaton: Automaton, size: int, rng: np.random.Generator) -> Iterator[bytes]:
     """Random texts of an automaton, by a walk that ends with odds of 1 to 3 where it may."""
     while size:

@@ -23,7 +23,7 @@ def nucleus(logits: np.ndarray, top_p: float, top_k: int | None) -> np.ndarray:
 def sampled_row(
     next_logits: Callable[[tuple[int, ...]], np.ndarray],
     allowed: Allowed,
-    gumbels: Sequence[np.ndarray],
+    draws: Sequence[Iterator[float]],
     *,
     temperature: float,
     top_p: float,
@@ -36,7 +36,7 @@ def sampled_row(
     Args:
         next_logits: From the tokens so far to `[V]`.
         allowed: Which may follow them.
-        gumbels: `[V]` of each place: the largest sum with a logit is drawn.
+        draws: Of each place, the uniform numbers of `drawn`.
         temperature: Of the allowed tokens' logits.
         top_p: The share of the nucleus.
         top_k: Tokens that the nucleus is taken of; None for all.
@@ -44,12 +44,14 @@ def sampled_row(
         masks_last: The wrong way, where the nucleus is that of the unmasked prediction.
     """
     row: tuple[int, ...] = ()
-    for gumbel in gumbels:
-        logits, mask = next_logits(row).astype(float), allowed(row)
-        if not masks_last:
-            logits = np.where(mask, logits, -np.inf)
-        kept = nucleus(logits / temperature, top_p, top_k) & mask
-        row = (*row, int(np.argmax(np.where(kept, logits / temperature + gumbel, -np.inf))))
+    for of_place in draws:
+        logits, mask = next_logits(row).astype(float) / temperature, allowed(row)
+        if masks_last:
+            both = mask & nucleus(logits, top_p, top_k)
+            token = drawn(np.where(both, logits, -np.inf), of_place, 1.0, None) if both.any() else 0
+        else:
+            token = drawn(np.where(mask, logits, -np.inf), of_place, top_p, top_k)
+        row = (*row, token)
         if is_over(row):
             break
     return row

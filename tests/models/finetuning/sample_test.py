@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,11 +17,12 @@ import pytest
 from models.bundled import FOLDER as BUNDLED
 from models.decoders import decoder, family
 from models.decoders.gemma import forward
-from models.finetuning.sample import TextSampler, nucleus
+from models.finetuning.sample import TextSampler
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
 from models.prompt_templates import PRESETS
 from models.records import BatchId, TunedExample
+from models.sampling.nucleus import nucleus
 from tests import oracles
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
@@ -62,7 +64,7 @@ def test_rows_with_tokens_of_their_own_are_those_of_longer_prompts() -> None:
 
 
 def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
-    settings = tiny.settings(max_example_tokens=10, temperature=1.3, top_p=0.95)
+    settings = tiny.settings(max_example_tokens=10, temperature=TEMPERATURE, top_p=0.95)
     sampler = TextSampler(settings, tiny.adapter())
     first = sampler.sample(BatchId(group=0, index=0), 'a', 3, KEY)
     assert first == sampler.sample(BatchId(group=0, index=0), 'a', 3, RunKey(SECRET))
@@ -126,15 +128,16 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
         micro_batch_size=8, min_example_tokens=MIN_TOKENS.get(name, 0),
     )  # fmt: skip
     sampler = TextSampler(settings, tiny.adapter())
-    rows = sampler._rows
-    whole = _whole_prompts(rows)
+    # More than rows, which are filled again.
+    texts = 13
+    whole = _whole_prompts(8)
     prompt = settings.writer().public_prompt('a')
-    seed = KEY.hash('text', b'tiny', b'0000-000000', size=8)
-    key = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(seed, np.uint32)))
-    drawn = [
-        np.asarray(jax.random.gumbel(jax.random.fold_in(key, place), (rows, 260), jnp.float32))
-        for place in range(most)
-    ]
+
+    def draws(row: int, place: int) -> Iterator[float]:
+        seed = KEY.hash('text', f'tiny/0000-000000/{row:06d}'.encode(), size=8)
+        key = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(seed, np.uint32)))
+        for trial in itertools.count():
+            yield float(jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, place), trial)))
 
     def is_over(row: tuple[int, ...]) -> bool:
         return row[-1] == tiny.EOS or (structure is None and row[-1] in ENDS)
@@ -143,7 +146,7 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
         tokens = oracles.sampled_row(
             lambda example: whole(np.array([*prompt, *example], np.int32)),
             _twin_mask(name),
-            [gumbel[row] for gumbel in drawn],
+            [draws(row, place) for place in range(most)],
             temperature=TEMPERATURE,
             top_p=top_p,
             top_k=top_k,
@@ -154,13 +157,13 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
         shown = text.partition(';')[0].strip() if structure is None else text
         return shown, len(tokens), not is_over(tokens)
 
-    found = [(text.text, text.tokens, text.truncated) for text in sampler.sample(BATCH, 'a', rows, KEY)]
-    assert found == [of(row) for row in range(rows)]
+    found = [(text.text, text.tokens, text.truncated) for text in sampler.sample(BATCH, 'a', texts, KEY)]
+    assert found == [of(row) for row in range(texts)]
     assert all(tokens > MIN_TOKENS.get(name, 0) for _, tokens, is_cut in found if not is_cut)
     if structure is not None:
         assert {text for text, _, is_cut in found if not is_cut} <= set(TEXTS[name])
         assert len({text for text, *_ in found}) > 1
-        assert found != [of(row, masks_last=True) for row in range(rows)]
+        assert found != [of(row, masks_last=True) for row in range(texts)]
 
 
 def _whole_prompts(rows: int) -> Callable[[np.ndarray], np.ndarray]:
