@@ -22,13 +22,13 @@ from models import activity
 from models.decoders import family
 from models.finetuning import adapter as adapters
 from models.finetuning import loss
+from models.finetuning import optimizer as optimizers
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Encoded, Instructions, Unit, encode
 from models.privacy import gradients
 from models.privacy.randomness import RunKey, normal
 
 if typing.TYPE_CHECKING:
-    import optax
     from orbax import checkpoint as ocp
 
 
@@ -63,13 +63,6 @@ class Batches:
             ):
                 found[step].append(index)
         return cls(tuple(np.array(members, np.int64) for members in found))
-
-
-def make_optimizer(learning_rate: float) -> optax.GradientTransformation:
-    """DP-Adam: Adam on noisy gradients."""
-    import optax
-
-    return optax.adam(learning_rate)
 
 
 # Units of one micro-batch spread over the local devices along this mesh axis.
@@ -112,7 +105,9 @@ class Trainer:
         clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
         spread = functools.partial(jax.lax.with_sharding_constraint, shardings=by_unit)
         self._batch_sum = jax.jit(batch_sum(clipped_sum, self._together, spread))
-        self._optimizer = make_optimizer(settings.learning_rate)
+        self._optimizer = optimizers.of_private_steps(
+            settings.learning_rate, settings.params, settings.variance_floor
+        )
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
 
     def first_state(self, key: RunKey) -> dict[str, Any]:
@@ -154,7 +149,8 @@ class Trainer:
         together = min(settings.params.expected_batch_size, count)
         order = np.zeros(0, np.int64)
         nothing = jax.tree.map(jnp.zeros_like, state['adapter'])
-        optimizer = make_optimizer(settings.warm_learning_rate)
+        # There is no noise whose variance could be subtracted.
+        optimizer = optimizers.adam(settings.warm_learning_rate)
         update = jax.jit(functools.partial(_update, optimizer, settings.params))
         for step in range(settings.warm_steps):
             activity.report(
