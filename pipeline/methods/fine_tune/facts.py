@@ -18,7 +18,8 @@ SHOWN = (
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'remat',
     'held_instructions', 'learning_rate', 'noise_variance_correction', 'variance_floor', 'warm_steps',
     'warm_learning_rate', 'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'examples_per_label',
-    'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size', 'shards',
+    'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size',
+    'shards',
 )  # fmt: skip
 # Paths of the curator's machine, and what the settings that are shown follow from.
 HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
