@@ -16,6 +16,8 @@ from models.grammars.automaton import DEAD
 MOST_BYTES = 2**26
 # States whose masks are computed, each in some two milliseconds.
 MOST_STATES = 8192
+# The bits of a byte.
+_PLANES = 1 << np.arange(7, -1, -1).astype(np.uint8)
 
 
 class _Level(NamedTuple):
@@ -86,12 +88,15 @@ class Tabulated(Constraint):
 
     def allowed_rows(self, states: jax.Array, rows: int) -> jax.Array:
         """The forced token; else the tokens of the state's mask, or of a walk where it has none."""
-        place, size = self.mask_of_state[states], len(self.of.ranks)
-        bits = jnp.arange(7, -1, -1, dtype=jnp.uint8)[:, None]
-        kept = (self.masks[place.clip(0)][:, None] >> bits) & 1
-        found = kept.reshape(rows, -1)[:, :size].astype(bool)
-        forced = self.of.forced(states)[:, None]
-        found = jnp.where(forced < 0, found, jnp.arange(size) == forced)
+        place, forced = self.mask_of_state[states], self.of.forced(states)
+        size = self.masks.shape[1]
+        # A forced token is one bit. So there is little work for each token of the vocabulary.
+        plane, byte = jnp.divmod(forced.clip(0), size)
+        packed = jnp.where(forced[:, None] < 0, self.masks[place.clip(0)], jnp.uint8(0))
+        packed = packed.at[jnp.arange(rows), byte].max(
+            jnp.where(forced < 0, jnp.uint8(0), jnp.asarray(_PLANES)[plane])
+        )
+        found = (packed[:, None] & _PLANES[:, None] != 0).reshape(rows, -1)[:, : len(self.of.ranks)]
         if not self.walks:
             return found
 

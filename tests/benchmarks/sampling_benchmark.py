@@ -4,18 +4,25 @@ Prints one JSON line. Run from the repository root:
 
     python -m tests.benchmarks.sampling_benchmark --model gemma3-270m
     python -m tests.benchmarks.sampling_benchmark --model gemma3-270m --min-example-tokens 47 --examples 2
+    python -m tests.benchmarks.sampling_benchmark --model gemma3-270m --rows 16 --texts 16 \\
+        --max-example-tokens 48 --rounds 1 --json-schema launch/demo/clinic_visit.json
 
-Both sample as many texts of four labels of news, with the same settings. `ours` is
+All sample as many texts of four labels of news, with the same settings. `ours` is
 `models.sampling.decoder_source.DecoderSource`; with `--examples` its prompts differ, each with so many texts
-of a round before. `fine_tuning` is `models.finetuning.sample.TextSampler` with an adapter of zeros: all rows
-show one prompt and wait for the longest, over the whole vocabulary. Rounds alternate, after one that
-compiles; medians of seconds, and of the processors' seconds, which a busy machine touches less. With
+of a round before. `fine_tuning` is `models.finetuning.sample.TextSampler` with an adapter of zeros: the same
+sampler over the whole vocabulary. `waiting` is fine-tuning as it was before: all rows of a batch wait for the
+longest, a structure's mask is a walk of the vocabulary for each row and token, the nucleus is searched for,
+and a number is drawn for each of its tokens. Rounds alternate, after one that compiles; medians of seconds,
+and of the processors' seconds, which a busy machine touches less. With `--json-schema` texts have that
+structure, and `mask` says what the masks of all rows take at a token, from the table of `Tabulated` and from
+a walk, beside a whole step with each: milliseconds of a processor, in random states that leave a choice. With
 `--llama-python` a step of llama.cpp on as many rows follows, as in `decoding_benchmark`, without sampling.
 
 Aim: 3 texts of 48 tokens a second with Gemma 3 270M on two cores.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -26,15 +33,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from models.decoders import device, family
+from models.constraints import Constraint, Tabulated
+from models.decoders import decoder, device, family
 from models.finetuning.sample import TextSampler
 from models.finetuning.settings import TuningSettings
+from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey
 from models.prompt_templates import PRESETS
 from models.records import BatchId
+from models.sampling import segment
 from models.sampling.decoder_source import DecoderSource
+from models.sampling.nucleus import nucleus
 from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request
 
@@ -47,6 +59,8 @@ NEWS = (
     'Talks on the border ended without a result, and both sides blamed each other for it.',
 )
 KEY = RunKey(bytes(32))
+# Of a program that measures a step.
+_STEPS = 8
 
 
 def main() -> None:
@@ -61,6 +75,7 @@ def main() -> None:
     parser.add_argument('--max-example-tokens', type=int, default=48)
     parser.add_argument('--min-example-tokens', type=int, default=0)
     parser.add_argument('--rounds', type=int, default=2)
+    parser.add_argument('--json-schema', type=pathlib.Path, help='what every text has to be')
     parser.add_argument('--llama-python', type=pathlib.Path)
     args = parser.parse_args()
     files = family.files_of(args.model)
@@ -69,28 +84,33 @@ def main() -> None:
         'dtype': args.dtype, 'template': PRESETS['document'], 'max_prompt_tokens': args.max_prompt_tokens,
         'max_example_tokens': args.max_example_tokens, 'label_name': 'Topic', 'text_name': 'News',
         'corpus_description': 'Short news texts, one after another.', 'top_p': 0.95,
+        'min_example_tokens': args.min_example_tokens,
     }  # fmt: skip
+    if args.json_schema is not None:
+        of_both['structure'] = Structure(json_schema=args.json_schema.read_text())
     results = _results(args, of_both)
     if args.llama_python is not None:
         results['llama_cpp'] = _llama_cpp(args, files.checkpoint)
-    print(json.dumps(vars(args) | {'llama_python': str(args.llama_python)} | results))
+    print(
+        json.dumps(
+            {name: str(of) if isinstance(of, pathlib.Path) else of for name, of in vars(args).items()}
+            | results
+        )
+    )
 
 
 def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any]:
     own = family.family_of(args.model)
-    source = DecoderSource(
-        SamplerSettings(rows=args.rows, min_example_tokens=args.min_example_tokens, **of_both)
-    )
+    source = DecoderSource(SamplerSettings(rows=args.rows, **of_both))
     params = TuningParams(
         units=64.0, expected_batch_size=8, tuning_steps=1, clip_norm=1.0, noise_multiplier=1.0
     )
-    sampler = TextSampler(
-        TuningSettings(
-            run_id='benchmark', params=params, labels=LABELS, micro_batch_size=args.rows, lora_rank=1,
-            **of_both,
-        ),
-        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), own.adapter_shapes(args.model, 1)),
+    settings = TuningSettings(
+        run_id='benchmark', params=params, labels=LABELS, micro_batch_size=args.rows, lora_rank=1, **of_both
     )  # fmt: skip
+    adapter = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), own.adapter_shapes(args.model, 1))
+    sampler, waiting = TextSampler(settings, adapter), _Waiting(settings, adapter)
+    batches = -(-args.texts // args.rows)
     requests = [
         Request(
             name=f'{number:06d}',
@@ -104,7 +124,6 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
         return [text.tokens for text in source.sample(requests, KEY) if text is not None]
 
     def fine_tuning() -> list[int]:
-        batches = -(-args.texts // args.rows)
         return [
             text.tokens
             for index in range(batches)
@@ -113,16 +132,135 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
             )
         ]
 
-    found: dict[str, list[dict[str, float]]] = {'ours': [], 'fine_tuning': []}
+    def before() -> list[int]:
+        lengths = (waiting.sample(index, LABELS[index % len(LABELS)]) for index in range(batches))
+        return [length for of_batch in lengths for length in of_batch]
+
+    sides = (('ours', ours), ('fine_tuning', fine_tuning), ('waiting', before))
+    found: dict[str, list[dict[str, float]]] = {name: [] for name, _ in sides}
     for number in range(args.rounds + 1):
-        for name, sample in (('ours', ours), ('fine_tuning', fine_tuning)):
+        for name, sample in sides:
             figures = _measured(sample)
             if number:
                 found[name].append(figures)
-    return {
+    results: dict[str, Any] = {
         name: {key: statistics.median(of[key] for of in rounds) for key in rounds[0]}
         for name, rounds in found.items()
     }
+    if args.json_schema is not None:
+        results['mask'] = _masks(sampler._source, args.rows)
+    return results
+
+
+class _Waiting:
+    """The sampler of fine-tuning as it was: all rows of a batch go on until the longest text has ended."""
+
+    def __init__(self, settings: TuningSettings, adapter: Any) -> None:
+        writer, rows = settings.writer(), settings.resolved_texts_together
+        self._rows, self._prompts = rows, {label: writer.public_prompt(label) for label in settings.labels}
+        shapes = decoder.Shapes(
+            max_prompt_tokens=max(map(len, self._prompts.values())),
+            max_example_tokens=settings.max_example_tokens,
+            micro_batch_size=rows,
+            rows_multiple=family.ROWS_MULTIPLE,
+        )
+        self._decoder = family.family_of(settings.model).load_decoder(
+            settings.model, settings.checkpoint, shapes=shapes, dtype=settings.dtype, adapter=adapter
+        )
+        self._constraint = writer.constraint(self._decoder.vocab_size)
+        table = jnp.asarray(writer.stop_rule(self._decoder.vocab_size).table)
+        self._loop = jax.jit(functools.partial(_waited, self._decoder, table=table, settings=settings))
+
+    def sample(self, index: int, label: str | None) -> list[int]:
+        """Lengths of the texts of one batch."""
+        states, cache = self._decoder.prefill([self._prompts[label]] * self._rows)
+        lengths = self._loop(self._decoder.weights, states[0], cache, jax.random.key(index), self._constraint)
+        found: list[int] = np.asarray(lengths).tolist()
+        return found
+
+
+def _waited(
+    model: decoder.Decoder,
+    weights: Any,
+    states: jax.Array,
+    cache: Any,
+    key: jax.Array,
+    constraint: Constraint,
+    *,
+    table: jax.Array,
+    settings: TuningSettings,
+) -> jax.Array:
+    """The length of each row's text, `[m]`; compiled."""
+    rows, end = len(states), len(table)
+
+    def one(carry: Any) -> Any:
+        place, lengths, state, masked_by, states, cache = carry
+        # Row by row, of the base class: a walk of the vocabulary for each.
+        allowed = Constraint.allowed_rows(constraint, masked_by, rows)
+        logits = jnp.where(allowed, model.logits(weights, states), -jnp.inf) / settings.temperature
+        kept = nucleus(logits, top_p=settings.top_p, top_k=settings.top_k)
+        drawn = jax.random.categorical(jax.random.fold_in(key, place), jnp.where(kept, logits, -jnp.inf))
+        token, going = drawn.astype(jnp.int32), state != end
+        after = table[jnp.minimum(state, end - 1), token].astype(jnp.int32)
+        masked_by = jax.vmap(constraint.advance)(masked_by, token)
+        states, cache = model.append(weights, cache, token[:, None], jnp.int32(1), place)
+        return place + 1, lengths + going, jnp.where(going, after, end), masked_by, states[0], cache
+
+    zeros = jnp.zeros(rows, jnp.int32)
+    begun = jax.vmap(lambda _: constraint.start())(jnp.arange(rows))
+    return jax.lax.while_loop(
+        lambda carry: (carry[0] < settings.max_example_tokens) & jnp.any(carry[2] != end),
+        one,
+        (jnp.int32(0), zeros, zeros, begun, states, cache),
+    )[1]
+
+
+def _masks(source: DecoderSource, rows: int, rounds: int = 7) -> dict[str, Any]:
+    """Milliseconds of a processor for the masks of all rows, and for a whole step with each kind of mask."""
+    table = source._all.constraint
+    assert isinstance(table, Tabulated)
+    has_choice = np.flatnonzero(np.asarray(table.of.forced_tokens) < 0)
+    rng, weights = np.random.default_rng(0), source._decoder.weights
+    chosen = [jnp.asarray(rng.choice(has_choice, rows), jnp.int32) for _ in range(rounds + 1)]
+    (read,) = source._read([(LABELS[0], ())])
+    logits = jnp.repeat(source._decoder.logits(weights, read.states), rows, axis=0)
+    begun = source._empty(read)._replace(
+        is_going=jnp.ones(rows, bool), states=jnp.repeat(read.states, rows, axis=0)
+    )
+
+    @jax.jit
+    def steps(weights: Any, begun: segment.Rows, tokens: segment.Tokens) -> segment.Rows:
+        one = functools.partial(segment._stepped, source._decoder, settings=source._settings)
+        return jax.lax.fori_loop(0, _STEPS, lambda _, rows: one(weights, rows, tokens), begun)
+
+    masked = jax.jit(
+        lambda constraint, states: jnp.where(constraint.allowed_rows(states, rows), logits, -jnp.inf)
+    )
+    unmasked = jax.jit(lambda states: jnp.where(states[:, None] >= 0, logits, -jnp.inf))
+
+    runs: dict[str, Callable[[jax.Array], Any]] = {'no mask': unmasked}
+    for name, constraint in (('table', table), ('walk', table.of)):
+        tokens = source._all._replace(constraint=constraint)
+        runs[f'{name} mask'] = functools.partial(masked, constraint)
+        # What the rows hold does not change the work.
+        runs[f'{name} step'] = lambda states, tokens=tokens: steps(
+            weights, begun._replace(masked_by=states), tokens
+        )
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for states in chosen:
+        for name, run in runs.items():
+            begin = time.process_time()
+            # A program of steps has as many of them.
+            for _ in range(1 if name.endswith('step') else _STEPS):
+                jax.block_until_ready(run(states))
+            times[name].append(1e3 * (time.process_time() - begin) / _STEPS)
+    # The first round compiles.
+    medians = {name: statistics.median(of[1:]) for name, of in times.items()}
+    found: dict[str, Any] = {'states': len(table.of.table), 'masks': len(table.masks)}
+    for name in ('table', 'walk'):
+        mask, step = medians[f'{name} mask'] - medians['no mask'], medians[f'{name} step']
+        found[name] = {'mask': mask, 'step': step, 'share': mask / step}
+    return found
 
 
 def _measured(sample: Callable[[], list[int]]) -> dict[str, float]:
