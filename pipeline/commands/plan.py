@@ -1,5 +1,6 @@
 """`dp-corpus plan`: what a run would release and cost, before anything is read or paid."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import rich.box
@@ -13,7 +14,7 @@ from pipeline import calibration, comparison, methods, terminal
 from pipeline import config as config_lib
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.methods.method import RunPlan
+from pipeline.methods.method import RunPlan, Suggestion
 from pipeline.pages import plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
@@ -51,6 +52,22 @@ CompareFlag = Annotated[
         'runs were worth, and which method suits. Settings that only some have go to these.',
     ),
 ]
+SuggestFlag = Annotated[
+    bool,
+    typer.Option(
+        '--suggest',
+        help='Show ways to spend the same time at the same epsilon, and which of them to take: of '
+        'fine-tuning steps of more or fewer units.',
+    ),
+]
+MinutesFlag = Annotated[
+    float | None,
+    typer.Option(
+        '--minutes',
+        help='With --suggest: how long private steps may take together. Default: as long as those of the '
+        'settings.',
+    ),
+]
 
 
 @with_config_flags
@@ -58,6 +75,8 @@ def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
     compare: CompareFlag = False,
+    suggest: SuggestFlag = False,
+    minutes: MinutesFlag = None,
     calibrate: CalibrateFlag = False,
     calibration_files: CalibrationFlag = None,
     calibration_label_field: CalibrationLabelFieldFlag = None,
@@ -80,7 +99,19 @@ def plan(
 
     With --compare it shows all methods side by side; give --typical-words and --examples too, from which
     caps and sizes follow.
+
+    With --suggest it shows how else fine-tuning could spend the same time at the same epsilon, in more steps
+    or in larger ones, and which split to take.
     """
+    if minutes is not None and not suggest:
+        raise ValueError(
+            f'Expected suggest with minutes={minutes:g}, got suggest=False. Give --suggest, or leave '
+            '--minutes out.'
+        )
+    if suggest:
+        _check_alone('suggest', compare=compare, calibration=calibration_files)
+        _suggest(config_of(config, settings), minutes, calibrate, as_json=as_json)
+        return
     if compare:
         _compare(config, settings, calibrate, calibration_files, as_json=as_json)
         return
@@ -150,6 +181,42 @@ def planned(
     return run_plan
 
 
+def _check_alone(name: str, **others: Any) -> None:
+    """Refuses what does not go with a flag.
+
+    Raises:
+        ValueError: See above.
+    """
+    given = {other: value for other, value in others.items() if value}
+    if given:
+        shown = ', '.join(f'{other}={value!r}' for other, value in given.items())
+        raise ValueError(f'Expected {name} alone, got {shown}. Ask for one after the other.')
+
+
+def _suggest(job_config: JobConfig, minutes: float | None, calibrate: bool, *, as_json: bool) -> None:
+    """Other ways to spend a run's time."""
+    method = methods.of(job_config)
+    if calibrate:
+        extras.need(extras.GEMMA, use='--calibrate')
+    rates = None
+    if isinstance(job_config.method, Model):
+        rates_of = calibration.calibrate if calibrate else calibration.known
+        rates = rates_of(job_config.method.model, dtype=method.planned_dtype(job_config))
+    found = method.suggest(job_config, rates, minutes)
+    if as_json:
+        print(found.to_json())
+        return
+    print_suggestion(found, terminal.console())
+
+
+def print_suggestion(found: Suggestion, console: rich.console.Console) -> None:
+    """What can be chosen as a table, or one below the other where that is too narrow, and what to take."""
+    titles = found.titles()
+    _print_side_by_side(titles, found.table(), console, right=titles, columns=_SHORT_TABLE_COLUMNS)
+    for line in found.lines():
+        console.print(line, markup=False, highlight=False)
+
+
 def _compare(
     path: str | None, settings: dict[str, Any], calibrate: bool, texts: str | None, *, as_json: bool
 ) -> None:
@@ -171,30 +238,54 @@ def _compare(
 
 # A narrower terminal would break words of the table.
 _TABLE_COLUMNS = 100
+# A table of numbers alone.
+_SHORT_TABLE_COLUMNS = 76
 
 
 def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
     """The methods as a table, or one below the other where that is too narrow, and which one suits."""
     titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    if console.width < _TABLE_COLUMNS:
-        for name, *cells in comparison.rows(found):
-            console.print(name, style='bold', markup=False, highlight=False)
-            shown = [(title, cell) for title, cell in zip(titles[1:-1], cells) if cell]
-            plan_terminal.render([*shown, ('Why', cells[-1])], (), console)
-            console.print()
-    else:
-        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for title in titles:
-            table.add_column(title, justify='right' if title in ('Texts', 'ε') else 'left')
-        for row in comparison.rows(found):
-            table.add_row(*(rich.text.Text(cell) for cell in row))
-        console.print(table)
+    _print_side_by_side(titles, comparison.rows(found), console, right=('Texts', 'ε'), last='Why')
     suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
     lines = [f'{suits}{found.because}', found.worth]
     if found.estimated is not None:
         lines.append(f'Time: at the most, {found.estimated}.')
     for line in lines:
         console.print(line, markup=False, highlight=False)
+
+
+def _print_side_by_side(
+    titles: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    console: rich.console.Console,
+    *,
+    right: Sequence[str] = (),
+    last: str | None = None,
+    columns: int = _TABLE_COLUMNS,
+) -> None:
+    """A table, or one row below the other where that is too narrow.
+
+    Args:
+        titles: Of the columns.
+        rows: Cells, of which the first names the row.
+        console: Where; its width decides.
+        right: Titles of columns that are set to the right.
+        last: A shorter title of the last column, beside its value.
+        columns: Width of a terminal that the table fits into.
+    """
+    if console.width >= columns:
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for title in titles:
+            table.add_column(title, justify='right' if title in right else 'left')
+        for row in rows:
+            table.add_row(*(rich.text.Text(cell) for cell in row))
+        console.print(table)
+        return
+    for name, *cells in rows:
+        console.print(name, style='bold', markup=False, highlight=False)
+        named = [*zip(titles[1:-1], cells), (last or titles[-1], cells[-1])]
+        plan_terminal.render([(title, cell) for title, cell in named if cell], (), console)
+        console.print()
 
 
 def _with_public_texts(

@@ -99,6 +99,26 @@ class RunPlan(abc.ABC):
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
+class Suggestion(abc.ABC):
+    """Settings that cost the same, side by side, and which of them to take. All of it is public."""
+
+    @abc.abstractmethod
+    def titles(self) -> tuple[str, ...]:
+        """Of the table's columns."""
+
+    @abc.abstractmethod
+    def table(self) -> list[tuple[str, ...]]:
+        """A row for each choice, with a star beside the one to take."""
+
+    @abc.abstractmethod
+    def lines(self) -> list[str]:
+        """What stands below the table."""
+
+    @abc.abstractmethod
+    def to_json(self) -> str:
+        """The suggestion as one JSON object."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
     """What texts of one measured run were worth: a row of docs/measured.md.
@@ -270,6 +290,22 @@ class Method[M: MethodSettings](abc.ABC):
             epsilon: The target; None where the budget is given otherwise.
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
+
+    def suggest(self, config: JobConfig[M], rates: Calibration | None, minutes: float | None) -> Suggestion:
+        """Settings of the same epsilon and the same time, and which of them to take, from public numbers.
+
+        Args:
+            config: The run, whose own settings say how much time there is.
+            rates: Of the device; None for a method without a model.
+            minutes: Time in place of that.
+
+        Raises:
+            ValueError: It has nothing to choose, or the numbers do not say enough.
+        """
+        raise ValueError(
+            f'Expected a method whose time can be spent in several ways, got method={self.name!r}. Give '
+            '--method fine-tune, or leave --suggest out.'
+        )
 
     @abc.abstractmethod
     def with_rates(self, plan: Any, config: JobConfig[M], rates: Calibration) -> RunPlan:

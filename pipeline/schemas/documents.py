@@ -23,6 +23,7 @@ DOCUMENTS: Mapping[str, str] = {
     'invented-facts': 'facts.json of `python -m pipeline.evaluation.facts`.',
     'run-plan': 'What `dp-corpus plan --json` prints.',
     'tuning-plan': 'What `dp-corpus plan --method fine-tune --json` prints.',
+    'tuning-suggestion': 'What `dp-corpus plan --method fine-tune --suggest --json` prints.',
     'evolution-plan': 'What `dp-corpus plan --method evolve --json` prints.',
     'refining-plan': 'What `dp-corpus plan --method refine --json` prints.',
     'plan-comparison': 'What `dp-corpus plan --compare --json` prints.',

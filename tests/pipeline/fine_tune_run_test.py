@@ -132,11 +132,12 @@ def test_a_run_without_the_variance_of_its_noise_says_so_and_costs_the_same(fold
     assert corrected.settings['noise_variance_correction'] is True
     assert corrected.settings['variance_floor'] == 0.3
     assert not {'noise_variance_correction', 'variance_floor'} & plain.settings.keys()
-    said = [
-        [text for text in (*report.assumptions_enforced, *report.sources) if 'DP-Adam' in text]
-        for report in (plain, corrected)
-    ]
-    assert len(said[0]) == 0 and len(said[1]) == 2
+    for name, report in (('plain', plain), ('corrected', corrected)):
+        said = [text for text in report.assumptions_enforced if 'second moment of DP-Adam' in text]
+        assert len(said) == (name == 'corrected')
+        page = (folder / name / run_files.REPORT_PAGE).read_text(encoding='utf-8')
+        assert ('Tang, Shpilevskiy' in page) == (name == 'corrected')
+    assert adapters_of[0] != adapters_of[1]
     with pytest.raises(ValueError, match='Expected noise_variance_correction with variance_floor=0.3'):
         config(folder, variance_floor=0.3)
     with pytest.raises(ValueError, match='Expected a finite variance_floor > 0, got variance_floor=0.0'):

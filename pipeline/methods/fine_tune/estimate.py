@@ -55,7 +55,7 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
     params = mechanism.params(config)
     length = config.method.max_prompt_tokens + config.method.max_example_tokens
     embedding = sizes.num_embed * sizes.embed_dim
-    step = 0.0 if config.method.adapter is not None else _seconds_of_step(config, rates)
+    step = 0.0 if config.method.adapter is not None else seconds_of_step(config, rates)
     size = config.method.resolved_micro_batch_size
     item_bytes = _ITEM_BYTES[calibration.dtype]
     weights = sizes.layer_parameters
@@ -75,15 +75,15 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
     )
 
 
-def _seconds_of_step(config: Config, rates: Rates) -> float:
+def seconds_of_step(config: Config, rates: Rates) -> float:
     """Gradients of a batch of the expected size, of texts of the greatest length, and their noise."""
-    sizes, params = config.method.model_sizes, mechanism.params(config)
+    sizes = config.method.model_sizes
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
     most_ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
     # In the mean over steps, of which only some have wrong ones.
     ways = 1 + _wrong_prompts(config) / config.method.mismatch_every
-    instructions = params.expected_batch_size * ways
-    rows = instructions * params.examples_per_context
+    instructions = config.method.expected_batch_size * ways
+    rows = instructions * config.budget.examples_per_context
     length = config.method.max_prompt_tokens + config.method.max_example_tokens
     of_instruction = sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
     of_text = sizes.prompt_flops(length) / rates.prompt_flops - of_instruction

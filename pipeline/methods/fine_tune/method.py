@@ -14,12 +14,13 @@ from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing
+from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing, suggestion
 from pipeline.methods.fine_tune.input_view import TuningView
 from pipeline.methods.fine_tune.instead import INSTEAD
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.fine_tune.settings import FineTuneSettings
+from pipeline.methods.fine_tune.suggestion import TuningSuggestion
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method, RunFolders, Standing
 from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
@@ -88,6 +89,10 @@ class FineTuning(Method[FineTuneSettings]):
 
     def standing(self, units: float, epsilon: float | None) -> Standing:
         return standing.standing(units, epsilon)
+
+    def suggest(self, config: Config, rates: Calibration | None, minutes: float | None) -> TuningSuggestion:
+        assert rates is not None  # it has a model
+        return suggestion.suggest(config, rates, minutes)
 
     def with_rates(self, plan_of_run: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
         return plan.with_rates(plan_of_run, config, rates)

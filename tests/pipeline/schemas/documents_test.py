@@ -33,6 +33,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.evolve import plan as evolution_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
+from pipeline.methods.fine_tune import suggestion
 from pipeline.methods.predict import audit, decoding_estimate, plan, vote_estimate
 from pipeline.run import identity
 from pipeline.schemas import documents, generated
@@ -174,6 +175,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
+        'tuning-suggestion': [each.to_json() for each in tuning_suggestions()],
         'evolution-plan': [each.to_json() for each in evolution_plans()],
         'refining-plan': [refining_plan(records).to_json()],
         'plan-comparison': [
@@ -211,6 +213,16 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     rates = calibration.known('bundled', dtype='float32')
     yield dataclasses.replace(made, estimate=tuning_estimate.estimate(given, rates), rho_at_order=0.5)
     yield tuning_plan.plan_run(given.replace(full=True))
+
+
+def tuning_suggestions() -> Iterator[suggestion.TuningSuggestion]:
+    """By gradients, and by minutes."""
+    given = job_config(
+        method='fine-tune', epsilon=4.0, records=200, delta=1e-3, tuning_steps=60, expected_batch_size=4
+    )
+    rates = calibration.known('bundled', dtype='float32')
+    for minutes in (None, 1.0):
+        yield suggestion.suggest(given, rates, minutes)
 
 
 def evolution_plans() -> Iterator[evolution_plan.EvolutionPlan]:
