@@ -33,11 +33,7 @@ COUNTED_MIX = Facts(
 NOISE_VARIANCE_CORRECTION = Facts(
     assumptions_enforced=(
         "The second moment of DP-Adam is taken without the noise's variance, (zC/s)², a public number: "
-        'post-processing of the noisy sums.',
-    ),
-    sources=(
-        'Tang, Shpilevskiy and Lécuyer 2023, DP-AdamBC: your DP-Adam is actually DP-SGD (unless you apply '
-        'bias correction).',
+        'post-processing of the noisy sums (Tang, Shpilevskiy and Lécuyer 2023, DP-AdamBC).',
     ),
 )
 # What reports call the texts that an adapter is trained on before its first private step.
