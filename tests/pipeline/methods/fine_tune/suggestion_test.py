@@ -21,7 +21,7 @@ from tests.command_line import in_this_process
 from tests.samples import on_terminal
 
 GIVEN = {
-    'method': 'fine-tune', 'epsilon': 2.0, 'records': 600, 'delta': 1e-3, 'tuning_steps': 120,
+    'method': 'fine-tune', 'epsilon': 0.5, 'records': 600, 'delta': 1e-3, 'tuning_steps': 120,
     'expected_batch_size': 12, 'clip_norm': 0.5,
 }  # fmt: skip
 FEWEST = 60  # of the bundled model
@@ -41,15 +41,15 @@ def suggested(minutes: float | None = None, **changed: Any) -> TuningSuggestion:
     return suggestion.suggest(config(**changed), rates(), minutes)
 
 
-@pytest.mark.parametrize('changed', [{}, {'label_mix_rho': 0.05, 'labels': ('a', 'b'), 'label_field': 'l'}])
+@pytest.mark.parametrize('changed', [{}, {'label_mix_rho': 0.002, 'labels': ('a', 'b'), 'label_field': 'l'}])
 def test_the_noise_of_each_row_gives_its_epsilon(changed: dict[str, Any]) -> None:
-    sigma = counts.gaussian_scale(0.05) if changed else None
+    sigma = counts.gaussian_scale(0.002) if changed else None
     found = suggested(**changed)
     assert len(found.splits) == 5
     for split in found.splits:
         q, z, steps = split.sampling_probability, split.noise_multiplier, split.tuning_steps
         assert q == split.expected_batch_size / 600
-        assert 0.98 * 2.0 < subsampled.epsilon_of_steps(q, z, steps, 1e-3, sigma) <= 2.0
+        assert 0.98 * 0.5 < subsampled.epsilon_of_steps(q, z, steps, 1e-3, sigma) <= 0.5
         assert split.noise_of_step == pytest.approx(0.5 * z / split.expected_batch_size)
         assert split.signal_to_noise == pytest.approx(math.sqrt(steps) * split.expected_batch_size / z)
 
@@ -80,7 +80,7 @@ def test_the_recommended_split_is_that_of_brute_force() -> None:
 
 def test_it_takes_the_largest_batch_unless_noise_hardly_falls() -> None:
     """With many records noise falls to the end of the table; with few it levels off before."""
-    many, few = suggested(records=100_000), suggested(records=200, epsilon=0.3)
+    many, few = suggested(records=100_000, epsilon=4.0), suggested(records=200, epsilon=0.3)
     assert many.recommended == many.splits[-1] and 'the fewest that runs were measured' in many.because
     assert few.recommended != few.splits[-1] and 'half of the steps' in few.because
     following = itertools.pairwise(few.splits[few.splits.index(few.recommended) :])
