@@ -232,7 +232,10 @@ def test_a_warm_start_is_adam_on_the_clipped_gradients_of_its_texts_and_then_beg
     first, second = np.zeros_like(adapter), np.zeros_like(adapter)
     for step in range(1, 4):
         parts = [part.reshape(shape) for part, shape in zip(np.split(adapter, ends), shapes, strict=True)]
-        state = {'adapter': jax.tree.unflatten(tree, [jnp.asarray(part, jnp.float32) for part in parts])}
+        state = {
+            'adapter': jax.tree.unflatten(tree, [jnp.asarray(part, jnp.float32) for part in parts]),
+            'step': step - 1,
+        }
         each = [
             flat(trainer.gradient(state, encoded, np.array([place]), words)) for place in range(len(WARM))
         ]
