@@ -25,7 +25,8 @@ class TuningSettings:
         model: The model's name, which leads to its family.
         checkpoint: Folder or file of the weights.
         tokenizer: The tokenizer's file.
-        dtype: 'float32' or 'bfloat16', of the frozen weights; factors, gradients and sums are float32.
+        dtype: 'float32' or 'bfloat16', of the frozen weights and of products with them, on both ways;
+            factors, their gradients and sums are float32.
         micro_batch_size: Units whose gradients are computed together.
         remat: Whether a gradient computes again what each layer computes, in place of keeping it.
         held_instructions: Whether an instruction's keys and values are constants of a step.

@@ -47,7 +47,7 @@ class DecoderSource(TextSource):
     function of the settings, the run key and its own request, bit by bit: its randomness is drawn from the
     run key by the request's name and the token's place, and the decoder's rows are independent. With another
     `rows` the arithmetic may round otherwise, and a token may turn, in bfloat16 more often than in float32.
-    An adapter was released before.
+    An adapter is an output of DP-SGD, so what is sampled with it is post-processing.
     """
 
     def __init__(self, settings: SamplerSettings, adapter: Any | None = None) -> None:
@@ -55,7 +55,7 @@ class DecoderSource(TextSource):
 
         Args:
             settings: Of the run.
-            adapter: A released adapter of the model, as `Family.load_decoder` takes it; None without one.
+            adapter: The adapter that fine-tuning gave, as `Family.load_decoder` takes it; None without one.
 
         Raises:
             FileNotFoundError: There is no such checkpoint.

@@ -26,14 +26,9 @@ def main() -> None:
     import numpy as np
     import optax
 
-    from models.decoders import family
-    from models.finetuning import train, units
-    from models.finetuning.settings import TuningSettings
-    from models.privacy.accounting import subsampled
-    from models.privacy.gradients import TuningParams
+    from models.finetuning import train
     from models.privacy.randomness import RunKey
-    from models.prompt_templates import PRESETS
-    from tests.benchmarks import real_records
+    from tests.benchmarks import private_tuning, real_records
 
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
     parser.add_argument('--data', default='banking77', choices=sorted(real_records.DATASETS))
@@ -45,31 +40,16 @@ def main() -> None:
     parser.add_argument('--held-out', type=int, default=200)
     args = parser.parse_args()
 
-    model, dataset = 'gemma3-270m', real_records.DATASETS[args.data]
-    files = family.family_of(model).known_files(model)
-    assert files is not None
+    dataset = real_records.DATASETS[args.data]
     records, tested = dataset.train(), real_records.sample(dataset.held_out(), dataset.labels, args.held_out)
-    delta = len(records) ** -1.1
-    noise_multiplier = subsampled.solve_noise_multiplier(
-        sampling_probability=args.expected_batch_size / len(records), steps=args.tuning_steps,
-        epsilon=args.epsilon, delta=delta,
+    settings = private_tuning.settings_of(
+        dataset, len(records), epsilon=args.epsilon, tuning_steps=args.tuning_steps,
+        expected_batch_size=args.expected_batch_size, labelled=False, dtype='float32',
     )  # fmt: skip
-    params = TuningParams(
-        units=float(len(records)), expected_batch_size=args.expected_batch_size,
-        tuning_steps=args.tuning_steps, clip_norm=1.0, noise_multiplier=noise_multiplier,
-    )  # fmt: skip
-    settings = TuningSettings(
-        run_id='benchmark', params=params, labels=(None,), model=model, checkpoint=str(files.checkpoint),
-        tokenizer=str(files.tokenizer), dtype='float32', micro_batch_size=16,
-        max_prompt_tokens=dataset.max_prompt_tokens, max_example_tokens=32, template=PRESETS['document'],
-        text_name=dataset.text_name, corpus_description=dataset.description, lora_rank=8,
-    )  # fmt: skip
-
-    def rows(texts: list[tuple[str, str]]) -> list[units.Unit]:
-        return units.in_order((number.to_bytes(16), None, [text]) for number, (_, text) in enumerate(texts))
-
-    trainer, key, members = train.Trainer(settings), RunKey(bytes(32)), rows(records)
-    encoded, held_out = trainer.encoded(members), trainer.encoded(rows(tested))
+    params, key = settings.params, RunKey(bytes(32))
+    trainer, members = train.Trainer(settings), private_tuning.units_of(records, labelled=False)
+    encoded = trainer.encoded(members)
+    held_out = trainer.encoded(private_tuning.units_of(tested, labelled=False))
     batches = train.Batches.of(members, key, settings.run_id, params)
 
     def loss(adapter: Any) -> float:
@@ -93,7 +73,7 @@ def main() -> None:
 
     line = {
         'benchmark': 'learning_rate', 'data': args.data, 'epsilon': args.epsilon,
-        'noise_multiplier': round(noise_multiplier, 3), 'tuning_steps': args.tuning_steps,
+        'noise_multiplier': round(params.noise_multiplier, 3), 'tuning_steps': args.tuning_steps,
         'public_steps': args.public_steps,
         'loss': {
             'model': loss(trainer.first_state(key)['adapter']),

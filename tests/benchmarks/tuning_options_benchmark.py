@@ -32,14 +32,9 @@ def main() -> None:
     import jax
     import numpy as np
 
-    from models.decoders import family
-    from models.finetuning import train, units
-    from models.finetuning.settings import TuningSettings
-    from models.privacy.accounting import subsampled
-    from models.privacy.gradients import TuningParams
+    from models.finetuning import train
     from models.privacy.randomness import RunKey
-    from models.prompt_templates import PRESETS
-    from tests.benchmarks import real_records
+    from tests.benchmarks import private_tuning, real_records
 
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
     parser.add_argument('--data', default='trec', choices=sorted(real_records.DATASETS))
@@ -59,37 +54,18 @@ def main() -> None:
     parser.add_argument('--keys', type=int, default=1)
     args = parser.parse_args()
 
-    model, dataset = 'gemma3-270m', real_records.DATASETS[args.data]
-    files = family.family_of(model).known_files(model)
-    assert files is not None
+    dataset = real_records.DATASETS[args.data]
     records = dataset.train()
     tested = real_records.sample(dataset.held_out(), dataset.labels, args.held_out)
-    delta = len(records) ** -1.1
-    noise_multiplier = subsampled.solve_noise_multiplier(
-        sampling_probability=args.expected_batch_size / len(records), steps=args.tuning_steps,
-        epsilon=args.epsilon, delta=delta,
+    settings = private_tuning.settings_of(
+        dataset, len(records), epsilon=args.epsilon, tuning_steps=args.tuning_steps,
+        expected_batch_size=args.expected_batch_size, labelled=True, dtype=args.dtype,
+        learning_rate=args.learning_rate,
     )  # fmt: skip
-    params = TuningParams(
-        units=float(len(records)), expected_batch_size=args.expected_batch_size,
-        tuning_steps=args.tuning_steps, clip_norm=1.0, noise_multiplier=noise_multiplier,
-    )  # fmt: skip
-    settings = TuningSettings(
-        run_id='benchmark', params=params, labels=tuple(dataset.labels), model=model,
-        checkpoint=str(files.checkpoint), tokenizer=str(files.tokenizer), dtype=args.dtype,
-        micro_batch_size=16, max_prompt_tokens=dataset.max_prompt_tokens, max_example_tokens=32,
-        template=PRESETS['document'], label_words=tuple(dataset.labels.items()),
-        label_name=dataset.label_name, text_name=dataset.text_name,
-        corpus_description=dataset.description, lora_rank=8, learning_rate=args.learning_rate,
-    )  # fmt: skip
-
-    def rows(texts: list[tuple[str, str]]) -> list[units.Unit]:
-        return units.in_order(
-            (number.to_bytes(16), label, [text]) for number, (label, text) in enumerate(texts)
-        )
 
     # A unit's loss without the term of wrong instructions is that of its text after its label's instruction.
     judge = train.Trainer(dataclasses.replace(settings, mismatch_weight=0.0))
-    held_out = judge.encoded(rows(tested))
+    held_out = judge.encoded(private_tuning.units_of(tested, labelled=True))
 
     def judged(adapter: Any) -> tuple[np.ndarray, np.ndarray]:
         """Nats a token of each text, and whether its own label makes it most probable."""
@@ -101,7 +77,7 @@ def main() -> None:
         nats = own * settings.max_example_tokens / held_out.lengths.sum(axis=1)
         return nats, of_labels.argmin(axis=0) == held_out.labels
 
-    members = rows(records)
+    members = private_tuning.units_of(records, labelled=True)
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     seconds: dict[str, list[float]] = {}
     for arm in args.arms:
@@ -110,7 +86,7 @@ def main() -> None:
         encoded = trainer.encoded(members)
         for number in range(args.keys):
             key = RunKey(number.to_bytes(32))
-            batches = train.Batches.of(members, key, settings.run_id, params)
+            batches = train.Batches.of(members, key, settings.run_id, settings.params)
             state, taken = trainer.first_state(key), []
             for step, of_step in enumerate(batches.members):
                 words = trainer.words(members, of_step, key, step)
@@ -127,8 +103,9 @@ def main() -> None:
     first = found[json.dumps(args.arms[0])]
     alone = judged(trainer.first_state(RunKey(bytes(32)))['adapter'])
     print(json.dumps({
-        'benchmark': 'tuning_options', 'model': model, 'data': args.data, 'dtype': args.dtype,
-        'epsilon': args.epsilon, 'noise_multiplier': round(noise_multiplier, 3), 'keys': args.keys,
+        'benchmark': 'tuning_options', 'model': settings.model, 'data': args.data, 'dtype': args.dtype,
+        'epsilon': args.epsilon, 'noise_multiplier': round(settings.params.noise_multiplier, 3),
+        'keys': args.keys,
         'tuning_steps': args.tuning_steps, 'expected_batch_size': args.expected_batch_size,
         'held_out': len(tested),
         'model_alone': {'loss': _mean([alone[0]]), 'right_label': _mean([alone[1]])},

@@ -487,6 +487,7 @@ def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() ->
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
     assert needed(8, micro_batch_size=16) == two < needed(8, micro_batch_size=17) == three < needed()
     assert needed(remat=True) < needed()
+    assert needed(held_instructions=True) < needed()
     # A second text of a unit shares its instruction.
     of_user = {'unit': 'user', 'unit_field': 'user'}
     assert needed() < needed(examples_per_context=2, **of_user) < 2 * needed()

@@ -108,17 +108,17 @@ def _read(
     a: Architecture, weights: Weights, tokens: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
-    x, kept = _read_all(a, weights, tokens)
+    x, kept = read_all(a, weights, tokens)
     last = x[jnp.arange(len(lengths)), lengths - 1]
     return normed(last, weights.final_norm), kept
 
 
 def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """States `[m L D]` float32 after every token of texts `[m L]`; a token changes none before it."""
-    return normed(_read_all(architecture, weights, tokens)[0], weights.final_norm)
+    return normed(read_all(architecture, weights, tokens)[0], weights.final_norm)
 
 
-def _read_all(
+def read_all(
     a: Architecture, weights: Weights, tokens: jax.Array
 ) -> tuple[jax.Array, tuple[KeysValues, ...]]:
     """The output of the last layer `[m P D]`, and the keys and values of all slots."""

@@ -81,15 +81,7 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
 
 def keys_values(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Held:
     """See `models.decoders.family.Tunable.keys_values`."""
-    weights = adapt(weights, adapter)
-    slots = jnp.arange(tokens.shape[1])
-    x = forward.embedded(architecture, weights, tokens)
-    found = []
-    for kind, layer in zip(architecture.attention_types, weights.layers, strict=True):
-        attend = forward.to_itself(architecture, kind, slots)
-        x, kept = through_layer(architecture, kind, layer, x, slots, attend)
-        found.append(kept)
-    return tuple(found)
+    return forward.read_all(architecture, adapt(weights, adapter), tokens)[1]
 
 
 def log_probabilities(

@@ -121,9 +121,9 @@ def _kept_memory(config: Config, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
     sizes, own = config.method.model_sizes, config.method
     texts = config.budget.examples_per_context * own.max_example_tokens
-    tokens = (
-        _units_of_device(config, devices) * (1 + _wrong_prompts(config)) * (own.max_prompt_tokens + texts)
-    )
+    # Instructions that are held have no way back.
+    instruction = 0 if own.held_instructions else own.max_prompt_tokens
+    tokens = _units_of_device(config, devices) * (1 + _wrong_prompts(config)) * (instruction + texts)
     length = own.max_prompt_tokens + own.max_example_tokens
     return sizes.gradient_bytes(tokens, length, remat=own.remat)
 
