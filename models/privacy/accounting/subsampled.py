@@ -183,7 +183,11 @@ def solve_noise_multiplier(
 
     # Many sampled steps are nearly one Gaussian of q √T / z.
     guess = max(0.5, sampling_probability * math.sqrt(steps * 2 * math.log(1.25 / delta)) / epsilon)
-    return _least_noise(epsilon_at, epsilon, guess, 1.5, f'delta={delta}, steps={steps}')
+    ratio = 1.5
+    if epsilon * _ROUGH_SHARE >= 3 * _INTERVAL:
+        # Losses further apart are quick to compute, and leave little to look for.
+        guess, ratio = _rough_noise(sampling_probability, steps, epsilon, delta, sigma, guess), 1.02
+    return _least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
 
 
 def rough_noise_multiplier(
@@ -211,6 +215,12 @@ def rough_noise_multiplier(
         ValueError: The target is out of range, or no noise reaches it.
     """
     _check_target(epsilon, delta, sigma)
+    return _rough_noise(sampling_probability, steps, epsilon, delta, sigma, near)
+
+
+def _rough_noise(
+    sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None, near: float
+) -> float:
     interval = max(_INTERVAL, epsilon * _ROUGH_SHARE)
     counted = None if sigma is None else _rough_losses_of_counts(sigma, interval)
 

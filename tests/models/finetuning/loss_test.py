@@ -1,5 +1,6 @@
 """FT's loss: log probabilities against a full softmax, the mismatch term against equation 4, the adapter."""
 
+import functools
 import math
 
 import jax
@@ -35,6 +36,7 @@ def slow_log_probabilities(weights: Weights, row: np.ndarray, first: int, count:
     return np.array(found)
 
 
+@jax.jit
 def merged(weights: Weights, adapter: Adapter) -> Weights:
     """The factors multiplied out, or the difference, in the weights themselves."""
     if isinstance(adapter, Weights):
@@ -47,6 +49,8 @@ def merged(weights: Weights, adapter: Adapter) -> Weights:
     return weights._replace(layers=layers)
 
 
+# One program each: an operation alone would be compiled by itself.
+@functools.partial(jax.jit, static_argnames='count')
 def said(weights: Weights, adapter: Adapter, tokens: np.ndarray, first: np.ndarray, count: int) -> jax.Array:
     """`[m count]`: of each row, what is said of `count` tokens from `first` on, after those before."""
 
@@ -75,9 +79,8 @@ def test_the_loss_is_equation_4_on_the_tokens_of_the_texts(weight: float, wrong:
     prompts, lengths = RNG.integers(4, 260, (3, 5)).astype(np.int32), np.array([3, 5, 4], np.int32)
     texts = RNG.integers(4, 260, (2, 6)).astype(np.int32)
     text_lengths = np.array([6, 4], np.int32)
-    of_unit = loss.unit_loss(
-        tiny.Tiny().load_tunable('tiny', '', dtype='float32'), max_tokens=6, mismatch_weight=weight
-    )
+    tunable = tiny.Tiny().load_tunable('tiny', '', dtype='float32')
+    of_unit = jax.jit(loss.unit_loss(tunable, max_tokens=6, mismatch_weight=weight))
     model = weights, (jnp.asarray(prompts), jnp.asarray(lengths), None)
     unit = {'instructions': np.array([1, *wrong], np.int32), 'texts': texts, 'lengths': text_lengths}
     found = of_unit(adapter, model, unit)
@@ -105,12 +108,13 @@ def test_the_first_adapter_adds_nothing_and_learns() -> None:
     first = adapters.first(shapes, 2, lambda count: np.random.default_rng(0).normal(size=count))
     weights, starts = tiny.weights(), np.array([2, 2, 2])
 
+    @jax.jit
     def total(adapter: Adapter) -> jax.Array:
         return said(weights, adapter, TOKENS, starts, 5).sum()
 
     zeros = jax.tree.map(jnp.zeros_like, first)
     assert float(total(first)) == pytest.approx(float(total(zeros)), rel=1e-6)
-    gradient = jax.grad(total)(jax.tree.map(jnp.asarray, first))
+    gradient = jax.jit(jax.grad(total))(jax.tree.map(jnp.asarray, first))
     assert all(np.abs(of['down'].up).max() > 0 for of in gradient)
     assert tiny.ARCHITECTURE.adapter_parameters(2) == sum(leaf.size for leaf in jax.tree.leaves(first))
 
@@ -128,13 +132,14 @@ def test_a_difference_of_zero_leaves_every_bit_and_every_weight_learns(dtype: st
     def found(adapter: Adapter) -> jax.Array:
         return said(weights, adapter, TOKENS, np.array([2, 2, 2]), 5)
 
+    gradient_of = jax.jit(jax.grad(lambda adapter: found(adapter).sum()))
     kept = jax.tree.map(lambda before, after: bool((before == after).all()), weights, adapt(weights, zero))
     assert all(jax.tree.leaves(kept))
     # Factors that are zero leave the weights as they are; the output layer's sums have another order.
     factors = jax.tree.map(jnp.zeros_like, tiny.adapter())
     np.testing.assert_allclose(found(zero), found(factors), rtol=1e-5)
     for adapter in (zero, tiny.adapter(None)):
-        gradient = jax.grad(lambda adapter: found(adapter).sum())(jax.tree.map(jnp.asarray, adapter))
+        gradient = gradient_of(jax.tree.map(jnp.asarray, adapter))
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
             assert leaf.dtype == jnp.float32 and np.abs(leaf).max() > 0, path
     # Steps that bfloat16 would round away one by one add up.

@@ -51,15 +51,22 @@ def test_the_nucleus_is_that_of_a_sort(top_p: float, top_k: int | None) -> None:
 
 def test_rows_with_tokens_of_their_own_are_those_of_longer_prompts() -> None:
     weights, tokens = tiny.weights(), np.random.default_rng(1).integers(4, 260, (4, 9)).astype(np.int32)
-    a, lengths = tiny.ARCHITECTURE, jnp.full(4, 6)
-    _, cache = forward.read_prompts(
-        a, weights, jnp.asarray(tokens[:, :6]), lengths, example_slots=5, in_pieces=False
-    )
-    for place in range(3):
-        states, cache = forward.append(
-            a, weights, cache, jnp.asarray(tokens[:, 6 + place : 7 + place]), jnp.int32(1), jnp.int32(place)
+    lengths = jnp.full(4, 6)
+    # One program each: an operation alone would be compiled by itself.
+    read, append, states_of = (
+        jax.jit(functools.partial(part, tiny.ARCHITECTURE, **known))
+        for part, known in (
+            (forward.read_prompts, {'example_slots': 5, 'in_pieces': False}),
+            (forward.append, {}),
+            (forward.states, {}),
         )
-        whole = forward.states(a, weights, jnp.asarray(tokens[:, : 7 + place]))[:, -1]
+    )
+    _, cache = read(weights, jnp.asarray(tokens[:, :6]), lengths)
+    for place in range(3):
+        states, cache = append(
+            weights, cache, jnp.asarray(tokens[:, 6 + place : 7 + place]), jnp.int32(1), jnp.int32(place)
+        )
+        whole = states_of(weights, jnp.asarray(tokens[:, : 7 + place]))[:, -1]
         np.testing.assert_allclose(states, whole, atol=1e-4)
 
 

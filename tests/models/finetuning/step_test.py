@@ -104,10 +104,10 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(
 
 
 def test_layers_that_are_computed_again_are_not_kept() -> None:
-    """Of twelve layers in place of two; what the compiler says that the program holds, less its arguments."""
-    architecture = dataclasses.replace(tiny.ARCHITECTURE, attention_types=('local', 'global') * 6)
+    """Of six layers in place of two; what the compiler says that the program holds, less its arguments."""
+    architecture = dataclasses.replace(tiny.ARCHITECTURE, attention_types=('local', 'global') * 3)
     weights, adapter = tiny.weights(), tiny.adapter()
-    weights, adapter = weights._replace(layers=weights.layers * 6), adapter * 6
+    weights, adapter = weights._replace(layers=weights.layers * 3), adapter * 3
     instructions = jnp.zeros((2, 9), jnp.int32), jnp.full(2, 9)
     held = {}
     for remat in (False, True):

@@ -151,6 +151,7 @@ def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_t
     params = dataclasses.replace(tiny.settings().params, clip_norm=0.05)
     settings = tiny.settings(lora_rank=None, params=params)
     trainer = train.Trainer(settings)
+    unclipped = train.Trainer(tiny.settings(lora_rank=None, params=dataclasses.replace(params, clip_norm=1e6)))
     _, encoded = encoded_rows(settings)
     state = trainer.first_state(KEY) | {'adapter': tiny.adapter(None)}
     words = np.zeros(len(ROWS), np.uint64)
@@ -162,18 +163,10 @@ def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_t
         moved = jax.tree.map(lambda before, after: np.asarray(after, float) - before, *sums)
         assert np.linalg.norm(flat(moved)) == pytest.approx(0.05, rel=gradients.NORM_SLACK)
         # Each array clipped by itself would be as long as its own gradient, up to C.
-        whole = trainer_without_clipping(state, encoded, unit, words)
+        whole = unclipped.gradient(state, encoded, np.array([unit]), words)
         by_array = [min(0.05, float(np.linalg.norm(flat(leaf)))) for leaf in jax.tree.leaves(whole)]
         assert np.linalg.norm(by_array) > 2 * 0.05
         assert np.linalg.norm(flat(moved.embedding)) < np.linalg.norm(flat(moved)) * 0.999
-
-
-def trainer_without_clipping(
-    state: dict[str, object], encoded: units.Encoded, unit: int, words: np.ndarray
-) -> object:
-    params = dataclasses.replace(tiny.settings().params, clip_norm=1e6)
-    trainer = train.Trainer(tiny.settings(lora_rank=None, params=params))
-    return trainer.gradient(state, encoded, np.array([unit]), words)
 
 
 def test_batches_are_those_of_the_coins(trainer: train.Trainer) -> None:
