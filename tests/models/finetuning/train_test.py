@@ -151,7 +151,8 @@ def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_t
     params = dataclasses.replace(tiny.settings().params, clip_norm=0.05)
     settings = tiny.settings(lora_rank=None, params=params)
     trainer = train.Trainer(settings)
-    unclipped = train.Trainer(tiny.settings(lora_rank=None, params=dataclasses.replace(params, clip_norm=1e6)))
+    without = dataclasses.replace(params, clip_norm=1e6)
+    unclipped = train.Trainer(tiny.settings(lora_rank=None, params=without))
     _, encoded = encoded_rows(settings)
     state = trainer.first_state(KEY) | {'adapter': tiny.adapter(None)}
     words = np.zeros(len(ROWS), np.uint64)
