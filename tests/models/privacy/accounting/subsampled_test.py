@@ -116,8 +116,11 @@ def test_the_twin_is_the_closed_form_of_a_gaussian() -> None:
     assert twin.delta_of_steps(1.0, z, 1, epsilon) == pytest.approx(exact, rel=1e-3)
 
 
-@pytest.mark.parametrize('epsilon, steps', [(1.0, 50), pytest.param(8.0, 20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    'epsilon, steps', [(0.2, 30), (1.0, 50), pytest.param(8.0, 20, marks=pytest.mark.long)]
+)
 def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, steps: int) -> None:
+    """Where it begins at a rough noise, and where epsilon is too small for one."""
     z = subsampled.solve_noise_multiplier(sampling_probability=0.05, steps=steps, epsilon=epsilon, delta=1e-4)
     assert subsampled.epsilon_of_steps(0.05, z, steps, 1e-4) <= epsilon
     assert subsampled.epsilon_of_steps(0.05, 0.99 * z, steps, 1e-4) > epsilon
