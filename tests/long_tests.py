@@ -54,7 +54,7 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_of_fine_tuning_the_hint_is_on_training_and_on_sampling_and_nowhere_else[4]',
     ),
     'tests/launch/flink/run_test.py': (
-        'test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts',
+        'test_on_flink_another_method_releases_what_it_releases_locally',
     ),
     'tests/launch/flink/worker_pool_test.py': (
         'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',

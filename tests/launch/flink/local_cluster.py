@@ -53,20 +53,24 @@ SETTINGS = {
     'partition-column': 'id',
 }
 
-# A few steps of fine-tuning, and texts of both labels in two batches each.
-TUNING_SETTINGS = {
-    **{name: SETTINGS[name] for name in (
+_OF_OTHER_METHODS = {
+    name: SETTINGS[name]
+    for name in (
         'text-field', 'label-field', 'labels', 'unit', 'unit-field', 'record-id-field', 'records', 'delta',
-        'max-example-tokens', 'shards',
-    )},
-    'method': 'fine-tune',
-    'epsilon': '8',
-    'tuning-steps': '4',
-    'expected-batch-size': '8',
-    'examples-per-label': '12',
-    'micro-batch-size': '8',
-    'max-prompt-tokens': '48',
-    'run-id': 'tuned',
+        'shards',
+    )
+} | {'epsilon': '8', 'micro-batch-size': '8'}  # fmt: skip
+OTHER_METHODS = {
+    # A few steps, and texts of both labels in two batches each.
+    'fine-tune': {
+        'tuning-steps': '4', 'expected-batch-size': '8', 'examples-per-label': '12',
+        'max-prompt-tokens': '48', 'max-example-tokens': '24',
+    },
+    # Two rounds of votes on some dozen texts each; the model's longer ones are cut, and dropped.
+    'evolve': {
+        'rounds': '2', 'candidates': '48', 'children': '24', 'examples': '16', 'embedder': 'tfidf',
+        'max-prompt-tokens': '128', 'max-example-tokens': '40',
+    },
 }  # fmt: skip
 
 
@@ -128,11 +132,12 @@ def generate(flags: Sequence[str]) -> list[str]:
     return [sys.executable, '-m', 'pipeline.main', 'generate', '--quiet', *flags]
 
 
-def tuning_flags(folder: pathlib.Path) -> list[str]:
-    """Flags of a run that fine-tunes on records in a folder, into its folder `tuned`."""
+def method_flags(folder: pathlib.Path, method: str) -> list[str]:
+    """Flags of a run of a method other than votes on tokens, on records in a folder, to its `out`."""
     records = folder / 'records.jsonl'
     records.write_text(''.join(json.dumps(row) + '\n' for row in demo_records(600)))
-    pairs = {**TUNING_SETTINGS, 'input': str(records), 'output': str(folder / 'tuned')}
+    places = {'method': method, 'run-id': 'other', 'input': str(records), 'output': str(folder / 'out')}
+    pairs = _OF_OTHER_METHODS | OTHER_METHODS[method] | places
     return [part for name, value in pairs.items() for part in (f'--{name}', value)]
 
 

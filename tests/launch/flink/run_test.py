@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
+import numpy as np
 import psutil
 import pytest
 
@@ -188,41 +189,57 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
 
 
 @needs_model
-def test_on_flink_fine_tuning_gives_the_local_adapter_and_the_local_texts(
-    cluster: pathlib.Path, job_server: pathlib.Path, tmp_path: pathlib.Path
+@pytest.mark.parametrize('method', local_cluster.OTHER_METHODS)
+def test_on_flink_another_method_releases_what_it_releases_locally(
+    cluster: pathlib.Path, job_server: pathlib.Path, tmp_path: pathlib.Path, method: str
 ) -> None:
-    """Training is one element with all units before it, which workers hand to each other."""
-    flags = local_cluster.tuning_flags(tmp_path)
-    output, work_dir = tmp_path / 'tuned', tmp_path / 'tuned.curator'
-    subprocess.run(local_cluster.generate(flags), cwd=local_cluster.ROOT, check=True, timeout=400)
+    """Training is one element with all units before it, and so are the votes of a round on its texts.
+
+    The noise of votes on texts is drawn anew where a run has none written down. So votes are compared within
+    the noise of both, and what follows from the same votes byte for byte.
+    """
+    flags = local_cluster.method_flags(tmp_path, method)
+    output, work_dir = tmp_path / 'out', tmp_path / 'out.curator'
+
+    def run_locally() -> dict[str, bytes]:
+        subprocess.run(local_cluster.generate(flags), cwd=local_cluster.ROOT, check=True, timeout=400)
+        return released()
 
     def released() -> dict[str, bytes]:
-        found = [*output.glob('adapter/*'), *output.glob('data/*.parquet')]
+        found = [path for name in ('adapter', 'rounds', 'data') for path in output.glob(f'{name}/*')]
         return {str(path.relative_to(output)): path.read_bytes() for path in found}
 
-    local = released()
+    def forget(kept: str) -> None:
+        """Back to where the run knew its key and its plan, and had computed nothing but what is kept."""
+        shutil.rmtree(output)
+        begun = {'run.json', run_files.RUN_KEY, 'config.toml', 'plan.json'}
+        for path in sorted(work_dir.rglob('*'), reverse=True):  # what a folder holds, before the folder
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            elif path.is_file() and path.name not in begun and not path.match(kept):
+                path.unlink()
+
+    local = run_locally()
     assert {
-        'adapter/adapter.json',
-        'adapter/adapter.safetensors',
-        'data/train-00001-of-00002.parquet',
-    } <= set(local)
-    # Back to where the run knew its key, and had not trained anything.
-    for folder in (output, work_dir / 'tuning'):
-        shutil.rmtree(folder)
-    for path in [work_dir / run_files.ADAPTER_TENSORS, *(work_dir / run_files.BATCHES_FOLDER).iterdir()]:
-        path.unlink()
-    command = [
-        *SCRIPT,
-        'run',
-        f'--folder={cluster}',
-        f'--job-server-jar={job_server}',
-        '--',
-        '--quiet',
-        *flags,
-    ]
-    done = subprocess.run(command, env=script_environment(), capture_output=True, text=True, timeout=400)
+        'fine-tune': {'adapter/adapter.json', 'adapter/adapter.safetensors'},
+        'evolve': {'rounds/candidates-03.json', 'rounds/votes-02.json'},
+    }[method] | {'data/train-00001-of-00002.parquet'} <= set(local)
+    forget(kept='nothing')
+    command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
+    done = subprocess.run(
+        [*command, *flags], env=script_environment(), capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, done.stderr
-    assert released() == local
+    on_flink = released()
+    if method == 'evolve':
+        assert local['rounds/candidates-01.json'] == on_flink['rounds/candidates-01.json']
+        votes, expected = (json.loads(found['rounds/votes-01.json']) for found in (on_flink, local))
+        apart = np.abs(np.subtract(votes['quanta'], expected['quanta'])) / votes['quanta_per_vote']
+        # The difference of two noises: less than one in 10^11 is as far from zero.
+        assert apart.shape[1] >= 8 and apart.max() < 10 * votes['noise_scale']
+        forget(kept='rounds/votes-*.json')
+        local = run_locally()
+    assert on_flink == local
     told = told_by_flink(cluster) + done.stdout + done.stderr
     texts = [json.loads(line)['text'] for line in (tmp_path / 'records.jsonl').read_text().splitlines()]
     assert [text for text in texts if text in told] == []
