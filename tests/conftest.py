@@ -85,6 +85,9 @@ def pytest_runtest_teardown() -> None:
     _forget_programs()
 
 
+# --- Garbage ---------------------------------------------------------------------
+
+
 def pytest_collection_finish() -> None:
     """What the modules of all tests hold stays to the end: the garbage collector need not walk through it."""
     gc.collect()

@@ -221,6 +221,7 @@ def rough_noise_multiplier(
 def _rough_noise(
     sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None, near: float
 ) -> float:
+    """`rough_noise_multiplier` for a target that was checked."""
     interval = max(_INTERVAL, epsilon * _ROUGH_SHARE)
     counted = None if sigma is None else _rough_losses_of_counts(sigma, interval)
 

@@ -66,10 +66,10 @@ OTHER_METHODS = {
         'tuning-steps': '4', 'expected-batch-size': '8', 'examples-per-label': '12',
         'max-prompt-tokens': '48', 'max-example-tokens': '24',
     },
-    # Two rounds of votes on some dozen texts each; the model's longer ones are cut, and dropped.
+    # Two rounds of votes on some dozen texts each, with little noise; texts that are cut are dropped.
     'evolve': {
-        'rounds': '2', 'candidates': '48', 'children': '24', 'examples': '16', 'embedder': 'tfidf',
-        'max-prompt-tokens': '128', 'max-example-tokens': '40',
+        'epsilon': '100', 'rounds': '2', 'candidates': '48', 'children': '24', 'examples': '16',
+        'embedder': 'tfidf', 'max-prompt-tokens': '128', 'max-example-tokens': '40',
     },
 }  # fmt: skip
 
