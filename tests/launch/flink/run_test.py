@@ -235,7 +235,7 @@ def test_on_flink_another_method_releases_what_it_releases_locally(
         assert local['rounds/candidates-01.json'] == on_flink['rounds/candidates-01.json']
         votes, expected = (json.loads(found['rounds/votes-01.json']) for found in (on_flink, local))
         apart = np.abs(np.subtract(votes['quanta'], expected['quanta'])) / votes['quanta_per_vote']
-        # Of differences of two noises less than one in 10^11 is as far from zero; a vote is farther.
+        # Of differences of two noises less than one in 10^11 is as far from zero; two votes are farther.
         assert apart.shape[1] >= 8 and apart.max() < 10 * votes['noise_scale'] < 2
         forget(kept='rounds/votes-*.json')
         local = run_locally()
