@@ -2,7 +2,7 @@
 # make demo-fine-tune   more of such records, the bundled model fine-tuned with DP-SGD; some minutes
 # make test    set-up, then every check but those of test-long
 # make test-long   set-up, then what proves the same at greater length
-# make check   format, lint, types and the tests that start no run, no engine and no process
+# make check   format, lint, types and the tests that start no run, no engine and no process; no long ones
 # make gemma   weights of Gemma 3 270M, by Google under the Gemma Terms of Use, into the cache folder
 # make lock    writes every package at one version with its hashes; UPGRADE=--upgrade takes newer versions
 # make sbom    a software bill of materials of these packages, dist/dp-corpus.cdx.json
@@ -50,7 +50,7 @@ test-long: prerequisites llama
 prerequisites: $(MINILM) $(OBJECT_STORE) airflow browser-packages gemma-if-possible
 
 check: style
-	$(PYTEST) -m 'not run and not weights and not long'
+	$(PYTEST) -m 'not run and not weights and not long and not heavy'
 
 style: $(READY)
 	$(BIN)/ruff format --check .

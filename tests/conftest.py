@@ -1,9 +1,10 @@
 """Three tiers of tests, one place for what XLA compiles, and the weights that some tests need.
 
 `make check` takes the tests without the mark `run`: they start no run, no engine and no process, and
-need neither Java, Go, PostgreSQL nor Airflow. `make test` takes all but the tests with the mark `long`,
-which prove at greater length what a shorter one proves: `make test-long` takes those. A test without the
-mark `run` that starts one of them fails, so that the tiers stay what they say.
+need neither Java, Go, PostgreSQL nor Airflow. It leaves out the files that take longest
+(`long_tests.HEAVY`). `make test` takes all but the tests with the mark `long`, which prove at greater
+length what a shorter one proves: `make test-long` takes those. A test without the mark `run` that starts one
+of them fails, so that the tiers stay what they say.
 """
 
 import functools
@@ -117,10 +118,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         named.setdefault(path, set()).update(names)
         if names:
             item.add_marker(pytest.mark.long)
+        if path in long_tests.HEAVY:
+            item.add_marker(pytest.mark.heavy)
     if not any('::' in argument for argument in config.args):
         unknown = [
             f'{path}::{name}' for path in named for name in {*long_tests.REPEATS.get(path, ())} - named[path]
         ]
+        unknown += [path for path in long_tests.HEAVY if not (config.rootpath / path).is_file()]
         if unknown:
             raise pytest.UsageError(
                 f'Expected names of tests in tests/long_tests.py, got {unknown}. Correct or remove them.'
