@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unknown += [path for path in long_tests.HEAVY if not (config.rootpath / path).is_file()]
         if unknown:
             raise pytest.UsageError(
-                f'Expected names of tests in tests/long_tests.py, got {unknown}. Correct or remove them.'
+                f'Expected tests and files that exist in tests/long_tests.py, got {unknown}. Correct them.'
             )
     ranks = {pathlib.Path(__file__).parent / name: rank for rank, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))

@@ -185,7 +185,7 @@ def solve_noise_multiplier(
     guess = max(0.5, sampling_probability * math.sqrt(steps * 2 * math.log(1.25 / delta)) / epsilon)
     ratio = 1.5
     if epsilon * _ROUGH_SHARE >= 3 * _INTERVAL:
-        # Losses further apart are quick to compute, and leave little to look for.
+        # Losses at least three times as far apart are quick to compute, and leave little to look for.
         guess, ratio = _rough_noise(sampling_probability, steps, epsilon, delta, sigma, guess), 1.02
     return _least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
 

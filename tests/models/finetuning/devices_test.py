@@ -59,7 +59,7 @@ def by_hand(count: int) -> np.ndarray:
 
 
 def settings() -> TuningSettings:
-    """3 units together do not divide among 8 devices: each has one, and the others padding."""
+    """Of 3 units together, which do not divide among 8 devices: each takes one, and the others padding."""
     return tiny.settings(micro_batch_size=3)
 
 
