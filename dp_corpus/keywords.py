@@ -252,6 +252,7 @@ class EvaluationSettings(TypedDict, total=False):
     attributes: str | None
     unit_field: str | None
     embedder: str | None
+    embedder_model: str | None
     only: str | None
     json_schema: str | os.PathLike[str] | None
     facts: str | os.PathLike[str] | None

@@ -50,12 +50,14 @@ class Embedder(abc.ABC):
 
     Attributes:
         name: The kind: 'tfidf', 'minilm' or 'decoder'.
+        model: The language model whose states it takes; None where it takes none.
         dimensions: d, the length of a vector.
         fingerprint: SHA-256, as 64 hexadecimal digits, of everything that determines
             the output.
     """
 
     name: str
+    model: str | None = None
     dimensions: int
     fingerprint: str
 
@@ -310,7 +312,7 @@ class DecoderEmbedder(Embedder):
         import jax
 
         sizes, own = family.sizes_of(model), family.family_of(model)
-        self.dimensions = sizes.embed_dim
+        self.model, self.dimensions = model, sizes.embed_dim
         self._pooling = own.load_pooling(model, checkpoint, dtype=dtype)
         self._tokenizer = own.load_tokenizer(model, tokenizer)
         named = jax.tree_util.tree_leaves_with_path(self._pooling.weights)

@@ -88,6 +88,14 @@ def evaluate(
         ),
     ] = None,
     embedder: flags.EmbedderFlag = 'tfidf',
+    embedder_model: Annotated[
+        str,
+        typer.Option(
+            '--embedder-model',
+            help='Model, such as gemma3-270m, whose hidden states --embedder decoder takes. For texts that '
+            'records voted for, take an embedder that did not vote.',
+        ),
+    ] = 'bundled',
     only: Annotated[
         str | None,
         typer.Option('--only', help='Measures, comma-separated. Default: all.', metavar='NAME,...'),
@@ -198,6 +206,7 @@ def evaluate(
         attributes=attributes,
         unit_field=unit_field,
         embedder=embedder,
+        embedder_model=embedder_model,
         only=only,
         json_schema=json_schema,
         facts=facts,
@@ -239,6 +248,7 @@ def evaluated(
     attributes: str | None,
     unit_field: str | None,
     embedder: str,
+    embedder_model: str,
     only: str | None,
     json_schema: str | None,
     facts: str | None,
@@ -292,6 +302,7 @@ def evaluated(
             attributes=asked.listed(attributes or ''),
             unit_field=unit_field,
             embedder=embedder,
+            embedder_model=embedder_model,
             seed=seed,
             delimiter=separator,
             encoding=encoding,

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from models import extras
+from models import extras, fetched
 from models.decoders import family
 from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
@@ -117,8 +117,9 @@ class Request:
         unit_field: Column of units of privacy in the files of `records` and `test`, or None.
         delimiter: Character between columns of CSV files; None where their header lines show it.
         encoding: Encoding of CSV files; None where their beginnings show it.
-        embedder: 'tfidf', 'minilm', 'decoder' for the bundled model, or a folder of MiniLM weights.
+        embedder: 'tfidf', 'minilm', 'decoder', or a folder of MiniLM weights.
         seed: Of every draw.
+        embedder_model: Model whose hidden states 'decoder' takes; the bundled one by default.
     """
 
     corpora: tuple[tuple[str, str], ...]
@@ -129,10 +130,26 @@ class Request:
     label_field: str | None
     embedder: str
     seed: int
+    embedder_model: str = 'bundled'
     attributes: tuple[str, ...] = ()
     unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        model = self.embedder_model
+        if model == 'bundled':
+            return
+        if self.embedder != 'decoder':
+            raise ValueError(
+                f"Expected a model with embedder='decoder' only, got embedder={self.embedder!r}, "
+                f'embedder_model={model!r}. Add --embedder decoder, or leave the model out.'
+            )
+        if family.family_of(model).known_files(model) is None:
+            raise ValueError(
+                f'Expected a model whose weights are here, got embedder_model={model!r}. Leave it out for '
+                f'the bundled one, or give {fetched.MODEL} after dp-corpus models fetch {fetched.MODEL}.'
+            )
 
     def read(self) -> list[tuple[str, ReadTexts]]:
         """(role, texts) of every source.
@@ -169,7 +186,7 @@ class Request:
         on_progress: OnProgress | None = None,
     ) -> Evaluation:
         """Runs the chosen measures on what was read."""
-        embedder = embedder_lib.settings_of(self.embedder).load_embedder()
+        embedder = embedder_lib.settings_of(self.embedder, model=self.embedder_model).load_embedder()
         beside: dict[str, Texts] = {role: one.texts for role, one in read if role != 'corpus'}
         corpora = [
             Sources(corpus=one.texts, embedder=embedder, seed=self.seed, **beside)

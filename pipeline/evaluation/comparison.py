@@ -96,7 +96,9 @@ def one_thread() -> Iterator[None]:
 
 def embedder_settings(sources: Sources) -> dict[str, Setting]:
     """The embedder that made the vectors."""
-    return {'embedder': sources.embedder.name, 'embedder_fingerprint': sources.embedder.fingerprint}
+    own = sources.embedder
+    model = {} if own.model is None else {'embedder_model': own.model}
+    return {'embedder': own.name, **model, 'embedder_fingerprint': own.fingerprint}
 
 
 def library_versions(*names: str) -> dict[str, Setting]:

@@ -87,6 +87,7 @@ class Evaluation:
         reads_records: Whether records, or others like them, were read.
         sources: What was read.
         embedder: Name of what maps texts to vectors.
+        embedder_model: The language model whose states it takes; None where it takes none.
         embedder_fingerprint: SHA-256 of all that its output depends on.
         seed: Of every draw.
         corpora: The results, a corpus each.
@@ -95,6 +96,7 @@ class Evaluation:
     reads_records: bool
     sources: tuple[Source, ...]
     embedder: str
+    embedder_model: str | None
     embedder_fingerprint: str
     seed: int
     corpora: tuple[CorpusResult, ...]
@@ -165,6 +167,7 @@ def evaluate(
             for role, texts in read
         ),
         embedder=first.embedder.name,
+        embedder_model=first.embedder.model,
         embedder_fingerprint=first.embedder.fingerprint,
         seed=first.seed,
         corpora=tuple(results),

@@ -96,6 +96,27 @@ def test_units_are_read_of_records_and_held_out_texts_alone(tmp_path: pathlib.Pa
     assert corpus.texts.units is None and records.texts.units == found.texts.units
 
 
+def request_with(**embedder: str) -> asked.Request:
+    return asked.Request(
+        corpora=(('corpus', 'corpus.csv'),), records=None, test=None, public=None, text_field='text',
+        label_field=None, seed=0, **embedder,
+    )  # fmt: skip
+
+
+def test_a_model_is_of_the_embedder_that_takes_its_states() -> None:
+    with pytest.raises(
+        ValueError, match="embedder='minilm', embedder_model='gemma3-270m'. Add --embedder dec"
+    ):
+        request_with(embedder='minilm', embedder_model='gemma3-270m')
+
+
+def test_a_model_without_weights_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(ValueError, match="weights are here, got embedder_model='gemma2-2b'.*models fetch"):
+        request_with(embedder='decoder', embedder_model='gemma2-2b')
+    with pytest.raises(ValueError, match="got model='gemma9'"):
+        request_with(embedder='decoder', embedder_model='gemma9')
+
+
 @pytest.mark.parametrize('labelled', [True, False])
 def test_a_run_is_read_by_its_own_columns(tmp_path: pathlib.Path, labelled: bool) -> None:
     rows = [(label if labelled else None, text) for label, text in rows_of(8)]
