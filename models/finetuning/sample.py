@@ -1,15 +1,16 @@
 """Texts of a fine-tuned model: post-processing of its adapter, so any number of them is free.
 
-Those of a planned batch show the same instruction. They are sampled independently, by the sampler that votes
-on whole texts use too (`models.sampling.decoder_source`), in the usual order of operations: temperature, then
-the K most probable tokens, then the nucleus (Holtzman et al. 2020), the fewest most probable tokens whose
-probabilities sum to at least p. Each of them reads the allowed tokens alone, of the whole vocabulary, with
-probabilities conditioned on them.
+The prompts of a planned batch show the same instruction. Texts are sampled independently, by the sampler
+that votes on whole texts use too (`models.sampling.decoder_source`), in the usual order of operations:
+temperature, then the K most probable tokens, then the nucleus (Holtzman et al. 2020), the fewest most
+probable tokens whose probabilities sum to at least p. Each of them reads the allowed tokens alone, of the
+whole vocabulary, with probabilities conditioned on them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from models import activity
 from models.finetuning.settings import TuningSettings
@@ -17,7 +18,15 @@ from models.privacy.randomness import RunKey
 from models.records import BatchId, TunedExample
 from models.sampling.decoder_source import DecoderSource
 from models.sampling.settings import SamplerSettings
-from models.sampling.source import Request
+from models.sampling.source import Request, SampledText
+
+
+class PlannedTexts(NamedTuple):
+    """A planned batch: its name, its label, and the number of its texts."""
+
+    batch_id: BatchId
+    label: str | None
+    size: int
 
 
 class TextSampler:
@@ -28,31 +37,36 @@ class TextSampler:
         self._run_id = settings.run_id
         self._source = DecoderSource(_sampler_settings(settings), adapter)
 
-    def sample(self, batch_id: BatchId, label: str | None, count: int, key: RunKey) -> list[TunedExample]:
-        """The texts of one planned batch: a function of the adapter, the run key and the batch's name.
+    def sample(self, batches: Sequence[PlannedTexts], key: RunKey) -> list[list[TunedExample]]:
+        """The texts of each planned batch: a function of the adapter, the run key and the batch's name.
+
+        Give several at once: no row of the model waits for the last texts of a batch then.
 
         Args:
-            batch_id: The batch.
-            label: Its label.
-            count: Number of texts.
+            batches: Any number of them, with different names.
             key: The run's secret.
         """
-        activity.report(activity.Activity('Sampling', batch_id=str(batch_id)))
+        if batches:
+            activity.report(activity.Activity('Sampling', batch_id=str(batches[0].batch_id)))
         requests = [
-            Request(name=f'{self._run_id}/{batch_id}/{index:06d}', label=label) for index in range(count)
+            Request(name=f'{self._run_id}/{batch.batch_id}/{index:06d}', label=batch.label)
+            for batch in batches
+            for index in range(batch.size)
         ]
-        return [
-            TunedExample(
-                text=found.text,
-                label=label,
-                batch_id=str(batch_id),
-                index_in_batch=index,
-                tokens=found.tokens,
-                truncated=found.truncated,
-            )
-            for index, found in enumerate(self._source.sample(requests, key))
-            if found is not None  # for the types: our own decoder answers every request
-        ]
+        answers = iter(self._source.sample(requests, key))
+        return [[_example(batch, index, next(answers)) for index in range(batch.size)] for batch in batches]
+
+
+def _example(batch: PlannedTexts, index: int, found: SampledText | None) -> TunedExample:
+    assert found is not None  # for the types: our own decoder answers every request
+    return TunedExample(
+        text=found.text,
+        label=batch.label,
+        batch_id=str(batch.batch_id),
+        index_in_batch=index,
+        tokens=found.tokens,
+        truncated=found.truncated,
+    )
 
 
 def _sampler_settings(settings: TuningSettings) -> SamplerSettings:

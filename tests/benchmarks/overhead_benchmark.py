@@ -84,12 +84,13 @@ def fine_tune(folder: pathlib.Path) -> None:
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
     sampler = sample.TextSampler(settings, factors)
-    size, tokens = settings.resolved_texts_together, 0
-    for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True)):
-        for first in range(0, texts, size):
-            batch_id = BatchId(group=group, index=first // size)
-            found = sampler.sample(batch_id, label, min(size, texts - first), key)
-            tokens += sum(example.tokens for example in found)
+    size = settings.resolved_texts_together
+    batches = [
+        sample.PlannedTexts(BatchId(group=group, index=first // size), label, min(size, texts - first))
+        for group, (label, texts) in enumerate(zip(settings.labels, settings.texts_of_labels, strict=True))
+        for first in range(0, texts, size)
+    ]
+    tokens = sum(example.tokens for found in sampler.sample(batches, key) for example in found)
     written = {'adapter': adapter.digest(adapter.to_bytes(factors)), 'tokens': tokens}
     (folder / TIMES).write_text(json.dumps(written))
     shutil.rmtree(folder / 'bare')

@@ -39,7 +39,7 @@ import numpy as np
 
 from models.constraints import Constraint, Tabulated
 from models.decoders import decoder, device, family
-from models.finetuning.sample import TextSampler
+from models.finetuning.sample import PlannedTexts, TextSampler
 from models.finetuning.settings import TuningSettings
 from models.grammars.structure import Structure
 from models.privacy.gradients import TuningParams
@@ -126,13 +126,11 @@ def _results(args: argparse.Namespace, of_both: dict[str, Any]) -> dict[str, Any
         return [text.tokens for text in source.sample(requests, KEY) if text is not None]
 
     def fine_tuning() -> list[int]:
-        return [
-            text.tokens
+        planned = [
+            PlannedTexts(BatchId(group=0, index=index), LABELS[index % len(LABELS)], args.rows)
             for index in range(batches)
-            for text in sampler.sample(
-                BatchId(group=0, index=index), LABELS[index % len(LABELS)], args.rows, KEY
-            )
         ]
+        return [text.tokens for of_batch in sampler.sample(planned, KEY) for text in of_batch]
 
     def before() -> list[int]:
         lengths = (waiting.sample(index, LABELS[index % len(LABELS)]) for index in range(batches))

@@ -6,16 +6,21 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import shared
+from apache_beam.utils.windowed_value import WindowedValue
 
 from models import activity
 from models.finetuning import adapter as adapters
-from models.finetuning.sample import TextSampler
+from models.finetuning.sample import PlannedTexts, TextSampler
 from models.finetuning.settings import TuningSettings
 from models.records import BatchId, TunedExample
 from transforms.batch_files import batch_path
 from transforms.durable import read_file, read_key, write_file
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
+
+# Texts that are sampled together, where so many wait: a run that is killed samples them again.
+_TEXTS_TOGETHER = 256
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
@@ -60,7 +65,8 @@ def read_texts(path: str, batch_id: str) -> list[TunedExample]:
 class SampleTexts(beam.DoFn):
     """(group, index, number of texts) of a batch -> its texts; loads the model once per process.
 
-    A finished batch is read from its file.
+    A finished batch is read from its file. Batches of a bundle are sampled together, so that no row of the
+    model waits for the last texts of each; a text is the same whatever is beside it.
     """
 
     def __init__(self, settings: TuningSettings, work_dir: str, folder: str) -> None:
@@ -70,15 +76,34 @@ class SampleTexts(beam.DoFn):
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
 
+    def start_bundle(self) -> None:
+        self._waiting: list[PlannedTexts] = []
+
     def process(self, element: tuple[int, int, int], trained: str) -> Iterator[TunedExample]:
-        batch_id = BatchId(group=element[0], index=element[1])
-        path = batch_path(self._work_dir, str(batch_id))
-        if not FileSystems.exists(path):
-            sampler = self._shared.acquire(
-                lambda: load_sampler(self._folder, trained, self._settings), tag=trained
-            )
-            label = self._settings.labels[batch_id.group]
-            examples = sampler.sample(batch_id, label, element[2], self._key)
+        group, index, size = element
+        batch = PlannedTexts(BatchId(group=group, index=index), self._settings.labels[group], size)
+        if FileSystems.exists(path := batch_path(self._work_dir, str(batch.batch_id))):
+            yield from read_texts(path, str(batch.batch_id))
+            return
+        self._trained = trained
+        self._waiting.append(batch)
+        if sum(one.size for one in self._waiting) >= _TEXTS_TOGETHER:
+            yield from self._sampled()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for example in self._sampled():
+            yield GlobalWindows.windowed_value(example)
+
+    def _sampled(self) -> Iterator[TunedExample]:
+        """Samples the batches that wait, and writes each."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        sampler = self._shared.acquire(
+            lambda: load_sampler(self._folder, self._trained, self._settings), tag=self._trained
+        )
+        for batch, examples in zip(waiting, sampler.sample(waiting, self._key), strict=True):
+            path = batch_path(self._work_dir, str(batch.batch_id))
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())
-        yield from read_texts(path, str(batch_id))
+            yield from read_texts(path, str(batch.batch_id))

@@ -17,7 +17,7 @@ import pytest
 from models.bundled import FOLDER as BUNDLED
 from models.decoders import decoder, family
 from models.decoders.gemma import forward
-from models.finetuning.sample import TextSampler
+from models.finetuning.sample import PlannedTexts, TextSampler
 from models.grammars.structure import Structure
 from models.privacy.randomness import RunKey
 from models.prompt_templates import PRESETS
@@ -28,7 +28,6 @@ from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 
 KEY = RunKey(SECRET)
-BATCH = BatchId(group=0, index=0)
 # High, so that rows differ.
 TEMPERATURE = 4.0
 
@@ -73,17 +72,33 @@ def test_rows_with_tokens_of_their_own_are_those_of_longer_prompts() -> None:
 def test_texts_are_a_function_of_the_key_and_the_batch() -> None:
     settings = tiny.settings(max_example_tokens=10, temperature=TEMPERATURE, top_p=0.95)
     sampler = TextSampler(settings, tiny.adapter())
-    first = sampler.sample(BatchId(group=0, index=0), 'a', 3, KEY)
-    assert first == sampler.sample(BatchId(group=0, index=0), 'a', 3, RunKey(SECRET))
+    (first,) = sampler.sample([planned(0, 'a', 3)], KEY)
+    assert [first] == sampler.sample([planned(0, 'a', 3)], RunKey(SECRET))
     assert len(first) == 3 and len({text.text for text in first}) > 1
     others = [
-        sampler.sample(BatchId(group=0, index=1), 'a', 3, KEY),
-        sampler.sample(BatchId(group=0, index=0), 'a', 3, RunKey(bytes(32))),
+        sampler.sample([planned(index, 'a', 3)], key)[0] for index, key in ((1, KEY), (0, RunKey(bytes(32))))
     ]
     assert all([text.text for text in other] != [text.text for text in first] for other in others)
     for text in first:
         assert text.truncated == (text.tokens == 10 and ';' not in text.text) or not text.truncated
         assert ';' not in text.text and text.label == 'a' and text.batch_id == '0000-000000'
+
+
+def test_batches_that_are_sampled_together_have_the_texts_that_they_have_alone() -> None:
+    """Of different labels and sizes, and more than rows: a row goes on with a text of the next batch."""
+    settings = tiny.settings(
+        max_example_tokens=10, temperature=TEMPERATURE, top_p=0.95, labels=('a', 'b'), micro_batch_size=8
+    )
+    sampler = TextSampler(settings, tiny.adapter())
+    batches = [planned(0, 'a', 5), planned(1, 'a', 3), planned(0, 'b', 8), planned(1, 'b', 1)]
+    together = sampler.sample(batches, KEY)
+    assert together == [found for batch in batches for found in sampler.sample([batch], KEY)]
+    assert [len(found) for found in together] == [5, 3, 8, 1]
+    assert sampler.sample([], KEY) == []
+
+
+def planned(index: int, label: str, size: int) -> PlannedTexts:
+    return PlannedTexts(BatchId(group='ab'.index(label), index=index), label, size)
 
 
 # --- Structure -----------------------------------------------------------------------
@@ -164,7 +179,8 @@ def test_rows_are_those_of_a_loop_without_a_cache_or_a_compiled_mask(
         shown = text.partition(';')[0].strip() if structure is None else text
         return shown, len(tokens), not is_over(tokens)
 
-    found = [(text.text, text.tokens, text.truncated) for text in sampler.sample(BATCH, 'a', texts, KEY)]
+    (sampled,) = sampler.sample([planned(0, 'a', texts)], KEY)
+    found = [(text.text, text.tokens, text.truncated) for text in sampled]
     assert found == [of(row) for row in range(texts)]
     assert all(tokens > MIN_TOKENS.get(name, 0) for _, tokens, is_cut in found if not is_cut)
     if structure is not None:
@@ -196,10 +212,10 @@ def test_what_the_cap_cut_short_is_closed_with_the_shortest_ending_where_that_is
     cut, closed = (
         [
             text
-            for index in range(4)
-            for text in TextSampler(settings, tiny.adapter()).sample(
-                BatchId(group=0, index=index), 'a', 8, KEY
+            for of_batch in TextSampler(settings, tiny.adapter()).sample(
+                [planned(index, 'a', 8) for index in range(4)], KEY
             )
+            for text in of_batch
         ]
         for settings in (cut_short, closing)
     )
@@ -263,7 +279,7 @@ def _of_bundled(structure: Structure, most: int = 48) -> list[TunedExample]:
     )  # fmt: skip
     rng, shapes = np.random.default_rng(0), family.family_of('bundled').adapter_shapes('bundled', 2)
     adapter = jax.tree.map(lambda leaf: jnp.asarray(0.02 * rng.normal(size=leaf.shape), jnp.float32), shapes)
-    return TextSampler(settings, adapter).sample(BATCH, 'a', 32, KEY)
+    return TextSampler(settings, adapter).sample([planned(0, 'a', 32)], KEY)[0]
 
 
 @needs_model

@@ -287,11 +287,11 @@ def test_with_little_noise_it_learns_what_the_units_say(rank: int | None, rate: 
     learner = train.Trainer(settings)
     members = units.in_order(rows)
     learnt = learner.train(members, KEY)
-    from models.finetuning.sample import TextSampler
+    from models.finetuning.sample import PlannedTexts, TextSampler
     from models.records import BatchId
 
     sampler = TextSampler(settings, jax.tree.map(np.asarray, learnt))
     for group, (label, letter) in enumerate(zip('abc', 'xyz', strict=True)):
-        texts = sampler.sample(BatchId(group=group, index=0), label, 3, KEY)
+        (texts,) = sampler.sample([PlannedTexts(BatchId(group=group, index=0), label, 3)], KEY)
         assert sum(text.text.count(letter) for text in texts) > sum(len(text.text) for text in texts) / 2
         assert any(not text.truncated for text in texts)
