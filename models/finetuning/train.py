@@ -24,7 +24,7 @@ from models.finetuning import adapter as adapters
 from models.finetuning import loss
 from models.finetuning import optimizer as optimizers
 from models.finetuning.settings import TuningSettings
-from models.finetuning.units import Encoded, Instructions, Unit, encode
+from models.finetuning.units import Encoded, Instructions, Unit, encode, padded_lengths
 from models.privacy import gradients
 from models.privacy.randomness import RunKey, normal
 
@@ -34,8 +34,6 @@ if typing.TYPE_CHECKING:
 
 # Steps between checkpoints; those since the last one are done again, with the same noise.
 CHECKPOINT_STEPS = 20
-# Texts of fewer tokens are padded to so many: a program for each length takes time to compile.
-SHORTEST_PADDED = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +361,7 @@ def summed(
 
 
 def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Units by how many tokens their texts are padded to: a quarter, a half, three quarters or all of T.
+    """Units by how many tokens their texts are padded to (`units.padded_lengths`).
 
     What a unit is padded to is a function of its own texts and of T, so that other units change neither its
     gradient's shape nor its rounding within its row. Each length has a program of its own.
@@ -376,8 +374,7 @@ def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iter
     Yields:
         A length, and the units whose texts are padded to it, in order; for lengths that some unit has.
     """
-    step = max(SHORTEST_PADDED, -(-max_tokens // 4))
-    padded = np.minimum(-(-np.maximum(longest, 1) // step) * step, max_tokens)
+    padded = padded_lengths(longest, max_tokens)
     for most in np.unique(padded):
         yield int(most), members[padded == most]
 

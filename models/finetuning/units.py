@@ -13,6 +13,9 @@ import numpy as np
 
 from models.prompts import PromptWriter
 
+# Texts of fewer tokens are padded to so many: a program for each length takes time to compile.
+SHORTEST_PADDED = 16
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
@@ -129,6 +132,21 @@ def encode(
             found.texts[row, column, : len(ids)] = ids
             found.lengths[row, column] = len(ids)
     return found
+
+
+def padded_lengths(longest: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Tokens that a unit's texts are padded to: a quarter, a half, three quarters or all of T.
+
+    Args:
+        longest: `[b]` tokens of each unit's longest text, at most T.
+        max_tokens: T.
+
+    Returns:
+        `[b]`, each a function of the unit's own texts and of T.
+    """
+    step = max(SHORTEST_PADDED, -(-max_tokens // 4))
+    padded: np.ndarray = np.minimum(-(-np.maximum(longest, 1) // step) * step, max_tokens)
+    return padded
 
 
 def _batches(texts: Sequence[str], writer: PromptWriter, max_tokens: int) -> Iterator[np.ndarray]:

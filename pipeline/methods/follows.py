@@ -115,7 +115,7 @@ def of_lengths(asked: Asked[Any], *, texts_in_prompt: int) -> dict[str, Follows]
         because = f'{because}, but {_LARGEST_CAP:,} at most: a higher one takes time and memory'
     found = {'max_example_tokens': Follows(value=cap, because=f'{because}.')}
     held = own.max_example_tokens if 'max_example_tokens' in asked.given else cap
-    around = _tokens_around(own, asked.input)
+    around = tokens_around(own, asked.input)
     texts = held if texts_in_prompt == 1 else min(typical, held) * texts_in_prompt
     shown = 'no text' if not texts_in_prompt else 'one text' if texts_in_prompt == 1 else 'several texts'
     found['max_prompt_tokens'] = Follows(
@@ -130,7 +130,7 @@ def rows_together(own: Prompt, *, tokens: int, most: int) -> int:
     return max(1, min(most, tokens // (own.max_prompt_tokens + own.max_example_tokens)))
 
 
-def _tokens_around(own: Prompt, declared: Input) -> int:
+def tokens_around(own: Prompt, declared: Input) -> int:
     """Tokens of a prompt beside its texts, rather too many than too few."""
     labels = max((len(words.encode()) for words in declared.label_words.values()), default=0)
     names = len(own.label_name.encode()) + len(own.text_name.encode())

@@ -478,6 +478,33 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
     assert folders.is_finished(run) is False
 
 
+def test_an_estimate_is_for_typical_texts_where_their_words_are_declared() -> None:
+    """Ten words are 15 tokens; in training they are padded to a quarter of the cap."""
+    from pipeline import calibration
+
+    def found(**changed: Any) -> estimate.TuningEstimate:
+        given = {
+            'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5, 'model': 'gemma3-270m',
+            'max_prompt_tokens': 128, 'max_example_tokens': 64, 'micro_batch_size': 8,
+            'examples_per_label': 80, 'checkpoint': '/weights', 'tokenizer': '/tokenizer.model',
+        }  # fmt: skip
+        rates = calibration.known('gemma3-270m', dtype='float32')
+        return estimate.estimate(job_config(**(given | changed)), rates)
+
+    whole, typical, short = found(), found(typical_words=10), found(max_prompt_tokens=16)
+    assert (whole.text_tokens, typical.text_tokens) == (64, 15)
+    # The caps are those of before: texts of any length up to them are read.
+    assert typical.memory_bytes == whole.memory_bytes
+    assert typical.seconds_per_step < whole.seconds_per_step / 2
+    # A longer text than the cap is cut, and an instruction that is short takes what it takes.
+    assert found(typical_words=1000).text_tokens == 64
+    assert found(typical_words=1000).seconds_per_step < whole.seconds_per_step
+    assert found(typical_words=1000, max_prompt_tokens=16).seconds_per_step == short.seconds_per_step
+    # Twice the texts are twice the tokens, but for the one reading of the instruction.
+    twice = found(typical_words=10, examples_per_label=160)
+    assert 1.9 < twice.sampling_hours / typical.sampling_hours < 2
+
+
 def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
     def needed(devices: int = 1, **changed: Any) -> int:
         given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}

@@ -2,10 +2,14 @@
 
 import dataclasses
 
+import numpy as np
+
 from models.decoders.device import Dtype
 from models.decoders.rates import Rates
 from models.finetuning.settings import shares_instructions
+from models.finetuning.units import padded_lengths
 from pipeline.calibration import Calibration
+from pipeline.methods import follows
 from pipeline.methods.fine_tune import mechanism
 from pipeline.methods.fine_tune.mechanism import Config
 
@@ -34,15 +38,18 @@ class TuningEstimate:
         dtype: Type of the frozen weights.
         measured_on: ISO date of this machine's calibration; None for reference rates, which are of
             another machine.
+        text_tokens: Tokens of the texts that the times are for: of a typical one where typical_words are
+            declared, else the length cap.
         seconds_per_step: One step of training with a batch of the expected size.
         training_hours: All steps, those of a warm start among them.
-        sampling_hours: All texts, up to their length cap.
+        sampling_hours: All texts.
         memory_bytes: What weights, adapter, its optimizer and a micro-batch take, about.
     """
 
     device: str
     dtype: Dtype
     measured_on: str | None
+    text_tokens: int
     seconds_per_step: float
     training_hours: float
     sampling_hours: float
@@ -62,21 +69,25 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
     token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
     token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     token += 2 * embedding * size / rates.output_flops
-    batches = sum(mechanism.batches_of_texts(config))
-    prompts = size * sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
+    instruction, text = _lengths(config)
+    # Rows are filled again as their texts end, and the model reads the prompt of a label once.
+    texts, labels = sum(mechanism.texts_of_labels(config)), len(config.input.label_values)
+    sampling = labels * sizes.prompt_flops(instruction) / rates.prompt_flops
+    sampling += -(-texts // size) * text * token
     return TuningEstimate(
         device=calibration.device,
         dtype=calibration.dtype,
         measured_on=calibration.measured_on,
+        text_tokens=text,
         seconds_per_step=step,
         training_hours=(config.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
-        sampling_hours=batches * (prompts + config.method.max_example_tokens * token) / 3600,
+        sampling_hours=sampling / 3600 if texts else 0.0,
         memory_bytes=needed_memory(config, calibration.dtype),
     )
 
 
 def seconds_of_step(config: Config, rates: Rates) -> float:
-    """Gradients of a batch of the expected size, of texts of the greatest length, and their noise."""
+    """Gradients of a batch of the expected size, and their noise."""
     sizes = config.method.model_sizes
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
     most_ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
@@ -84,10 +95,11 @@ def seconds_of_step(config: Config, rates: Rates) -> float:
     ways = 1 + _wrong_prompts(config) / config.method.mismatch_every
     instructions = config.method.expected_batch_size * ways
     rows = instructions * config.budget.examples_per_context
-    length = config.method.max_prompt_tokens + config.method.max_example_tokens
-    of_instruction = sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
-    of_text = sizes.prompt_flops(length) / rates.prompt_flops - of_instruction
-    output = 2 * sizes.num_embed * sizes.embed_dim * config.method.max_example_tokens / rates.output_flops
+    instruction, text = _lengths(config)
+    padded = int(padded_lengths(np.array([text]), config.method.max_example_tokens)[0])
+    of_instruction = sizes.prompt_flops(instruction) / rates.prompt_flops
+    of_text = sizes.prompt_flops(instruction + padded) / rates.prompt_flops - of_instruction
+    output = 2 * sizes.num_embed * sizes.embed_dim * padded / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
     again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
     shared = shares_instructions(labels, most_ways, config.method.resolved_units_together)
@@ -103,6 +115,15 @@ def seconds_of_step(config: Config, rates: Rates) -> float:
     # A gradient of all weights is too large to stay where it is made.
     moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
     return found + config.method.expected_batch_size * moved
+
+
+def _lengths(config: Config) -> tuple[int, int]:
+    """Tokens of an instruction and of a text: about, where typical words are declared, else their caps."""
+    own = config.method
+    if own.typical_words is None:
+        return own.max_prompt_tokens, own.max_example_tokens
+    instruction = min(follows.tokens_around(own, config.input), own.max_prompt_tokens)
+    return instruction, follows.typical_tokens(own)
 
 
 def needed_memory(config: Config, dtype: Dtype, devices: int = 1) -> int:

@@ -136,11 +136,15 @@ class TuningPlan(RunPlan):
                 f'{three_digits(estimate.seconds_per_step)} s a step in {estimate.dtype}',
             ))  # fmt: skip
         if self.examples:
-            rows.append(('Sampling', f'up to {duration(estimate.sampling_hours)}'))
+            rows.append(('Sampling', f'about {duration(estimate.sampling_hours)}'))
         return [
             *rows,
             ('Memory', f'about {estimate.memory_bytes / 2**30:.1f} GiB'),
-            ('Estimated', calibration.source(estimate.device, estimate.measured_on)),
+            (
+                'Estimated',
+                f'for texts of {estimate.text_tokens:,} tokens, '
+                f'{calibration.source(estimate.device, estimate.measured_on)}',
+            ),
         ]
 
 

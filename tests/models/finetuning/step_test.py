@@ -151,7 +151,7 @@ def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool, held: boo
 
 
 def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, 'SHORTEST_PADDED', 8)
+    monkeypatch.setattr(units, 'SHORTEST_PADDED', 8)
     settings = tiny.settings(max_example_tokens=16)
     trainer = train.Trainer(settings)
     encoded = units.encode(
