@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from models import extras, fetched
-from models.decoders import family
+from models.decoders import device, family
 from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
@@ -186,7 +186,10 @@ class Request:
         on_progress: OnProgress | None = None,
     ) -> Evaluation:
         """Runs the chosen measures on what was read."""
-        embedder = embedder_lib.settings_of(self.embedder, model=self.embedder_model).load_embedder()
+        # Of a large model in the type that is fast here; the fingerprint has it.
+        dtype = 'float32' if self.embedder_model == 'bundled' else device.fastest_dtype()
+        settings = embedder_lib.settings_of(self.embedder, model=self.embedder_model, dtype=dtype)
+        embedder = settings.load_embedder()
         beside: dict[str, Texts] = {role: one.texts for role, one in read if role != 'corpus'}
         corpora = [
             Sources(corpus=one.texts, embedder=embedder, seed=self.seed, **beside)

@@ -239,7 +239,14 @@ def scores(
         embedder='minilm',
         seed=0,
     )
-    by_decoder = dataclasses.replace(request, embedder='decoder', embedder_model='gemma3-270m')
+    # A language model reads hundreds of tokens a second here.
+    by_decoder = dataclasses.replace(
+        request,
+        records=_write(folder / 'judge_by_decoder.csv', sample(records, data.labels, KEPT)),
+        test=_write(folder / 'held_out_by_decoder.csv', sample(held_out, data.labels, KEPT)),
+        embedder='decoder',
+        embedder_model='gemma3-270m',
+    )
     found: dict[str, list[float | None]] = {}
     for each, measures, suffix in ((request, 'use,labels,mauve', ''), (by_decoder, 'mauve', '-by-decoder')):
         evaluation = each.evaluate(each.read(), asked.measures_of(measures))
