@@ -584,7 +584,7 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
     for model, units_together in (('bundled', 16), ('gemma3-270m', 1), ('gemma2-2b', 1)):
         of_model = planned(full=True, model=model, **files)
         assert of_model.method.resolved_units_together == units_together
-        assert of_model.method.resolved_micro_batch_size == 16
+        assert of_model.method.resolved_micro_batch_size == 64
     assert planned(full=True, micro_batch_size=4).method.resolved_units_together == 4
     assert planned(model='gemma3-270m', **files).method.resolved_units_together == 16
 

@@ -18,8 +18,8 @@ from pipeline.settings.output import Output
 from pipeline.settings.structure import Structured
 
 NAME = 'fine-tune'
-# Units whose gradients are computed together, and texts that are sampled together.
-DEFAULT_MICRO_BATCH = 16
+# Units whose gradients are computed together, and texts that are sampled together: these have no gradient.
+DEFAULT_MICRO_BATCH, TEXTS_TOGETHER = 16, 64
 DEFAULT_WARM_STEPS = 50
 DEFAULT_VARIANCE_FLOOR = 0.1
 # Of factors, as docs/measured.md scores them; of a model as small as the bundled one, and of all weights.
@@ -308,13 +308,15 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
     @property
     def resolved_micro_batch_size(self) -> int:
         """Texts that are sampled together. Public."""
-        return self.micro_batch_size or DEFAULT_MICRO_BATCH
+        return self.micro_batch_size or TEXTS_TOGETHER
 
     @property
     def resolved_units_together(self) -> int:
         """Units whose gradients are computed together: one has as many numbers as are trained. Public."""
-        if self.micro_batch_size is not None or not self.full:
-            return self.resolved_micro_batch_size
+        if self.micro_batch_size is not None:
+            return self.micro_batch_size
+        if not self.full:
+            return DEFAULT_MICRO_BATCH
         held = MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters
         return max(1, min(DEFAULT_MICRO_BATCH, held))
 
