@@ -57,14 +57,9 @@ class FineTuning(Method[FineTuneSettings]):
         return follows.of(asked)
 
     def dtype(self, config: Config) -> Dtype:
-        if config.method.dtype != 'auto':
-            return config.method.dtype
-        # What an adapter is worth that was trained in bfloat16 on a processor was not measured.
-        return 'float32' if device.platform_here() == 'cpu' else device.fastest_dtype()
+        return device.fastest_dtype() if config.method.dtype == 'auto' else config.method.dtype
 
     def planned_dtype(self, config: Config) -> RequestedDtype:
-        if config.method.dtype == 'auto' and not device.has_plugin():
-            return 'float32'
         return config.method.dtype
 
     def statement(self, config: Config) -> Statement:
