@@ -35,7 +35,7 @@ class Compared:
         summary: What it does.
         why_not: Why a run of it does not fit; None where one does.
         texts: Texts of the corpus, about; None where it is not known, or no run fits.
-        hours: How long this machine computes at the most; None likewise.
+        hours: About how long this machine computes; None likewise.
         epsilon: What the run costs; None likewise.
         delta: At which; None likewise.
         worth: The nearest score that was measured; None where there is none.

@@ -249,7 +249,7 @@ def print_comparison(found: comparison.Comparison, console: rich.console.Console
     suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
     lines = [f'{suits}{found.because}', found.worth]
     if found.estimated is not None:
-        lines.append(f'Time: at the most, {found.estimated}.')
+        lines.append(f'Time: estimated {found.estimated}.')
     for line in lines:
         console.print(line, markup=False, highlight=False)
 

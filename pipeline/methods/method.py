@@ -78,7 +78,7 @@ class RunPlan(abc.ABC):
         return None
 
     def computing_hours(self) -> float | None:
-        """How long a device computes at the most; None without rates, or where public numbers do not tell."""
+        """About how long a device computes; None without rates, or where public numbers do not tell."""
         return None
 
     @abc.abstractmethod

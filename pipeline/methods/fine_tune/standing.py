@@ -15,7 +15,11 @@ _FEWEST_UNITS, _LEAST_EPSILON = 2000, 2.0
 def standing(units: float, epsilon: float | None) -> Standing:
     """After votes on whole texts, with thousands of units and an epsilon that is not small."""
     if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
-        because = 'Texts of an adapter were worth more than votes on tokens, and any number of them is free.'
+        because = (
+            'Texts of an adapter were worth more than votes on tokens, and any number of them is free. With '
+            'one round of votes on them (dp-corpus refine) they were worth as much as votes on whole texts, '
+            'and were more like the records.'
+        )
         return Standing(rank=2, because=because)
     because = 'With few records or a small ε, texts of an adapter were worth less than voted ones.'
     return Standing(rank=LAST_RANK, because=because)
