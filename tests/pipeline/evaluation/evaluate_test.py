@@ -22,6 +22,7 @@ from pipeline.evaluation.sources import Sources, Texts
 from pipeline.pages import evaluation_page
 from pipeline.schemas import documents
 from tests.pipeline.evaluation.placed import plain_sources
+from tests.samples import needs_model
 from transforms.run_files import DATA_FOLDER, REPORT
 
 type Ask = Callable[..., 'Answer']
@@ -250,6 +251,20 @@ def test_who_may_read_it_follows_from_what_was_read(beside: dict[str, list[str]]
     assert made.audience.startswith('Restricted') == restricted
     page = evaluation_page.render_html(made)
     assert ('(restricted)' in page, 'class="readers warn"' in page) == (restricted, restricted)
+
+
+@needs_model
+def test_the_document_and_the_page_name_the_model_whose_states_are_compared() -> None:
+    text = 'Where is my parcel?'
+    request = request_with(embedder='decoder')
+    read = [('corpus', reading.ReadTexts(texts=Texts(name='corpus', texts=(text,)), left_out={}))]
+    made = request.evaluate(read, [Counting()])
+    assert (made.embedder, made.embedder_model) == ('decoder', 'bundled')
+    assert json.loads(made.to_json())['embedder_model'] == 'bundled'
+    assert 'Vectors of texts: decoder of bundled. Seed' in evaluation_page.render_html(made)
+    of_words = dataclasses.replace(request, embedder='tfidf').evaluate(read, [Counting()])
+    assert of_words.embedder_model is None
+    assert 'Vectors of texts: tfidf. Seed' in evaluation_page.render_html(of_words)
 
 
 def test_the_document_keeps_its_schema_and_another_does_not() -> None:
