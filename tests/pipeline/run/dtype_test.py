@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from models.decoders import device
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.methods.predict.worker_settings import cluster_settings, generator_settings
 from pipeline.run import identity
@@ -66,3 +67,22 @@ def test_a_difference_is_taken_in_float32_on_a_processor(
     run = config(tmp_path, aggregate=aggregate, **budget)
     assert with_dtype(run).method.dtype == dtype
     assert with_dtype(run.replace(dtype='bfloat16')).method.dtype == 'bfloat16'
+
+
+@pytest.mark.parametrize('fastest', ['float32', 'bfloat16'])
+@pytest.mark.parametrize('method', ['fine-tune', 'evolve', 'refine'])
+def test_other_methods_take_what_the_machine_is_fastest_in(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, method: str, fastest: str
+) -> None:
+    """As the help of --dtype says; a plan takes the rates of the same type."""
+    monkeypatch.setattr(device, 'platform_here', lambda: 'cpu')
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: fastest)
+    (tmp_path / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
+    given = {
+        'method': method, 'input': str(tmp_path / 'in.jsonl'), 'output': str(tmp_path / 'out'),
+        'records': 1000, 'epsilon': 1.0, **({'corpus': 'texts.jsonl'} if method == 'refine' else {}),
+    }  # fmt: skip
+    run = job_config(**given)
+    assert with_dtype(run).method.dtype == fastest
+    assert methods.of(run).planned_dtype(run) == 'auto'
+    assert with_dtype(run.replace(dtype='float32')).method.dtype == 'float32'
