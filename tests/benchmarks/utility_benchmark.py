@@ -327,8 +327,8 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
     is_refined = row == 'fine-tune-refine'
     if is_refined and args.epsilon not in SHARED_EPSILON:
         raise ValueError(
-            f'Expected an epsilon that is shared between training and votes, got epsilon={args.epsilon}. Choose '
-            f'from {", ".join(map(str, SHARED_EPSILON))}.'
+            f'Expected an epsilon that is shared between training and votes, got epsilon={args.epsilon}. '
+            f'Choose from {", ".join(map(str, SHARED_EPSILON))}.'
         )
     of_training, of_votes = SHARED_EPSILON[args.epsilon] if is_refined else (args.epsilon, None)
     arguments = flags(
