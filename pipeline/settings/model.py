@@ -28,7 +28,7 @@ class Model(panel.Panel):
     dtype: typing.Literal['auto', 'float32', 'bfloat16'] = _setting(
         'Type of weights and products; sums are float32. auto: what the machine that launches the run is '
         'fastest in, for all workers: bfloat16 with an accelerator or a processor that multiplies it '
-        'natively, else float32. Votes on tokens beside a reference take float32 on every processor.',
+        'natively, else float32. The aggregate difference takes float32 on every processor.',
         'auto',
     )
     micro_batch_size: int | None = _setting('Rows that go through the model together.', None)

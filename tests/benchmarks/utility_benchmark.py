@@ -239,7 +239,7 @@ def scores(
         embedder='minilm',
         seed=0,
     )
-    # A language model reads hundreds of tokens a second here.
+    # Fewer texts: each goes through a language model.
     by_decoder = dataclasses.replace(
         request,
         records=_write(folder / 'judge_by_decoder.csv', sample(records, data.labels, KEPT)),
@@ -255,7 +255,7 @@ def scores(
                 print(f'{folder.name}: {result.measure}: {result.reason}', file=sys.stderr)
                 continue
             for figure in result.findings.figures:
-                # What the records themselves come to by MAUVE is not of their use, which stands beside it.
+                # Of figures of parts MAUVE of the records alone: it is what the corpus's is compared with.
                 is_whole = '/' not in figure.name or figure.name.startswith('mauve')
                 if is_whole and figure.value is not None:
                     found[f'{figure.name}{suffix}'] = [figure.value, figure.standard_error]
