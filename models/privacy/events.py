@@ -2,14 +2,15 @@
 
 Names and fields are those of the dp-accounting library (`dp_event.py`) where it has the event;
 `models/privacy/accounting/library.py` turns one into the other. They are classes of our own because that
-library takes a second to import, and a plan answers at once. The library lacks `TruncatedZCDpEvent` and
-`DiscreteGaussianDpEvent`.
+library takes a second to import, and a plan answers at once. The library lacks `TruncatedZCDpEvent`,
+`DiscreteGaussianDpEvent` and `DiscreteGaussianVectorDpEvent`.
 
 Every bound is on the Rényi divergence D_α of a mechanism's output under two neighbouring datasets, in
 both directions. `RunCost` states once, for a whole cost, which datasets are neighbours.
 
 Rules for a new event: its docstring states the bound and the orders at which it holds; its fields are
-public numbers; `models.privacy.accounting.run_cost.curve_of` gets a case for it, and refuses it until then.
+public numbers; `models.privacy.accounting.run_cost.curve_of` gets a case for it, and refuses it until then,
+and `models.privacy.accounting.losses` one if the distribution of its losses is known.
 """
 
 import dataclasses
@@ -80,6 +81,33 @@ class DiscreteGaussianDpEvent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscreteGaussianVectorDpEvent:
+    """Whole numbers plus N_Z(0, s²) in each, where one unit moves a few cells: zCDP with ρ = 1/(2z²).
+
+    By CKS Theorem 4. One unit moves at most `cells` of them, by a vector whose L2 length is at most
+    `sensitivity`, and z = s/sensitivity. README, section 11, has a Gaussian mechanism that dominates it.
+
+    Attributes:
+        noise_multiplier: z > 0.
+        sensitivity: A whole number >= 1.
+        cells: The same.
+    """
+
+    noise_multiplier: float
+    sensitivity: int
+    cells: int
+
+    def __post_init__(self) -> None:
+        _check('noise_multiplier', self.noise_multiplier, self.noise_multiplier > 0, '> 0')
+        for name in ('sensitivity', 'cells'):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+                raise ValueError(
+                    f'Expected a whole {name} >= 1, got {name}={value!r}. An event states a bound that holds.'
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PoissonSampledDpEvent:
     """A Gaussian event on a sample that each unit joins by a coin of its own, of probability q.
 
@@ -141,6 +169,7 @@ DpEvent = (
     | TruncatedZCDpEvent
     | GaussianDpEvent
     | DiscreteGaussianDpEvent
+    | DiscreteGaussianVectorDpEvent
     | PoissonSampledDpEvent
     | SelfComposedDpEvent
     | ComposedDpEvent

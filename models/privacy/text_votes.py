@@ -92,7 +92,13 @@ class TextVoteParams:
     @property
     def event(self) -> events.DpEvent:
         """All rounds; each may depend on the tables before it."""
-        return events.SelfComposedDpEvent(event=events.ZCDpEvent(rho=self.rho_per_round), count=self.rounds)
+        table = events.DiscreteGaussianVectorDpEvent(
+            noise_multiplier=self.noise_scale / SENSITIVITY,
+            sensitivity=QUANTA_PER_VOTE,
+            # What the records of a unit name, and nobody names more than k.
+            cells=self.nearest * self.examples_per_context,
+        )
+        return events.SelfComposedDpEvent(event=table, count=self.rounds)
 
 
 def noise_scale_of_rho(rho: float, rounds: int) -> float:

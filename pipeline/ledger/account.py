@@ -122,8 +122,13 @@ class Account:
 
     @staticmethod
     def _epsilon(runs: Sequence[Run], delta: float) -> float:
-        """epsilon of runs together: their curves composed, and the sum converted at its best order."""
-        return accounting.compose(run.cost.curve for run in runs).epsilon(delta)
+        """epsilon of runs together: of their sum of ρ, or the least that their curves and losses give."""
+        curve = accounting.compose(run.cost.curve for run in runs)
+        if curve.is_zcdp:  # as each of their reports states it
+            return curve.epsilon(delta)
+        return accounting.epsilon_of_events(
+            [event for run in runs for event in run.cost.stages.values()], delta
+        )
 
     def price(self, cost: RunCost) -> float:
         """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.

@@ -46,6 +46,7 @@ class BudgetAnswer:
             best order lies above; None of a run whose cost holds at every order.
         delta: The dataset's, for `epsilon_left` and `epsilon`.
         epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
+        epsilon_together: That of all runs up to and with this one, at `delta`; None where it does not fit.
         fitting: Settings of which one would be enough where the run does not fit.
     """
 
@@ -59,6 +60,7 @@ class BudgetAnswer:
     epsilon_left_up_to_omega: float | None
     delta: float
     epsilon: float
+    epsilon_together: float | None
     fitting: tuple[FittingSetting, ...]
 
     def rows(self, delta: float, omega: float | None = None) -> list[tuple[str, str]]:
@@ -82,6 +84,9 @@ class BudgetAnswer:
                 'for one more run',
             ),
         ]
+        if self.epsilon_together is not None and self.rho_spent > 0:
+            together = format_up(self.epsilon_together)
+            rows.append(('', f'all runs, this one included, are together ε = {together} at that δ'))
         restricted = self.epsilon_left_up_to_omega
         if restricted is not None and omega is not None and restricted > self.epsilon_left * (1 + 1e-3):
             rows.append((

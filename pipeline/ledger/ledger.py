@@ -266,34 +266,37 @@ class Ledger:
             identity=identity,
             key_commitment=key_commitment,
         )
-        refusal: ValueError | BudgetExceeded
+        refusal: ValueError | BudgetExceeded | None = None
         # Imports what the price of this kind of cost needs, before the lock is held.
         cost.curve.rho_at(2.0)
         with self._database.writing() as connection:
             account = self._account(connection, dataset, lock=True)
-            known, known_order = account.run(run_id), account.dataset.renyi_order
+            run, known_order = account.run(run_id), account.dataset.renyi_order
             try:
-                if known is not None:
-                    account.check_resumption(known, charge)
+                if run is not None:
+                    account.check_resumption(run, charge)
                     _log(connection, dataset, 'resumed', run_id)
-                    return account.entry(known)
-                account = account.with_charge(charge, at=_now())
-                run = account.runs[-1]
-                connection.execute(RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
-                if known_order is None:
-                    connection.execute(
-                        DATASETS.update()
-                        .where(DATASETS.c.name == dataset)
-                        .values(_order_facts(account.dataset))
-                    )
-                _log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
-                return account.entry(run)
+                else:
+                    account = account.with_charge(charge, at=_now())
+                    run = account.runs[-1]
+                    connection.execute(RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
+                    if known_order is None:
+                        connection.execute(
+                            DATASETS.update()
+                            .where(DATASETS.c.name == dataset)
+                            .values(_order_facts(account.dataset))
+                        )
+                    _log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
             except (ValueError, BudgetExceeded) as error:
                 # Leaves the block without an error, so that the log keeps the refusal.
                 refusal = error
-            facts = {'rho': _price(account, cost), 'reason': _reason(refusal)}
-            _log(connection, dataset, 'refused', run_id, details=facts)
-        raise refusal
+                facts = {'rho': _price(account, cost), 'reason': _reason(refusal)}
+                _log(connection, dataset, 'refused', run_id, details=facts)
+        if refusal is not None:
+            raise refusal
+        assert run is not None
+        # Without the lock, since losses take a moment to compose.
+        return account.entry(run)
 
     def check(self, dataset: str, *, run_id: str | None, unit: Unit, cost: RunCost) -> report.LedgerEntry:
         """What `reserve` would answer now, as far as it can be known without a key; writes nothing.

@@ -67,13 +67,14 @@ def ask(config: JobConfig) -> BudgetAnswer:
     is_new = config.output.run_id is None and config.output.output is None
     run_id = None if is_new else config.output.resolved_run_id
     account = ledger.account(name)
-    cost, fits = cost_to_charge(config, account), True
+    cost, entry = cost_to_charge(config, account), None
     try:
-        ledger.check(name, run_id=run_id, unit=config.budget.unit, cost=cost)
+        entry = ledger.check(name, run_id=run_id, unit=config.budget.unit, cost=cost)
     except BudgetExceeded:
-        fits = False
+        pass
     except OrderTooLow as error:
         raise _with_order(error, config, account) from None
+    fits = entry is not None
     is_charged = run_id is not None and account.run(run_id) is not None
     left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else account.price(cost)))
     delta, largest_order = account.dataset.delta, cost.curve.largest_order
@@ -92,6 +93,7 @@ def ask(config: JobConfig) -> BudgetAnswer:
         ),
         delta=delta,
         epsilon=cost.curve.epsilon(delta),
+        epsilon_together=None if entry is None else entry.epsilon_after,
         fitting=() if fits else fitting(config, account),
     )
 

@@ -170,7 +170,7 @@ class _Dataset(TypedDict):
         rho_spent: What they cost so far.
         rho_left: What a further run may cost.
         epsilon_budget: `rho_budget` as ε at `delta`.
-        epsilon_spent: `rho_spent` as ε at `delta`.
+        epsilon_spent: ε of all runs together at `delta`: that of `rho_spent`, or less where losses tell more.
         epsilon_left: ε of one further run that takes all of `rho_left`.
         renyi_order: The order α at which costs outside zCDP are charged; null before there is one.
     """

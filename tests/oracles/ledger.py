@@ -46,7 +46,7 @@ class Cost:
                     case 'TruncatedZCDpEvent':
                         rhos.append(count * Fraction(part['rho']))
                         omegas.append(part['omega'])
-                    case 'GaussianDpEvent':
+                    case 'GaussianDpEvent' | 'DiscreteGaussianVectorDpEvent':
                         rhos.append(count / (2 * Fraction(part['noise_multiplier']) ** 2))
                     case 'DiscreteGaussianDpEvent':
                         rhos.append(count / (2 * Fraction(part['sigma']) ** 2))

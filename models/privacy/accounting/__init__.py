@@ -7,6 +7,7 @@ Events (`models/privacy/events.py`) state what was released. One file here for e
 * `conversion`: a Rényi curve to (epsilon, delta) and back.
 * `calibration`: which settings fit into a target.
 * `subsampled`: the price of DP-SGD, by privacy loss distributions.
+* `losses`: several releases together, by the distributions of their losses.
 * `library`: the same events as those of the dp-accounting library.
 
 Sources: PP = Amin et al. 2024, Theorem 1 and Lemmas 2-5; CKS = Canonne, Kamath and Steinke 2020,
@@ -33,6 +34,7 @@ from models.privacy.accounting.conversion import (
     optimal_order,
     rho_from_epsilon,
 )
+from models.privacy.accounting.losses import epsilon_of_events
 from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, compose, curve_of
 from models.privacy.accounting.zcdp import (
     aggregate_rho,
@@ -46,6 +48,7 @@ from models.privacy.accounting.zcdp import (
 from models.privacy.events import (
     ComposedDpEvent,
     DiscreteGaussianDpEvent,
+    DiscreteGaussianVectorDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -57,6 +60,7 @@ from models.privacy.events import (
 __all__ = [
     'ComposedDpEvent',
     'DiscreteGaussianDpEvent',
+    'DiscreteGaussianVectorDpEvent',
     'DpEvent',
     'GaussianDpEvent',
     'NeighboringRelation',
@@ -73,6 +77,7 @@ __all__ = [
     'epsilon_at_order',
     'epsilon_closed_form',
     'epsilon_from_rho',
+    'epsilon_of_events',
     'generation_event',
     'generation_rho',
     'omega_of_budget',

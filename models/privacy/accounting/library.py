@@ -41,6 +41,23 @@ class DiscreteGaussianDpEvent(dp_accounting.DpEvent):
     sigma: float
 
 
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class DiscreteGaussianVectorDpEvent(dp_accounting.DpEvent):
+    """Represents whole numbers plus discrete Gaussian noise, where one unit moves some cells.
+
+    The library's own accountants do not know it, and refuse it.
+
+    Attributes:
+        noise_multiplier: The scale of the noise over `sensitivity`.
+        sensitivity: The largest L2 length of what one unit adds.
+        cells: The most cells that it adds to.
+    """
+
+    noise_multiplier: float
+    sensitivity: int
+    cells: int
+
+
 def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
     """The library's event of the same name, with the same fields."""
     match event:
@@ -52,6 +69,8 @@ def to_library(event: events.DpEvent) -> dp_accounting.DpEvent:
             return dp_accounting.GaussianDpEvent(z)
         case events.DiscreteGaussianDpEvent(sigma=sigma):
             return DiscreteGaussianDpEvent(sigma=sigma)
+        case events.DiscreteGaussianVectorDpEvent(noise_multiplier=z, sensitivity=change, cells=cells):
+            return DiscreteGaussianVectorDpEvent(noise_multiplier=z, sensitivity=change, cells=cells)
         case events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             return dp_accounting.PoissonSampledDpEvent(q, to_library(gaussian))
         case events.SelfComposedDpEvent(event=one, count=count):
@@ -76,6 +95,8 @@ def from_library(event: dp_accounting.DpEvent) -> events.DpEvent:
             return events.GaussianDpEvent(noise_multiplier=z)
         case DiscreteGaussianDpEvent(sigma=sigma):
             return events.DiscreteGaussianDpEvent(sigma=sigma)
+        case DiscreteGaussianVectorDpEvent(noise_multiplier=z, sensitivity=change, cells=cells):
+            return events.DiscreteGaussianVectorDpEvent(noise_multiplier=z, sensitivity=change, cells=cells)
         case dp_accounting.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             inner = typing.cast(events.GaussianDpEvent, from_library(gaussian))
             return events.PoissonSampledDpEvent(sampling_probability=q, event=inner)

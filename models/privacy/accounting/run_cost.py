@@ -13,6 +13,7 @@ from models.privacy.accounting.conversion import RenyiCurve
 from models.privacy.events import (
     ComposedDpEvent,
     DiscreteGaussianDpEvent,
+    DiscreteGaussianVectorDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -159,6 +160,8 @@ def curve_of(event: DpEvent) -> RenyiCurve:
             return RenyiCurve(rho=1 / (2 * z**2))
         case DiscreteGaussianDpEvent(sigma=sigma):
             return RenyiCurve(rho=1 / (2 * sigma**2))
+        case DiscreteGaussianVectorDpEvent(noise_multiplier=z):
+            return RenyiCurve(rho=1 / (2 * z**2))
         case PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
             if q == 1:
                 return curve_of(gaussian)

@@ -79,7 +79,8 @@ class MixedLedgerEntry(LedgerEntry):
 
     Each of the costs in ρ is then a Rényi divergence at one order α, divided by α: for a zCDP cost its
     ρ. They add up and are held against the budget at that order. `epsilon_after` is that of the composed
-    curve at its best order, so it is at most what the sum at `order` converts to.
+    curve at its best order, or that of the distributions of all losses where each cost has one
+    (`accounting.epsilon_of_events`), so it is at most what the sum at `order` converts to.
 
     Attributes:
         order: α, fixed when the dataset's first run was charged.

@@ -121,8 +121,8 @@ class TuningPlan(RunPlan):
             rows += self.budget.rows(self.delta)
             rows.append((
                 '',
-                'A ledger adds up Rényi divergences, a weaker bound than PLD that holds for runs of all '
-                f'kinds together: it charges ρ = {self.rho_at_order:.6g} at its order',
+                'A ledger keeps its budget in Rényi divergences, a weaker bound than PLD that holds for runs '
+                f'of all kinds, whoever decides on them: it charges ρ = {self.rho_at_order:.6g} at its order',
             ))  # fmt: skip
         return rows
 

@@ -7,9 +7,11 @@ OpenDP draws from it). A table of the release is listed as far as 12 scales beyo
 the divergence is largest, which leaves out less than 1e-30 of the sum.
 
 What is shown: whichever unit is added or removed, in both directions and at every order, D_α is at most
-α ρ, and ρ is reached. Mechanisms that break one rule of METHOD 4e each pass that bound.
+α ρ, and ρ is reached; and at every ε δ is at most that of the Gaussian mechanisms which section 11 of README
+puts in place of the tables. Mechanisms that break one rule of METHOD 4e each pass that bound.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -20,7 +22,9 @@ import numpy as np
 import pytest
 
 from models.privacy import text_votes
+from models.privacy.accounting import losses
 from models.privacy.text_votes import TextVoteParams
+from tests.oracles import losses as losses_by_hand
 from tests.oracles import text_votes as oracle
 
 ALPHAS = (1.25, 2.0, 4.0, 16.0)
@@ -113,6 +117,20 @@ class Mechanism:
         whole = np.logaddexp(np.logaddexp.reduce(up_to) + after[0], np.logaddexp.reduce(beyond) + after[1])
         return float(whole + rest) / (alpha - 1)
 
+    def deltas(self, one: Dataset, other: Dataset, epsilons: Sequence[float]) -> list[float]:
+        """δ of the whole release of `one` at each ε, from `other`, by the losses of all tables."""
+        scale = self.noise * QUANTA
+        first = self.table(one, FIRST), self.table(other, FIRST)
+        total: collections.Counter[int] = collections.Counter()
+        branches = losses_by_hand.joint_losses(first[0][0], first[1][0], scale)
+        for leads, of_deciding in zip((True, False), branches, strict=True):
+            texts = self.second(leads, one)
+            second = self.table(one, texts), self.table(other, texts)
+            moved = [*(first[0] - first[1])[1], *(second[0] - second[1]).ravel()]
+            rest = losses_by_hand.losses_of_cells([by for by in moved if by], scale)
+            total.update(losses_by_hand.together(of_deciding, rest))
+        return [losses_by_hand.delta_of_losses(total, scale, epsilon) for epsilon in epsilons]
+
     def _first(self, one: Dataset, other: Dataset, alpha: float) -> tuple[list[np.ndarray], float]:
         """The two cells that decide, and the logarithm of the sum over all other cells of the round."""
         cells = self._cells(self.table(one, FIRST), self.table(other, FIRST), alpha)
@@ -151,6 +169,34 @@ def worst(mechanism: Mechanism, orders: Sequence[float] = ALPHAS) -> float:
 
 def test_no_unit_costs_more_than_rho_and_one_costs_all_of_it() -> None:
     assert 1 - 1e-6 < worst(Mechanism()) <= 1 + SLACK
+
+
+EPSILONS = (-1.0, 0.0, 0.5, 1.5, 3.0, 6.0)
+
+
+def most_above_losses(mechanism: Mechanism) -> float:
+    """The largest δ over that of the Gaussian which dominates two tables, over all neighbours and ε."""
+    multiplier = losses.noise_multiplier_of_vector(PARAMS.event.event)
+    assert multiplier is not None
+    # Two Gaussian mechanisms are one of √2 times the shift.
+    allowed = [losses_by_hand.delta_of_gaussian(multiplier / math.sqrt(2), epsilon) for epsilon in EPSILONS]
+    return max(
+        found / most
+        for with_unit, without in neighbours()
+        for pair in ((with_unit, without), (without, with_unit))
+        for found, most in zip(mechanism.deltas(*pair, EPSILONS), allowed, strict=True)
+    )
+
+
+def test_no_unit_loses_more_in_two_rounds_than_the_gaussians_that_stand_for_them() -> None:
+    assert 0.9 < most_above_losses(Mechanism()) <= 1 + SLACK
+
+
+@pytest.mark.parametrize(
+    'broken', [Mechanism(table=lambda dataset, texts: 2 * table_of(dataset, texts)), Mechanism(noise=0.8)]
+)
+def test_votes_that_count_twice_or_have_less_noise_lose_more(broken: Mechanism) -> None:
+    assert most_above_losses(broken) > 1.05
 
 
 def test_votes_on_both_candidates_cost_no_more() -> None:

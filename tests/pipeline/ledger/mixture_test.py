@@ -21,6 +21,7 @@ from models.privacy.accounting import (
     TruncatedZCDpEvent,
     ZCDpEvent,
 )
+from models.privacy.text_votes import TextVoteParams
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 from pipeline.ledger.ledger import Ledger
@@ -164,6 +165,21 @@ def test_the_sum_that_is_reported_is_the_composed_curves() -> None:
     assert entries[1].epsilon_after == pytest.approx(float(expected), rel=1e-4)
     assert entries[0].epsilon_after == accounting.epsilon_from_rho(0.1, DELTA)
     assert held.epsilon_spent == entries[-1].epsilon_after < held.epsilon_budget
+
+
+def test_of_training_and_votes_the_losses_say_less_than_orders_and_the_charge_stays() -> None:
+    votes = TextVoteParams(rounds=1, noise_scale=3.57, nearest=4).event
+    held = admitted(account(4.0), [sgd(q=0.0117, z=0.58, steps=30), votes])
+    training, both = held.entry(held.runs[0]), held.entry(held.runs[1])
+    curve = accounting.compose(run.cost.curve for run in held.runs)
+    assert both.epsilon_after < 0.85 * curve.epsilon(DELTA) and training.epsilon_after < both.epsilon_after
+    events = [event for run in held.runs for event in run.cost.stages.values()]
+    assert both.epsilon_after == accounting.epsilon_of_events(events, DELTA) == held.epsilon_spent
+    # What is held against the budget is the divergence at its order, as for costs of any kind.
+    assert held.rho_spent == pytest.approx(curve.rho_at(held.dataset.order), rel=1e-12)
+    # A cost without a distribution of losses, and all are known at Rényi orders alone.
+    other = admitted(account(4.0), [*events, ZCDpEvent(rho=1e-6)])
+    assert other.epsilon_spent > curve.epsilon(DELTA)
 
 
 # ------------------------------------------------------------------ the order is fixed in advance

@@ -290,6 +290,7 @@ COSTS: list[accounting.DpEvent] = [
     accounting.TruncatedZCDpEvent(rho=0.01, omega=40.0),
     accounting.GaussianDpEvent(noise_multiplier=20.0),
     accounting.DiscreteGaussianDpEvent(sigma=20.0),
+    accounting.DiscreteGaussianVectorDpEvent(noise_multiplier=20.0, sensitivity=1024, cells=4),
     accounting.PoissonSampledDpEvent(
         sampling_probability=0.01, event=accounting.GaussianDpEvent(noise_multiplier=2.0)
     ),

@@ -15,6 +15,7 @@ from models.privacy import accounting
 from models.privacy.accounting import (
     ComposedDpEvent,
     DiscreteGaussianDpEvent,
+    DiscreteGaussianVectorDpEvent,
     DpEvent,
     GaussianDpEvent,
     PoissonSampledDpEvent,
@@ -242,6 +243,7 @@ EVERY_EVENT = RunCost(
         'c': GaussianDpEvent(noise_multiplier=0.7),
         'd': sampled(0.01, 1.1, 1000),
         'counts': DiscreteGaussianDpEvent(sigma=2.5),
+        'votes': DiscreteGaussianVectorDpEvent(noise_multiplier=3.5, sensitivity=1024, cells=4),
         'e': ComposedDpEvent(events=(ZCDpEvent(rho=0.2), TruncatedZCDpEvent(rho=1.0, omega=2.0))),
     }
 )
@@ -320,6 +322,9 @@ def test_an_unknown_event_is_refused_everywhere() -> None:
         rdp.RdpAccountant().compose(library.to_library(TruncatedZCDpEvent(rho=0.1, omega=3.0)))
     with pytest.raises(dp_accounting.UnsupportedEventError):
         rdp.RdpAccountant().compose(library.to_library(DiscreteGaussianDpEvent(sigma=2.0)))
+    votes = DiscreteGaussianVectorDpEvent(noise_multiplier=2.0, sensitivity=4, cells=2)
+    with pytest.raises(dp_accounting.UnsupportedEventError):
+        rdp.RdpAccountant().compose(library.to_library(votes))
 
 
 @pytest.mark.parametrize('sigma', [0.4, 1.0, 7.0])
@@ -345,6 +350,9 @@ def test_a_discrete_gaussian_is_bounded_by_its_rho_and_by_no_less(sigma: float) 
         lambda: ZCDpEvent(rho=math.nan),
         lambda: DiscreteGaussianDpEvent(sigma=0.0),
         lambda: DiscreteGaussianDpEvent(sigma=math.inf),
+        lambda: DiscreteGaussianVectorDpEvent(noise_multiplier=0.0, sensitivity=4, cells=2),
+        lambda: DiscreteGaussianVectorDpEvent(noise_multiplier=2.0, sensitivity=0, cells=2),
+        lambda: DiscreteGaussianVectorDpEvent(noise_multiplier=2.0, sensitivity=4, cells=2.0),  # type: ignore[arg-type]
         lambda: ZCDpEvent(rho=math.inf),
         lambda: TruncatedZCDpEvent(rho=0.1, omega=1.0),
         lambda: TruncatedZCDpEvent(rho=0.1, omega=math.inf),
