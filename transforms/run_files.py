@@ -5,6 +5,7 @@ The output folder is published:
     data/train-*.parquet, README.md, privacy_report.html, privacy_report.json
     adapter/         what fine-tuning trained, with its guarantee
     rounds/          of votes on whole texts: the list of each round, and its noisy votes
+    adapter_card.json   of texts that were sampled from a released adapter: its card
 
 The work directory is for the curator alone:
 
@@ -42,6 +43,7 @@ ROUNDS_FOLDER = 'rounds'
 EMBEDDINGS_FOLDER = 'embeddings'
 ADAPTER_FOLDER = 'adapter'
 ADAPTER_CARD, ADAPTER_TENSORS = 'adapter.json', 'adapter.safetensors'
+SAMPLED_ADAPTER = 'adapter_card.json'
 WORK_FOLDERS = (BATCHES_FOLDER, LOSSES_FOLDER, SPENDING_FOLDER, ERRORS_FOLDER)
 REJECTED = 'rejected.jsonl'
 RESTRICTED_REPORT = 'restricted_report.json'

@@ -154,6 +154,14 @@ def release_of(place: str, name: str) -> EarlierRun | None:
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another one, or public texts.'
         )
+    card = released_corpus.sampled_adapter(place)
+    if card is not None:
+        return EarlierRun(
+            run_id=card.run_id,
+            dataset=card.dataset,
+            run_number=card.run_number,
+            sampled_by=str(report.get('run_id')),
+        )
     charged = report.get('ledger')
     try:
         return EarlierRun(

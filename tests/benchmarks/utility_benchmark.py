@@ -17,8 +17,8 @@ alike records besides; in `individual` each context pays for what it gives, `ind
 first round released as reference, `individual-clusters` clusters besides, and `individual-reference` the
 public texts. `fine-tune` has no votes: DP-SGD in 30 steps, and 50 texts of each label, which are free.
 `fine-tune-refine` trains the same with most of the ε, samples 2,000 texts of the adapter and lets records
-vote for 500 of them: together of the row's ε by the distribution of losses as if a record had all its votes
-on one text, which is less than a ledger adds up. `samples` are the scores of the 2,000.
+vote for 500 of them: together of the row's ε by the distributions of their losses, which the row computes
+from both reports. `samples` are the scores of the 2,000.
 `evolve` has votes on whole texts, and 200 of them; give it all records (`--limit 8000`).
 
 Scores are those of `dp-corpus evaluate`: accuracy on 1,000 held-out records (or all) of TF-IDF with logistic
@@ -52,6 +52,8 @@ from typing import Any
 
 from pyarrow import dataset
 
+from models.privacy import accounting
+from models.privacy.report import text_votes, tuning
 from pipeline.evaluation import asked
 from tests.benchmarks import real_records
 from tests.benchmarks.real_records import Dataset, Record, sample
@@ -316,6 +318,15 @@ def generate_refined(
     }
 
 
+def epsilon_together(folder: pathlib.Path) -> float:
+    """ε of the adapter and of the votes on its samples together, at their δ, from what both reports state."""
+    tuned, refined = (
+        json.loads((folder / name / 'privacy_report.json').read_text()) for name in ('tuned', 'corpus')
+    )
+    events = [tuning.params_of(tuned['mechanism']).event, text_votes.params_of(refined['mechanism']).event]
+    return accounting.epsilon_of_events(events, refined['delta'])
+
+
 def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
     """One row: the job, and what its corpus is worth."""
     name, row = args.data, args.row
@@ -368,7 +379,7 @@ def run(args: argparse.Namespace, extra: list[str]) -> dict[str, Any]:
         'seed': args.seed,
         'records': len(records),
         'epsilon_asked': args.epsilon,
-        'epsilon': 0.0 if empty else args.epsilon if is_refined else report['epsilon'],
+        'epsilon': 0.0 if empty else epsilon_together(folder) if is_refined else report['epsilon'],
         'delta': report['delta'],
         'settings': {key: value for key, value in mechanism.items() if value is not None},
         'batches': batches,

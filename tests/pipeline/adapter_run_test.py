@@ -8,12 +8,15 @@ from typing import Any
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from models.finetuning import adapter as adapters
+from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
+from pipeline import released_corpus
 from pipeline.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
@@ -198,6 +201,79 @@ def test_both_costs_are_in_one_sum_and_the_report_says_so(
     assert card.factors in page
     readme = (tmp_path / 'out' / 'README.md').read_text()
     assert 'with the released adapter of the run' in readme
+
+
+@pytest.fixture(scope='module')
+def samples(trained: pathlib.Path) -> pathlib.Path:
+    """Free texts of the adapter that was charged."""
+    with tiny.known():
+        given = job_config(
+            adapter=str(trained / 'adapter'), method='fine-tune', model='tiny', shards=1,
+            output=str(trained / 'samples'), examples_per_label=8, min_example_tokens=1,
+        )  # fmt: skip
+        start.run(released.with_adapter(given), [])
+    # So small a model writes no words and ends no text, and nothing else can be voted on.
+    (shard,) = (trained / 'samples' / 'data').iterdir()
+    words = ('refund', 'payment', 'parcel', 'courier', 'address', 'account', 'price', 'road')
+    rows = [
+        {**row, 'text': f'the {words[place % 8]} of the {words[place // 8]}', 'truncated': False}
+        for place, row in enumerate(pq.read_table(shard).to_pylist())
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(shard)), shard)
+    return trained / 'samples'
+
+
+def refining(trained: pathlib.Path, samples: pathlib.Path, output: pathlib.Path, ledger: pathlib.Path) -> Any:
+    return job_config(
+        method='refine', corpus=str(samples), input=str(trained / 'in.jsonl'), output=str(output),
+        label_field='label', labels=('a', 'b'), record_id_field='id', records=30, delta=1e-2, epsilon=1.0,
+        keep=3, dataset='fruit', ledger=str(ledger), shards=1,
+    )  # fmt: skip
+
+
+def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_charge(
+    trained: pathlib.Path, samples: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    card = released.read_card(str(trained / 'adapter'))
+    assert released_corpus.sampled_adapter(str(samples)) == card
+    shutil.copy(trained / 'ledger.db', tmp_path / 'ledger.db')
+    run = refining(trained, samples, tmp_path / 'out', tmp_path / 'ledger.db')
+    asked = charge.ask(run)
+    start.run(run, [])
+    report = report_of(tmp_path / 'out')
+    assert any(
+        "The first list was sampled, by the run 'samples', from the adapter that the run 'adapter' released. "
+        "The ledger charged that before this run, as run 1 on dataset 'fruit'" in row
+        for row in report.assumptions_enforced
+    )
+    # Both releases together, by their losses: less than Rényi divergences add up to.
+    account = Ledger.open(str(tmp_path / 'ledger.db')).account('fruit')
+    events = [event for each in account.runs for event in each.cost.stages.values()]
+    assert report.ledger is not None and len(account.runs) == 2
+    assert report.ledger.epsilon_after == asked.epsilon_together == epsilon_of_events(events, 1e-2)
+    assert card.epsilon < report.ledger.epsilon_after
+    assert report.ledger.epsilon_after < compose(each.cost.curve for each in account.runs).epsilon(1e-2)
+    together = f'ε = {asked.epsilon_together:.3g}'[:8]
+    assert any(together in text for _, text in asked.rows(1e-2))
+
+
+def test_what_refines_texts_of_an_adapter_is_refused_where_the_ledger_lacks_its_charge(
+    trained: pathlib.Path, samples: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    ledger = Ledger.create(str(tmp_path / 'other.db'))
+    ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
+    run = refining(trained, samples, tmp_path / 'out', tmp_path / 'other.db')
+    with pytest.raises(ValueError, match="a corpus whose charge the ledger holds, .*run_id='adapter'"):
+        start.run(run, [])
+    # As the reference of votes on tokens too.
+    votes = config(
+        trained, tmp_path / 'out', reference=str(samples), reference_size=1, dataset='fruit',
+        ledger=str(tmp_path / 'other.db'), aggregate='difference', accounting='individual', epsilon=1.0,
+        max_private_tokens=None, max_batch_tokens=8, records=30,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="Expected an earlier release whose charge .*run_id='adapter'"):
+        charge.ask(votes)
+    assert ledger.account('fruit').runs == () and not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize('of', ['no ledger', 'this ledger', 'another ledger', 'other records'])

@@ -110,9 +110,7 @@ def _leaves_of(event: events.DpEvent) -> Iterator[tuple[_Leaf | None, int]]:
 
 
 @functools.lru_cache(maxsize=256)
-def _epsilon_of_leaves(
-    leaves: tuple[tuple[_Leaf, int], ...], delta: float, interval: float
-) -> float | None:
+def _epsilon_of_leaves(leaves: tuple[tuple[_Leaf, int], ...], delta: float, interval: float) -> float | None:
     # Not at the top: the library takes a second to import.
     from dp_accounting import pld
 

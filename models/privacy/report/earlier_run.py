@@ -13,11 +13,14 @@ class EarlierRun:
         run_id: Its public name.
         dataset: Name under which a ledger charged it; None, like the next, where none did.
         run_number: Its place among the runs charged to that dataset, from 1.
+        sampled_by: The run that sampled the texts from the adapter which `run_id` trained, for nothing; None
+            where `run_id` released the texts, or the adapter, itself.
     """
 
     run_id: str
     dataset: str | None
     run_number: int | None
+    sampled_by: str | None = None
 
 
 def charged_to(dataset: str | None) -> str:
@@ -47,6 +50,11 @@ def released_texts(what: str, earlier: EarlierRun, *, dataset: str | None) -> Fa
         dataset: Name under which this run is charged; None if no ledger charges it.
     """
     name = f'{what[0].upper()}{what[1:]} is the corpus that the run {earlier.run_id!r} released'
+    if earlier.sampled_by is not None:
+        name = (
+            f'{what[0].upper()}{what[1:]} was sampled, by the run {earlier.sampled_by!r}, from the adapter '
+            f'that the run {earlier.run_id!r} released'
+        )
     if earlier.dataset is not None and earlier.dataset == dataset:
         return Facts(
             assumptions_enforced=(
@@ -60,9 +68,10 @@ def released_texts(what: str, earlier: EarlierRun, *, dataset: str | None) -> Fa
             ),
         )
     there, here = charged_to(earlier.dataset), charged_to(dataset)
+    of_what = 'whose corpus' if earlier.sampled_by is None else 'a sample of whose adapter'
     return Facts(
         assumptions_of_curator=(
-            f'The records of the run {earlier.run_id!r}, whose corpus is {what}, are others than '
+            f'The records of the run {earlier.run_id!r}, {of_what} is {what}, are others than '
             f'these, or its cost is counted too. That run was charged {there}, this one {here}, and no sum '
             'of a ledger has both.',
         ),

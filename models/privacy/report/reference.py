@@ -23,13 +23,16 @@ class Release:
         run_id: Public name of the run.
         dataset: Name under which a ledger charged it; None, like the next two, if none did.
         run_number: Its place among the runs charged to that dataset, from 1.
-        rho: What it was charged.
+        rho: What it was charged; None too if its report does not say so, as of texts of an adapter.
+        sampled_by: The run that sampled the texts from the adapter which `run_id` trained, for nothing; None
+            if `run_id` released the texts itself.
     """
 
     run_id: str
     dataset: str | None = None
     run_number: int | None = None
     rho: float | None = None
+    sampled_by: str | None = None
 
 
 def given_facts(size: int, digest: str, release: Release | None, dataset: str | None = None) -> Facts:
@@ -52,6 +55,9 @@ def given_facts(size: int, digest: str, release: Release | None, dataset: str | 
     source = (
         f"The reference's texts ({which}) are of the corpus of run {release.run_id!r}, which is "
         'differentially private itself'
+        if release.sampled_by is None
+        else f"The reference's texts ({which}) were sampled, by the run {release.sampled_by!r}, from the "
+        f'adapter of run {release.run_id!r}, which is differentially private itself'
     )
     if release.dataset is None or release.dataset != dataset:
         there, here = charged_to(release.dataset), charged_to(dataset)

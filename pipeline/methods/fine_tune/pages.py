@@ -11,12 +11,19 @@ from models.finetuning.settings import TuningSettings
 from models.privacy.accounting import subsampled
 from models.privacy.report import LedgerEntry, PrivacyReport
 from pipeline.methods.fine_tune.mechanism import Config
-from pipeline.methods.fine_tune.released import PROMPT_SETTINGS
+from pipeline.methods.fine_tune.released import PROMPT_SETTINGS, read_card
 from pipeline.pages import dataset_card, report_page
 from pipeline.run.digests import checkpoint_digest
 from transforms.columns import Columns
 from transforms.durable import read_file
-from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, CARD, REPORT_PAGE
+from transforms.run_files import (
+    ADAPTER_CARD,
+    ADAPTER_FOLDER,
+    ADAPTER_TENSORS,
+    CARD,
+    REPORT_PAGE,
+    SAMPLED_ADAPTER,
+)
 from transforms.write import Files
 
 
@@ -40,6 +47,9 @@ def pages(config: Config, prepared: TuningSettings, privacy_report: PrivacyRepor
         ).to_json()
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
+    else:
+        # Whoever goes on from these texts finds there which charge they are of.
+        files[SAMPLED_ADAPTER] = read_card(config.method.adapter).to_json().encode()
     return files
 
 

@@ -111,6 +111,11 @@ def _checked_release(folder: str) -> Release:
             'nothing has charged: choose another release, or public texts.'
         )
     run_id, charged = str(report['run_id']), report.get('ledger')
+    card = released_corpus.sampled_adapter(folder)
+    if card is not None:
+        return Release(
+            run_id=card.run_id, dataset=card.dataset, run_number=card.run_number, sampled_by=run_id
+        )
     if charged is None:
         return Release(run_id=run_id)
     try:
