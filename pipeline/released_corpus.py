@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
@@ -10,13 +9,9 @@ from pyarrow import parquet
 
 from models.attributes import label_of
 from models.records import SyntheticExample
-from transforms.durable import read_file
 from transforms.places import check_filesystem
 from transforms.read import InputFile, list_input, split_patterns
-from transforms.run_files import CORPUS_COLUMNS, DATA_FOLDER, REPORT, SAMPLED_ADAPTER
-
-if TYPE_CHECKING:
-    from models.finetuning.adapter import AdapterCard
+from transforms.run_files import CORPUS_COLUMNS, DATA_FOLDER, REPORT
 
 # What a reader of texts needs of them; of a fine-tuned model a text has tokens of one kind.
 _COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
@@ -54,26 +49,6 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
             f'Expected a release with texts, got {name}={folder!r}, which has none. Restore its data; of a '
             'release of `dp-corpus fine-tune` sample some first, with `dp-corpus generate --adapter`.'
         ) from None
-
-
-def sampled_adapter(folder: str) -> 'AdapterCard | None':
-    """The card of the adapter that a finished run sampled its texts from; None of other runs.
-
-    The charge of such texts is that of the run which trained the adapter.
-
-    Args:
-        folder: The run's output.
-
-    Raises:
-        ValueError: The card is damaged.
-    """
-    path = FileSystems.join(folder, SAMPLED_ADAPTER)
-    if not FileSystems.exists(path):
-        return None
-    # Not at the top: a light installation has no safetensors, and no adapter either.
-    from models.finetuning.adapter import AdapterCard
-
-    return AdapterCard.from_json(read_file(path).decode())
 
 
 def read_table(folder: str) -> pa.Table:

@@ -16,6 +16,7 @@ from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import beside_input
+from pipeline.methods.fine_tune import released
 from pipeline.settings.input import Input
 from transforms.durable import read_file
 from transforms.read import (
@@ -154,7 +155,7 @@ def release_of(place: str, name: str) -> EarlierRun | None:
             f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
             'choose another one, or public texts.'
         )
-    card = released_corpus.sampled_adapter(place)
+    card = released.card_of_texts(place)
     if card is not None:
         return EarlierRun(
             run_id=card.run_id,

@@ -59,6 +59,21 @@ class DiscreteGaussian(TypedDict):
     sigma: float
 
 
+class DiscreteGaussianVector(TypedDict):
+    """Discrete Gaussian noise on whole numbers, of which a record moves several.
+
+    Attributes:
+        noise_multiplier: Its scale, over `sensitivity`.
+        sensitivity: The largest L2 length of what a record adds.
+        cells: The most numbers that it adds to.
+    """
+
+    kind: Literal['DiscreteGaussianVectorDpEvent']
+    noise_multiplier: float
+    sensitivity: int
+    cells: int
+
+
 class PoissonSampled(TypedDict):
     """A release from a random part of the records.
 
@@ -96,7 +111,16 @@ class Composed(TypedDict):
     events: tuple['Cost', ...]
 
 
-type Cost = ZCDp | TruncatedZCDp | Gaussian | DiscreteGaussian | PoissonSampled | SelfComposed | Composed
+type Cost = (
+    ZCDp
+    | TruncatedZCDp
+    | Gaussian
+    | DiscreteGaussian
+    | DiscreteGaussianVector
+    | PoissonSampled
+    | SelfComposed
+    | Composed
+)
 """What one release costs, in the vocabulary of dp_accounting where that has a word."""
 
 

@@ -16,7 +16,6 @@ from models.finetuning import adapter as adapters
 from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
-from pipeline import released_corpus
 from pipeline.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
@@ -235,7 +234,7 @@ def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_ch
     trained: pathlib.Path, samples: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     card = released.read_card(str(trained / 'adapter'))
-    assert released_corpus.sampled_adapter(str(samples)) == card
+    assert released.card_of_texts(str(samples)) == card
     shutil.copy(trained / 'ledger.db', tmp_path / 'ledger.db')
     run = refining(trained, samples, tmp_path / 'out', tmp_path / 'ledger.db')
     asked = charge.ask(run)

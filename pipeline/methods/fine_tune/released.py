@@ -15,7 +15,7 @@ from pipeline.settings import panel
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from transforms.durable import read_file
-from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS
+from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, SAMPLED_ADAPTER
 
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
@@ -53,6 +53,21 @@ def read_card(place: str) -> AdapterCard:
     """
     path = FileSystems.join(adapter_folder(place), ADAPTER_CARD)
     return AdapterCard.from_json(read_file(path).decode())
+
+
+def card_of_texts(folder: str) -> AdapterCard | None:
+    """The card of the adapter that a finished run sampled its texts from; None of other runs.
+
+    The charge of such texts is that of the run which trained the adapter.
+
+    Args:
+        folder: The run's output.
+
+    Raises:
+        ValueError: The card is damaged.
+    """
+    path = FileSystems.join(folder, SAMPLED_ADAPTER)
+    return AdapterCard.from_json(read_file(path).decode()) if FileSystems.exists(path) else None
 
 
 def released_counts(settings: FineTuneSettings) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from models.privacy.report.reference import Release
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline import released_corpus
 from pipeline.methods import beside_input
+from pipeline.methods.fine_tune import released
 from pipeline.methods.predict import public_texts
 from pipeline.methods.predict.mechanism import Config
 from transforms.durable import read_file
@@ -111,7 +112,7 @@ def _checked_release(folder: str) -> Release:
             'nothing has charged: choose another release, or public texts.'
         )
     run_id, charged = str(report['run_id']), report.get('ledger')
-    card = released_corpus.sampled_adapter(folder)
+    card = released.card_of_texts(folder)
     if card is not None:
         return Release(
             run_id=card.run_id, dataset=card.dataset, run_number=card.run_number, sampled_by=run_id
