@@ -131,7 +131,8 @@ def planned(config: JobConfig[Any]) -> RunPlan:
 
 def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
     records, epsilon = config.input.records, config.budget.epsilon
-    standing = method.standing(records or 0, epsilon)
+    labels = len(config.input.label_values)
+    standing = method.standing(records or 0, epsilon, labels)
     return Compared(
         method=method.name,
         summary=method.summary,
@@ -140,7 +141,7 @@ def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) ->
         hours=run_plan.computing_hours(),
         epsilon=getattr(run_plan, 'epsilon', None),
         delta=run_plan.delta,
-        worth=_nearest(method, config, records, epsilon),
+        worth=_nearest(method, config, records, epsilon, labels),
         warnings=run_plan.warnings,
         rank=standing.rank,
         because=standing.because,
@@ -148,7 +149,8 @@ def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) ->
 
 
 def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
-    standing = method.standing(given.get('records') or 0, given.get('epsilon'))
+    labels = max(1, len(given.get('labels') or ()))
+    standing = method.standing(given.get('records') or 0, given.get('epsilon'), labels)
     return Compared(
         method=method.name,
         summary=method.summary,
@@ -165,16 +167,20 @@ def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
 
 
 def _nearest(
-    method: Method[Any], config: JobConfig[Any], records: int | None, epsilon: float | None
+    method: Method[Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
 ) -> Score | None:
-    """The score whose records and epsilon are fewest times more or less; None of the bundled model."""
+    """The score whose numbers are fewest times more or less than these; None of the bundled model."""
     if not method.scores or records is None or epsilon is None:
         return None
     if isinstance(config.method, Model) and config.method.model == bundled.MODEL:
         return None
     return min(
         method.scores,
-        key=lambda score: abs(math.log(score.records / records)) + abs(math.log(score.epsilon / epsilon)),
+        key=lambda score: (
+            abs(math.log(score.records / records))
+            + abs(math.log(score.epsilon / epsilon))
+            + abs(math.log(score.labels / labels))
+        ),
     )
 
 
@@ -223,5 +229,7 @@ def _worth(each: Compared) -> str:
     found = each.worth
     if found is None:
         return '' if each.why_not else 'not measured'
-    measured = f'{found.records:,} {found.what}, ε = {found.epsilon:g}, {found.texts} texts'
+    measured = (
+        f'{found.records:,} {found.what}, {found.labels} labels, ε = {found.epsilon:g}, {found.texts} texts'
+    )
     return f'{found.worth:.2f} ({found.of_records:.2f}): {measured}'

@@ -126,6 +126,7 @@ class Score:
     Attributes:
         what: The records, and what of the run differs from the defaults.
         records: Units of the run.
+        labels: Declared labels of the run, 1 without any.
         epsilon: Of the run.
         texts: On which a classifier was trained.
         worth: Its accuracy on real records.
@@ -134,6 +135,7 @@ class Score:
 
     what: str
     records: int
+    labels: int
     epsilon: float
     texts: int
     worth: float
@@ -142,6 +144,9 @@ class Score:
 
 # Of a method that others come before.
 LAST_RANK = 3
+# Units of each label from which on votes on whole texts were worth more than texts of an adapter at the same
+# epsilon. With 130 they were worth less, with 900 more, and in between nothing was scored.
+FEWEST_OF_LABEL = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -282,12 +287,13 @@ class Method[M: MethodSettings](abc.ABC):
     def plan(self, config: JobConfig[M]) -> RunPlan:
         """The plan of a config, which alone decides it."""
 
-    def standing(self, units: float, epsilon: float | None) -> Standing:
+    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         """How the method suits so many units at an epsilon, from what was measured.
 
         Args:
             units: Declared units that the run takes.
             epsilon: The target; None where the budget is given otherwise.
+            labels: Declared ones, 1 without any.
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 

@@ -4,11 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import shared
-from apache_beam.utils.windowed_value import WindowedValue
 
 from models import activity
 from models.evolution.requests import Asked
@@ -17,13 +14,12 @@ from models.sampling.settings import SamplerSettings
 from models.sampling.source import Request, SampledText, TextSource
 from transforms.batch_files import batch_path
 from transforms.durable import read_key, write_file
+from transforms.together import TEXTS_TOGETHER, SampledTogether
 
 # (group and index of a batch, its requests): plain values have a deterministic coder.
 BatchOfRequests = tuple[int, int, str]
 # Name, requests, and the parents of each.
 _Batch = tuple[str, list[Request], list[list[str]]]
-# Requests that are sampled together, where so many wait: a run that is killed samples them again.
-_REQUESTS_TOGETHER = 256
 
 
 def to_element(asked: Asked) -> BatchOfRequests:
@@ -36,12 +32,11 @@ def to_element(asked: Asked) -> BatchOfRequests:
     )
 
 
-class SampleBatch(beam.DoFn):
+class SampleBatch(SampledTogether[_Batch, str]):
     """A batch of requests -> its name, once its texts are written; loads the source once per process.
 
     Requests hold labels and released texts. No record is within reach: this step has no private input but
-    the run key, from which the randomness of each text is drawn. Batches of a bundle are sampled together, so
-    that no row of the model waits for the last texts of each; a text is the same whatever is beside it.
+    the run key, from which the randomness of each text is drawn. A text is the same whatever is beside it.
 
     Args:
         settings: Of the source of texts.
@@ -53,13 +48,10 @@ class SampleBatch(beam.DoFn):
         self._settings, self._work_dir, self._doing = settings, work_dir, doing
         self._shared = shared.Shared()
         # What an endpoint has answered is written at once: it may be paid for.
-        self._together = _REQUESTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
+        self.together = TEXTS_TOGETHER if isinstance(settings, SamplerSettings) else 1
 
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
-
-    def start_bundle(self) -> None:
-        self._waiting: list[_Batch] = []
 
     def process(self, element: BatchOfRequests) -> Iterator[str]:
         batch_id, rows, parents = json.loads(element[2])
@@ -69,23 +61,13 @@ class SampleBatch(beam.DoFn):
         requests = [
             Request(name=name, label=label, examples=tuple(examples)) for name, label, examples in rows
         ]
-        self._waiting.append((batch_id, requests, parents))
-        if sum(len(of) for _, of, _ in self._waiting) >= self._together:
-            yield from self._sampled()
+        yield from self.wait((batch_id, requests, parents), len(requests))
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for batch_id in self._sampled():
-            yield GlobalWindows.windowed_value(batch_id)
-
-    def _sampled(self) -> Iterator[str]:
-        """Samples the batches that wait, and writes each."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
+    def sample(self, batches: list[_Batch]) -> Iterator[str]:
         source = self._shared.acquire(self._load)
         activity.report(activity.Activity(self._doing))
-        answers = iter(source.sample([request for _, of, _ in waiting for request in of], self._key))
-        for batch_id, requests, parents in waiting:
+        answers = iter(source.sample([request for _, of, _ in batches for request in of], self._key))
+        for batch_id, requests, parents in batches:
             found = [_row(request, next(answers), of) for request, of in zip(requests, parents, strict=True)]
             path = batch_path(self._work_dir, batch_id)
             write_file(path, json.dumps(found, ensure_ascii=False).encode())

@@ -4,11 +4,8 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
-import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils import shared
-from apache_beam.utils.windowed_value import WindowedValue
 
 from models import activity
 from models.finetuning import adapter as adapters
@@ -18,9 +15,7 @@ from models.records import BatchId, TunedExample
 from transforms.batch_files import batch_path
 from transforms.durable import read_file, read_key, write_file
 from transforms.run_files import ADAPTER_TENSORS, BATCHES_FOLDER
-
-# Texts that are sampled together, where so many wait: a run that is killed samples them again.
-_TEXTS_TOGETHER = 256
+from transforms.together import SampledTogether
 
 
 def load_sampler(folder: str, trained: str, settings: TuningSettings) -> TextSampler:
@@ -62,11 +57,10 @@ def read_texts(path: str, batch_id: str) -> list[TunedExample]:
     )
 
 
-class SampleTexts(beam.DoFn):
+class SampleTexts(SampledTogether[PlannedTexts, TunedExample]):
     """(group, index, number of texts) of a batch -> its texts; loads the model once per process.
 
-    A finished batch is read from its file. Batches of a bundle are sampled together, so that no row of the
-    model waits for the last texts of each; a text is the same whatever is beside it.
+    A finished batch is read from its file. A text is the same whatever is beside it.
     """
 
     def __init__(self, settings: TuningSettings, work_dir: str, folder: str) -> None:
@@ -76,9 +70,6 @@ class SampleTexts(beam.DoFn):
     def setup(self) -> None:
         self._key = read_key(self._work_dir)
 
-    def start_bundle(self) -> None:
-        self._waiting: list[PlannedTexts] = []
-
     def process(self, element: tuple[int, int, int], trained: str) -> Iterator[TunedExample]:
         group, index, size = element
         batch = PlannedTexts(BatchId(group=group, index=index), self._settings.labels[group], size)
@@ -86,23 +77,13 @@ class SampleTexts(beam.DoFn):
             yield from read_texts(path, str(batch.batch_id))
             return
         self._trained = trained
-        self._waiting.append(batch)
-        if sum(one.size for one in self._waiting) >= _TEXTS_TOGETHER:
-            yield from self._sampled()
+        yield from self.wait(batch, batch.size)
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for example in self._sampled():
-            yield GlobalWindows.windowed_value(example)
-
-    def _sampled(self) -> Iterator[TunedExample]:
-        """Samples the batches that wait, and writes each."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
+    def sample(self, batches: list[PlannedTexts]) -> Iterator[TunedExample]:
         sampler = self._shared.acquire(
             lambda: load_sampler(self._folder, self._trained, self._settings), tag=self._trained
         )
-        for batch, examples in zip(waiting, sampler.sample(waiting, self._key), strict=True):
+        for batch, examples in zip(batches, sampler.sample(batches, self._key), strict=True):
             path = batch_path(self._work_dir, str(batch.batch_id))
             rows = [dataclasses.asdict(example) for example in examples]
             write_file(path, json.dumps(rows, ensure_ascii=False).encode())

@@ -69,8 +69,8 @@ class Evolution(TextVoting[EvolveSettings]):
     def plan(self, config: Config) -> EvolutionPlan:
         return plan.plan_run(config)
 
-    def standing(self, units: float, epsilon: float | None) -> Standing:
-        return standing.standing(units, epsilon)
+    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
+        return standing.standing(units, epsilon, labels)
 
     def with_rates(self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
         return plan.with_rates(plan_of_run, config, rates)

@@ -82,8 +82,8 @@ class FineTuning(Method[FineTuneSettings]):
     def plan(self, config: Config) -> TuningPlan:
         return plan.plan_run(config)
 
-    def standing(self, units: float, epsilon: float | None) -> Standing:
-        return standing.standing(units, epsilon)
+    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
+        return standing.standing(units, epsilon, labels)
 
     def suggest(self, config: Config, rates: Calibration | None, minutes: float | None) -> TuningSuggestion:
         assert rates is not None  # it has a model

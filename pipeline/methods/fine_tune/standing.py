@@ -4,15 +4,15 @@ from pipeline.methods.method import LAST_RANK, Score, Standing
 
 # Rows of docs/measured.md, with Gemma 3 270M.
 SCORES = (
-    Score(what='questions', records=5452, epsilon=3, texts=300, worth=0.64, of_records=0.80),
-    Score(what='questions', records=768, epsilon=1, texts=300, worth=0.43, of_records=0.76),
+    Score(what='questions', records=5452, labels=6, epsilon=3, texts=300, worth=0.64, of_records=0.80),
+    Score(what='questions', records=768, labels=6, epsilon=1, texts=300, worth=0.43, of_records=0.76),
 )
 # From so many units and such an epsilon on, texts of an adapter were worth more than those of votes on
 # tokens; below, less. In between nothing was measured.
 _FEWEST_UNITS, _LEAST_EPSILON = 2000, 2.0
 
 
-def standing(units: float, epsilon: float | None) -> Standing:
+def standing(units: float, epsilon: float | None, labels: int) -> Standing:
     """After votes on whole texts, with thousands of units and an epsilon that is not small."""
     if units >= _FEWEST_UNITS and epsilon is not None and epsilon >= _LEAST_EPSILON:
         because = (

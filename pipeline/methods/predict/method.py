@@ -100,8 +100,8 @@ class PrivatePrediction(Method[PredictSettings]):
     def plan(self, config: Config) -> PredictionPlan:
         return plan.plan_run(config)
 
-    def standing(self, units: float, epsilon: float | None) -> Standing:
-        return standing.standing(units, epsilon)
+    def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
+        return standing.standing(units, epsilon, labels)
 
     def with_rates(self, plan_of_run: PredictionPlan, config: Config, rates: Calibration) -> PredictionPlan:
         found = decoding_estimate.estimate_decoding(config, rates)

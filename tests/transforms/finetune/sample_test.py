@@ -61,7 +61,7 @@ def test_a_bundle_gives_the_texts_that_bundles_of_one_batch_give(
     for path in alone.batches.iterdir():
         assert (together.batches / path.name).read_bytes() == path.read_bytes()
     # Where more wait than are sampled together, the first are written before the bundle ends.
-    monkeypatch.setattr(sample, '_TEXTS_TOGETHER', 8)
+    monkeypatch.setattr(sample.SampleTexts, 'together', 8)
     in_parts = Worker(tmp_path / 'in parts')
     assert in_parts.of_bundle(BUNDLE) == [[], expected[:8], expected[8:], []]
 
