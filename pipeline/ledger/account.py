@@ -17,6 +17,17 @@ from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset, OrderTooLow, Run
 
+# Nobody keeps a larger budget.
+_MOST_EPSILON = 1000.0
+
+
+def epsilon_of_costs(costs: Sequence[RunCost], delta: float) -> float:
+    """epsilon of runs together: of their sum of ρ, or the least that their curves and losses give."""
+    curve = accounting.compose(cost.curve for cost in costs)
+    if curve.is_zcdp:  # as each of their reports states it
+        return curve.epsilon(delta)
+    return accounting.epsilon_of_events([event for cost in costs for event in cost.stages.values()], delta)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account:
@@ -122,13 +133,7 @@ class Account:
 
     @staticmethod
     def _epsilon(runs: Sequence[Run], delta: float) -> float:
-        """epsilon of runs together: of their sum of ρ, or the least that their curves and losses give."""
-        curve = accounting.compose(run.cost.curve for run in runs)
-        if curve.is_zcdp:  # as each of their reports states it
-            return curve.epsilon(delta)
-        return accounting.epsilon_of_events(
-            [event for run in runs for event in run.cost.stages.values()], delta
-        )
+        return epsilon_of_costs([run.cost for run in runs], delta)
 
     def price(self, cost: RunCost) -> float:
         """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
@@ -149,6 +154,34 @@ class Account:
             ValueError: As `price`.
         """
         return self.fits(cost.curve.rho) and self.fits(self.price(cost))
+
+    def sufficient_epsilon(self, cost: RunCost) -> float | None:
+        """The smallest budget, as an epsilon of three digits, with which a run of this cost would fit.
+
+        A larger budget is kept at another order, so it need not be larger by what the run costs now.
+
+        Returns:
+            At the dataset's delta; None where none up to a thousand is enough.
+        """
+
+        def is_enough(epsilon: float) -> bool:
+            delta = self.dataset.delta
+            raised = self.dataset.with_budget(
+                rho_budget=accounting.rho_from_epsilon(epsilon, delta), epsilon_budget=epsilon, delta=delta
+            )
+            try:
+                return dataclasses.replace(self, dataset=raised).has_room(cost)
+            except OrderTooLow:
+                return False
+
+        low, high = self.epsilon_budget, _MOST_EPSILON
+        if low >= high or not is_enough(high):
+            return None
+        while high / low > 1.001:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if is_enough(middle) else (middle, high)
+        shown = float(f'{high:.3g}')
+        return shown if is_enough(shown) else float(f'{1.005 * high:.3g}')
 
     def with_charge(self, charge: Charge, *, at: str) -> 'Account':
         """The account once a new run is charged.

@@ -48,6 +48,8 @@ class BudgetAnswer:
         epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
         epsilon_together: That of all runs up to and with this one, at `delta`; None where it does not fit.
         fitting: Settings of which one would be enough where the run does not fit.
+        sufficient_epsilon: A budget of the dataset that would be enough there, at `delta`; None where the run
+            fits, or no budget is.
     """
 
     dataset: str
@@ -62,6 +64,7 @@ class BudgetAnswer:
     epsilon: float
     epsilon_together: float | None
     fitting: tuple[FittingSetting, ...]
+    sufficient_epsilon: float | None
 
     def rows(self, delta: float, omega: float | None = None) -> list[tuple[str, str]]:
         """The answer as rows of a plan's table.
@@ -99,6 +102,8 @@ class BudgetAnswer:
             )
             rows.append(('', alone + (at_own if self.delta != delta else '')))
             rows.append(('', fitting_words(self.fitting, delta)))
+            if self.sufficient_epsilon is not None:
+                rows.append(('', f'or a budget of ε = {self.sufficient_epsilon:g} at δ = {self.delta:.6g}'))
         return rows
 
 

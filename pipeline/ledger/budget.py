@@ -27,6 +27,7 @@ class BudgetExceeded(Exception):
         asked: What the run would cost, in rho (at `order`); its zCDP part where that is too much already.
         delta: The dataset's.
         order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
+        sufficient: epsilon of a budget with which the run would fit; None where none is known.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class BudgetExceeded(Exception):
         delta: float,
         order: float | None = None,
         remedy: str = 'Ask for less (--epsilon or --max-private-tokens)',
+        sufficient: float | None = None,
     ) -> None:
         self.dataset, self.budget, self.spent, self.asked = dataset, budget, spent, asked
-        self.delta, self.order = delta, order
+        self.delta, self.order, self.sufficient = delta, order, sufficient
         left = max(0.0, budget - spent)
         at = '' if order is None else f' and at the Rényi order α = {report.format_exact(order)}'
         super().__init__(
@@ -50,11 +52,13 @@ class BudgetExceeded(Exception):
             f'left={_with_epsilon(left, delta, order, upwards=False)} of '
             f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}{at}. The run does '
             f'not start: no token is sampled, and nothing is charged. {remedy}, or let whoever answers for '
-            f'these records raise the budget: dp-corpus ledger budget {dataset} --reason WHY.'
+            f'these records raise the budget: dp-corpus ledger budget {dataset}'
+            + ('' if sufficient is None else f' --epsilon {sufficient:g}')
+            + ' --reason WHY.'
         )
 
-    def with_remedy(self, remedy: str) -> 'BudgetExceeded':
-        """The same with other words for what to ask for instead."""
+    def with_remedy(self, remedy: str, sufficient: float | None = None) -> 'BudgetExceeded':
+        """The same with other words for what to ask for instead, and a budget that would be enough."""
         return BudgetExceeded(
             self.dataset,
             self.budget,
@@ -63,6 +67,7 @@ class BudgetExceeded(Exception):
             delta=self.delta,
             order=self.order,
             remedy=remedy,
+            sufficient=sufficient,
         )
 
 

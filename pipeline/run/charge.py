@@ -9,7 +9,7 @@ from typing import Any
 
 from models.privacy import accounting, report
 from pipeline import methods
-from pipeline.ledger.account import Account
+from pipeline.ledger.account import Account, epsilon_of_costs
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, fitting_words
 from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
 from pipeline.ledger.ledger import Ledger
@@ -92,9 +92,10 @@ def ask(config: JobConfig) -> BudgetAnswer:
             else accounting.epsilon_from_rho(left, delta, largest_order=largest_order)
         ),
         delta=delta,
-        epsilon=cost.curve.epsilon(delta),
+        epsilon=epsilon_of_costs([cost], delta),
         epsilon_together=None if entry is None else entry.epsilon_after,
         fitting=() if fits else fitting(config, account),
+        sufficient_epsilon=None if fits else account.sufficient_epsilon(cost),
     )
 
 
@@ -116,7 +117,8 @@ def check(ledger: Ledger, config: JobConfig) -> None:
             cost=cost,
         )
     except BudgetExceeded as error:
-        raise error.with_remedy(fitting_words(fitting(config, account), config.resolved_delta)) from None
+        words = fitting_words(fitting(config, account), config.resolved_delta)
+        raise error.with_remedy(words, account.sufficient_epsilon(cost)) from None
     except OrderTooLow as error:
         raise _with_order(error, config, account) from None
 

@@ -22,9 +22,11 @@ from models.privacy.accounting import (
     ZCDpEvent,
 )
 from models.privacy.text_votes import TextVoteParams
+from pipeline.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
 from pipeline.ledger.ledger import Ledger
+from pipeline.run import charge as charging
 from tests.oracles import costs
 
 DELTA = 1e-6
@@ -180,6 +182,57 @@ def test_of_training_and_votes_the_losses_say_less_than_orders_and_the_charge_st
     # A cost without a distribution of losses, and all are known at Rényi orders alone.
     other = admitted(account(4.0), [*events, ZCDpEvent(rho=1e-6)])
     assert other.epsilon_spent > curve.epsilon(DELTA)
+
+
+def has_room(held: Account, epsilon: float, cost: RunCost) -> bool:
+    """Whether a run would fit if the budget were this epsilon."""
+    raised = held.dataset.with_budget(
+        rho_budget=accounting.rho_from_epsilon(epsilon, DELTA), epsilon_budget=epsilon, delta=DELTA
+    )
+    return dataclasses.replace(held, dataset=raised).has_room(cost)
+
+
+@pytest.mark.parametrize('before', [[], [ZCDpEvent(rho=0.2)], [sgd(), ZCDpEvent(rho=0.01)]])
+@pytest.mark.parametrize('asked', [ZCDpEvent(rho=2.0), sgd(q=0.0117, z=0.58, steps=30)])
+def test_a_budget_that_would_be_enough_is_named_and_little_less_is_not(
+    before: list[DpEvent], asked: DpEvent
+) -> None:
+    held = admitted(account(0.3), before)
+    cost = charge(asked).cost
+    assert len(held.runs) == len(before) and not held.has_room(cost)
+    found = held.sufficient_epsilon(cost)
+    assert found is not None and has_room(held, found, cost) and not has_room(held, found / 1.01, cost)
+    # Less than the budget and what the run costs now, held against it at the present order.
+    if isinstance(asked, SelfComposedDpEvent):
+        rho = held.rho_spent + held.price(cost)
+        assert found < 0.8 * accounting.epsilon_from_rho(rho, DELTA)
+
+
+def test_where_no_budget_is_enough_none_is_named() -> None:
+    assert account().sufficient_epsilon(charge(ZCDpEvent(rho=1e6)).cost) is None
+    # It fits already.
+    assert account().sufficient_epsilon(charge(ZCDpEvent(rho=0.1)).cost) == pytest.approx(
+        accounting.epsilon_from_rho(1.0, DELTA), rel=0.01
+    )
+
+
+def test_a_refused_run_says_which_budget_would_hold_it(tmp_path: pathlib.Path) -> None:
+    where = str(tmp_path / 'ledger.db')
+    Ledger.create(where).add_dataset('visits', unit='example', delta=DELTA, epsilon=3.0)
+    run = job_config(
+        method='fine-tune', input='in.csv', output=str(tmp_path / 'out'), records=5000, delta=DELTA,
+        epsilon=2.9, tuning_steps=30, expected_batch_size=64, dataset='visits', ledger=where,
+    )  # fmt: skip
+    asked = charging.ask(run)
+    assert not asked.fits and asked.epsilon_together is None and asked.sufficient_epsilon is not None
+    # Its own epsilon is that of its plan, and not what Rényi divergences say.
+    assert asked.epsilon == pytest.approx(2.9, rel=1e-2)
+    shown = ' '.join(text for _, text in asked.rows(DELTA))
+    assert f'or a budget of ε = {asked.sufficient_epsilon:g} at δ = 1e-06' in shown
+    with pytest.raises(BudgetExceeded, match=rf'visits --epsilon {asked.sufficient_epsilon:g} --reason WHY'):
+        charging.check(Ledger.open(where), run)
+    Ledger.open(where).change_budget('visits', epsilon=asked.sufficient_epsilon, reason='a test')
+    assert charging.ask(run).fits
 
 
 # ------------------------------------------------------------------ the order is fixed in advance
