@@ -37,6 +37,13 @@ def test_the_table_of_the_readme_decides() -> None:
     assert recommended(records=768, epsilon=1.0) == 'predict'
     assert recommended(records=5452, epsilon=3.0) == 'evolve'
     assert recommended(records=20_000, epsilon=1.0) == 'evolve'
+    many = {
+        'labels': tuple(f'l{number}' for number in range(77)),
+        'label_field': 'label',
+        'typical_words': 12,
+    }
+    assert recommended(records=10_003, epsilon=1.0, **many) == 'fine-tune'
+    assert recommended(records=77 * 400, epsilon=1.0, **many) == 'evolve'
 
 
 def test_a_method_that_does_not_pay_for_the_texts_says_why_and_another_is_taken() -> None:
