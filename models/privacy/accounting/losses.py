@@ -43,8 +43,7 @@ def noise_multiplier_of_vector(event: events.DiscreteGaussianVectorDpEvent) -> f
         κ′ = Δ²t²/(2s⁴) + cells · log(1 + η)                    b = a + κ′ Φ(D)/φ(D),  D = κ′/a + b/2
 
     and 1/b is the result, for the best t of a few. It is a little less than the event's own multiplier s/Δ:
-    by less than a millionth for votes on texts
-    with σ >= 2.
+    by less than a millionth for votes on texts with σ >= 2.
 
     Returns:
         None where no t of these gives a bound, since the noise is too little.
@@ -72,7 +71,7 @@ def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float
     """Smallest epsilon at delta of several releases together, all of which were decided in advance.
 
     The least of two bounds: that of their Rényi curves, and that of their loss distributions, where each
-    event has one here. The second is rounded up, by less than a thousandth.
+    event has one here. The second is rounded upwards.
 
     Args:
         released: In any order; not empty.

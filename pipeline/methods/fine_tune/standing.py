@@ -13,6 +13,7 @@ SCORES = (
         worth=0.67,
         of_records=0.87,
     ),
+    Score(what='reviews', records=20000, labels=2, epsilon=1, texts=200, worth=0.58, of_records=0.75),
     Score(what='questions', records=5452, labels=6, epsilon=3, texts=300, worth=0.64, of_records=0.80),
     Score(what='questions', records=768, labels=6, epsilon=1, texts=300, worth=0.43, of_records=0.76),
 )
