@@ -14,6 +14,7 @@ import pytest
 
 from models.finetuning import adapter as adapters
 from models.privacy.accounting import compose, epsilon_of_events
+from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
 from pipeline.config import job_config, read_config
@@ -252,7 +253,8 @@ def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_ch
     assert report.ledger.epsilon_after == asked.epsilon_together == epsilon_of_events(events, 1e-2)
     assert card.epsilon < report.ledger.epsilon_after
     assert report.ledger.epsilon_after < compose(each.cost.curve for each in account.runs).epsilon(1e-2)
-    together = f'ε = {asked.epsilon_together:.3g}'[:8]
+    assert asked.epsilon_together is not None
+    together = f'together ε = {format_up(asked.epsilon_together)} at'
     assert any(together in text for _, text in asked.rows(1e-2))
 
 

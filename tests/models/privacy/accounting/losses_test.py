@@ -14,11 +14,9 @@ from tests.oracles import losses as twin
 EPSILONS = np.concatenate([np.linspace(-2, 0, 9)[:-1], np.linspace(0, 4, 33)])
 
 
-def table(
-    scale: float, moved: tuple[int, ...], *, sensitivity: int | None = None
-) -> events.DiscreteGaussianVectorDpEvent:
+def table(scale: float, moved: tuple[int, ...]) -> events.DiscreteGaussianVectorDpEvent:
     """The event of noise of this scale, where a unit moves cells by this."""
-    length = sensitivity or math.ceil(math.hypot(*moved))
+    length = math.ceil(math.hypot(*moved))
     return events.DiscreteGaussianVectorDpEvent(
         noise_multiplier=scale / length, sensitivity=length, cells=len(moved)
     )
