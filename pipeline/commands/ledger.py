@@ -21,7 +21,7 @@ from models.privacy import report
 from pipeline import terminal
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
-from pipeline.ledger.budget import check_dataset
+from pipeline.ledger.budget import PrivacyFilter, check_dataset
 from pipeline.ledger.event import Event
 from pipeline.pages import ledger_page
 
@@ -40,8 +40,8 @@ app = typer.Typer(
 
 COLUMNS = (
     'kind', 'dataset', 'number', 'run_id', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
-    'delta', 'rho_budget', 'epsilon_budget', 'rho_by_stage', 'cost', 'identity', 'key_commitment', 'at',
-    'details',
+    'delta', 'rho_budget', 'epsilon_budget', 'failure', 'failure_budget', 'rho_by_stage', 'cost',
+    'identity', 'key_commitment', 'at', 'details',
 )  # fmt: skip
 RESTRICTED_COLUMNS = ('state', 'settled_at', 'audience')
 _BAR = 40
@@ -83,6 +83,14 @@ def add(
     ],
     rho: RhoFlag = None,
     epsilon: EpsilonFlag = None,
+    privacy_filter: Annotated[
+        PrivacyFilter,
+        typer.Option(
+            '--filter',
+            help='How runs are held against the budget, for good: renyi takes every kind of run; gaussian '
+            'those that train an adapter or vote on whole texts, and training takes much less of it.',
+        ),
+    ] = 'renyi',
 ) -> None:
     """Give a dataset a budget. Makes the ledger if there is none.
 
@@ -94,7 +102,7 @@ def add(
     from pipeline.ledger.ledger import Ledger
 
     # Before a new file is made for it.
-    check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
+    check_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon, privacy_filter=privacy_filter)
     console = terminal.console()
     try:
         opened = Ledger.create(ledger)
@@ -102,7 +110,10 @@ def add(
         opened = Ledger.open(ledger)
     else:
         console.print(f'New ledger: {opened.where}', soft_wrap=True, markup=False)
-    _print_account(opened.add_dataset(dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon), console)
+    account = opened.add_dataset(
+        dataset, unit=unit, delta=delta, rho=rho, epsilon=epsilon, privacy_filter=privacy_filter
+    )
+    _print_account(account, console)
 
 
 @app.command()
@@ -251,6 +262,7 @@ def to_csv(accounts: Sequence[Account], events: Sequence[Event], *, restricted: 
                 'delta': dataset.delta,
                 'rho_budget': dataset.rho_budget,
                 'epsilon_budget': dataset.epsilon_budget,
+                'failure_budget': dataset.failure_budget,
                 'at': dataset.created if restricted else released.day(dataset.created),
                 'details': {'unit': dataset.unit},
             }
@@ -313,7 +325,15 @@ def _print_account(account: Account, console: rich.console.Console, *, restricte
     console.print(_bar(account), markup=False, highlight=False)
     # Two lines of the table suggest otherwise.
     console.print('ρ adds up and ε does not: the ε that is left is that of one more run.', style='dim')
-    if not account.is_zcdp:
+    if account.is_gaussian:
+        console.print(
+            'Costs are kept as those of Gaussian mechanisms: ρ is 1/(2z²) at noise multiplier z. Of δ, '
+            f'{exact(dataset.failure_budget or 0.0)} is kept for what they leave out; '
+            f'{up(account.failure_spent)} of it is spent.',
+            style='dim',
+            soft_wrap=True,
+        )
+    elif not account.is_zcdp:
         console.print(
             f'Not all costs are in zCDP: ρ is that at the Rényi order α = {dataset.order:.6g}, at which the '
             'budget is kept.',

@@ -4,7 +4,8 @@ Arithmetic alone, without a database: `pipeline.ledger.ledger` stores what this 
 The costs of runs on the same records add up at every Rényi order (adaptive composition; BS Lemma
 2.3), and only their sum is turned into epsilon (METHOD 7). Whether a run fits is decided at one order
 that is fixed before the first run; for costs in zCDP every order gives the same answer, that of
-their sum of rho. models/privacy/README.md, section 7, proves what a budget guarantees.
+their sum of rho. In a dataset whose filter is of Gaussians a cost is instead a Gaussian mechanism that
+dominates the run. models/privacy/README.md, sections 7 and 12, proves what a budget guarantees.
 """
 
 import dataclasses
@@ -15,10 +16,12 @@ from typing import Any
 
 from models.privacy import accounting, report
 from models.privacy.accounting import RunCost
-from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset, OrderTooLow, Run
+from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset, NotGaussian, OrderTooLow, Run
 
 # Nobody keeps a larger budget.
 _MOST_EPSILON = 1000.0
+# Shares 1/i² of all failures, for i = 1, 2, …, add up to one with this factor.
+_FIRST_FAILURE = 6 / math.pi**2
 
 
 def epsilon_of_costs(costs: Sequence[RunCost], delta: float) -> float:
@@ -26,7 +29,11 @@ def epsilon_of_costs(costs: Sequence[RunCost], delta: float) -> float:
     curve = accounting.compose(cost.curve for cost in costs)
     if curve.is_zcdp:  # as each of their reports states it
         return curve.epsilon(delta)
-    return accounting.epsilon_of_events([event for cost in costs for event in cost.stages.values()], delta)
+    return accounting.epsilon_of_events(_events(costs), delta)
+
+
+def _events(costs: Sequence[RunCost]) -> list[accounting.DpEvent]:
+    return [event for cost in costs for event in cost.stages.values()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +45,8 @@ class Account:
 
     @property
     def is_zcdp(self) -> bool:
-        """Whether every charge is in zCDP, so that ρ is the sum at every order and not at one."""
-        return all(run.cost.curve.is_zcdp for run in self.runs)
+        """Whether every charge is in zCDP and summed so, at every order and not at one."""
+        return not self.is_gaussian and all(run.cost.curve.is_zcdp for run in self.runs)
 
     @property
     def omega(self) -> float | None:
@@ -50,6 +57,11 @@ class Account:
     def rho_spent(self) -> float:
         """Sum of all charges, settled or not; where one is not in zCDP, at the dataset's order."""
         return math.fsum(self._prices)
+
+    @property
+    def failure_spent(self) -> float:
+        """Sum of the failures of all charges; zero in a filter that knows none."""
+        return math.fsum(run.failure or 0.0 for run in self.runs)
 
     @property
     def rho_left(self) -> float:
@@ -68,14 +80,29 @@ class Account:
         Where a charge is not in zCDP the budget bounds one order alone, and converts there: the same,
         unless the budget was changed after the first charge.
         """
-        dataset = self.dataset
-        given, order = dataset.epsilon_budget, None if self.is_zcdp else dataset.order
-        return report.epsilon_of_budget(dataset.rho_budget, given, dataset.delta, order)
+        return self.epsilon_of(self.dataset.rho_budget, self.dataset.epsilon_budget)
 
     @property
     def epsilon_left(self) -> float:
         """epsilon of one further run that takes all that is left. Epsilons do not add up; rho does."""
-        return accounting.epsilon_from_rho(self.rho_left, self.dataset.delta)
+        left, delta = self.rho_left, self.dataset.delta
+        return self.epsilon_of(left) if self.is_gaussian else accounting.epsilon_from_rho(left, delta)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether costs are kept as those of Gaussian mechanisms."""
+        return self.dataset.privacy_filter == 'gaussian'
+
+    def epsilon_of(self, rho: float, given: float | None = None) -> float:
+        """epsilon at the dataset's delta of a budget like this one.
+
+        Args:
+            rho: The budget.
+            given: The same as an epsilon, where it was given so.
+        """
+        dataset = self.dataset
+        order = None if self.is_gaussian or self.is_zcdp else dataset.order
+        return report.epsilon_of_budget(rho, given, dataset.delta, order, dataset.failure_budget)
 
     @property
     def _exactly_spent(self) -> Fraction:
@@ -83,6 +110,8 @@ class Account:
 
     @property
     def _prices(self) -> list[float]:
+        if self.is_gaussian:
+            return [run.rho for run in self.runs]
         # For zCDP that is `run.rho`, whatever the order.
         order = self.dataset.order if self.runs else math.inf
         return [run.cost.curve.rho_at(order) for run in self.runs]
@@ -103,7 +132,10 @@ class Account:
     def entry(self, run: Run) -> report.LedgerEntry:
         """What the report of a run says of the ledger: of the runs up to this one, none after it."""
         so_far = tuple(other for other in self.runs if other.number <= run.number)
-        prices = {other.number: other.cost.curve.rho_at(run.renyi_order) for other in so_far}
+        order = run.renyi_order
+        prices = {
+            other.number: other.rho if order is None else other.cost.curve.rho_at(order) for other in so_far
+        }
         before = math.fsum(price for number, price in prices.items() if number < run.number)
         after = math.fsum(prices.values())
         facts: dict[str, Any] = {
@@ -117,9 +149,17 @@ class Account:
             'rho_budget': run.rho_budget,
             'epsilon_budget': run.epsilon_budget,
         }
+        if order is None:
+            assert self.dataset.failure_budget is not None
+            return report.GaussianLedgerEntry(
+                **facts,
+                failure=run.failure or 0.0,
+                failure_after=math.fsum(other.failure or 0.0 for other in so_far),
+                failure_budget=self.dataset.failure_budget,
+            )
         if all(other.cost.curve.is_zcdp for other in so_far):
             return report.LedgerEntry(**facts)
-        return report.MixedLedgerEntry(**facts, order=run.renyi_order)
+        return report.MixedLedgerEntry(**facts, order=order)
 
     def epsilon_up_to(self, run: Run) -> float:
         """epsilon of all runs up to this one together, at the dataset's present delta."""
@@ -127,20 +167,30 @@ class Account:
         return self._epsilon(so_far, self.dataset.delta)
 
     def rho_by_stage(self, run: Run) -> dict[str, float]:
-        """What a run was charged by name of the stage: ρ, or the cost at the dataset's order."""
+        """What a run was charged by name of the stage: ρ, or the cost at the order, or a Gaussian's."""
+        if self.is_gaussian:
+            parts = {name: RunCost(stages={name: event}) for name, event in run.cost.stages.items()}
+            return {name: self._rho_of_gaussian(part, run.failure) for name, part in parts.items()}
         order = self.dataset.order
         return {name: accounting.curve_of(event).rho_at(order) for name, event in run.cost.stages.items()}
 
-    @staticmethod
-    def _epsilon(runs: Sequence[Run], delta: float) -> float:
-        return epsilon_of_costs([run.cost for run in runs], delta)
+    def _epsilon(self, runs: Sequence[Run], delta: float) -> float:
+        costs = [run.cost for run in runs]
+        if self.is_gaussian and costs:
+            return accounting.epsilon_of_events(_events(costs), delta)
+        return epsilon_of_costs(costs, delta)
 
     def price(self, cost: RunCost) -> float:
         """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.
 
+        In a filter of Gaussians half the square of the shift, with the failure that comes next.
+
         Raises:
             OrderTooLow: Nothing is known of the cost at that order.
+            NotGaussian: No Gaussian mechanism is known that dominates it.
         """
+        if self.is_gaussian:
+            return self._rho_of_gaussian(cost, self._next_failure(cost))
         order = self.dataset.order
         rho = cost.curve.rho_at(order)
         if math.isinf(rho):
@@ -153,7 +203,18 @@ class Account:
         Raises:
             ValueError: As `price`.
         """
-        return self.fits(cost.curve.rho) and self.fits(self.price(cost))
+        return self.fits(self.asked(cost))
+
+    def asked(self, cost: RunCost) -> float:
+        """What a further run takes: its price, or its part in zCDP where that is too much already.
+
+        With orders that reach the dataset's such a run would fit no better.
+
+        Raises:
+            ValueError: As `price`.
+        """
+        at_any_order = cost.curve.rho
+        return self.price(cost) if self.is_gaussian or self.fits(at_any_order) else at_any_order
 
     def sufficient_epsilon(self, cost: RunCost) -> float | None:
         """The smallest budget, as an epsilon of three digits, with which a run of this cost would fit.
@@ -165,13 +226,10 @@ class Account:
         """
 
         def is_enough(epsilon: float) -> bool:
-            delta = self.dataset.delta
-            raised = self.dataset.with_budget(
-                rho_budget=accounting.rho_from_epsilon(epsilon, delta), epsilon_budget=epsilon, delta=delta
-            )
+            raised = self.dataset.with_budget(rho=None, epsilon=epsilon, delta=self.dataset.delta)
             try:
                 return dataclasses.replace(self, dataset=raised).has_room(cost)
-            except OrderTooLow:
+            except (OrderTooLow, NotGaussian):
                 return False
 
         low, high = self.epsilon_budget, _MOST_EPSILON
@@ -195,10 +253,7 @@ class Account:
             BudgetExceeded: It does not fit.
         """
         self.check_unit(charge.unit)
-        # First what it costs at whatever order: with orders that reach the dataset's it would fit no better.
-        rho = charge.cost.curve.rho
-        if self.fits(rho):
-            rho = self.price(charge.cost)
+        rho = self.asked(charge.cost)
         if not self.fits(rho):
             is_zcdp = self.is_zcdp and charge.cost.curve.is_zcdp
             raise BudgetExceeded(
@@ -207,7 +262,8 @@ class Account:
                 self.rho_spent,
                 rho,
                 delta=self.dataset.delta,
-                order=None if is_zcdp else self.dataset.order,
+                order=None if is_zcdp or self.is_gaussian else self.dataset.order,
+                failure_budget=self.dataset.failure_budget,
             )
         run = Run(
             number=len(self.runs) + 1,
@@ -220,9 +276,10 @@ class Account:
             rho_budget=self.dataset.rho_budget,
             epsilon_budget=self.dataset.epsilon_budget,
             delta=self.dataset.delta,
-            renyi_order=self.dataset.order,
+            renyi_order=None if self.is_gaussian else self.dataset.order,
             reserved_at=at,
             settled_at=None,
+            failure=self._next_failure(charge.cost) if self.is_gaussian else None,
         )
         return Account(dataset=self.dataset.charged(), runs=(*self.runs, run))
 
@@ -260,13 +317,43 @@ class Account:
                 'dataset with a budget of its own.'
             )
 
+    def price_of(self, run: Run, cost: RunCost) -> float:
+        """What a cost would have taken of the budget in the place of a run that was charged.
+
+        Raises:
+            NotGaussian: As `price`.
+        """
+        order = run.renyi_order
+        return self._rho_of_gaussian(cost, run.failure) if order is None else cost.curve.rho_at(order)
+
+    def _next_failure(self, cost: RunCost) -> float | None:
+        """The failure of a further run: all that ever follow come to no more than the dataset's."""
+        if self.dataset.failure_budget is None or not accounting.needs_failure(_events([cost])):
+            return None
+        earlier = sum(run.failure is not None for run in self.runs)
+        return self.dataset.failure_budget * _FIRST_FAILURE / (earlier + 1) ** 2
+
+    def _rho_of_gaussian(self, cost: RunCost, failure: float | None) -> float:
+        rho = accounting.gaussian_rho(_events([cost]), failure or 0.0)
+        if rho is None:
+            unknown = [
+                name
+                for name, event in cost.stages.items()
+                if accounting.gaussian_rho([event], failure or 0.0) is None
+            ]
+            raise NotGaussian(self.dataset.name, unknown)
+        return rho
+
     def check_cost(self, run: Run, cost: RunCost) -> None:
         """Refuses another cost than the one that a run was charged.
 
         Raises:
             ValueError: See above.
         """
-        rho = cost.curve.rho_at(run.renyi_order)
+        try:
+            rho = self.price_of(run, cost)
+        except NotGaussian:
+            rho = math.inf
         if rho != run.rho or cost.curve != run.cost.curve:
             raise ValueError(
                 f'Expected rho={run.rho!r}, which run_id={run.run_id!r} was charged on '

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from models.privacy.numbers import format_down, format_exact, format_up
+from pipeline.ledger.budget import PrivacyFilter
 
 # Whether the dataset has room for a run with other values of settings; None where there is no such run.
 HasRoom = Callable[[Mapping[str, Any]], bool | None]
@@ -39,11 +40,13 @@ class BudgetAnswer:
         is_charged: Whether it was charged already; resuming it is free.
         rho_budget: What all runs on the dataset may cost.
         rho_spent: What the runs that were charged cost.
+        rho: What the run takes of it; its part in zCDP where that alone does not fit.
         rho_left: What is left for further runs once this one is charged; where it does not
             fit, what is left now.
         epsilon_left: epsilon of one further run that takes all of `rho_left`.
         epsilon_left_up_to_omega: The same of a run with this one's ω, at orders up to it: more, where the
             best order lies above; None of a run whose cost holds at every order.
+        privacy_filter: How the dataset's costs are held against its budget.
         delta: The dataset's, for `epsilon_left` and `epsilon`.
         epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
         epsilon_together: That of all runs up to and with this one, at `delta`; None where it does not fit.
@@ -57,9 +60,11 @@ class BudgetAnswer:
     is_charged: bool
     rho_budget: float
     rho_spent: float
+    rho: float
     rho_left: float
     epsilon_left: float
     epsilon_left_up_to_omega: float | None
+    privacy_filter: PrivacyFilter
     delta: float
     epsilon: float
     epsilon_together: float | None

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import re
 import typing
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from models.privacy import accounting, report
@@ -14,6 +15,9 @@ from models.privacy.accounting import RunCost
 
 Unit = Literal['example', 'user']
 State = Literal['reserved', 'settled']
+PrivacyFilter = Literal['renyi', 'gaussian']
+# Of δ, in a filter of Gaussians: kept for failures of sampled costs.
+_FAILURE_SHARE = 0.5
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,99}')
 
 
@@ -27,6 +31,7 @@ class BudgetExceeded(Exception):
         asked: What the run would cost, in rho (at `order`); its zCDP part where that is too much already.
         delta: The dataset's.
         order: The dataset's Rényi order, where one of the costs is not in zCDP; None otherwise.
+        failure_budget: The dataset's; None where its filter is no Gaussian's.
         sufficient: epsilon of a budget with which the run would fit; None where none is known.
     """
 
@@ -39,17 +44,23 @@ class BudgetExceeded(Exception):
         *,
         delta: float,
         order: float | None = None,
+        failure_budget: float | None = None,
         remedy: str = 'Ask for less (--epsilon or --max-private-tokens)',
         sufficient: float | None = None,
     ) -> None:
         self.dataset, self.budget, self.spent, self.asked = dataset, budget, spent, asked
         self.delta, self.order, self.sufficient = delta, order, sufficient
+        self.failure_budget = failure_budget
         left = max(0.0, budget - spent)
         at = '' if order is None else f' and at the Rényi order α = {report.format_exact(order)}'
+
+        def shown(rho: float, form: Callable[[float], str]) -> str:
+            epsilon = report.epsilon_of_budget(rho, None, delta, order, failure_budget)
+            return f'{form(rho)} (ε = {form(epsilon)} by itself)'
+
         super().__init__(
             f'Expected a run within what is left of the budget of dataset={dataset!r}, got '
-            f'rho={_with_epsilon(asked, delta, order)}, '
-            f'left={_with_epsilon(left, delta, order, upwards=False)} of '
+            f'rho={shown(asked, report.format_up)}, left={shown(left, report.format_down)} of '
             f'budget={report.format_down(budget, 6)}, at δ = {report.format_exact(delta)}{at}. The run does '
             f'not start: no token is sampled, and nothing is charged. {remedy}, or let whoever answers for '
             f'these records raise the budget: dp-corpus ledger budget {dataset}'
@@ -66,6 +77,7 @@ class BudgetExceeded(Exception):
             self.asked,
             delta=self.delta,
             order=self.order,
+            failure_budget=self.failure_budget,
             remedy=remedy,
             sufficient=sufficient,
         )
@@ -95,6 +107,23 @@ class OrderTooLow(ValueError):
         return OrderTooLow(self.dataset, self.order, self.largest_order, remedy=remedy)
 
 
+class NotGaussian(ValueError):
+    """A run's cost is of no Gaussian mechanism, and its dataset's filter takes no other.
+
+    Attributes:
+        dataset: Name of the dataset.
+    """
+
+    def __init__(self, dataset: str, stages: Sequence[str]) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f'Expected a cost that Gaussian noise explains, which dataset={dataset!r} takes alone, got '
+            f'stages={list(stages)!r}, of which less is known. Choose a method that trains an adapter or '
+            'votes on whole texts. A dataset without charges can be added under another name instead: '
+            'dp-corpus ledger add --filter renyi takes every kind of run.'
+        )
+
+
 def reaching(order: float) -> float:
     """An order of three decimals that is no less: what to give for --omega."""
     return math.ceil(1000 * order) / 1000
@@ -115,6 +144,9 @@ class Dataset:
             converts best. Fixed by the first charge, and None before; see `with_budget`.
         renyi_bound: What the runs charged so far surely stay within at that order, whatever their
             outputs: the largest α times ρ that stood. None before the first charge.
+        failure_budget: For a filter of Gaussians: the part of delta that failures of all runs may take
+            together. ρ is then half the square of a Gaussian mechanism's shift, `rho_budget` turns into
+            epsilon at what is left of delta, and there is no order. None for the filter at an order.
     """
 
     name: str
@@ -125,16 +157,29 @@ class Dataset:
     created: str
     renyi_order: float | None = None
     renyi_bound: float | None = None
+    failure_budget: float | None = None
 
-    def with_budget(self, *, rho_budget: float, epsilon_budget: float | None, delta: float) -> 'Dataset':
-        """The dataset with another budget.
+    @property
+    def privacy_filter(self) -> PrivacyFilter:
+        """How costs are held against the budget."""
+        return 'renyi' if self.failure_budget is None else 'gaussian'
+
+    def with_budget(self, *, rho: float | None, epsilon: float | None, delta: float) -> 'Dataset':
+        """The dataset with another budget, in rho or as an epsilon at delta.
 
         Before the first charge the order follows the budget. Afterwards it may only fall, and only to an
         order at which the new budget holds all that the old ones could have let in: divergences grow
         with the order, so what was within `renyi_bound` at the old order is within it at a lower one.
         Any other order would be chosen after outputs were seen, and bound nothing (README, 7).
+
+        Raises:
+            ValueError: As `rho_of`.
         """
-        new = dataclasses.replace(self, rho_budget=rho_budget, epsilon_budget=epsilon_budget, delta=delta)
+        rho_budget = rho_of(rho, epsilon, delta, self.privacy_filter)
+        failure_budget = failure_budget_of(delta, self.privacy_filter)
+        new = dataclasses.replace(
+            self, rho_budget=rho_budget, epsilon_budget=epsilon, delta=delta, failure_budget=failure_budget
+        )
         if self.renyi_order is None or self.renyi_bound is None:
             return new
         order = accounting.optimal_order(rho_budget, delta)
@@ -144,7 +189,7 @@ class Dataset:
 
     def charged(self) -> 'Dataset':
         """The dataset once a run is charged: its order is fixed, while no output can have been seen."""
-        if self.renyi_order is not None:
+        if self.renyi_order is not None or self.failure_budget is not None:
             return self
         return dataclasses.replace(self, renyi_order=self.order, renyi_bound=self.order * self.rho_budget)
 
@@ -192,7 +237,8 @@ class Run:
         number: Its place among the dataset's runs, from 1, in the order of their charging.
         run_id: Public name, unique in the dataset.
         rho: What was charged: the full cost, whatever the run did with it. For zCDP its ρ; for other
-            costs their Rényi divergence at `renyi_order`, over that order.
+            costs their Rényi divergence at `renyi_order`, over that order; in a filter of Gaussians
+            half the square of the shift.
         cost: The same as events, by name of the stage.
         state: 'reserved' from before the first token; 'settled' once the corpus is whole.
         identity: See `Charge`.
@@ -200,7 +246,8 @@ class Run:
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; None where it was given in rho.
         delta: The dataset's delta then.
-        renyi_order: The dataset's order then.
+        renyi_order: The dataset's order then; None in a filter of Gaussians.
+        failure: In that filter, the probability that the shift leaves out; None for a cost without any.
         reserved_at: UTC, ISO 8601.
         settled_at: The same; None before.
     """
@@ -215,9 +262,10 @@ class Run:
     rho_budget: float
     epsilon_budget: float | None
     delta: float
-    renyi_order: float
+    renyi_order: float | None
     reserved_at: str
     settled_at: str | None
+    failure: float | None = None
 
     @property
     def omega(self) -> float | None:
@@ -227,7 +275,13 @@ class Run:
 
 
 def check_dataset(
-    name: str, *, unit: str, delta: float, rho: float | None = None, epsilon: float | None = None
+    name: str,
+    *,
+    unit: str,
+    delta: float,
+    rho: float | None = None,
+    epsilon: float | None = None,
+    privacy_filter: PrivacyFilter = 'renyi',
 ) -> None:
     """Checks the values of a new dataset, before a ledger is made for it.
 
@@ -242,10 +296,15 @@ def check_dataset(
         raise ValueError(
             f"Expected unit 'example' or 'user', got unit={unit!r}. Say whom the budget protects."
         )
-    rho_of(rho, epsilon, delta)
+    rho_of(rho, epsilon, delta, privacy_filter)
 
 
-def rho_of(rho: float | None, epsilon: float | None, delta: float) -> float:
+def failure_budget_of(delta: float, privacy_filter: PrivacyFilter) -> float | None:
+    """What a dataset's filter keeps of delta for failures; None of one that knows none."""
+    return _FAILURE_SHARE * delta if privacy_filter == 'gaussian' else None
+
+
+def rho_of(rho: float | None, epsilon: float | None, delta: float, privacy_filter: PrivacyFilter) -> float:
     """A budget in rho, which is given in rho or as an epsilon at delta.
 
     Raises:
@@ -264,9 +323,9 @@ def rho_of(rho: float | None, epsilon: float | None, delta: float) -> float:
         )
     if not 0 < delta < 1:
         raise ValueError(f'Expected 0 < delta < 1, got delta={delta!r}. A usual choice is records ** -1.1.')
-    return given if epsilon is None else accounting.rho_from_epsilon(epsilon, delta)
-
-
-def _with_epsilon(rho: float, delta: float, order: float | None, *, upwards: bool = True) -> str:
-    shown = report.format_up if upwards else report.format_down
-    return f'{shown(rho)} (ε = {shown(report.epsilon_of_budget(rho, None, delta, order))} by itself)'
+    if epsilon is None:
+        return given
+    failure_budget = failure_budget_of(delta, privacy_filter)
+    if failure_budget is None:
+        return accounting.rho_from_epsilon(epsilon, delta)
+    return accounting.rho_from_gaussian(epsilon, delta - failure_budget)

@@ -24,7 +24,17 @@ from models.privacy import report
 from models.privacy.accounting import RunCost
 from pipeline.ledger import migrations, tables
 from pipeline.ledger.account import Account
-from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset, Run, Unit, check_dataset, rho_of
+from pipeline.ledger.budget import (
+    BudgetExceeded,
+    Charge,
+    Dataset,
+    PrivacyFilter,
+    Run,
+    Unit,
+    check_dataset,
+    failure_budget_of,
+    rho_of,
+)
 from pipeline.ledger.database import Database, lock_schema
 from pipeline.ledger.event import Event, EventKind
 from pipeline.ledger.tables import DATASETS, EVENTS, RUNS, SCHEMA_VERSION
@@ -129,7 +139,14 @@ class Ledger:
     # ------------------------------------------------------------------ datasets
 
     def add_dataset(
-        self, name: str, *, unit: Unit, delta: float, rho: float | None = None, epsilon: float | None = None
+        self,
+        name: str,
+        *,
+        unit: Unit,
+        delta: float,
+        rho: float | None = None,
+        epsilon: float | None = None,
+        privacy_filter: PrivacyFilter = 'renyi',
     ) -> Account:
         """Adds a dataset with its budget.
 
@@ -139,18 +156,20 @@ class Ledger:
             delta: delta at which all runs together are stated.
             rho: Budget in zCDP; either this or `epsilon`.
             epsilon: Budget at `delta`, turned into the largest rho that it allows.
+            privacy_filter: How costs are held against the budget; it stays.
 
         Raises:
             ValueError: A value out of range, or there is a dataset of this name.
         """
-        check_dataset(name, unit=unit, delta=delta, rho=rho, epsilon=epsilon)
+        check_dataset(name, unit=unit, delta=delta, rho=rho, epsilon=epsilon, privacy_filter=privacy_filter)
         dataset = Dataset(
             name=name,
             unit=unit,
-            rho_budget=rho_of(rho, epsilon, delta),
+            rho_budget=rho_of(rho, epsilon, delta, privacy_filter),
             delta=delta,
             epsilon_budget=epsilon,
             created=_now(),
+            failure_budget=failure_budget_of(delta, privacy_filter),
         )
         with self._database.writing() as connection:
             # Else two that add it at once would both find nothing there: no row can be locked yet.
@@ -183,7 +202,8 @@ class Ledger:
             reason: Why, for the log.
 
         Raises:
-            ValueError: A value out of range, no reason, or no such dataset.
+            ValueError: A value out of range, no reason, no such dataset, or another delta for a filter of
+                Gaussians that a run was charged to: its failures were fixed by the one before.
         """
         if not reason.strip():
             raise ValueError(
@@ -193,9 +213,12 @@ class Ledger:
             account = self._account(connection, name, lock=True)
             before = account.dataset
             delta = before.delta if delta is None else delta
-            changed = before.with_budget(
-                rho_budget=rho_of(rho, epsilon, delta), delta=delta, epsilon_budget=epsilon
-            )
+            if account.is_gaussian and account.runs and delta != before.delta:
+                raise ValueError(
+                    f'Expected delta={before.delta!r}, at which runs were charged to dataset={name!r}, got '
+                    f'delta={delta!r}. Their chances of failure are parts of it: leave --delta out.'
+                )
+            changed = before.with_budget(rho=rho, epsilon=epsilon, delta=delta)
             columns = _budget_facts(changed) | _order_facts(changed)
             connection.execute(DATASETS.update().where(DATASETS.c.name == name).values(columns))
             facts = {'reason': reason, 'before': _budget_facts(before), 'after': _budget_facts(changed)}
@@ -267,8 +290,8 @@ class Ledger:
             key_commitment=key_commitment,
         )
         refusal: ValueError | BudgetExceeded | None = None
-        # Imports what the price of this kind of cost needs, before the lock is held.
-        cost.curve.rho_at(2.0)
+        # Works out, and keeps, what takes a moment before the lock is held.
+        self._warm(dataset, cost)
         with self._database.writing() as connection:
             account = self._account(connection, dataset, lock=True)
             run, known_order = account.run(run_id), account.dataset.renyi_order
@@ -297,6 +320,13 @@ class Ledger:
         assert run is not None
         # Without the lock, since losses take a moment to compose.
         return account.entry(run)
+
+    def _warm(self, dataset: str, cost: RunCost) -> None:
+        cost.curve.rho_at(2.0)
+        # Also the prices of runs that were charged before.
+        account = self.account(dataset)
+        if account.is_gaussian:
+            _price(account, cost)
 
     def check(self, dataset: str, *, run_id: str | None, unit: Unit, cost: RunCost) -> report.LedgerEntry:
         """What `reserve` would answer now, as far as it can be known without a key; writes nothing.
@@ -403,8 +433,7 @@ def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mappin
     if [(run.run_id, run.rho) for run in account.runs] != charged:
         return 'other runs or charges than were logged'
     if not all(
-        math.isclose(run.cost.curve.rho_at(run.renyi_order), run.rho, rel_tol=_PRICES_AGREE)
-        for run in account.runs
+        math.isclose(account.price_of(run, run.cost), run.rho, rel_tol=_PRICES_AGREE) for run in account.runs
     ):
         return 'a cost that is not what was charged for it'
     budgets = [
@@ -412,7 +441,12 @@ def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mappin
         for kind, _, details in log
         if kind != 'reserved'
     ]
-    if {name: budgets[-1][name] for name in _budget_facts(account.dataset)} != _budget_facts(account.dataset):
+    present = _budget_facts(account.dataset)
+    # Logs of version 2 have no failures, and nor have filters that know none.
+    if {name: budgets[-1].get(name) for name in {*present, 'failure_budget'}} != {
+        'failure_budget': None,
+        **present,
+    }:
         return 'another budget than was logged'
     return None
 
@@ -425,11 +459,12 @@ def _price(account: Account, cost: RunCost) -> float | None:
 
 
 def _budget_facts(dataset: Dataset) -> dict[str, float | None]:
-    return {
+    facts = {
         'rho_budget': dataset.rho_budget,
         'epsilon_budget': dataset.epsilon_budget,
         'delta': dataset.delta,
     }
+    return facts if dataset.failure_budget is None else {**facts, 'failure_budget': dataset.failure_budget}
 
 
 def _order_facts(dataset: Dataset) -> dict[str, float | None]:

@@ -68,6 +68,13 @@ def _events(connection: sa.Connection) -> None:
     connection.execute(sa.text('ALTER TABLE ledger_runs DROP COLUMN rho_by_stage'))
 
 
+def _failures(connection: sa.Connection) -> None:
+    """2 -> 3: datasets whose costs are kept as those of Gaussian mechanisms; none is one yet."""
+    double = sa.Double().compile(connection.dialect)
+    for table, column in (('ledger_datasets', 'failure_budget'), ('ledger_runs', 'failure')):
+        connection.execute(sa.text(f'ALTER TABLE {table} ADD COLUMN {column} {double}'))
+
+
 def _largest_budget(connection: sa.Connection, dataset: str) -> float:
     """The largest budget in ρ that ever stood, by the log."""
     log = sa.table('ledger_events', *map(sa.column, ('dataset', 'kind')), sa.column('details', sa.JSON))
@@ -79,4 +86,4 @@ def _largest_budget(connection: sa.Connection, dataset: str) -> float:
 
 
 # By the version that each begins with.
-MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _events}
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _events, 2: _failures}

@@ -67,6 +67,8 @@ def facts_of(account: Account, *, restricted: bool = False) -> dict[str, Any]:
         'epsilon_spent': account.epsilon_spent,
         'epsilon_left': account.epsilon_left,
         'renyi_order': dataset.renyi_order,
+        'filter': dataset.privacy_filter,
+        'failure_budget': dataset.failure_budget,
         'runs': [facts_of_run(account, run, restricted=restricted) for run in account.runs],
     }
 
@@ -84,6 +86,7 @@ def facts_of_run(account: Account, run: Run, *, restricted: bool = False) -> dic
         'rho_budget': run.rho_budget,
         'epsilon_budget': run.epsilon_budget,
         'delta': run.delta,
+        'failure': run.failure,
         'charged': day(run.reserved_at),
     }
     if not restricted:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from models.privacy.accounting import RunCost
 from pipeline.ledger.budget import Run
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 METADATA = sa.MetaData()
 SCHEMA = sa.Table('ledger_schema', METADATA, sa.Column('version', sa.Integer, nullable=False))
@@ -26,6 +26,7 @@ DATASETS = sa.Table(
     sa.Column('created', sa.String(32), nullable=False),
     sa.Column('renyi_order', sa.Double),
     sa.Column('renyi_bound', sa.Double),
+    sa.Column('failure_budget', sa.Double),
 )
 # The number is a key, so that even without the lock no two charges could follow the same sum.
 RUNS = sa.Table(
@@ -46,6 +47,7 @@ RUNS = sa.Table(
     # Added by a migration, so the database takes NULL; reading refuses it. `cost` is a `RunCost`.
     sa.Column('cost', sa.JSON),
     sa.Column('renyi_order', sa.Double),
+    sa.Column('failure', sa.Double),
     sa.UniqueConstraint('dataset', 'run_id'),
 )
 EVENTS = sa.Table(

@@ -67,16 +67,14 @@ def rho_plot(account: Account) -> Plot:
 
 def epsilon_plot(account: Account) -> Plot:
     """epsilon of all runs so far, at the dataset's delta, against the budget."""
-    delta = account.dataset.delta
     # At the δ that stands now: an entry has that of its time.
     values = [account.epsilon_up_to(run) for run in account.runs]
-    order = None if account.is_zcdp else account.dataset.order
-    budgets = [report.epsilon_of_budget(run.rho_budget, None, delta, order) for run in account.runs]
+    budgets = [account.epsilon_of(run.rho_budget) for run in account.runs]
     return Plot(
         title='All runs together, ε',
         caption=(
-            f'What the runs so far are together, at δ = {report.format_exact(delta)}. It grows by less with '
-            'each run than the ε of that run by itself.'
+            f'What the runs so far are together, at δ = {report.format_exact(account.dataset.delta)}. It '
+            'grows by less with each run than the ε of that run by itself.'
         ),
         svg=_steps('epsilon', 'ε', values, budgets, account.epsilon_budget),
     )
@@ -130,7 +128,7 @@ def _details(event: Event) -> str:
         return f'{details["reason"]} (now {_budget(after)}; before {_budget(before)})'
     if event.kind == 'dataset added':
         return _budget(details)
-    parts = [f'ρ = {report.format_up(details["rho"])}'] if 'rho' in details else []
+    parts = [f'ρ = {report.format_up(details["rho"])}'] if details.get('rho') is not None else []
     return '; '.join([*parts, *([details['reason']] if 'reason' in details else [])])
 
 

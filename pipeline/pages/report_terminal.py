@@ -116,7 +116,13 @@ def _covered(privacy_report: report.PrivacyReport) -> str:
     runs = {0: 'This run, the first', 1: 'This run and the one before it'}.get(
         before, f'This run and the {before:,} before it'
     )
-    order = f' at the order α = {ledger.order:.6g}' if isinstance(ledger, report.MixedLedgerEntry) else ''
+    match ledger:
+        case report.MixedLedgerEntry(order=alpha):
+            order = f' at the order α = {alpha:.6g}'
+        case report.GaussianLedgerEntry():
+            order = ' of Gaussian mechanisms'
+        case _:
+            order = ''
     return (
         f'{runs} on {page.shorten(ledger.dataset, _MAX_NAME)} in the ledger: together ε = '
         f'{report.format_up(ledger.epsilon_after)} at δ = {report.format_exact(ledger.delta)}, ρ{order} = '

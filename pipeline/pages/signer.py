@@ -275,9 +275,7 @@ def _sums(privacy_report: report.PrivacyReport) -> tuple[SumRow, ...]:
     entry, epsilon = privacy_report.ledger, privacy_report.epsilon
     if entry is None or epsilon is None:
         return ()
-    order = entry.order if isinstance(entry, report.MixedLedgerEntry) else None
-    budget = report.epsilon_of_budget(entry.rho_budget, entry.epsilon_budget, entry.delta, order)
-    number = entry.run_number
+    budget, number = entry.epsilon_of_budget, entry.run_number
     so_far = [(f'All {number:,} releases so far', entry.epsilon_after, entry.delta)] if number > 1 else []
     rows = [
         ('This release alone', epsilon, privacy_report.delta),

@@ -75,22 +75,27 @@ def ask(config: JobConfig) -> BudgetAnswer:
     except OrderTooLow as error:
         raise _with_order(error, config, account) from None
     fits = entry is not None
-    is_charged = run_id is not None and account.run(run_id) is not None
-    left = max(0.0, account.rho_left - (0.0 if is_charged or not fits else account.price(cost)))
+    charged = None if run_id is None else account.run(run_id)
+    rho = account.asked(cost) if charged is None else charged.rho
+    left = max(0.0, account.rho_left - (rho if charged is None and fits else 0.0))
     delta, largest_order = account.dataset.delta, cost.curve.largest_order
     return BudgetAnswer(
         dataset=name,
         fits=fits,
-        is_charged=is_charged,
+        is_charged=charged is not None,
         rho_budget=account.dataset.rho_budget,
         rho_spent=account.rho_spent,
+        rho=rho,
         rho_left=left,
-        epsilon_left=accounting.epsilon_from_rho(left, delta),
+        epsilon_left=(
+            account.epsilon_of(left) if account.is_gaussian else accounting.epsilon_from_rho(left, delta)
+        ),
         epsilon_left_up_to_omega=(
             None
             if math.isinf(largest_order)
             else accounting.epsilon_from_rho(left, delta, largest_order=largest_order)
         ),
+        privacy_filter=account.dataset.privacy_filter,
         delta=delta,
         epsilon=epsilon_of_costs([cost], delta),
         epsilon_together=None if entry is None else entry.epsilon_after,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from models.privacy.accounting.run_cost import NeighboringRelation
 from models.privacy.params import Unit
-from pipeline.ledger.budget import State
+from pipeline.ledger.budget import PrivacyFilter, State
 from pipeline.ledger.event import EventKind
 
 
@@ -152,6 +152,8 @@ class ChargedRun(TypedDict):
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; null where it was given in ρ.
         delta: The dataset's δ then.
+        failure: Part of δ that the run took, where costs are kept as those of Gaussian mechanisms; null where
+            it needs none.
         charged: The day, UTC.
     """
 
@@ -165,6 +167,7 @@ class ChargedRun(TypedDict):
     rho_budget: float
     epsilon_budget: float | None
     delta: float
+    failure: float | None
     charged: str
 
 
@@ -197,6 +200,8 @@ class _Dataset(TypedDict):
         epsilon_spent: ε of all runs together at `delta`: that of `rho_spent`, or less where losses tell more.
         epsilon_left: ε of one further run that takes all of `rho_left`.
         renyi_order: The order α at which costs outside zCDP are charged; null before there is one.
+        filter: How costs are held against the budget: at a Rényi order, or as those of Gaussian mechanisms.
+        failure_budget: In the latter, the part of δ that all runs may take together; null in the former.
     """
 
     dataset: str
@@ -210,6 +215,8 @@ class _Dataset(TypedDict):
     epsilon_spent: float
     epsilon_left: float
     renyi_order: float | None
+    filter: PrivacyFilter
+    failure_budget: float | None
 
 
 class DatasetAccount(_Dataset):

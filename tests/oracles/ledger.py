@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from tests.oracles import losses, subsampled
+
 SLACK = 1.25
 # Of sums and orders that are computed in another way than the ledger's.
 ROUNDING = 1e-9
@@ -28,22 +30,26 @@ class Cost:
         rhos: ρ of each part.
         omega: Smallest largest order; infinite without any.
         sampled: (q, z, steps) of each part.
+        is_gaussian: Whether a Gaussian mechanism is known for each part.
     """
 
     rhos: tuple[Fraction, ...]
     omega: float
     sampled: tuple[tuple[float, float, int], ...]
+    is_gaussian: bool
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> 'Cost':
         """Reads `RunCost.to_json_object`."""
-        rhos, omegas, sampled = [], [math.inf], []
+        rhos, omegas, sampled, is_gaussian = [], [math.inf], [], True
         for event in found['stages'].values():
             for part, count in _parts(event, 1):
                 match part['kind']:
                     case 'ZCDpEvent':
                         rhos.append(count * Fraction(part['rho']))
+                        is_gaussian = is_gaussian and part['rho'] == 0
                     case 'TruncatedZCDpEvent':
+                        is_gaussian = False
                         rhos.append(count * Fraction(part['rho']))
                         omegas.append(part['omega'])
                     case 'GaussianDpEvent' | 'DiscreteGaussianVectorDpEvent':
@@ -55,7 +61,7 @@ class Cost:
                         sampled.append((part['sampling_probability'], noise, count))
                     case kind:
                         raise AssertionError(f'no bound by hand for {kind}')
-        return cls(tuple(rhos), min(omegas), tuple(sampled))
+        return cls(tuple(rhos), min(omegas), tuple(sampled), is_gaussian)
 
     @property
     def rho(self) -> Fraction:
@@ -69,6 +75,13 @@ class Cost:
         rounding = Fraction(ROUNDING) if self.sampled else Fraction(1e-14)
         least = (self.rho + sampled) * (1 - rounding)
         return least, (self.rho + sampled * Fraction(SLACK)) * (1 + rounding)
+
+    def gaussian_price(self, failure: float) -> tuple[Fraction, Fraction]:
+        """The same of a filter of Gaussians: half the square of the shift, but for a failure."""
+        found = sum((Fraction(_shifted(*of, failure)) for of in self.sampled), Fraction(0))
+        # The Gaussian of discrete noise has a little more; the twin of sampled ones is on a grid.
+        least = self.rho * (1 - Fraction(1e-12)) + found * Fraction(0.99)
+        return least, self.rho * (1 + Fraction(1e-4)) + found * Fraction(1.01)
 
 
 def _parts(event: Mapping[str, Any], count: int) -> Iterator[tuple[Mapping[str, Any], int]]:
@@ -90,6 +103,49 @@ def _sampled(q: float, z: float, order: float) -> float:
     log_ratio = np.log1p(q * np.expm1((2 * x - 1) / (2 * z**2)))
     sums = [special.logsumexp(log_density + power * log_ratio) for power in (order, 1 - order)]
     return float(max(sums)) / (order - 1)
+
+
+@functools.cache
+def _shifted(q: float, z: float, steps: int, failure: float) -> float:
+    """The least μ²/2 with δ(ε) <= failure + δ_μ(ε) of sampled Gaussians at a grid of ε, by halving."""
+    curves = []
+    for removed in (True, False):
+        masses, total = subsampled._losses(q, z, steps, 1e-3, removed)
+        curves.append((masses, total))
+    epsilons = np.linspace(0, 12, 601)
+    exact = [
+        max(subsampled._excess(masses, total, epsilon) for masses, total in curves) for epsilon in epsilons
+    ]
+    low, high = 1e-9, 1e3
+    for _ in range(60):
+        rho = math.sqrt(low * high)
+        multiplier = math.sqrt(0.5 / rho)
+        enough = all(
+            delta <= failure + losses.delta_of_gaussian(multiplier, epsilon)
+            for delta, epsilon in zip(exact, epsilons, strict=True)
+        )
+        low, high = (low, rho) if enough else (rho, high)
+    return high
+
+
+def epsilon_of_gaussian(rho: float, delta: float) -> float:
+    """ε at δ of a Gaussian mechanism of ρ, by halving."""
+    low, high = 0.0, 1e3
+    for _ in range(200):
+        middle = (low + high) / 2
+        enough = losses.delta_of_gaussian(math.sqrt(0.5 / rho), middle) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def rho_of_gaussian(epsilon: float, delta: float) -> float:
+    """The largest ρ of a Gaussian mechanism whose ε is no more, by halving."""
+    low, high = 1e-9, 1e3
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        enough = losses.delta_of_gaussian(math.sqrt(0.5 / middle), epsilon) <= delta
+        low, high = (middle, high) if enough else (low, middle)
+    return low
 
 
 def order_of(rho: float, delta: float) -> float:
@@ -129,16 +185,18 @@ class Run:
     identity: str
     entry: Any
     settled: bool = False
+    failure: float = 0.0
 
 
 @dataclasses.dataclass
 class Dataset:
-    """A dataset with its budget, its runs and its log."""
+    """A dataset with its budget, its runs and its log; `is_gaussian` where its filter is of Gaussians."""
 
     unit: str
     budget: float
     given_epsilon: float | None
     delta: float
+    is_gaussian: bool = False
     order: float | None = None
     bound: float | None = None
     runs: list[Run] = dataclasses.field(default_factory=list)
@@ -155,16 +213,31 @@ class Dataset:
     def allowed(self) -> Fraction:
         return Fraction(self.budget) * (1 + Fraction(1e-12))
 
-    def spent(self, order: float | None = None) -> tuple[Fraction, Fraction]:
-        """Least and most that all charges may come to, at an order or the present one."""
-        order = self.present_order if order is None else order
-        prices = [run.cost.price(order) for run in self.runs]
+    @property
+    def failure_budget(self) -> float:
+        """Half of δ."""
+        return self.delta / 2
+
+    def failure_of(self, cost: Cost) -> float:
+        """That of a further run: shares 1/i² of what is kept for all, if it has sampled parts."""
+        earlier = sum(run.failure > 0 for run in self.runs)
+        return self.failure_budget * 6 / math.pi**2 / (earlier + 1) ** 2 if cost.sampled else 0.0
+
+    def price(self, cost: Cost, failure: float | None = None) -> tuple[Fraction, Fraction]:
+        """Least and most that a run may be charged, in place of one with a failure or as the next."""
+        if not self.is_gaussian:
+            return cost.price(self.present_order)
+        return cost.gaussian_price(self.failure_of(cost) if failure is None else failure)
+
+    def spent(self) -> tuple[Fraction, Fraction]:
+        """Least and most that all charges may come to, at the present order."""
+        prices = [self.price(run.cost, run.failure) for run in self.runs]
         return sum((least for least, _ in prices), Fraction(0)), sum(
             (most for _, most in prices), Fraction(0)
         )
 
     def refusals(self, name: str, cost: Cost, key: str | None, identity: str, unit: str) -> set[str | None]:
-        """What the ledger may answer to a run: 'unit', 'key', 'identity', 'cost', 'budget', 'order', or None.
+        """What the ledger may answer to a run: a key of `machine_test.WHY`, or None.
 
         None is a charge, or a resumption.
         """
@@ -176,21 +249,24 @@ class Dataset:
             if identity != known.identity:
                 return {'identity'}
             return {None if cost == known.cost else 'cost'}
+        if self.is_gaussian and not cost.is_gaussian:
+            return {'gaussian'}
         least, most = self.spent()
         rounding = 1e-14 if self.given_epsilon is None else ROUNDING
         surely, at_most = self.allowed * (1 - Fraction(rounding)), self.allowed * (1 + Fraction(rounding))
         if least + cost.rho > at_most:
             return {'budget'}
-        if self.present_order > cost.omega * (1 + ROUNDING):
+        if not self.is_gaussian and self.present_order > cost.omega * (1 + ROUNDING):
             return {'order'} if most + cost.rho <= surely else {'order', 'budget'}
-        of_run = cost.price(self.present_order)
+        of_run = self.price(cost)
         if least + of_run[0] > at_most:
             return {'budget'}
         return {None} if most + of_run[1] <= surely else {None, 'budget'}
 
     def charge(self, run: Run) -> None:
         """Adds a run; the first one fixes the order."""
-        if self.order is None:
+        run = dataclasses.replace(run, failure=self.failure_of(run.cost) if self.is_gaussian else 0.0)
+        if self.order is None and not self.is_gaussian:
             self.order = self.present_order
             self.bound = self.order * self.budget
         self.runs.append(run)

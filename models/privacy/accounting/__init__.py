@@ -7,6 +7,7 @@ Events (`models/privacy/events.py`) state what was released. One file here for e
 * `conversion`: a Rényi curve to (epsilon, delta) and back.
 * `calibration`: which settings fit into a target.
 * `subsampled`: the price of DP-SGD, by privacy loss distributions.
+* `gaussian`: costs as those of Gaussian mechanisms, for a filter that outputs may decide on.
 * `losses`: several releases together, by the distributions of their losses.
 * `library`: the same events as those of the dp-accounting library.
 
@@ -33,6 +34,12 @@ from models.privacy.accounting.conversion import (
     epsilon_from_rho,
     optimal_order,
     rho_from_epsilon,
+)
+from models.privacy.accounting.gaussian import (
+    epsilon_from_gaussian,
+    gaussian_rho,
+    needs_failure,
+    rho_from_gaussian,
 )
 from models.privacy.accounting.losses import epsilon_of_events
 from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, compose, curve_of
@@ -76,12 +83,16 @@ __all__ = [
     'delta_from_rho',
     'epsilon_at_order',
     'epsilon_closed_form',
+    'epsilon_from_gaussian',
     'epsilon_from_rho',
     'epsilon_of_events',
+    'gaussian_rho',
     'generation_event',
     'generation_rho',
+    'needs_failure',
     'omega_of_budget',
     'optimal_order',
+    'rho_from_gaussian',
     'rho_from_epsilon',
     'rho_per_private_token',
     'solve_context_budget',

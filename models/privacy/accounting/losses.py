@@ -26,7 +26,7 @@ _ROUNDING = 1e-12
 _INTERVAL = 1e-4
 _SHARE = 2e-4
 
-type _Leaf = (
+type Leaf = (
     events.GaussianDpEvent
     | events.DiscreteGaussianDpEvent
     | events.DiscreteGaussianVectorDpEvent
@@ -67,6 +67,20 @@ def noise_multiplier_of_vector(event: events.DiscreteGaussianVectorDpEvent) -> f
     return None if math.isinf(least) else 1 / (least * (1 + _ROUNDING))
 
 
+def dominating_noise_multiplier(leaf: 'Leaf') -> float | None:
+    """That of a Gaussian mechanism which dominates an event; None of a sample, or where no bound is known."""
+    match leaf:
+        case events.GaussianDpEvent(noise_multiplier=multiplier):
+            return multiplier
+        case events.DiscreteGaussianDpEvent(sigma=sigma):
+            one = events.DiscreteGaussianVectorDpEvent(noise_multiplier=sigma, sensitivity=1, cells=1)
+            return noise_multiplier_of_vector(one)
+        case events.DiscreteGaussianVectorDpEvent():
+            return noise_multiplier_of_vector(leaf)
+        case events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
+            return gaussian.noise_multiplier if q == 1 else None
+
+
 def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float:
     """Smallest epsilon at delta of several releases together, all of which were decided in advance.
 
@@ -79,21 +93,25 @@ def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float
     """
     released = tuple(released)
     by_curves = run_cost.compose(map(run_cost.curve_of, released)).epsilon(delta)
-    leaves: collections.Counter[_Leaf] = collections.Counter()
-    for event in released:
-        for leaf, count in _leaves_of(event):
-            if leaf is None:
-                return by_curves
-            leaves[leaf] += count
-    if not leaves:
+    counted: collections.Counter[Leaf] = collections.Counter()
+    for leaf, count in leaves(released):
+        if leaf is None:
+            return by_curves
+        counted[leaf] += count
+    if not counted:
         return by_curves
-    ordered = tuple(sorted(leaves.items(), key=repr))  # the same sum whatever the order of the runs
+    ordered = tuple(sorted(counted.items(), key=repr))  # the same sum whatever the order of the runs
     found = _epsilon_of_leaves(ordered, delta, max(_INTERVAL, _SHARE * by_curves))
     return by_curves if found is None else min(by_curves, found)
 
 
-def _leaves_of(event: events.DpEvent) -> Iterator[tuple[_Leaf | None, int]]:
+def leaves(released: Iterable[events.DpEvent]) -> Iterator[tuple[Leaf | None, int]]:
     """Events that are not composed of others, and how often each is there; None for one without losses."""
+    for event in released:
+        yield from _leaves_of(event)
+
+
+def _leaves_of(event: events.DpEvent) -> Iterator[tuple[Leaf | None, int]]:
     match event:
         case events.SelfComposedDpEvent(event=one, count=count):
             yield from ((leaf, count * times) for leaf, times in _leaves_of(one))
@@ -109,32 +127,43 @@ def _leaves_of(event: events.DpEvent) -> Iterator[tuple[_Leaf | None, int]]:
 
 
 @functools.lru_cache(maxsize=256)
-def _epsilon_of_leaves(leaves: tuple[tuple[_Leaf, int], ...], delta: float, interval: float) -> float | None:
+def _epsilon_of_leaves(leaves: tuple[tuple[Leaf, int], ...], delta: float, interval: float) -> float | None:
+    composed = distribution(leaves, interval)
+    return None if composed is None else float(composed.get_epsilon_for_delta(delta))
+
+
+def distribution(counted: Iterable[tuple[Leaf, int]], interval: float) -> Any:
+    """The distribution of all losses together, in both directions; None where one event has none.
+
+    Args:
+        counted: Events, and how often each is there.
+        interval: Distance between two losses.
+    """
     # Not at the top: the library takes a second to import.
     from dp_accounting import pld
 
     composed = pld.privacy_loss_distribution.identity(value_discretization_interval=interval)
-    for leaf, count in leaves:
-        losses = _losses_of(leaf, interval)
-        if losses is None:
+    for leaf, count in counted:
+        of_one = _losses_of(leaf, interval)
+        if of_one is None:
             return None
-        composed = composed.compose(losses.self_compose(count))
-    return float(composed.get_epsilon_for_delta(delta))
+        composed = composed.compose(of_one.self_compose(count))
+    return composed
 
 
 @functools.lru_cache(maxsize=64)
-def _losses_of(leaf: _Leaf, interval: float) -> Any:
+def _losses_of(leaf: Leaf, interval: float) -> Any:
     """The distribution of the losses of one event, in both directions; None where the bound finds none."""
     from dp_accounting import pld
 
-    distribution = pld.privacy_loss_distribution
+    library = pld.privacy_loss_distribution
     match leaf:
         case events.PoissonSampledDpEvent(sampling_probability=q, event=gaussian):
-            return distribution.from_gaussian_mechanism(
+            return library.from_gaussian_mechanism(
                 gaussian.noise_multiplier, value_discretization_interval=interval, sampling_prob=q
             )
         case events.DiscreteGaussianDpEvent(sigma=sigma):
-            return distribution.from_discrete_gaussian_mechanism(
+            return library.from_discrete_gaussian_mechanism(
                 sigma, value_discretization_interval=interval, use_connect_dots=True
             )
         case events.GaussianDpEvent(noise_multiplier=multiplier):
@@ -144,7 +173,7 @@ def _losses_of(leaf: _Leaf, interval: float) -> Any:
             if found is None:
                 return None
             multiplier = found
-    return distribution.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
+    return library.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
 
 
 def _normal_ratio(x: float) -> float:

@@ -28,7 +28,13 @@ from models.privacy.report.groups import (
     name_of_label,
     totals_by_label,
 )
-from models.privacy.report.ledger import BUDGET_SLACK, LedgerEntry, MixedLedgerEntry, epsilon_of_budget
+from models.privacy.report.ledger import (
+    BUDGET_SLACK,
+    GaussianLedgerEntry,
+    LedgerEntry,
+    MixedLedgerEntry,
+    epsilon_of_budget,
+)
 from models.privacy.report.released import (
     PRIVACY_REPORT_SCHEMA,
     RELEASABLE,
@@ -76,6 +82,7 @@ __all__ = [
     'GroupContexts',
     'GroupPlan',
     'LabelTotals',
+    'GaussianLedgerEntry',
     'LedgerEntry',
     'MixedLedgerEntry',
     'epsilon_of_budget',

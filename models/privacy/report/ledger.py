@@ -9,6 +9,9 @@ from models.privacy.numbers import format_exact, format_up
 
 # Relative slack of a budget, because decimal numbers are not exact in binary.
 BUDGET_SLACK = 1e-12
+# Relative: by how much a sum of losses on a grid may lie above what it stands for, and the cost of a
+# Gaussian that dominates discrete noise above that of the noise.
+_GRID, _MORE_THAN_DISCRETE = 1e-3, 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,15 @@ class LedgerEntry:
                 f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
             )
 
+    @property
+    def epsilon_of_budget(self) -> float:
+        """The budget as ε at `delta`."""
+        return epsilon_of_budget(self.rho_budget, self.epsilon_budget, self.delta)
+
+    def is_charge_of(self, rho: float, before: float) -> bool:
+        """Whether this, with what was charged before, is the charge of a run of ρ-zCDP."""
+        return math.isclose(self.rho + before, rho, rel_tol=1e-9)
+
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_rho(self.rho_after, self.delta)
 
@@ -88,12 +100,61 @@ class MixedLedgerEntry(LedgerEntry):
 
     order: float
 
+    @property
+    def epsilon_of_budget(self) -> float:
+        return epsilon_of_budget(self.rho_budget, self.epsilon_budget, self.delta, self.order)
+
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_at_order(self.order, self.order * self.rho_after, self.delta)
 
     @staticmethod
     def _follows(stated: float, computed: float) -> bool:
         return 0 <= stated <= computed * (1 + 1e-6)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianLedgerEntry(LedgerEntry):
+    """The same where the dataset's costs are kept as those of Gaussian mechanisms with a chance of failure.
+
+    Each of the costs in ρ is then μ²/2 of a Gaussian mechanism of shift μ, which dominates the run but for a
+    probability (README, section 12). `epsilon_after` is that of the distributions of all losses.
+
+    Attributes:
+        failure: That probability for this run; 0 for most.
+        failure_after: The sum of all runs up to this one.
+        failure_budget: What it may come to; the budget holds at what is left of `delta`.
+    """
+
+    failure: float
+    failure_after: float
+    failure_budget: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.failure <= self.failure_after <= self.failure_budget < self.delta:
+            raise ValueError(
+                'Expected failures within what is kept for them, got '
+                f'failure={self.failure!r}, failure_after={self.failure_after!r}, '
+                f'failure_budget={self.failure_budget!r}, delta={self.delta!r}. Take the entry from the '
+                'ledger and do not edit it.'
+            )
+        super().__post_init__()
+
+    @property
+    def epsilon_of_budget(self) -> float:
+        return epsilon_of_budget(
+            self.rho_budget, self.epsilon_budget, self.delta, failure_budget=self.failure_budget
+        )
+
+    def is_charge_of(self, rho: float, before: float) -> bool:
+        # A Gaussian that dominates discrete noise has a little more.
+        return -1e-9 <= (self.rho + before) / rho - 1 <= _MORE_THAN_DISCRETE
+
+    def _epsilon_of_sum(self) -> float:
+        return accounting.epsilon_from_gaussian(self.rho_after, self.delta - self.failure_after)
+
+    @staticmethod
+    def _follows(stated: float, computed: float) -> bool:
+        return 0 <= stated <= computed * (1 + _GRID)
 
 
 def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: float) -> None:
@@ -113,7 +174,7 @@ def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: flo
                 'Expected the entry of the ledger that charged the centres, got none. Pass it, or clusters '
                 'whose centres were charged to no ledger.'
             )
-    elif rho_total is None or not math.isclose(entry.rho + before, rho_total, rel_tol=1e-9):
+    elif rho_total is None or not entry.is_charge_of(rho_total, before):
         raise ValueError(
             'Expected the ledger to have charged what the run costs, got '
             f'charged={entry.rho!r}, charged before={before!r}, rho_total={rho_total!r}. A '
@@ -121,7 +182,13 @@ def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: flo
         )
 
 
-def epsilon_of_budget(rho: float, given: float | None, delta: float, order: float | None) -> float:
+def epsilon_of_budget(
+    rho: float,
+    given: float | None,
+    delta: float,
+    order: float | None = None,
+    failure_budget: float | None = None,
+) -> float:
     """The epsilon at delta of a budget, or of a part of one.
 
     Args:
@@ -129,7 +196,10 @@ def epsilon_of_budget(rho: float, given: float | None, delta: float, order: floa
         given: The epsilon that the user gave; None if the budget was given in rho.
         delta: The dataset's.
         order: The one order that it bounds if not all costs are in zCDP; None otherwise.
+        failure_budget: What of delta a filter of Gaussians keeps for failures; None in another filter.
     """
+    if failure_budget is not None:
+        return accounting.epsilon_from_gaussian(rho, delta - failure_budget) if given is None else given
     if order is None:
         return accounting.epsilon_from_rho(rho, delta) if given is None else given
     found = accounting.epsilon_at_order(order, order * rho, delta)
@@ -144,26 +214,23 @@ def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
         one: The unit of privacy, as a noun.
     """
     delta = format_exact(ledger.delta)
-    order = ledger.order if isinstance(ledger, MixedLedgerEntry) else None
-    found = epsilon_of_budget(ledger.rho_budget, ledger.epsilon_budget, ledger.delta, order)
+    found = ledger.epsilon_of_budget
     shown = format_exact(found) if found == ledger.epsilon_budget else format_up(found)
-    # At one order ρ-zCDP says more than is known.
-    budget = (
-        f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
-        if order is None
-        else (f'ε = {shown} at this δ, kept at the Rényi order α = {order:.6g}')
-    )
     figures = (
-        (
-            f'(ε = {format_up(ledger.epsilon_after)}, δ = {delta})-differentially private, under adding or '
-            f'removing any one {one}'
-        )
-        if order is not None
-        else (
-            f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence (ε = {format_up(ledger.epsilon_after)}, '
-            f'δ = {delta})-differentially private, under adding or removing any one {one}'
-        )
+        f'(ε = {format_up(ledger.epsilon_after)}, δ = {delta})-differentially private, under adding or '
+        f'removing any one {one}'
     )
+    match ledger:
+        case MixedLedgerEntry(order=order):
+            budget = f'ε = {shown} at this δ, kept at the Rényi order α = {order:.6g}'
+        case GaussianLedgerEntry(failure_budget=failure):
+            budget = (
+                f'ε = {shown} at this δ, kept as a Gaussian mechanism at noise multiplier '
+                f'{math.sqrt(0.5 / ledger.rho_budget):.6g} for all but {format_up(failure)} of δ'
+            )
+        case _:  # in zCDP alone; of another kind of cost ρ-zCDP would say more than is known
+            budget = f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+            figures = f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence {figures}'
     if ledger.run_number == 1:
         return (
             f"the first run on dataset '{ledger.dataset}' that the ledger has charged is this one, and is "

@@ -14,7 +14,7 @@ from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Se
 from models.privacy.numbers import format_exact, format_up
 from models.privacy.report import codec, figures, ledger, prediction, text_votes, tuning
 from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
-from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
+from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, MixedLedgerEntry
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
@@ -299,7 +299,7 @@ class PrivacyReport:
     plan: tuple[GroupPlan, ...]
     clusters: Clusters | ChargedClusters | None
     cells: Cells | None
-    ledger: LedgerEntry | MixedLedgerEntry | None
+    ledger: LedgerEntry | MixedLedgerEntry | GaussianLedgerEntry | None
     corpus: CorpusTotals | StructuredTotals | TunedTotals | ChosenTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]

@@ -9,12 +9,12 @@ import typing
 from collections.abc import Mapping, Sequence
 
 from models.privacy import counts
-from models.privacy.accounting import conversion, run_cost, subsampled
+from models.privacy.accounting import conversion, gaussian, run_cost, subsampled
 from models.privacy.facts import Facts, MethodFacts, SampledGaussianStage, Sensitivity, Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
 from models.privacy.report.earlier_run import EarlierRun
-from models.privacy.report.ledger import LedgerEntry, MixedLedgerEntry
+from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, MixedLedgerEntry
 
 # For a run whose settings say how many texts each label has.
 LABEL_MIX = Facts(
@@ -357,8 +357,10 @@ def check(
     if isinstance(ledger, MixedLedgerEntry):
         curve: conversion.RenyiCurve = run_cost.curve_of(params.event)
         charged = curve.rho_at(ledger.order)
+    elif isinstance(ledger, GaussianLedgerEntry):
+        charged = gaussian.gaussian_rho([params.event], ledger.failure)
     if charged is None or not math.isclose(ledger.rho, charged, rel_tol=1e-9):
         raise ValueError(
-            f'Expected the ledger to have charged the event at its order, got charged={ledger.rho!r}, '
+            f'Expected the ledger to have charged the event, got charged={ledger.rho!r}, '
             f'computed={charged!r}. Take the entry from the ledger and do not edit it.'
         )

@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+import math
 
-from models.privacy import accounting, counts
+from models.privacy import counts
 from models.privacy.accounting import subsampled
 from models.privacy.gradients import TuningParams
 from models.privacy.report import words
@@ -31,8 +32,8 @@ class TuningPlan(RunPlan):
         epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
             labels where there are any.
         delta: As given, or from the declared number of units.
-        rho_at_order: What a ledger charges, where one was asked: a Rényi divergence at the dataset's
-            order, over it.
+        rho_at_order: What a ledger charges, where one was asked that keeps its budget at a Rényi order: the
+            divergence there, over the order.
         label_mix_rho: rho of the noisy counts that the texts' mix of labels follows from, as of the run
             that trained the adapter; None where units are not counted.
         examples: Texts of all labels.
@@ -119,11 +120,7 @@ class TuningPlan(RunPlan):
             rows += self._estimate_rows(self.estimate)
         if self.budget is not None:
             rows += self.budget.rows(self.delta)
-            rows.append((
-                '',
-                'A ledger keeps its budget in Rényi divergences, a weaker bound than PLD that holds for runs '
-                f'of all kinds, whoever decides on them: it charges ρ = {self.rho_at_order:.6g} at its order',
-            ))  # fmt: skip
+            rows.append(('', _charge_words(self.budget)))
         return rows
 
     def _estimate_rows(self, estimate: TuningEstimate) -> list[tuple[str, str]]:
@@ -183,11 +180,23 @@ def with_rates(plan: TuningPlan, config: Config, rates: Calibration) -> TuningPl
 
 def with_budget(plan: TuningPlan, config: Config, answer: BudgetAnswer) -> TuningPlan:
     """The plan with what the ledger says of it."""
-    from pipeline.ledger.ledger import Ledger
-
-    order = Ledger.open(str(config.budget.ledger)).account(str(config.budget.dataset)).dataset.order
-    price = accounting.curve_of(mechanism.params(config).event).rho_at(order)
+    price = answer.rho if answer.privacy_filter == 'renyi' else None
     return dataclasses.replace(plan, budget=answer, rho_at_order=price)
+
+
+def _charge_words(answer: BudgetAnswer) -> str:
+    """What the ledger takes for the run, and why it is not its ε."""
+    if answer.privacy_filter == 'gaussian':
+        return (
+            'The ledger keeps its budget as a Gaussian mechanism, whoever decides on runs: it charges '
+            f'ρ = {answer.rho:.6g}, that of noise multiplier {math.sqrt(0.5 / answer.rho):.6g}, which '
+            'stands for all steps'
+        )
+    return (
+        'A ledger keeps its budget in Rényi divergences, a weaker bound than PLD that holds for runs '
+        f'of all kinds, whoever decides on them: it charges ρ = {answer.rho:.6g} at its order. One that was '
+        'added with --filter gaussian takes less for training, and no votes on tokens'
+    )
 
 
 def _warnings(config: Config, params: TuningParams) -> tuple[str, ...]:

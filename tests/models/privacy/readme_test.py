@@ -140,9 +140,9 @@ ASSUMPTIONS = table_of('| assumption |')
 MEDIAN = table_of('| what section 6 needs |')
 # Of section 9, whose proof has steps of its own.
 TUNING = table_of('| what section 9 needs |')
-# And of sections 10 and 11.
+# And of sections 10 to 12.
 VOTES = table_of('| what section 10 needs |')
-TOGETHER = table_of('| what section 11 needs |')
+TOGETHER = table_of('| what section 11 needs |') + table_of('| what section 12 needs |')
 
 
 @pytest.mark.parametrize('row', ASSUMPTIONS + MEDIAN + TUNING + VOTES + TOGETHER, ids=lambda row: row[0][:40])

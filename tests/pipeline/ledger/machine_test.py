@@ -36,7 +36,7 @@ from pipeline.config import job_config
 from pipeline.ledger import account as accounts
 from pipeline.ledger import budget, centers_charge
 from pipeline.ledger import ledger as ledgers
-from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
+from pipeline.ledger.budget import BudgetExceeded, NotGaussian, OrderTooLow
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import start_corpus
 from pipeline.methods.fine_tune import mechanism as fine_tuning
@@ -59,6 +59,8 @@ WHY = {
     'unknown': 'which it does not hold',
     'held': 'which the ledger holds',
     'reason': 'Expected a reason',
+    'gaussian': 'a cost that Gaussian noise explains',
+    'delta': 'at which runs were charged',
     'not charged': 'Expected a run that was charged',
     'begun': 'a name that was not charged yet',
 }
@@ -132,7 +134,7 @@ class Operation:
             found = [name for name, words in WHY.items() if words in said]
             assert len(found) == 1, f'a refusal that says no reason, or several: {said}'
             assert said.startswith('Expected ') and ', got ' in said
-            kinds = {'budget': BudgetExceeded, 'order': OrderTooLow}
+            kinds = {'budget': BudgetExceeded, 'order': OrderTooLow, 'gaussian': NotGaussian}
             assert type(error) is kinds.get(found[0], ValueError)
             return Answer(found[0], error)
 
@@ -202,14 +204,23 @@ def _check_entry(
     entry: report.LedgerEntry, of: oracle.Dataset, dataset: str, before: tuple[Any, Any]
 ) -> None:
     """What a charge was answered, and that all charges are within the budget."""
-    run, order = of.runs[-1], of.present_order
+    run = of.runs[-1]
     assert (entry.dataset, entry.run_number, entry.delta) == (dataset, len(of.runs), of.delta)
     assert entry.epsilon_budget == of.given_epsilon and near(entry.rho_budget, of.budget)
     after = of.spent()
     assert after[0] <= of.allowed * (1 + oracle.ROUNDING), 'more was charged than the budget'
     assert entry.rho_after <= entry.rho_budget * (1 + 2e-12)
     assert within(entry.rho_before, before) and within(entry.rho_after, after)
-    assert within(entry.rho, run.cost.price(order))
+    assert within(entry.rho, of.price(run.cost, run.failure))
+    assert isinstance(entry, report.GaussianLedgerEntry) == of.is_gaussian
+    if isinstance(entry, report.GaussianLedgerEntry):
+        together = math.fsum(each.failure for each in of.runs)
+        assert near(entry.failure, run.failure) and near(entry.failure_after, together)
+        assert entry.failure_after <= entry.failure_budget == of.failure_budget < of.delta
+        at_most = oracle.epsilon_of_gaussian(entry.rho_after, of.delta - together)
+        assert 0 <= entry.epsilon_after <= at_most * (1 + 1e-3)
+        return
+    order = of.present_order
     is_zcdp = not any(of_run.cost.sampled or math.isfinite(of_run.cost.omega) for of_run in of.runs)
     assert isinstance(entry, report.MixedLedgerEntry) != is_zcdp
     at_order = oracle.epsilon_of(entry.rho_after, of.delta, order)
@@ -218,22 +229,28 @@ def _check_entry(
     assert entry.epsilon_after <= at_order * (1 + 1e-6)
 
 
-def adding(name: str, unit: str, delta: float, given: dict[str, float]) -> Operation:
+def adding(
+    name: str, unit: str, delta: float, given: dict[str, float], kept: budget.PrivacyFilter = 'renyi'
+) -> Operation:
     def act(ledger: Ledger) -> Any:
-        return ledger.add_dataset(name, unit=unit, delta=delta, **given)  # type: ignore[arg-type]
+        return ledger.add_dataset(name, unit=unit, delta=delta, privacy_filter=kept, **given)  # type: ignore
 
     def follow(model: Model, answer: Answer) -> None:
         assert answer.refusal == ('held' if name in model else None), answer
         if name not in model:
-            model[name] = oracle.Dataset(unit, *_budget(given, delta), delta)
+            is_gaussian = kept == 'gaussian'
+            model[name] = oracle.Dataset(unit, *_budget(given, delta, is_gaussian), delta, is_gaussian)
             model[name].log.append(('dataset added', None))
 
     return Operation(act, follow)
 
 
-def _budget(given: dict[str, float], delta: float) -> tuple[float, float | None]:
+def _budget(given: dict[str, float], delta: float, is_gaussian: bool) -> tuple[float, float | None]:
     epsilon = given.get('epsilon')
-    return (given['rho'], None) if epsilon is None else (oracle.rho_of(epsilon, delta), epsilon)
+    if epsilon is None:
+        return given['rho'], None
+    rho = oracle.rho_of_gaussian(epsilon, delta / 2) if is_gaussian else oracle.rho_of(epsilon, delta)
+    return rho, epsilon
 
 
 def changing(name: str, delta: float | None, given: dict[str, float], reason: str) -> Operation:
@@ -242,11 +259,14 @@ def changing(name: str, delta: float | None, given: dict[str, float], reason: st
 
     def follow(model: Model, answer: Answer) -> None:
         expected = 'reason' if not reason.strip() else 'unknown' if name not in model else None
-        assert answer.refusal == expected, answer
         if expected is None:
             of = model[name]
             new = of.delta if delta is None else delta
-            of.change_budget(*_budget(given, new), new)
+            # The failures that were charged are parts of the one that stands.
+            expected = 'delta' if of.is_gaussian and of.runs and new != of.delta else None
+        assert answer.refusal == expected, answer
+        if expected is None:
+            of.change_budget(*_budget(given, new, of.is_gaussian), new)
             of.log.append(('budget changed', None))
 
     return Operation(act, follow)
@@ -294,6 +314,7 @@ BUDGETS = st.sampled_from(
     [{'rho': 0.02}, {'rho': 0.06}, {'rho': 0.3}, {'rho': 0.9}, {'epsilon': 1.0}, {'epsilon': 3.0}]
 )
 DELTAS = st.sampled_from([1e-6, 1e-6, 1e-9])
+FILTERS: st.SearchStrategy[budget.PrivacyFilter] = st.sampled_from(['renyi', 'gaussian'])
 CLIENTS = st.integers(0, 1)
 # Names of two runs more often than of all.
 NAMES = st.one_of(st.sampled_from(RUNS), st.sampled_from(RUNS[:2]))
@@ -322,7 +343,7 @@ def operations(costs: dict[str, RunCost]) -> st.SearchStrategy[Operation]:
         reservations,
         changes,
         st.builds(settling, DATASET, NAMES),
-        st.builds(adding, DATASET, units, DELTAS, BUDGETS),
+        st.builds(adding, DATASET, units, DELTAS, BUDGETS, FILTERS),
         st.builds(fitting_centers, DATASET, NAMES, st.sampled_from([0.01, 0.2])),
     )
 
@@ -366,9 +387,9 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @initialize(delta=DELTAS, given=BUDGETS)
-    def begin(self, delta: float, given: dict[str, float]) -> None:
-        self._one(0, adding('visits', 'example', delta, given))
+    @initialize(delta=DELTAS, given=BUDGETS, kept=FILTERS)
+    def begin(self, delta: float, given: dict[str, float], kept: budget.PrivacyFilter) -> None:
+        self._one(0, adding('visits', 'example', delta, given, kept))
 
     def _one(self, client: int, operation: Operation) -> None:
         operation.follow(self.model, operation.ask(self.clients[client]))
@@ -521,6 +542,7 @@ class Machine(RuleBasedStateMachine):
             account, stored = found[name], found[name].dataset
             assert (stored.unit, stored.delta, stored.epsilon_budget) == (of.unit, of.delta, of.given_epsilon)
             assert near(stored.rho_budget, of.budget)
+            assert stored.failure_budget == (of.failure_budget if of.is_gaussian else None)
             assert near(stored.renyi_order or 0.0, of.order or 0.0) and near(
                 stored.renyi_bound or 0.0, of.bound or 0.0
             )
@@ -686,8 +708,10 @@ def takes_any_key(patch: pytest.MonkeyPatch) -> None:
 def lets_the_order_follow(patch: pytest.MonkeyPatch) -> None:
     """The order is that of the budget, also where it was chosen after outputs were seen."""
 
+    whole = budget.Dataset.with_budget
+
     def with_budget(self: budget.Dataset, **changed: Any) -> budget.Dataset:
-        new = dataclasses.replace(self, **changed)
+        new = whole(self, **changed)
         if self.renyi_order is None:
             return new
         order = accounting.optimal_order(new.rho_budget, new.delta)
@@ -699,6 +723,16 @@ def lets_the_order_follow(patch: pytest.MonkeyPatch) -> None:
 def samples_for_free(patch: pytest.MonkeyPatch) -> None:
     """Only the part of a cost that is in zCDP is charged."""
     patch.setattr(accounts.Account, 'price', lambda self, cost: cost.curve.rho)
+
+
+def fails_for_free(patch: pytest.MonkeyPatch) -> None:
+    """Every run of a filter of Gaussians fails as often as the first one."""
+    real = accounts.Account._next_failure
+
+    def next_failure(self: accounts.Account, cost: RunCost) -> float | None:
+        return real(dataclasses.replace(self, runs=()), cost)
+
+    patch.setattr(accounts.Account, '_next_failure', next_failure)
 
 
 def says_no_reason(patch: pytest.MonkeyPatch) -> None:
@@ -715,7 +749,13 @@ def says_no_reason(patch: pytest.MonkeyPatch) -> None:
         commits_twice,
         *(
             pytest.param(twin, marks=[pytest.mark.long, pytest.mark.run])
-            for twin in (takes_any_key, lets_the_order_follow, samples_for_free, says_no_reason)
+            for twin in (
+                takes_any_key,
+                lets_the_order_follow,
+                samples_for_free,
+                fails_for_free,
+                says_no_reason,
+            )
         ),
     ],
 )

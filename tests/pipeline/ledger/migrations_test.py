@@ -1,4 +1,4 @@
-"""A ledger that version 1 wrote, on both databases: nothing of it is lost, whoever opens it first."""
+"""A ledger that an older version wrote, on both databases: nothing of it is lost, whoever opens it first."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ from pipeline.ledger import migrations, tables
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
 
-VERSION_1 = pathlib.Path(__file__).parent / 'version_1'
+VERSION_1, VERSION_2 = (pathlib.Path(__file__).parent / name for name in ('version_1', 'version_2'))
 STAGES = {
     ('visits', 'first'): {'centers': 0.0, 'noisy_counts': 0.005, 'generation': 0.18707275390625},
     ('visits', 'second'): {'centers': 0.1, 'noisy_counts': 1 / 3, 'generation': 0.1 + 0.2},
@@ -26,7 +26,12 @@ STAGES = {
 @pytest.fixture(params=['sqlite', pytest.param('postgresql', marks=pytest.mark.run)])
 def where(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
     """A ledger of version 1, from its dump."""
-    dump = (VERSION_1 / f'{request.param}.sql').read_text()
+    return restored(request, VERSION_1, tmp_path)
+
+
+def restored(request: pytest.FixtureRequest, version: pathlib.Path, tmp_path: pathlib.Path) -> str:
+    """A ledger as a dump of it says."""
+    dump = (version / f'{request.param}.sql').read_text()
     if request.param == 'sqlite':
         with sqlite3.connect(tmp_path / 'ledger.db') as connection:
             connection.executescript(dump)
@@ -169,7 +174,7 @@ def test_a_newer_version_is_refused_at_the_door_and_inside(where: str) -> None:
     with engine_of(where).begin() as connection:
         connection.exec_driver_sql(f'UPDATE ledger_schema SET version = {tables.SCHEMA_VERSION + 1}')
     before = contents(where)
-    with pytest.raises(ConnectionError, match=r'version=3.*newer dp-corpus'):
+    with pytest.raises(ConnectionError, match=rf'version={tables.SCHEMA_VERSION + 1}.*newer dp-corpus'):
         Ledger.open(where)
     for act in (
         lambda: ledger.account('visits'),
@@ -183,3 +188,51 @@ def test_a_newer_version_is_refused_at_the_door_and_inside(where: str) -> None:
         with pytest.raises(ConnectionError, match='since it was opened'):
             act()
     assert contents(where) == before
+
+
+# ------------------------------------------------------------------ version 2
+
+
+@pytest.fixture(params=['sqlite', pytest.param('postgresql', marks=pytest.mark.run)])
+def where_2(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
+    """A ledger of version 2, from its dump."""
+    return restored(request, VERSION_2, tmp_path)
+
+
+def test_of_version_2_every_charge_is_kept_and_no_filter_changes(where_2: str) -> None:
+    before = contents(where_2)
+    ledger = Ledger.open(where_2)
+    visits = ledger.account('visits')
+    assert [(run.run_id, run.state, run.failure) for run in visits.runs] == [
+        ('first', 'settled', None), ('second', 'reserved', None), ('third', 'reserved', None),
+    ]  # fmt: skip
+    assert {account.dataset.privacy_filter for account in ledger.accounts()} == {'renyi'}
+    kinds = [type(visits.entry(run)).__name__ for run in visits.runs]
+    assert kinds == ['MixedLedgerEntry'] * 3
+    after = contents(where_2)
+    assert after['ledger_events'] == before['ledger_events']
+    assert after['ledger_schema'] == [(tables.SCHEMA_VERSION,)]
+    for name in ('ledger_datasets', 'ledger_runs'):
+        for old, new in zip(before[name], after[name], strict=True):
+            assert new == (*old, None)
+
+
+def test_of_version_2_a_charge_follows_and_a_dataset_of_gaussians_may_stand_beside(where_2: str) -> None:
+    ledger = Ledger.open(where_2)
+    left = ledger.account('visits').rho_left
+    same = {'unit': 'example', 'identity': 'i' * 64}
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(
+            'visits', run_id='d', cost=RunCost.of_rho({'a': left + 1e-9}), key_commitment='d', **same
+        )
+    entry = ledger.reserve('visits', run_id='d', cost=RunCost.of_rho({'a': left}), key_commitment='d', **same)
+    assert entry.run_number == 4
+    ledger.add_dataset('mails', unit='example', delta=1e-6, epsilon=1.0, privacy_filter='gaussian')
+    assert Ledger.open(where_2).account('mails').dataset.failure_budget == 5e-7
+
+
+def test_a_program_of_version_2_is_refused_once_it_is_migrated(where_2: str) -> None:
+    """It asks for the version at each of its steps."""
+    Ledger.open(where_2)
+    with engine_of(where_2).begin() as connection:
+        assert tables.version_of(connection) == tables.SCHEMA_VERSION > 2

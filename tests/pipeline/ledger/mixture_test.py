@@ -186,9 +186,7 @@ def test_of_training_and_votes_the_losses_say_less_than_orders_and_the_charge_st
 
 def has_room(held: Account, epsilon: float, cost: RunCost) -> bool:
     """Whether a run would fit if the budget were this epsilon."""
-    raised = held.dataset.with_budget(
-        rho_budget=accounting.rho_from_epsilon(epsilon, DELTA), epsilon_budget=epsilon, delta=DELTA
-    )
+    raised = held.dataset.with_budget(rho=None, epsilon=epsilon, delta=DELTA)
     return dataclasses.replace(held, dataset=raised).has_room(cost)
 
 
@@ -241,7 +239,7 @@ def test_a_refused_run_says_which_budget_would_hold_it(tmp_path: pathlib.Path) -
 def test_the_first_charge_fixes_the_order_and_nothing_before_it_does() -> None:
     empty = account()
     assert empty.dataset.renyi_order is None
-    moved = empty.dataset.with_budget(rho_budget=0.1, epsilon_budget=None, delta=1e-9)
+    moved = empty.dataset.with_budget(rho=0.1, epsilon=None, delta=1e-9)
     assert moved.renyi_order is None and moved.order == accounting.optimal_order(0.1, 1e-9)
     held = empty.with_charge(charge(ZCDpEvent(rho=0.1)), at='then')
     assert held.dataset.renyi_order == accounting.optimal_order(1.0, DELTA)
@@ -249,7 +247,7 @@ def test_the_first_charge_fixes_the_order_and_nothing_before_it_does() -> None:
 
 
 def change(held: Account, rho_budget: float, delta: float = DELTA) -> Account:
-    dataset = held.dataset.with_budget(rho_budget=rho_budget, epsilon_budget=None, delta=delta)
+    dataset = held.dataset.with_budget(rho=rho_budget, epsilon=None, delta=delta)
     return dataclasses.replace(held, dataset=dataset)
 
 

@@ -1,0 +1,153 @@
+"""Costs as those of Gaussian mechanisms with a chance of failure, which add up whoever decides on them.
+
+A run is of "μ with failure s" where at every ε >= 0, in both directions,
+
+    δ(ε) <= s + δ_μ(ε),    δ_μ that of N(μ, 1) and N(0, 1)
+
+README, section 12, proves that runs of (μ₁, s₁), (μ₂, s₂), … are together of (√Σμᵢ², Σsᵢ), even where outputs
+decide on later runs and their costs, as long as both sums stay within bounds that were fixed in advance.
+A μ is kept as ρ = μ²/2: of a Gaussian mechanism that is its ρ in zCDP, and it adds up as that does.
+"""
+
+import collections
+import functools
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from models.privacy import events
+from models.privacy.accounting import losses
+
+# ε at which a bound is looked at, up to where failure is all that is left.
+_POINTS = 4_000
+# μ is found to this share, upwards.
+_PRECISION = 1e-4
+_INTERVAL = 1e-3
+_MOST = 2.0**12
+
+
+def gaussian_rho(released: Iterable[events.DpEvent], failure: float) -> float | None:
+    """The least μ²/2 with which these releases together are of (μ, failure), rounded upwards.
+
+    Args:
+        released: Decided together, in any order.
+        failure: s in [0, 1), which Poisson-sampled Gaussians need and no other event.
+
+    Returns:
+        None where one of them is known in zCDP or at Rényi orders alone, or no μ is found.
+    """
+    of_noise = 0.0
+    sampled: collections.Counter[events.PoissonSampledDpEvent] = collections.Counter()
+    for leaf, count in losses.leaves(released):
+        match leaf:
+            case None:
+                return None
+            case events.PoissonSampledDpEvent(sampling_probability=q) if q < 1:
+                sampled[leaf] += count
+            case _:
+                multiplier = losses.dominating_noise_multiplier(leaf)
+                if multiplier is None:
+                    return None
+                of_noise += count / (2 * multiplier**2)
+    if not sampled:
+        return of_noise
+    ordered = tuple(sorted(sampled.items(), key=repr))
+    found = _rho_of_sampled(ordered, failure)
+    return None if found is None else of_noise + found
+
+
+def needs_failure(released: Iterable[events.DpEvent]) -> bool:
+    """Whether one of these releases draws a sample, so that `gaussian_rho` needs a failure above zero."""
+    return any(
+        isinstance(leaf, events.PoissonSampledDpEvent) and leaf.sampling_probability < 1
+        for leaf, _ in losses.leaves(released)
+    )
+
+
+def delta_of_gaussian(rho: float, epsilon: float | np.ndarray) -> np.ndarray:
+    """δ at each ε of N(μ, 1) and N(0, 1) for μ = √(2ρ) (Balle and Wang 2018, Theorem 8)."""
+    from scipy import special
+
+    mu = math.sqrt(2 * rho)
+    at = np.asarray(epsilon, float)
+    first = special.ndtr(mu / 2 - at / mu)
+    # e^ε Φ(−μ/2 − ε/μ), in logarithms: the first factor may be no float.
+    second = np.exp(at + special.log_ndtr(-mu / 2 - at / mu))
+    return np.maximum(first - second, 0)
+
+
+def epsilon_from_gaussian(rho: float, delta: float) -> float:
+    """The least ε at δ of a Gaussian mechanism of μ = √(2ρ), rounded upwards.
+
+    Args:
+        rho: μ²/2 >= 0.
+        delta: In (0, 1).
+    """
+    if rho == 0 or float(delta_of_gaussian(rho, 0.0)) <= delta:
+        return 0.0
+    high = 1.0
+    while float(delta_of_gaussian(rho, high)) > delta:
+        high *= 2
+    return _least(lambda epsilon: float(delta_of_gaussian(rho, epsilon)) <= delta, 0.0, high)
+
+
+def rho_from_gaussian(epsilon: float, delta: float) -> float:
+    """The largest μ²/2 of a Gaussian mechanism within (epsilon, delta), rounded downwards.
+
+    Args:
+        epsilon: > 0.
+        delta: In (0, 1).
+    """
+    high = 1.0
+    while float(delta_of_gaussian(high, epsilon)) <= delta:
+        high *= 2
+    low = high
+    while float(delta_of_gaussian(low, epsilon)) > delta:
+        low /= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(delta_of_gaussian(middle, epsilon)) <= delta else (low, middle)
+    return low
+
+
+def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The least number that holds between one that does not and one that does, rounded upwards."""
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+@functools.lru_cache(maxsize=256)
+def _rho_of_sampled(
+    sampled: tuple[tuple[events.PoissonSampledDpEvent, int], ...], failure: float
+) -> float | None:
+    """The least μ²/2, to a share of 1e-4, of Poisson-sampled Gaussians with a failure."""
+    composed = losses.distribution(sampled, _INTERVAL)
+    most = 1.0
+    while float(composed.get_delta_for_epsilon(most)) > failure:
+        most *= 2
+        if most > _MOST:
+            return None  # failure is less than what the distribution leaves out
+    points = np.linspace(0, most, _POINTS)
+    # δ of both directions, the larger of them.
+    needed = np.asarray(composed.get_delta_for_epsilon(points))
+
+    def is_enough(rho: float) -> bool:
+        # δ falls as ε grows: at no ε between two points is the one larger than at the first, or the other
+        # less than at the second. Beyond the last the failure is enough.
+        return bool(np.all(needed[:-1] <= failure + delta_of_gaussian(rho, points[1:])))
+
+    high = 1e-6
+    while not is_enough(high):
+        high *= 2
+        if high > _MOST:
+            return None
+    low = high / 2
+    while high / low > 1 + _PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
