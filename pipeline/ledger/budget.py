@@ -118,9 +118,9 @@ class NotGaussian(ValueError):
         self.dataset = dataset
         super().__init__(
             f'Expected a cost that Gaussian noise explains, which dataset={dataset!r} takes alone, got '
-            f'stages={list(stages)!r}, of which less is known. Choose a method that trains an adapter or '
-            'votes on whole texts. A dataset without charges can be added under another name instead: '
-            'dp-corpus ledger add --filter renyi takes every kind of run.'
+            f'stages={list(stages)!r}, of which less is known. Choose a method whose noise is Gaussian '
+            '(docs/ledger.md, "Two filters", lists them). As long as nothing was charged, the records can be '
+            'added under another name instead: dp-corpus ledger add --filter renyi takes every kind of run.'
         )
 
 

@@ -56,7 +56,8 @@ _PROMISES: dict[report.Statement, str] = {
 
 _ADAPTER = (
     '**Adapter.** The texts were sampled from an adapter that was trained with differential privacy. '
-    'The guarantee is of the adapter: as many texts as anyone likes may be sampled from it, for free.'
+    'The guarantee is of the adapter: as many texts as anyone likes may be sampled from it, for free. Where '
+    'an earlier run trained it, `adapter_card.json` says which one, and for which records.'
 )
 
 _VOTED = (

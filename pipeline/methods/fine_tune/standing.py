@@ -8,6 +8,7 @@ SCORES = (
     Score(what='reviews', records=20000, labels=2, epsilon=1, texts=200, worth=0.58, of_records=0.75),
     Score(what='questions', records=5452, labels=6, epsilon=3, texts=300, worth=0.64, of_records=0.80),
     Score(what='questions', records=768, labels=6, epsilon=1, texts=300, worth=0.43, of_records=0.76),
+    Score(what='medical notes', records=828, labels=20, epsilon=1, texts=40, worth=0.39, of_records=0.68),
 )
 # From so many units and such an epsilon on, texts of an adapter were worth more than those of votes on
 # tokens; below, less. In between nothing was measured.

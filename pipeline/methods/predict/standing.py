@@ -8,6 +8,7 @@ SCORES = (
     Score(what='questions', records=768, labels=6, epsilon=1, texts=123, worth=0.45, of_records=0.65),
     Score(what='medical notes', records=768, labels=20, epsilon=1, texts=60, worth=0.57, of_records=0.72),
     Score(what='questions', records=1920, labels=6, epsilon=3, texts=272, worth=0.47, of_records=0.77),
+    Score(what='reviews', records=384, labels=2, epsilon=1, texts=32, worth=0.61, of_records=0.61),
 )
 # Runs with fewer and with more units were measured, and none between 2,000 and 5,000.
 _MOST_UNITS = 2000

@@ -100,7 +100,7 @@ def test_each_further_training_takes_a_smaller_share_of_what_is_kept_for_failure
 def test_a_cost_that_is_known_otherwise_is_refused_by_its_stage_and_charges_nothing(
     where: str, event: DpEvent
 ) -> None:
-    with pytest.raises(NotGaussian, match=r"stages=\['stage'\].*trains an adapter or votes on whole texts"):
+    with pytest.raises(NotGaussian, match=r"stages=\['stage'\].*whose noise is Gaussian"):
         reserve(where, 'tokens', event)
     assert Ledger.open(where).account('visits').runs == ()
     logged = Ledger.open(where).events('visits')[-1]
