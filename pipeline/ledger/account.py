@@ -85,8 +85,12 @@ class Account:
     @property
     def epsilon_left(self) -> float:
         """epsilon of one further run that takes all that is left. Epsilons do not add up; rho does."""
-        left, delta = self.rho_left, self.dataset.delta
-        return self.epsilon_of(left) if self.is_gaussian else accounting.epsilon_from_rho(left, delta)
+        return self.epsilon_of_further(self.rho_left)
+
+    def epsilon_of_further(self, rho: float) -> float:
+        """epsilon at the dataset's delta of one further run that takes so much of the budget."""
+        delta = self.dataset.delta
+        return self.epsilon_of(rho) if self.is_gaussian else accounting.epsilon_from_rho(rho, delta)
 
     @property
     def is_gaussian(self) -> bool:

@@ -87,9 +87,7 @@ def ask(config: JobConfig) -> BudgetAnswer:
         rho_spent=account.rho_spent,
         rho=rho,
         rho_left=left,
-        epsilon_left=(
-            account.epsilon_of(left) if account.is_gaussian else accounting.epsilon_from_rho(left, delta)
-        ),
+        epsilon_left=account.epsilon_of_further(left),
         epsilon_left_up_to_omega=(
             None
             if math.isinf(largest_order)

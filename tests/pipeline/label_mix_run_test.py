@@ -15,8 +15,15 @@ import rich.console
 from models.finetuning import label_mix, train
 from models.finetuning.adapter import AdapterCard
 from models.privacy import counts
-from models.privacy.accounting import ZCDpEvent, curve_of, subsampled
-from models.privacy.report import MixedLedgerEntry
+from models.privacy.accounting import (
+    DiscreteGaussianDpEvent,
+    RunCost,
+    ZCDpEvent,
+    curve_of,
+    gaussian_rho,
+    subsampled,
+)
+from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import mechanism, plan, released
@@ -83,7 +90,7 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     ledger = Ledger.open(str(folder / 'ledger.db'))
     (of_run,) = ledger.account('fruit').runs
     stages = of_run.cost.stages
-    assert stages['noisy_counts'] == ZCDpEvent(rho=RHO)
+    assert stages['noisy_counts'] == DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(RHO))
     assert stages['fine-tuning'] == params.event_of_steps
     assert of_run.cost == charge.run_cost(run)
     assert of_run.rho == pytest.approx(curve_of(params.event).rho_at(of_run.renyi_order), rel=1e-12)
@@ -239,6 +246,39 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
     )  # fmt: skip
     with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
         earlier.check_adapter(votes.replace(ledger=str(folder / 'other.db')), other)
+
+
+@pytest.mark.parametrize('rho, is_held', [(RHO, True), (RHO / 2, False)])
+def test_a_charge_of_an_older_version_has_the_counts_in_zcdp(
+    folder: pathlib.Path, rho: float, is_held: bool
+) -> None:
+    params = mechanism.params(config(folder))
+    older = RunCost(
+        stages={'noisy_counts': ZCDpEvent(rho=rho), 'fine-tuning': params.event_of_steps},
+    )
+    assert mechanism.is_charge_of(older, params) == is_held
+    assert mechanism.is_charge_of(RunCost(stages=mechanism.cost(params)), params)
+    assert not mechanism.is_charge_of(RunCost(stages={'fine-tuning': params.event_of_steps}), params)
+
+
+def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathlib.Path) -> None:
+    ledger = Ledger.open(str(folder / 'ledger.db'))
+    ledger.add_dataset('kept', unit='example', delta=1e-2, epsilon=30.0, privacy_filter='gaussian')
+    run = config(folder, dataset='kept', ledger=str(folder / 'ledger.db'), examples_per_label=0, shards=None)
+    start.run(run, [])
+    account, params = ledger.account('kept'), mechanism.params(run)
+    (of_run,) = account.runs
+    assert of_run.rho == gaussian_rho([params.event], of_run.failure or 0.0)
+    assert sum(account.rho_by_stage(of_run).values()) == pytest.approx(of_run.rho, rel=1e-9)
+    report = runs.report_of(folder / 'out')
+    assert isinstance(report.ledger, GaussianLedgerEntry) and report.ledger == account.entry(of_run)
+    assert 'kept as a Gaussian mechanism at noise multiplier' in (report.covered_together or '')
+    # Another charge than the event's is no entry of this run.
+    with pytest.raises(ValueError, match='Expected the ledger to have charged the event'):
+        wrong = dataclasses.replace(
+            report.ledger, rho=0.9 * of_run.rho, rho_after=0.9 * of_run.rho, epsilon_after=1.0
+        )
+        dataclasses.replace(report, ledger=wrong)
 
 
 def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """The mechanism of a run, as its settings or the card of its adapter give it, and its texts."""
 
 from models.finetuning import label_mix
-from models.privacy import accounting
+from models.privacy import accounting, counts
 from models.privacy.gradients import TuningParams
 from pipeline.methods.fine_tune.settings import FineTuneSettings
 from pipeline.settings.job_config import JobConfig
@@ -30,7 +30,18 @@ def cost(params: TuningParams) -> dict[str, accounting.DpEvent]:
     of_steps: dict[str, accounting.DpEvent] = {STAGE: params.event_of_steps}
     if params.label_mix_rho is None:
         return of_steps
-    return {'noisy_counts': accounting.ZCDpEvent(rho=params.label_mix_rho), **of_steps}
+    counted = accounting.DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(params.label_mix_rho))
+    return {'noisy_counts': counted, **of_steps}
+
+
+def is_charge_of(charged: accounting.RunCost, params: TuningParams) -> bool:
+    """Whether a run's charge is the cost of this training, as this version states it or an older one did."""
+    found = cost(params)
+    if params.label_mix_rho is not None and isinstance(
+        charged.stages.get('noisy_counts'), accounting.ZCDpEvent
+    ):
+        found['noisy_counts'] = accounting.ZCDpEvent(rho=params.label_mix_rho)
+    return all(charged.stages.get(name) == event for name, event in found.items())
 
 
 def texts_of_labels(config: Config) -> tuple[int, ...]:

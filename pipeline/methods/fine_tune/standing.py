@@ -6,6 +6,7 @@ from pipeline.methods.method import FEWEST_OF_LABEL, LAST_RANK, Score, Standing
 SCORES = (
     Score(what='bank questions', records=10003, labels=77, epsilon=1, texts=616, worth=0.67, of_records=0.87),
     Score(what='reviews', records=20000, labels=2, epsilon=1, texts=200, worth=0.58, of_records=0.75),
+    Score(what='news', records=8000, labels=4, epsilon=1, texts=200, worth=0.69, of_records=0.83),
     Score(what='questions', records=5452, labels=6, epsilon=3, texts=300, worth=0.64, of_records=0.80),
     Score(what='questions', records=768, labels=6, epsilon=1, texts=300, worth=0.43, of_records=0.76),
     Score(what='medical notes', records=828, labels=20, epsilon=1, texts=40, worth=0.39, of_records=0.68),

@@ -31,7 +31,7 @@ def check_adapter(config: Config, ledger: Ledger) -> None:
     if (
         charged is not None
         and charged.number == card.run_number
-        and all(charged.cost.stages.get(name) == of for name, of in fine_tuning.cost(card.params).items())
+        and fine_tuning.is_charge_of(charged.cost, card.params)
     ):
         return
     raise ValueError(

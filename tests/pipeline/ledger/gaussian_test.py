@@ -26,6 +26,7 @@ from pipeline.ledger.budget import BudgetExceeded, NotGaussian
 from pipeline.ledger.ledger import Ledger
 from pipeline.pages import ledger_page
 from pipeline.run import charge as charging
+from tests.pipeline.pages import every_page
 
 # The recipe of docs/measured.md: 30 steps, then one round of votes, on 5,452 records.
 DELTA = 7.77e-5
@@ -176,6 +177,20 @@ def test_an_entry_that_leaves_out_failures_or_says_too_little_is_refused(where: 
     ):
         with pytest.raises(ValueError, match='do not edit it'):
             dataclasses.replace(entry, **changed)
+
+
+def test_a_report_of_votes_holds_the_charge_against_their_cost(where: str) -> None:
+    """The charge is of the Gaussian that dominates discrete noise, a little more than ρ in zCDP."""
+    params = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4, unit='user', examples_per_context=8)
+    entry = reserve(where, 'votes', params.event)
+    assert params.rho < entry.rho < params.rho * (1 + 1e-4)
+    assert every_page.voted(ledger=entry).ledger == entry
+    for share in (0.99, 1.01):
+        other = dataclasses.replace(
+            entry, rho=share * entry.rho, rho_after=share * entry.rho, epsilon_after=0.01
+        )
+        with pytest.raises(ValueError, match='Expected the ledger to have charged what the run costs'):
+            every_page.voted(ledger=other)
 
 
 def test_what_is_said_of_it(where: str) -> None:
