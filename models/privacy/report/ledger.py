@@ -9,8 +9,8 @@ from models.privacy.numbers import format_exact, format_up
 
 # Relative slack of a budget, because decimal numbers are not exact in binary.
 BUDGET_SLACK = 1e-12
-# Relative: by how much a sum of losses on a grid may lie above what it stands for, and the cost of a
-# Gaussian that dominates discrete noise above that of the noise.
+# By how much a sum of losses on a grid may lie above what it stands for, as a share and beyond it, and the
+# cost of a Gaussian that dominates discrete noise above that of the noise, as a share.
 _GRID, _MORE_THAN_DISCRETE = 1e-3, 1e-3
 
 
@@ -154,7 +154,7 @@ class GaussianLedgerEntry(LedgerEntry):
 
     @staticmethod
     def _follows(stated: float, computed: float) -> bool:
-        return 0 <= stated <= computed * (1 + _GRID)
+        return 0 <= stated <= computed * (1 + _GRID) + _GRID
 
 
 def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: float) -> None:

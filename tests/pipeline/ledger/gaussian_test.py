@@ -97,6 +97,21 @@ def test_each_further_training_takes_a_smaller_share_of_what_is_kept_for_failure
     assert [reserve(where, f'run-{place}', event) for place, event in enumerate(light)] == found
 
 
+@pytest.mark.parametrize('scale', [15.0, 15.955, 15.96, 1e4])
+def test_a_run_that_is_within_delta_alone_has_an_entry(tmp_path: pathlib.Path, scale: float) -> None:
+    """ε is 0, or next to it where losses are rounded upwards: no reason to refuse what was charged."""
+    where = str(tmp_path / 'ledger.db')
+    Ledger.create(where).add_dataset(
+        'visits', unit='example', delta=0.025, epsilon=2.0, privacy_filter='gaussian'
+    )
+    for run_id, event in (
+        ('votes', TextVoteParams(rounds=1, noise_scale=scale, nearest=1).event),
+        ('train', sgd(q=1e-3, z=scale, steps=2)),
+    ):
+        entry = reserve(where, run_id, event)
+        assert 0 <= entry.epsilon_after < 0.02
+
+
 @pytest.mark.parametrize('event', [ZCDpEvent(rho=1e-9), TruncatedZCDpEvent(rho=1e-9, omega=50.0)])
 def test_a_cost_that_is_known_otherwise_is_refused_by_its_stage_and_charges_nothing(
     where: str, event: DpEvent
