@@ -25,10 +25,14 @@ from tests.launch.flink.local_cluster import ROOT, SCRIPT, Run, needs_model, scr
 
 pytestmark = pytest.mark.run
 PORT, RPC_PORT, TASK_MANAGER_PORT, POOL_PORT = 8081, 6123, 6130, 50000
-# Its first process reads from a pipe that this process holds: however that ends, so does the machine.
+# The project may lie in /tmp as well. The first process reads from a pipe that this process holds: however
+# that ends, so does the machine.
 _BOOT = """
-exec 3<"$1"
-mount -t tmpfs tmpfs /tmp && mkdir -p "$1" && mount -c --bind /proc/self/fd/3 "$1" && exec 3<&-
+exec 3<"$1" 4<"$2"
+mount -t tmpfs tmpfs /tmp
+mkdir -p "$1" "$2"
+mount -c --bind /proc/self/fd/3 "$1" && exec 3<&-
+mount -c --bind /proc/self/fd/4 "$2" && exec 4<&-
 ip link set lo up && echo ready && exec cat
 """
 
@@ -87,7 +91,10 @@ def boot(address: str, shared: pathlib.Path) -> Iterator[Machine]:
     """A machine without a link yet; all that runs there ends with it."""
     command = ['unshare', '--net', '--mount', '--pid', '--fork', '--mount-proc', 'sh', '-ec', _BOOT]
     with subprocess.Popen(
-        [*command, 'sh', str(shared)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, 'sh', str(shared), str(ROOT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as first:
         assert first.stdin and first.stdout and first.stderr
         try:
