@@ -41,6 +41,8 @@ from pipeline.ledger.tables import DATASETS, EVENTS, RUNS, SCHEMA_VERSION
 
 # Relative: a later version of the library that computes some prices may round them in another way.
 _PRICES_AGREE = 1e-6
+# The same of shifts, which are searched for in steps: a search that rounds in another way ends a step beside.
+_SHIFTS_AGREE = 1e-3
 
 
 @typing.final
@@ -432,8 +434,9 @@ def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mappin
         return 'numbers of runs with a gap'
     if [(run.run_id, run.rho) for run in account.runs] != charged:
         return 'other runs or charges than were logged'
+    tolerance = _SHIFTS_AGREE if account.is_gaussian else _PRICES_AGREE
     if not all(
-        math.isclose(account.price_of(run, run.cost), run.rho, rel_tol=_PRICES_AGREE) for run in account.runs
+        math.isclose(account.price_of(run, run.cost), run.rho, rel_tol=tolerance) for run in account.runs
     ):
         return 'a cost that is not what was charged for it'
     budgets = [

@@ -353,13 +353,14 @@ def check(
         )
     if ledger is None:
         return
-    charged = None
+    charged, tolerance = None, 1e-9
     if isinstance(ledger, MixedLedgerEntry):
         curve: conversion.RenyiCurve = run_cost.curve_of(params.event)
         charged = curve.rho_at(ledger.order)
     elif isinstance(ledger, GaussianLedgerEntry):
         charged = gaussian.gaussian_rho([params.event], ledger.failure)
-    if charged is None or not math.isclose(ledger.rho, charged, rel_tol=1e-9):
+        tolerance = 1e-3  # searched for in steps, which another machine or library may round in another way
+    if charged is None or not math.isclose(ledger.rho, charged, rel_tol=tolerance):
         raise ValueError(
             f'Expected the ledger to have charged the event, got charged={ledger.rho!r}, '
             f'computed={charged!r}. Take the entry from the ledger and do not edit it.'
