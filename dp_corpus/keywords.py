@@ -83,6 +83,7 @@ class RunSettings(TypedDict, total=False):
     expected_batch_size: int | None
     clip_norm: float | None
     noise_multiplier: float | None
+    noise_bands: int | None
     lora_rank: int | None
     full: bool | None
     remat: bool | None
@@ -171,6 +172,7 @@ class TrainingSettings(TypedDict, total=False):
     expected_batch_size: int | None
     clip_norm: float | None
     noise_multiplier: float | None
+    noise_bands: int | None
     lora_rank: int | None
     full: bool | None
     remat: bool | None

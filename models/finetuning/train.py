@@ -58,6 +58,7 @@ class Batches:
                 unit.ordinal,
                 probability=params.sampling_probability,
                 steps=params.tuning_steps,
+                groups=params.noise_bands,
             ):
                 found[step].append(index)
         return cls(tuple(np.array(members, np.int64) for members in found))
@@ -107,6 +108,8 @@ class Trainer:
             settings.learning_rate, settings.params, settings.variance_floor
         )
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
+        # Of the last key that a step was taken with.
+        self._noise: tuple[RunKey, gradients.StepNoise] | None = None
 
     def first_state(self, key: RunKey) -> dict[str, Any]:
         """The state before the first step."""
@@ -237,8 +240,9 @@ class Trainer:
     ) -> dict[str, Any]:
         """One step of DP-Adam on the units of its batch."""
         total = self.gradient(state, encoded, members, words)
-        noise = noise_of_step(key, self._settings.run_id, int(state['step']), total, self._settings.params)
-        return self.updated(state, total, noise)
+        if self._noise is None or self._noise[0] is not key:
+            self._noise = key, noise_like(total, key, self._settings.run_id, self._settings.params)
+        return self.updated(state, total, noise_of_step(self._noise[1], int(state['step']), total))
 
     def updated(self, state: dict[str, Any], total: Any, noise: Any) -> dict[str, Any]:
         """The state after a step of DP-Adam, from the sum of clipped gradients and the noise on it."""
@@ -384,12 +388,16 @@ def _capacity(expected: int, size: int) -> int:
     return -(-(expected + math.ceil(4 * math.sqrt(expected))) // size) * size
 
 
-def noise_of_step(key: RunKey, run_id: str, step: int, like: Any, params: gradients.TuningParams) -> Any:
-    """N(0, (z C)²) of one step in each component, float32, in a tree of the shapes of `like`."""
+def noise_like(like: Any, key: RunKey, run_id: str, params: gradients.TuningParams) -> gradients.StepNoise:
+    """The noise of a run's steps, for gradients of the shapes of `like`."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(like))
+    return gradients.StepNoise(key, run_id, size, params)
+
+
+def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> Any:
+    """The noise of one step on each component, float32, in a tree of the shapes of `like`."""
     leaves, tree = jax.tree.flatten(like)
-    sizes = [leaf.size for leaf in leaves]
-    drawn = gradients.noise(key, run_id, step, sum(sizes), scale=params.noise_scale)
-    parts = np.split(drawn, np.cumsum(sizes)[:-1])
+    parts = np.split(noise.of_step(step), np.cumsum([leaf.size for leaf in leaves])[:-1])
     shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(tree, shaped)
 

@@ -49,7 +49,7 @@ class SampledGaussianStage(RhoStage):
     Attributes:
         sampling_probability: q, of one unit at one step.
         noise_multiplier: z, the noise's standard deviation over the sum's L2 sensitivity.
-        steps: T, how many.
+        steps: How many one unit can be in.
     """
 
     sampling_probability: float

@@ -5,23 +5,27 @@ step does, in this order:
 
     S_t ← every unit, independently with probability q                      `steps_of_unit`
     g   ← Σ_{u ∈ S_t} ∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂)                      `clipped_sum`
-    θ   ← DP-Adam's step on (g + σ ξ) / s,  ξ ~ N(0, I),  σ = z C           `noise`
+    θ   ← DP-Adam's step on (g + σ ξ_t) / s,  ξ_t ~ N(0, I),  σ = z C       `StepNoise`
 
 s = q n is the *expected* batch size; it is public, whatever S_t holds. One unit moves g by at most C, be
 it a record or all records of a user, because all records of a unit make one gradient.
 
+With b > 1 `noise_bands` the noise of step t takes back a part of what the b − 1 steps before it added
+(`correlated_noise`), and a unit is sampled at every b-th step alone, with probability b q.
+
 README, section 9, has the proof; `models.privacy.accounting.subsampled` computes the price.
 """
 
+import collections
 import dataclasses
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from models.privacy import counts, events
+from models.privacy import correlated_noise, counts, events
 from models.privacy.public_numbers import Unit
 from models.privacy.randomness import RunKey, normal
 
@@ -41,7 +45,7 @@ class TuningParams:
     Attributes:
         units: n, the declared number of records, or of users under the user unit.
         expected_batch_size: s, the public divisor of every noisy sum. The probability of a unit at a
-            step is q = s/n.
+            step is q = s/n in the mean over groups.
         tuning_steps: T.
         clip_norm: C > 0, the L2 norm that the gradient of one unit is clipped to.
         noise_multiplier: z > 0, the standard deviation of the noise over C.
@@ -49,6 +53,7 @@ class TuningParams:
         examples_per_context: k: at most k of a user's records make the user's gradient.
         label_mix_rho: ρ of the noisy counts of units per label, which are drawn before the first step;
             None if units are not counted.
+        noise_bands: b, the number of steps over which noise is correlated; 1 for independent noise.
     """
 
     units: float
@@ -59,9 +64,10 @@ class TuningParams:
     unit: Unit = 'example'
     examples_per_context: int = 1
     label_mix_rho: float | None = None
+    noise_bands: int = 1
 
     def __post_init__(self) -> None:
-        for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context'):
+        for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context', 'noise_bands'):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f'Expected {name} >= 1, got {name}={value!r}. Give a positive whole number.')
         for name in ('clip_norm', 'noise_multiplier'):
@@ -82,6 +88,12 @@ class TuningParams:
                 f'{self.expected_batch_size!r}, units={self.units!r}. A unit is in a batch once: lower '
                 '--expected-batch-size, or declare the right number with --records.'
             )
+        if not self.noise_bands * self.expected_batch_size <= self.units:
+            raise ValueError(
+                'Expected noise_bands * expected_batch_size <= the declared number of units, got noise_bands='
+                f'{self.noise_bands!r}, expected_batch_size={self.expected_batch_size!r}, units='
+                f'{self.units!r}. A step samples from one of noise_bands groups of units: lower either.'
+            )
         if self.unit == 'example' and self.examples_per_context != 1:
             raise ValueError(
                 'Expected examples_per_context=1 where each record is a unit, got '
@@ -91,12 +103,17 @@ class TuningParams:
 
     @property
     def sampling_probability(self) -> float:
-        """q = s/n, with which each unit is in the batch of a step."""
-        return self.expected_batch_size / self.units
+        """b s/n, with which each unit of a step's group is in its batch; of one group that is q = s/n."""
+        return self.noise_bands * self.expected_batch_size / self.units
+
+    @property
+    def chances(self) -> int:
+        """⌈T/b⌉: the most steps at which one unit has a coin."""
+        return -(-self.tuning_steps // self.noise_bands)
 
     @property
     def noise_scale(self) -> float:
-        """σ, the standard deviation of the noise on each component, with the slack for float32."""
+        """σ, the standard deviation of an entry of ξ times z C, with the slack for float32."""
         return self.noise_multiplier * self.clip_norm * (1 + NORM_SLACK)
 
     @property
@@ -109,20 +126,23 @@ class TuningParams:
 
     @property
     def event_of_steps(self) -> events.DpEvent:
-        """All steps: T Poisson-sampled Gaussians; each may depend on the outputs before it."""
+        """All steps: ⌈T/b⌉ Poisson-sampled Gaussians; each may depend on the outputs before it."""
         gaussian = events.GaussianDpEvent(noise_multiplier=self.noise_multiplier)
         return events.SelfComposedDpEvent(
             event=events.PoissonSampledDpEvent(
                 sampling_probability=self.sampling_probability, event=gaussian
             ),
-            count=self.tuning_steps,
+            count=self.chances,
         )
 
 
 def steps_of_unit(
-    key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int
+    key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int, groups: int = 1
 ) -> np.ndarray:
     """The steps whose batch a unit is in; every unit and step has an independent coin.
+
+    With several groups a unit is in one of them, by a hash of its own, and step t takes units of group
+    t mod b alone: cyclic Poisson sampling (Choquette-Choo et al. 2023, section 4).
 
     The result is a function of the key and the unit's own identity, never of a position or of other units.
     Without the key, the coins cannot be told from those of a Poisson sample.
@@ -133,38 +153,93 @@ def steps_of_unit(
         unit: Keyed hash of the unit.
         ordinal: Number of the record among those with the same hash, from 0. Duplicated records are
             separate units with separate coins.
-        probability: q in (0, 1].
+        probability: Of a unit at a step of its group, in (0, 1].
         steps: T.
+        groups: b.
 
     Returns:
         Ascending int64 indices below `steps`.
     """
-    words = key.words('poisson', run_id.encode(), unit, ordinal.to_bytes(8, 'little'), count=steps)
-    if probability >= 1:
-        return np.arange(steps)
-    # Rounded down by less than 2^-64: a lower rate costs no more than the price.
-    return np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
-
-
-def noise(key: RunKey, run_id: str, step: int, size: int, *, scale: float) -> np.ndarray:
-    """`[size]` N(0, scale²) for one step, float32. A repeated step draws the same noise (METHOD 7).
-
-    The noise is drawn piece by piece, each from its own words. Each component is rounded once, from float64.
-
-    Args:
-        key: The run's secret.
-        run_id: The public name of the run.
-        step: From 0.
-        size: Components of a gradient.
-        scale: σ.
-    """
-    found = np.empty(size, np.float32)
-    of_step = run_id.encode(), step.to_bytes(8, 'little')
-    for number, start in enumerate(range(0, size, _DRAWN_AT_A_TIME)):
-        piece = found[start : start + _DRAWN_AT_A_TIME]
-        words = key.words('gradient', *of_step, number.to_bytes(8, 'little'), count=len(piece))
-        piece[:] = scale * normal(words)
+    of_unit = run_id.encode(), unit, ordinal.to_bytes(8, 'little')
+    found = np.arange(steps)
+    if probability < 1:
+        # Rounded down by less than 2^-64: a lower rate costs no more than the price.
+        words = key.words('poisson', *of_unit, count=steps)
+        found = np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
+    if groups > 1:
+        group = int(key.words('poisson group', *of_unit, count=1)[0]) % groups
+        found = found[found % groups == group]
     return found
+
+
+class StepNoise:
+    """The noise of one step after another. A repeated step has the same noise (METHOD 7).
+
+    With noise bands it holds b − 1 vectors, from which, with an adapter, noise could be taken off again: they
+    are the curator's as the run key is, and no checkpoint has them. A step out of turn is found by
+    drawing those before it again.
+    """
+
+    def __init__(self, key: RunKey, run_id: str, size: int, params: TuningParams) -> None:
+        """Draws nothing yet.
+
+        Args:
+            key: The run's secret.
+            run_id: The public name of the run.
+            size: Components of a gradient.
+            params: The mechanism.
+        """
+        self._key, self._run_id, self._size = key, run_id, size
+        self._scale = params.noise_scale
+        self._taken_back = correlated_noise.coefficients(params.noise_bands)[1:]
+        self._factors = correlated_noise.column_norms(params.noise_bands, params.tuning_steps)
+        # Rows of B⁻¹ ξ, the last one first.
+        self._before: collections.deque[np.ndarray] = collections.deque(maxlen=len(self._taken_back))
+        self._next = 0
+
+    def __repr__(self) -> str:
+        return 'StepNoise(secret)'
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError('Noise of steps is never pickled: workers draw it from the run key.')
+
+    def of_step(self, step: int) -> np.ndarray:
+        """`[size]` float32: of one band N(0, σ²), and in general row `step` of σ M⁻¹ ξ.
+
+        Each component is rounded once, from float64.
+
+        Args:
+            step: From 0, below T.
+        """
+        scale = self._scale * self._factors[step]
+        found = np.empty(self._size, np.float32)
+        if not len(self._taken_back):
+            for piece, drawn in self._drawn(step):
+                found[piece] = scale * drawn
+            return found
+        if step < self._next:
+            self._before.clear()
+            self._next = 0
+        while self._next <= step:
+            row = np.empty(self._size)
+            for piece, drawn in self._drawn(self._next):
+                for coefficient, earlier in zip(self._taken_back, self._before, strict=False):
+                    drawn -= coefficient * earlier[piece]
+                row[piece] = drawn
+            self._before.appendleft(row)
+            self._next += 1
+        np.multiply(scale, row, out=found, casting='same_kind')
+        return found
+
+    def _drawn(self, step: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """ξ of a step in pieces, each from words of its own: N(0, 1), float64."""
+        of_step = self._run_id.encode(), step.to_bytes(8, 'little')
+        for number, start in enumerate(range(0, self._size, _DRAWN_AT_A_TIME)):
+            piece = slice(start, min(start + _DRAWN_AT_A_TIME, self._size))
+            words = self._key.words(
+                'gradient', *of_step, number.to_bytes(8, 'little'), count=piece.stop - piece.start
+            )
+            yield piece, normal(words)
 
 
 def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:

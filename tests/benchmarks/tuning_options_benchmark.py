@@ -5,9 +5,11 @@ Prints one JSON line. Run from the repository root; it needs the weights of Gemm
 
     python -m tests.benchmarks.tuning_options_benchmark
     python -m tests.benchmarks.tuning_options_benchmark --epsilon 1 --arms '{}' '{"mismatch_weight": 0}'
+    python -m tests.benchmarks.tuning_options_benchmark --arms '{}' '{"noise_bands": 5}'
 
-An arm is a JSON object of settings of `models.finetuning.settings.TuningSettings` that differ from the
-defaults of the command line. All arms have the same batches and noise. Of records held out:
+An arm is a JSON object of what differs from the defaults of the command line: settings of
+`models.finetuning.settings.TuningSettings`, `noise_bands`, or another `epsilon`. But for these two all arms
+have the same batches and noise. Of records held out:
 
 * `loss`: nats a token of a text after the instruction of its own label, the end of a text included;
 * `right_label`: the share of texts that are most probable after the instruction of their own label, which is
@@ -33,6 +35,7 @@ def main() -> None:
     import numpy as np
 
     from models.finetuning import train
+    from models.finetuning.settings import TuningSettings
     from models.privacy.randomness import RunKey
     from tests.benchmarks import private_tuning, real_records
 
@@ -57,11 +60,15 @@ def main() -> None:
     dataset = real_records.DATASETS[args.data]
     records = dataset.train()
     tested = real_records.sample(dataset.held_out(), dataset.labels, args.held_out)
-    settings = private_tuning.settings_of(
-        dataset, len(records), epsilon=args.epsilon, tuning_steps=args.tuning_steps,
-        expected_batch_size=args.expected_batch_size, labelled=True, dtype=args.dtype,
-        learning_rate=args.learning_rate,
-    )  # fmt: skip
+
+    def settings_of(arm: dict[str, Any]) -> TuningSettings:
+        return private_tuning.settings_of(
+            dataset, len(records), tuning_steps=args.tuning_steps,
+            expected_batch_size=args.expected_batch_size, labelled=True,
+            **{'epsilon': args.epsilon, 'dtype': args.dtype, 'learning_rate': args.learning_rate, **arm},
+        )  # fmt: skip
+
+    settings = settings_of({})
 
     # A unit's loss without the term of wrong instructions is that of its text after its label's instruction.
     judge = train.Trainer(dataclasses.replace(settings, mismatch_weight=0.0))
@@ -80,13 +87,16 @@ def main() -> None:
     members = private_tuning.units_of(records, labelled=True)
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     seconds: dict[str, list[float]] = {}
+    multipliers: dict[str, float] = {}
     for arm in args.arms:
         name = json.dumps(arm)
-        trainer = train.Trainer(dataclasses.replace(settings, **arm))
+        of_arm = settings_of(arm)
+        multipliers[name] = of_arm.params.noise_multiplier
+        trainer = train.Trainer(of_arm)
         encoded = trainer.encoded(members)
         for number in range(args.keys):
             key = RunKey(number.to_bytes(32))
-            batches = train.Batches.of(members, key, settings.run_id, settings.params)
+            batches = train.Batches.of(members, key, of_arm.run_id, of_arm.params)
             state, taken = trainer.first_state(key), []
             for step, of_step in enumerate(batches.members):
                 words = trainer.words(members, of_step, key, step)
@@ -104,8 +114,7 @@ def main() -> None:
     alone = judged(trainer.first_state(RunKey(bytes(32)))['adapter'])
     print(json.dumps({
         'benchmark': 'tuning_options', 'model': settings.model, 'data': args.data, 'dtype': args.dtype,
-        'epsilon': args.epsilon, 'noise_multiplier': round(settings.params.noise_multiplier, 3),
-        'keys': args.keys,
+        'epsilon': args.epsilon, 'keys': args.keys,
         'tuning_steps': args.tuning_steps, 'expected_batch_size': args.expected_batch_size,
         'held_out': len(tested),
         'model_alone': {'loss': _mean([alone[0]]), 'right_label': _mean([alone[1]])},
@@ -118,6 +127,7 @@ def main() -> None:
                     for part in (0, 1)
                 ],
                 'seconds': round(statistics.median(seconds[name]), 1),
+                'noise_multiplier': round(multipliers[name], 3),
             }
             for name, of_arm in found.items()
         },

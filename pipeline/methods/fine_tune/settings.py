@@ -53,6 +53,12 @@ class Tuning(panel.Panel):
     noise_multiplier: float | None = _setting(
         "z: the noise's standard deviation over C. Default: the least for --epsilon.", None
     )
+    noise_bands: int = _setting(
+        'b: correlate the noise of b steps, in which each takes back a part of what those before it added, '
+        'so that less adds up over a run (banded matrix factorization). Each unit is sampled at every b-th '
+        'step, with b times the probability. 1 for independent noise.',
+        1,
+    )
     lora_rank: int = _setting('r: rank of the low-rank factors that are trained.', 8)
     full: bool = _setting(
         'Train all weights of the model in place of low-rank factors: a difference that is added to them. '
@@ -145,12 +151,18 @@ class Tuning(panel.Panel):
             'tuning_steps',
             'expected_batch_size',
             'lora_rank',
+            'noise_bands',
             'warm_steps',
             'wrong_prompts',
             'mismatch_every',
             'examples',
             'top_k',
         )
+        if self.noise_bands > self.tuning_steps:
+            raise ValueError(
+                f'Expected noise_bands <= tuning_steps, got noise_bands={self.noise_bands}, tuning_steps='
+                f'{self.tuning_steps}. A unit would have a coin at one step at the most: lower --noise-bands.'
+            )
         if self.warm_start is None:
             for name in ('warm_steps', 'warm_learning_rate'):
                 if getattr(self, name) != getattr(type(self), name):
@@ -329,12 +341,10 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         noise_multiplier = self.noise_multiplier
         if noise_multiplier is None:
             assert budget.epsilon is not None  # `check_run`
-            rho = self.label_mix_rho
+            rho, params = self.label_mix_rho, self._params(declared, budget, noise_multiplier=1.0)
             noise_multiplier = subsampled.solve_noise_multiplier(
-                sampling_probability=self._params(
-                    declared, budget, noise_multiplier=1.0
-                ).sampling_probability,
-                steps=self.tuning_steps,
+                sampling_probability=params.sampling_probability,
+                steps=params.chances,
                 epsilon=budget.epsilon,
                 delta=delta,
                 sigma=None if rho is None else counts.gaussian_scale(rho),
@@ -349,6 +359,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
             tuning_steps=self.tuning_steps,
             clip_norm=self.clip_norm,
             noise_multiplier=noise_multiplier,
+            noise_bands=self.noise_bands,
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,
             label_mix_rho=self.label_mix_rho,

@@ -6,8 +6,8 @@ differentially private learners", section 3.1) and Ponomareva et al. 2023 ("How 
 the largest batch with which the noise still falls.
 
 What adds up over a run is compared here: T steps whose gradients all point one way move √T s/z times as far
-as their noise does. At a fixed sT this grows with s until z grows as fast as √s. Public numbers tell no more
-of a run, and not that few steps are enough.
+as their noise does, where the noise of steps is independent. At a fixed sT this grows with s until z grows as
+fast as √s. Public numbers tell no more of a run, and not that few steps are enough.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from models.privacy import counts
+from models.privacy import correlated_noise, counts
 from models.privacy.accounting import subsampled
 from pipeline import calibration
 from pipeline.calibration import Calibration, duration
@@ -37,10 +37,11 @@ class Split:
     Attributes:
         expected_batch_size: s.
         tuning_steps: T.
-        sampling_probability: q, with which a unit is in a step.
+        sampling_probability: q, with which a unit is in a step of its group.
         noise_multiplier: z, of which the run has at most a hundredth less.
-        noise_of_step: z C/s, the noise on each number of a step's mean gradient.
-        signal_to_noise: √T s/z, of all steps together if the gradients of all units point one way.
+        noise_of_step: z C/s, the noise on each number of a step's mean gradient, before it is correlated.
+        signal_to_noise: T s/(z d), of all steps together if the gradients of all units point one way. z d is
+            the standard deviation of the sum of all noise over C: d = √T where noise is independent.
         training_hours: How long all steps take, about.
     """
 
@@ -66,6 +67,7 @@ class TuningSuggestion(Suggestion):
         splits: By s, the smallest first; each s is about twice the one before.
         recommended: One of them.
         because: Why that one.
+        noise_bands: b, of each of them.
         flags: What to give for it.
         estimated: What the hours rest on.
     """
@@ -78,6 +80,7 @@ class TuningSuggestion(Suggestion):
     splits: tuple[Split, ...]
     recommended: Split
     because: str
+    noise_bands: int
     flags: str
     estimated: str
 
@@ -85,7 +88,11 @@ class TuningSuggestion(Suggestion):
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
     def titles(self) -> tuple[str, ...]:
-        return ('Units of a step, s', 'Steps, T', 'Noise, z', 'z C/s', '√T s/z', 'Time')
+        return ('Units of a step, s', 'Steps, T', 'Noise, z', 'z C/s', self._signal, 'Time')
+
+    @property
+    def _signal(self) -> str:
+        return _signal(self.noise_bands)
 
     def table(self) -> list[tuple[str, ...]]:
         return [
@@ -150,8 +157,9 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
 
     units = config.input.sampled_records
     assert units is not None  # `check_run`
+    bands = own.noise_bands
     fewest = follows.measured_steps(own)
-    sizes = batch_sizes(own.expected_batch_size, units, steps_of, fewest)
+    sizes = batch_sizes(own.expected_batch_size, units / bands, steps_of, max(fewest, bands))
     if not sizes:
         given = (
             f'minutes={minutes}' if minutes is not None else f'tuning_steps * expected_batch_size={gradients}'
@@ -166,8 +174,8 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
         steps = steps_of(size)
         # What suits one size is near to what suits the next.
         near = subsampled.rough_noise_multiplier(
-            sampling_probability=size / units,
-            steps=steps,
+            sampling_probability=bands * size / units,
+            steps=-(-steps // bands),
             epsilon=epsilon,
             delta=delta,
             sigma=None if rho is None else counts.gaussian_scale(rho),
@@ -177,10 +185,10 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
             Split(
                 expected_batch_size=size,
                 tuning_steps=steps,
-                sampling_probability=size / units,
+                sampling_probability=bands * size / units,
                 noise_multiplier=near,
                 noise_of_step=near * own.clip_norm / size,
-                signal_to_noise=math.sqrt(steps) * size / near,
+                signal_to_noise=steps * size / (near * correlated_noise.deviation_of_sum(bands, steps)),
                 training_hours=steps * seconds(size) / 3600,
             )
         )
@@ -193,7 +201,8 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
         fewest_steps=fewest,
         splits=tuple(splits),
         recommended=chosen,
-        because=_because(splits, chosen, units, fewest),
+        because=_because(splits, chosen, units, fewest, bands),
+        noise_bands=bands,
         flags=f'--expected-batch-size {chosen.expected_batch_size} --tuning-steps {chosen.tuning_steps}',
         estimated=calibration.source(rates.device, rates.measured_on),
     )
@@ -206,7 +215,7 @@ def batch_sizes(given: int, units: float, steps_of: Callable[[int], int], fewest
 
     Args:
         given: s of the config.
-        units: n.
+        units: n, or those of one group.
         steps_of: Steps that a size leaves time for.
         fewest: T at the least.
     """
@@ -239,19 +248,26 @@ def recommended(splits: Sequence[Split]) -> Split:
     return found
 
 
-def _because(splits: Sequence[Split], chosen: Split, units: float, fewest: int) -> str:
+def _signal(bands: int) -> str:
+    """What signal over noise is called: of independent noise without its own symbol for √T."""
+    return '√T s/z' if bands == 1 else 'T s/(z d)'
+
+
+def _because(splits: Sequence[Split], chosen: Split, units: float, fewest: int, bands: int) -> str:
     """Why the recommended split, a sentence or two."""
     percent = round(100 * (LEAST_GAIN - 1))
     if chosen != splits[-1]:
         larger = splits[splits.index(chosen) + 1]
         gain = 100 * (larger.signal_to_noise / chosen.signal_to_noise - 1)
         return (
-            f'Up to s = {chosen.expected_batch_size:,} a batch twice as large lifts √T s/z by {percent} % or '
-            f'more; s = {larger.expected_batch_size:,} has half of the steps, and {gain:+.0f} %.'
+            f'Up to s = {chosen.expected_batch_size:,} a batch twice as large lifts {_signal(bands)} by '
+            f'{percent} % or more; s = {larger.expected_batch_size:,} has half of the steps, and '
+            f'{gain:+.0f} %.'
         )
     why = (
-        f'would have more units than the {units:,.0f} that were declared'
-        if 2 * chosen.expected_batch_size > units
+        f'would have more units than the {units / bands:,.0f} that '
+        + ('were declared' if bands == 1 else f'each of {bands:,} groups has')
+        if 2 * chosen.expected_batch_size > units / bands
         else f'would leave fewer than {fewest} steps, the fewest that runs were measured with'
     )
     if len(splits) == 1:

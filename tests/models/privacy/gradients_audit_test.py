@@ -76,7 +76,7 @@ def _members(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> 
 
 
 def _noise(key: RunKey, params: gradients.TuningParams, run_id: str = 'audit') -> np.ndarray:
-    return np.asarray(train.noise_of_step(key, run_id, 0, np.zeros(DIMENSIONS), params))
+    return gradients.StepNoise(key, run_id, DIMENSIONS, params).of_step(0)
 
 
 def right(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> np.ndarray:

@@ -188,7 +188,8 @@ def test_noise_is_normal_with_its_scale_and_a_scale_5_percent_off_is_not() -> No
         units=100.0, expected_batch_size=10, tuning_steps=4, clip_norm=0.25, noise_multiplier=1.7
     )
     like = {'a': np.zeros((100, 2_500)), 'b': np.zeros(50_000)}
-    drawn = train.noise_of_step(KEY, 'run', 3, like, params)
+    noise = train.noise_like(like, KEY, 'run', params)
+    drawn = train.noise_of_step(noise, 3, like)
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(drawn)])
     scale = 1.7 * 0.25
     assert stats.kstest(flat, stats.norm(scale=scale).cdf).pvalue > 1e-6
@@ -196,20 +197,25 @@ def test_noise_is_normal_with_its_scale_and_a_scale_5_percent_off_is_not() -> No
         assert stats.kstest(flat, stats.norm(scale=wrong * scale).cdf).pvalue < 1e-6
 
 
+def noise_of(key: RunKey, run_id: str, step: int, size: int) -> np.ndarray:
+    """Of standard deviation 0.3, but for the slack."""
+    params = gradients.TuningParams(
+        units=100.0, expected_batch_size=10, tuning_steps=6, clip_norm=0.5, noise_multiplier=0.6
+    )
+    return gradients.StepNoise(key, run_id, size, params).of_step(step)
+
+
 def test_noise_is_a_function_of_run_and_step() -> None:
-    draws = gradients.noise(KEY, 'run', 0, 50, scale=1.0)
-    assert (draws == gradients.noise(RunKey(SECRET), 'run', 0, 50, scale=1.0)).all()
-    for other in (
-        gradients.noise(KEY, 'run', 1, 50, scale=1.0),
-        gradients.noise(KEY, 'other', 0, 50, scale=1.0),
-    ):
+    draws = noise_of(KEY, 'run', 0, 50)
+    assert (draws == noise_of(RunKey(SECRET), 'run', 0, 50)).all()
+    for other in (noise_of(KEY, 'run', 1, 50), noise_of(KEY, 'other', 0, 50)):
         assert not np.isin(draws, other).any()
 
 
 def test_noise_is_drawn_in_pieces_of_words_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """What spans pieces is normal, no number comes twice, and little more than the result is held."""
     monkeypatch.setattr(gradients, '_DRAWN_AT_A_TIME', 1_000)
-    found = gradients.noise(KEY, 'run', 5, 250_300, scale=0.3)
+    found = noise_of(KEY, 'run', 5, 250_300)
     assert found.dtype == np.float32
     assert stats.kstest(found, stats.norm(scale=0.3).cdf).pvalue > 1e-6
     pieces = np.array_split(found[:250_000], 250)
@@ -218,13 +224,14 @@ def test_noise_is_drawn_in_pieces_of_words_of_their_own(monkeypatch: pytest.Monk
         assert abs(np.corrcoef(left, right)[0, 1]) < 5 / math.sqrt(len(left))
     for number, piece in enumerate(pieces[:3]):
         step, place = (5).to_bytes(8, 'little'), number.to_bytes(8, 'little')
-        twin = 0.3 * normal(KEY.words('gradient', b'run', step, place, count=1_000))
+        scale = 0.3 * (1 + gradients.NORM_SLACK)
+        twin = scale * normal(KEY.words('gradient', b'run', step, place, count=1_000))
         assert (piece == twin.astype(np.float32)).all()
     monkeypatch.undo()
     size = 2**23
     tracemalloc.start()
     try:
-        gradients.noise(KEY, 'run', 0, size, scale=1.0)
+        noise_of(KEY, 'run', 0, size)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -254,6 +261,8 @@ def test_normal_is_right_in_the_tail() -> None:
         ({'label_mix_rho': 11.0}, 'label_mix_rho <= 10, got'),
         ({'expected_batch_size': 200}, 'expected_batch_size <= the declared number'),
         ({'examples_per_context': 2}, 'examples_per_context=1 where each record is a unit'),
+        ({'noise_bands': 0}, 'noise_bands >= 1'),
+        ({'noise_bands': 11}, r'noise_bands \* expected_batch_size <= the declared'),
     ],
 )
 def test_settings_without_a_guarantee_are_refused(changed: dict[str, float], said: str) -> None:
