@@ -142,7 +142,7 @@ def steps_of_unit(
     """The steps whose batch a unit is in; every unit and step has an independent coin.
 
     With several groups a unit is in one of them, by a hash of its own, and step t takes units of group
-    t mod b alone: cyclic Poisson sampling (Choquette-Choo et al. 2023, section 4).
+    t mod b alone: cyclic Poisson sampling (Choquette-Choo et al. 2023).
 
     The result is a function of the key and the unit's own identity, never of a position or of other units.
     Without the key, the coins cannot be told from those of a Poisson sample.

@@ -210,6 +210,7 @@ def test_a_plan_of_correlated_noise_has_more_noise_a_step_and_less_in_sum(folder
     words = ' '.join(text for _, text in correlated.rows())
     assert f'it adds up to {correlated.noise_of_sum:.2f} times what independent noise' in words
     assert 'adds up' not in ' '.join(correlated.warnings) and 'correlated' not in str(alone.rows())
+    assert 'each of about 6 units of one of 3 groups, q = 0.6' in words
     # A group of ten units of which six are in a step hides nobody.
     drowned = plan.plan_run(
         config(folder, tuning_steps=12, noise_bands=5, expected_batch_size=6, epsilon=0.5)

@@ -103,7 +103,9 @@ class TuningPlan(RunPlan):
             ('', 'from the privacy loss distribution of all steps (PLD), an upper bound'),
             (
                 'Steps',
-                f'{self.tuning_steps:,}, each of about {self.expected_batch_size:,} units, q = {q:.4g}',
+                f'{self.tuning_steps:,}, each of about {self.expected_batch_size:,} units'
+                + ('' if self.noise_bands == 1 else f' of one of {self.noise_bands:,} groups')
+                + f', q = {q:.4g}',
             ),
             ('Noise', f'z = {self.noise_multiplier:g} clip norms, C = {self.clip_norm:g}'),
         ]

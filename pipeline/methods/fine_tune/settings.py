@@ -76,7 +76,8 @@ class Tuning(panel.Panel):
         False,
     )
     learning_rate: float | None = _setting(
-        'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005.',
+        'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005; '
+        'twice that with --noise-bands.',
         None,
     )
     noise_variance_correction: bool = _setting(
@@ -304,13 +305,18 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def resolved_learning_rate(self) -> float:
-        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
+        """As given, or what suits what is trained: Adam moves a weight by about as much at each step.
+
+        Under correlated noise a step divides by more noise, and momentum begins at zero: in a run of few
+        steps twice the rate goes about as far.
+        """
         if self.learning_rate is not None:
             return self.learning_rate
+        times = 1 if self.noise_bands == 1 else 2
         if self.full:
-            return LEARNING_RATE_OF_ALL
+            return times * LEARNING_RATE_OF_ALL
         is_small = self.model_sizes.num_parameters < SMALL_PARAMETERS
-        return LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE
+        return times * (LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE)
 
     @property
     def resolved_warm_learning_rate(self) -> float:

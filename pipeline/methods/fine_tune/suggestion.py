@@ -26,6 +26,8 @@ from pipeline.methods.method import Suggestion
 
 # Each takes a tenth of a second or two.
 MOST_SPLITS = 8
+# Bands that are looked at for the recommended split, where none are given.
+BANDS = (2, 4, 8, 16)
 # A batch twice as large is worth half of the steps where signal over noise grows by so much at the least.
 LEAST_GAIN = 1.05
 
@@ -55,6 +57,21 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CorrelatedNoise:
+    """The recommended split with noise that is correlated between steps. All fields are public.
+
+    Attributes:
+        noise_bands: b.
+        noise_multiplier: z, to a hundredth.
+        gain: Its signal over noise (`Split.signal_to_noise`) over that of independent noise.
+    """
+
+    noise_bands: int
+    noise_multiplier: float
+    gain: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningSuggestion(Suggestion):
     """Splits of one compute into steps and units of a step, and the one to take. All fields are public.
 
@@ -68,6 +85,7 @@ class TuningSuggestion(Suggestion):
         recommended: One of them.
         because: Why that one.
         noise_bands: b, of each of them.
+        correlated_noise: The recommended split with more bands; empty where bands are given.
         flags: What to give for it.
         estimated: What the hours rest on.
     """
@@ -81,6 +99,7 @@ class TuningSuggestion(Suggestion):
     recommended: Split
     because: str
     noise_bands: int
+    correlated_noise: tuple[CorrelatedNoise, ...]
     flags: str
     estimated: str
 
@@ -89,6 +108,15 @@ class TuningSuggestion(Suggestion):
 
     def titles(self) -> tuple[str, ...]:
         return ('Units of a step, s', 'Steps, T', 'Noise, z', 'z C/s', self._signal, 'Time')
+
+    def _correlated_lines(self) -> list[str]:
+        best = max(self.correlated_noise, key=lambda one: one.gain, default=None)
+        if best is None or best.gain < LEAST_GAIN:
+            return []
+        return [
+            f'With --noise-bands {best.noise_bands} (z = {best.noise_multiplier:.3g}) the noise of all steps '
+            f'of * adds up to {1 / best.gain:.2f} times what it does here.'
+        ]
 
     @property
     def _signal(self) -> str:
@@ -116,6 +144,7 @@ class TuningSuggestion(Suggestion):
             f'Each row: ε = {self.epsilon:g} at δ = {self.delta:.3g}, and {spent}.',
             f'* {self.because}',
             self.flags,
+            *self._correlated_lines(),
             'It says nothing of --learning-rate: with other steps another one may be right.',
             f'Time: of the steps, {self.estimated}.',
         ]
@@ -193,6 +222,27 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
             )
         )
     chosen = recommended(splits)
+
+    def with_bands(number: int) -> CorrelatedNoise:
+        size, steps = chosen.expected_batch_size, chosen.tuning_steps
+        multiplier = subsampled.rough_noise_multiplier(
+            sampling_probability=number * size / units,
+            steps=-(-steps // number),
+            epsilon=epsilon,
+            delta=delta,
+            sigma=None if rho is None else counts.gaussian_scale(rho),
+            near=chosen.noise_multiplier,
+        )
+        signal = steps * size / (multiplier * correlated_noise.deviation_of_sum(number, steps))
+        return CorrelatedNoise(
+            noise_bands=number, noise_multiplier=multiplier, gain=signal / chosen.signal_to_noise
+        )
+
+    looked_at = [
+        number
+        for number in (BANDS if bands == 1 else ())
+        if 2 * number <= chosen.tuning_steps and 2 * number * chosen.expected_batch_size <= units
+    ]
     return TuningSuggestion(
         epsilon=epsilon,
         delta=delta,
@@ -203,6 +253,7 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
         recommended=chosen,
         because=_because(splits, chosen, units, fewest, bands),
         noise_bands=bands,
+        correlated_noise=tuple(with_bands(number) for number in looked_at),
         flags=f'--expected-batch-size {chosen.expected_batch_size} --tuning-steps {chosen.tuning_steps}',
         estimated=calibration.source(rates.device, rates.measured_on),
     )

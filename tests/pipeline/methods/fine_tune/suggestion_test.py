@@ -75,6 +75,31 @@ def test_splits_with_correlated_noise_are_those_of_their_runs() -> None:
         assert (split.signal_to_noise > independent.signal_to_noise) == (size < 24)
 
 
+def test_bands_are_suggested_where_their_runs_have_less_noise_in_sum() -> None:
+    found = suggested(records=100_000, epsilon=4.0)
+    split = found.recommended
+    size, steps = split.expected_batch_size, split.tuning_steps
+    assert [one.noise_bands for one in found.correlated_noise] == [2, 4, 8, 16]
+    for one in found.correlated_noise:
+        run = mechanism.params(
+            config(
+                records=100_000, epsilon=4.0, tuning_steps=steps, expected_batch_size=size,
+                noise_bands=one.noise_bands,
+            )
+        )  # fmt: skip
+        inverse = np.linalg.inv(slow.strategy(one.noise_bands, steps))
+        deviation = run.noise_multiplier * math.sqrt(np.square(inverse.sum(axis=0)).sum())
+        assert one.gain == pytest.approx(split.noise_multiplier * math.sqrt(steps) / deviation, rel=0.02)
+    best = max(found.correlated_noise, key=lambda one: one.gain)
+    line = next(line for line in found.lines() if '--noise-bands' in line)
+    assert f'--noise-bands {best.noise_bands} ' in line and f'{1 / best.gain:.2f} times' in line
+    # Where they gain nothing they are not named, and where some are given no others are looked at.
+    few = suggested(records=200, epsilon=0.3)
+    assert all(one.gain < suggestion.LEAST_GAIN for one in few.correlated_noise)
+    assert not any('--noise-bands' in line for line in few.lines())
+    assert suggested(noise_bands=3).correlated_noise == ()
+
+
 def test_the_recommended_split_is_that_of_brute_force() -> None:
     """Every size that a table could have, with the noise that a run would have."""
     found = suggested()
@@ -193,8 +218,8 @@ def test_it_stands_in_a_table_where_there_is_room(columns: int, is_table: bool) 
     )  # fmt: skip
     found = TuningSuggestion(
         epsilon=3.0, delta=1e-5, unit_gradients=102_400, minutes=None, fewest_steps=30, splits=(split,),
-        recommended=split, because='A reason.', noise_bands=1, flags='--tuning-steps 6400',
-        estimated='from known rates',
+        recommended=split, because='A reason.', noise_bands=1, correlated_noise=(),
+        flags='--tuning-steps 6400', estimated='from known rates',
     )  # fmt: skip
     shown = on_terminal(functools.partial(plan.print_suggestion, found), columns)
     assert any('Steps, T' in line and 'Time' in line for line in shown.splitlines()) == is_table
