@@ -140,9 +140,9 @@ def _of_one_unit(params: TuningParams, one: str, many: str) -> str:
     return (
         f'The noise of the {params.tuning_steps:,} steps is correlated: that of a step takes back a part of '
         f'what the {params.noise_bands - 1:,} before it added. Of {params.noise_bands:,} steps in a row each '
-        f'{one} has a coin at one, so at {params.chances:,} steps at the most. All that it moves until its '
-        f'next coin is one Gaussian mechanism on a Poisson sample of the {many}, under adding or removing '
-        f'one {one}.'
+        f'{one} has a coin at one, so it is in {params.chances:,} steps at the most. All that it moves until '
+        f'its next coin is one Gaussian mechanism on a Poisson sample of the {many}, under adding or '
+        f'removing one {one}.'
     )
 
 
@@ -248,9 +248,9 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
             *(_CORRELATED if is_correlated else ()),
         ),
         symbols=(
-            'q probability of a unit at a step' + (' of its group, b s/n' if is_correlated else ''),
+            'q probability of a unit at a step' + (' of its group (b s/n)' if is_correlated else ''),
             'z noise multiplier, the standard deviation of the noise over C'
-            + (', before steps are correlated' if is_correlated else ''),
+            + (' (before steps are correlated)' if is_correlated else ''),
             'T number of steps',
             *(('b bands: steps over which noise is correlated, and groups',) if is_correlated else ()),
             'C clip norm of one gradient',
