@@ -76,17 +76,15 @@ def test_splits_with_correlated_noise_are_those_of_their_runs() -> None:
 
 
 def test_bands_are_suggested_where_their_runs_have_less_noise_in_sum() -> None:
-    found = suggested(records=100_000, epsilon=4.0)
+    given = {'records': 5_000, 'epsilon': 2.0}
+    found = suggested(**given)
     split = found.recommended
     size, steps = split.expected_batch_size, split.tuning_steps
     assert [one.noise_bands for one in found.correlated_noise] == [2, 4, 8, 16]
-    for one in found.correlated_noise:
+    for one in found.correlated_noise[::2]:
         run = mechanism.params(
-            config(
-                records=100_000, epsilon=4.0, tuning_steps=steps, expected_batch_size=size,
-                noise_bands=one.noise_bands,
-            )
-        )  # fmt: skip
+            config(tuning_steps=steps, expected_batch_size=size, noise_bands=one.noise_bands, **given)
+        )
         inverse = np.linalg.inv(slow.strategy(one.noise_bands, steps))
         deviation = run.noise_multiplier * math.sqrt(np.square(inverse.sum(axis=0)).sum())
         assert one.gain == pytest.approx(split.noise_multiplier * math.sqrt(steps) / deviation, rel=0.02)
