@@ -198,18 +198,25 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
             f'{given}. Raise {"--minutes" if minutes is not None else "--tuning-steps"}.'
         )
     rho, delta, near = own.label_mix_rho, config.resolved_delta, 1.0
-    splits = []
-    for size in sizes:
-        steps = steps_of(size)
-        # What suits one size is near to what suits the next.
-        near = subsampled.rough_noise_multiplier(
+    sigma = None if rho is None else counts.gaussian_scale(rho)
+
+    def noise_of(size: int, steps: int, bands: int, near: float) -> tuple[float, float]:
+        """z of such steps, and their signal over noise."""
+        multiplier = subsampled.rough_noise_multiplier(
             sampling_probability=bands * size / units,
             steps=-(-steps // bands),
             epsilon=epsilon,
             delta=delta,
-            sigma=None if rho is None else counts.gaussian_scale(rho),
+            sigma=sigma,
             near=near,
         )
+        return multiplier, steps * size / (multiplier * correlated_noise.deviation_of_sum(bands, steps))
+
+    splits = []
+    for size in sizes:
+        steps = steps_of(size)
+        # What suits one size is near to what suits the next.
+        near, signal = noise_of(size, steps, bands, near)
         splits.append(
             Split(
                 expected_batch_size=size,
@@ -217,23 +224,16 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
                 sampling_probability=bands * size / units,
                 noise_multiplier=near,
                 noise_of_step=near * own.clip_norm / size,
-                signal_to_noise=steps * size / (near * correlated_noise.deviation_of_sum(bands, steps)),
+                signal_to_noise=signal,
                 training_hours=steps * seconds(size) / 3600,
             )
         )
     chosen = recommended(splits)
 
     def with_bands(number: int) -> CorrelatedNoise:
-        size, steps = chosen.expected_batch_size, chosen.tuning_steps
-        multiplier = subsampled.rough_noise_multiplier(
-            sampling_probability=number * size / units,
-            steps=-(-steps // number),
-            epsilon=epsilon,
-            delta=delta,
-            sigma=None if rho is None else counts.gaussian_scale(rho),
-            near=chosen.noise_multiplier,
+        multiplier, signal = noise_of(
+            chosen.expected_batch_size, chosen.tuning_steps, number, chosen.noise_multiplier
         )
-        signal = steps * size / (multiplier * correlated_noise.deviation_of_sum(number, steps))
         return CorrelatedNoise(
             noise_bands=number, noise_multiplier=multiplier, gain=signal / chosen.signal_to_noise
         )
