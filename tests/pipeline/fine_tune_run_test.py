@@ -211,6 +211,10 @@ def test_a_plan_of_correlated_noise_has_more_noise_a_step_and_less_in_sum(folder
     assert f'it adds up to {correlated.noise_of_sum:.2f} times what independent noise' in words
     assert 'adds up' not in ' '.join(correlated.warnings) and 'correlated' not in str(alone.rows())
     assert 'each of about 6 units of one of 3 groups, q = 0.6' in words
+    # Private steps have twice the rate, and a warm start, which has no noise, the same as without bands.
+    rates_of = [config(folder, noise_bands=bands).method for bands in (1, 3)]
+    assert rates_of[1].resolved_learning_rate == 2 * rates_of[0].resolved_learning_rate
+    assert rates_of[1].resolved_warm_learning_rate == rates_of[0].resolved_warm_learning_rate
     # A group of ten units of which six are in a step hides nobody.
     drowned = plan.plan_run(
         config(folder, tuning_steps=12, noise_bands=5, expected_batch_size=6, epsilon=0.5)

@@ -99,7 +99,9 @@ class Tuning(panel.Panel):
     )
     warm_steps: int = _setting('Steps on the texts of --warm-start.', DEFAULT_WARM_STEPS)
     warm_learning_rate: float | None = _setting(
-        'Of Adam in these steps, whose gradients have no noise. Default: a third of --learning-rate.', None
+        'Of Adam in these steps, whose gradients have no noise. Default: a third of --learning-rate, and a '
+        'sixth with --noise-bands.',
+        None,
     )
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
@@ -312,16 +314,22 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         """
         if self.learning_rate is not None:
             return self.learning_rate
-        times = 1 if self.noise_bands == 1 else 2
         if self.full:
-            return times * LEARNING_RATE_OF_ALL
+            return self._longer * LEARNING_RATE_OF_ALL
         is_small = self.model_sizes.num_parameters < SMALL_PARAMETERS
-        return times * (LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE)
+        return self._longer * (LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE)
+
+    @property
+    def _longer(self) -> int:
+        """By how much the rate of private steps is larger with noise bands; a warm start knows no noise."""
+        return 1 if self.noise_bands == 1 else 2
 
     @property
     def resolved_warm_learning_rate(self) -> float:
         """As given, or a third: without noise all numbers move together, and far at once."""
-        return self.resolved_learning_rate / 3 if self.warm_learning_rate is None else self.warm_learning_rate
+        if self.warm_learning_rate is not None:
+            return self.warm_learning_rate
+        return self.resolved_learning_rate / (3 * self._longer)
 
     @property
     def resolved_micro_batch_size(self) -> int:
