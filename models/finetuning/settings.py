@@ -13,6 +13,9 @@ from models.privacy.report.earlier_run import EarlierRun
 from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 
+# However few units a micro-batch has, instructions of as many rows as so many of them have are held.
+_UNITS_OF_SHARED = 16
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningSettings:
@@ -169,11 +172,12 @@ class TuningSettings:
 def shares_instructions(labels: int, ways: int, units_together: int) -> bool:
     """Whether what all units of a step compute of the instructions is computed once and held meanwhile.
 
-    It is where it takes no more memory than a micro-batch, which holds as much for each of its rows.
+    It is where it takes no more memory than a micro-batch of that many units, or of a few, which holds as
+    much for each of its rows.
 
     Args:
         labels: G, each of which has an instruction.
         ways: Instructions of a unit, right and wrong ones.
         units_together: Units of a micro-batch.
     """
-    return labels <= ways * units_together
+    return labels <= ways * max(units_together, _UNITS_OF_SHARED)

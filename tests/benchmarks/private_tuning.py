@@ -61,7 +61,7 @@ def settings_of(
         model=MODEL,
         checkpoint=str(files.checkpoint),
         tokenizer=str(files.tokenizer),
-        micro_batch_size=16,
+        micro_batch_size=4,
         max_prompt_tokens=dataset.max_prompt_tokens,
         max_example_tokens=32,
         template=PRESETS['document'],

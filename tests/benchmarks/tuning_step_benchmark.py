@@ -5,10 +5,12 @@ Prints one JSON line. Run from the repository root; it needs the weights of Gemm
 
     python -m tests.benchmarks.tuning_step_benchmark
     python -m tests.benchmarks.tuning_step_benchmark --units 16 --micro-batch-size 4
+    python -m tests.benchmarks.tuning_step_benchmark --data agnews --max-example-tokens 64 \
+        --variants 'own length' --together 1 2 4 16
 
-The clipped sum of some units of TREC, FT's loss with one wrong instruction, factors of rank 8: processor
-seconds for a unit, the median of rounds in which all variants take turns, and the same over those of `whole
-rows`, the slow twin in tests/oracles/finetuning.py:
+The clipped sum of some units of TREC or other records, FT's loss with one wrong instruction, factors of rank
+8: processor seconds for a unit, the median of rounds in which all variants take turns, and the same over
+those of the first: unless some are named `whole rows`, the slow twin in tests/oracles/finetuning.py:
 
 * `whole rows`: each text after each instruction in a row of its own, padded to the longest; logits of all
   columns, computed twice;
@@ -21,7 +23,8 @@ rows`, the slow twin in tests/oracles/finetuning.py:
 * `held`: as `own length` with `--held-instructions`: no pass and no gradient through the instructions;
 * `held, right prompt`: the same at a step that `--mismatch-every` spares the wrong instruction;
 * `own length, right prompt`: the same without the wrong instruction;
-* `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips.
+* `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips;
+* `N together`, for each N of `--together`: `own length` with micro-batches of N units.
 
 `floor` is the time of nothing but products of matrices that this loss needs, of unpadded tokens.
 """
@@ -29,6 +32,7 @@ rows`, the slow twin in tests/oracles/finetuning.py:
 import argparse
 import collections
 import dataclasses
+import functools
 import json
 import statistics
 import sys
@@ -56,15 +60,17 @@ def main() -> None:
     from tests.oracles import finetuning as slow
 
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
+    parser.add_argument('--data', choices=('trec', 'agnews', 'imdb'), default='trec')
     parser.add_argument('--units', type=int, default=32)
     parser.add_argument('--micro-batch-size', type=int, default=8)
     parser.add_argument('--max-example-tokens', type=int, default=32)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'), default='float32')
     parser.add_argument('--variants', nargs='+', help='All of them unless some are named.')
+    parser.add_argument('--together', nargs='*', type=int, default=[], help='Other sizes of micro-batches.')
     args = parser.parse_args()
 
-    model, dataset = 'gemma3-270m', real_records.DATASETS['trec']
+    model, dataset = 'gemma3-270m', real_records.DATASETS[args.data]
     own, architecture = family.family_of(model), ARCHITECTURES[model]
     files = own.known_files(model)
     assert files is not None
@@ -190,6 +196,9 @@ def main() -> None:
     }
     if args.variants:
         variants = {name: variants[name] for name in args.variants}
+    for together in args.together:
+        of_size = train.Trainer(dataclasses.replace(settings, micro_batch_size=together))
+        variants[f'{together} together'] = functools.partial(of_size.gradient, state, encoded, members, words)
     variants['floor'] = _products_alone(weights, instructions, encoded, settings, size)
 
     compiled, seconds, sums = {}, collections.defaultdict(list), {}
@@ -207,7 +216,7 @@ def main() -> None:
     middle = {name: statistics.median(of) / args.units for name, of in seconds.items()}
     first = next(iter(middle))
     print(json.dumps({
-        'benchmark': 'tuning_step', 'model': model, 'dtype': args.dtype,
+        'benchmark': 'tuning_step', 'model': model, 'data': args.data, 'dtype': args.dtype,
         'units': args.units, 'micro_batch_size': size,
         'max_example_tokens': most, 'mean_text_tokens': round(float(encoded.lengths.mean()), 1),
         'instruction_tokens': round(float(trainer._instructions.lengths.mean()), 1),
@@ -219,8 +228,9 @@ def main() -> None:
         'products_mb': round(_bytes(shared()[1][2]) / 1e6),
         'largest_difference_of_sums': {
             name: _difference(sums[first], sums[name])
-            for name in ('one pass', 'products known', 'own length', 'own length, computed again')
-            if name in sums
+            for name in sums
+            if name in ('one pass', 'products known', 'own length', 'own length, computed again')
+            or name.endswith('together')
         },
     }))  # fmt: skip
 

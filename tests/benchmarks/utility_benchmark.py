@@ -91,7 +91,6 @@ ROWS = {
 FINE_TUNE = [
     '--method', 'fine-tune', '--model', 'gemma3-270m', '--tuning-steps', '30', '--expected-batch-size', '64',
     '--learning-rate', '0.003', '--max-example-tokens', '64', '--examples-per-label', '50',
-    '--micro-batch-size', '8',
 ]  # fmt: skip
 # Votes on whole texts, with the defaults of 200. MiniLM judges them too, so look at TF-IDF beside the head.
 EVOLVE = [

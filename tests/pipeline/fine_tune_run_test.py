@@ -19,6 +19,7 @@ import pytest
 from hypothesis import strategies as st
 
 from models import batching
+from models.decoders import device
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
 from models.privacy import accounting
@@ -594,12 +595,18 @@ def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() ->
     assert needed(8, micro_batch_size=16) == two < needed(8, micro_batch_size=17) == three < needed()
     assert needed(remat=True) < needed()
     assert needed(held_instructions=True) < needed()
+    # Instructions that all units share are held: of a few labels they are those of the micro-batch.
+    of_labels = {
+        count: needed(label_field='label', labels=tuple(f'label {place}' for place in range(count)))
+        for count in (8, 9, 32, 33)
+    }
+    assert of_labels[8] < of_labels[9] < of_labels[32] > of_labels[33] == of_labels[8]
     # A second text of a unit shares its instruction.
     of_user = {'unit': 'user', 'unit_field': 'user'}
     assert needed() < needed(examples_per_context=2, **of_user) < 2 * needed()
 
 
-def test_a_plan_of_all_weights_says_what_they_take() -> None:
+def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline import calibration
 
     def planned(**changed: Any) -> JobConfig:
@@ -609,7 +616,7 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
         }  # fmt: skip
         return job_config(**(given | changed))
 
-    full, factors = planned(full=True), planned()
+    full, factors = planned(full=True, micro_batch_size=16), planned(micro_batch_size=16)
     found, numbers = plan.plan_run(full), full.method.model_sizes.num_parameters
     assert found.lora_rank is None and found.adapter_parameters == numbers
     (warned,) = found.warnings
@@ -660,12 +667,19 @@ def test_a_plan_of_all_weights_says_what_they_take() -> None:
         assert flops(run, 'output_flops') == pytest.approx(size * passes * 2 * embedding * 32)
     # Fewer gradients lie side by side where they are large, and texts are sampled as ever.
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
-    for model, units_together in (('bundled', 16), ('gemma3-270m', 1), ('gemma2-2b', 1)):
+    for model, units_together in (('bundled', 4), ('gemma3-270m', 1), ('gemma2-2b', 1)):
         of_model = planned(full=True, model=model, **files)
-        assert of_model.method.resolved_units_together == units_together
+        assert mechanism.units_together(of_model) == units_together
         assert of_model.method.resolved_micro_batch_size == 64
-    assert planned(full=True, micro_batch_size=4).method.resolved_units_together == 4
-    assert planned(model='gemma3-270m', **files).method.resolved_units_together == 16
+    assert mechanism.units_together(planned(full=True, micro_batch_size=8)) == 8
+    factors = planned(model='gemma3-270m', **files)
+    assert mechanism.units_together(factors) == 4
+    # An accelerator has more to do at once: one that the engine is asked for, or one of this machine.
+    accelerator = 'type:nvidia-l4;count:1;install-nvidia-driver'
+    assert mechanism.units_together(factors.replace(accelerator=accelerator)) == 16
+    monkeypatch.setattr(device, 'has_plugin', lambda: True)
+    assert mechanism.units_together(factors) == 16
+    assert mechanism.units_together(factors.replace(micro_batch_size=2)) == 2
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def seconds_of_step(config: Config, rates: Rates) -> float:
     output = 2 * sizes.num_embed * sizes.embed_dim * padded / rates.output_flops
     passes = _PASSES_FULL if config.method.full else _PASSES
     again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
-    shared = shares_instructions(labels, most_ways, config.method.resolved_units_together)
+    shared = shares_instructions(labels, most_ways, mechanism.units_together(config))
     found = rows * (passes + again) * of_text
     if not config.method.held_instructions:
         found += instructions * (passes + again - 1) * of_instruction
@@ -144,7 +144,12 @@ def _kept_memory(config: Config, devices: int) -> int:
     texts = config.budget.examples_per_context * own.max_example_tokens
     # Instructions that are held have no way back.
     instruction = 0 if own.held_instructions else own.max_prompt_tokens
-    tokens = _units_of_device(config, devices) * (1 + _wrong_prompts(config)) * (instruction + texts)
+    units, ways = _units_of_device(config, devices), 1 + _wrong_prompts(config)
+    tokens = units * ways * (instruction + texts)
+    labels = len(config.input.label_values)
+    if shares_instructions(labels, ways, mechanism.units_together(config)):
+        # Of more instructions than the micro-batch has.
+        tokens += max(0, labels - units * ways) * instruction
     length = own.max_prompt_tokens + own.max_example_tokens
     return sizes.gradient_bytes(tokens, length, remat=own.remat)
 
@@ -168,7 +173,7 @@ def noise_memory(config: Config) -> int:
 
 
 def _units_of_device(config: Config, devices: int) -> int:
-    return -(-config.method.resolved_units_together // devices)
+    return -(-mechanism.units_together(config) // devices)
 
 
 def _wrong_prompts(config: Config) -> int:

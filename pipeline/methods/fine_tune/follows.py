@@ -7,8 +7,9 @@ Gemma 3 270M at 768 and 5,452 records and ε of 1 and 3; of a model as small as 
 
 import dataclasses
 
+from models.decoders import device
 from pipeline.methods import follows
-from pipeline.methods.fine_tune.settings import DEFAULT_MICRO_BATCH, SMALL_PARAMETERS, FineTuneSettings
+from pipeline.methods.fine_tune.settings import SMALL_PARAMETERS, UNITS_ON_ACCELERATOR, FineTuneSettings
 from pipeline.methods.follows import Asked, Follows
 
 _STEPS, _STEPS_OF_SMALL = 30, 60
@@ -16,7 +17,7 @@ _BATCH = 64
 # A step takes at most such a share of the units, so that there is a sample to hide in.
 _LARGEST_SHARE, _SMALLEST_BATCH = 1 / 8, 8
 # Rows of a cap and a prompt of usual lengths, 256 tokens together, whose gradients fit into a GiB or two.
-_TOKENS_TOGETHER = DEFAULT_MICRO_BATCH * 256
+_TOKENS_TOGETHER = UNITS_ON_ACCELERATOR * 256
 
 
 def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
@@ -29,8 +30,9 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     if not own.full:
         found |= _of_training(asked)
     held = dataclasses.replace(own, **{name: each.value for name, each in found.items()})
-    rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=DEFAULT_MICRO_BATCH)
-    if rows < DEFAULT_MICRO_BATCH and not own.full:
+    most = own.units_together(on_accelerator=device.has_plugin())
+    rows = follows.rows_together(held, tokens=_TOKENS_TOGETHER, most=most)
+    if rows < most and not own.full:
         because = f'Long texts: gradients of about {_TOKENS_TOGETHER:,} tokens are held together.'
         found['micro_batch_size'] = Follows(value=rows, because=because)
     return asked.without_given(found)

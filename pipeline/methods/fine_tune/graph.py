@@ -28,7 +28,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         params=mechanism.params(config),
         labels=config.input.label_values,
         **workers.model_settings(own, dtype),
-        micro_batch_size=own.resolved_units_together,
+        micro_batch_size=mechanism.units_together(config),
         remat=own.remat,
         held_instructions=own.held_instructions,
         max_example_tokens=own.max_example_tokens,

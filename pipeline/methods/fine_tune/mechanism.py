@@ -1,5 +1,6 @@
 """The mechanism of a run, as its settings or the card of its adapter give it, and its texts."""
 
+from models.decoders import device
 from models.finetuning import label_mix
 from models.privacy import accounting, counts
 from models.privacy.gradients import TuningParams
@@ -42,6 +43,16 @@ def is_charge_of(charged: accounting.RunCost, params: TuningParams) -> bool:
     ):
         found['noisy_counts'] = accounting.ZCDpEvent(rho=params.label_mix_rho)
     return all(charged.stages.get(name) == event for name, event in found.items())
+
+
+def units_together(config: Config) -> int:
+    """Units whose gradients are computed together; the machine that launches a run decides on the default.
+
+    It is an accelerator's where the engine is asked for one, or this machine has a plugin for one. The
+    adapter is the same but for rounding.
+    """
+    accelerated = config.runner.accelerator is not None or device.has_plugin()
+    return config.method.units_together(on_accelerator=accelerated)
 
 
 def texts_of_labels(config: Config) -> tuple[int, ...]:

@@ -253,7 +253,7 @@ def _warnings(config: Config, params: TuningParams, noise_of_sum: float | None) 
     if config.method.full:
         numbers, together = (
             config.method.model_sizes.adapter_parameters(None),
-            config.method.resolved_units_together,
+            mechanism.units_together(config),
         )
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
         memory = f'{estimate.trained_memory(config) / 2**30:.1f} GiB'

@@ -18,8 +18,11 @@ from pipeline.settings.output import Output
 from pipeline.settings.structure import Structured
 
 NAME = 'fine-tune'
-# Units whose gradients are computed together, and texts that are sampled together: these have no gradient.
-DEFAULT_MICRO_BATCH, TEXTS_TOGETHER = 16, 64
+# Units whose gradients are computed together. A processor's caches hold what a few compute; an accelerator
+# has more to do at once.
+UNITS_ON_PROCESSOR, UNITS_ON_ACCELERATOR = 4, 16
+# Texts that are sampled together: these have no gradient.
+TEXTS_TOGETHER = 64
 DEFAULT_WARM_STEPS = 50
 DEFAULT_VARIANCE_FLOOR = 0.1
 # Of factors, as docs/measured.md scores them; of a model as small as the bundled one, and of all weights.
@@ -248,7 +251,8 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
     added_help: ClassVar[Mapping[str, str]] = {
         'dtype': 'And float32 on any processor.',
         'micro_batch_size': 'They are units whose gradients are held together, and texts that are sampled '
-        'together. Default: 16, but with --full only as many units as have gradients of 1 GiB.',
+        'together. Default: 64 texts, and 4 units on a processor or 16 on an accelerator, but with --full '
+        'only as many as have gradients of 1 GiB.',
     }
 
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
@@ -336,15 +340,14 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         """Texts that are sampled together. Public."""
         return self.micro_batch_size or TEXTS_TOGETHER
 
-    @property
-    def resolved_units_together(self) -> int:
+    def units_together(self, *, on_accelerator: bool) -> int:
         """Units whose gradients are computed together: one has as many numbers as are trained. Public."""
         if self.micro_batch_size is not None:
             return self.micro_batch_size
+        most = UNITS_ON_ACCELERATOR if on_accelerator else UNITS_ON_PROCESSOR
         if not self.full:
-            return DEFAULT_MICRO_BATCH
-        held = MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters
-        return max(1, min(DEFAULT_MICRO_BATCH, held))
+            return most
+        return max(1, min(most, MOST_GRADIENT_NUMBERS // self.model_sizes.num_parameters))
 
     def mechanism(self, declared: Input, budget: Budget, delta: float) -> TuningParams:
         """The mechanism, with the noise multiplier solved for where epsilon was given.
