@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
 DOCS = pathlib.Path(__file__).parents[2] / 'docs'
 PICTURE = DOCS / 'three_methods.svg'
@@ -24,6 +26,8 @@ _LOOKS = {
     'votes on whole texts': ('#009E73', '^'),
 }
 _SIZE = 9  # points
+# Where a name may stand beside its point, in points, and which end of it is there.
+_PLACES = ((6, 5, 'left'), (6, -12, 'left'), (-6, 5, 'right'), (-6, -12, 'right'))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,24 +95,35 @@ def rows() -> list[Row]:
     return found
 
 
-def draw() -> str:
-    """The picture as SVG, the same for the same table."""
-    import matplotlib
+def figure() -> 'Figure':
+    """The two panels; no name lies on another or on a point."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 4.2), layout='constrained', facecolor='white')
     panels = figure.subplots(1, 2, sharey=True)
     found = rows()
-    _panel(panels[0], found, 'minutes', 'Minutes on two cores', (1, 2, 5))
-    _panel(panels[1], found, 'of_label', 'Records of a label', (1, 3))
+    names_of = [
+        _panel(panels[0], found, 'minutes', 'Minutes on two cores', (1, 2, 5)),
+        _panel(panels[1], found, 'of_label', 'Records of a label', (1, 3)),
+    ]
     panels[0].set_ylabel('Worth, as a share of real records', fontsize=_SIZE)
     panels[0].set_ylim(0.4, 1.12)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc='outside upper center', ncols=3, frameon=False, fontsize=_SIZE)
+    figure.draw_without_rendering()  # where things are is known from here on
+    for names_of_panel in names_of:
+        _set_apart(names_of_panel)
+    return figure
+
+
+def draw() -> str:
+    """The picture as SVG, the same for the same table."""
+    import matplotlib
+
     buffer = io.StringIO()
     style = {'svg.fonttype': 'none', 'svg.hashsalt': PICTURE.stem, 'font.family': ['DejaVu Sans']}
     with matplotlib.rc_context(style):
-        figure.savefig(buffer, format='svg', metadata=dict.fromkeys(('Creator', 'Date', 'Format', 'Type')))
+        figure().savefig(buffer, format='svg', metadata=dict.fromkeys(('Creator', 'Date', 'Format', 'Type')))
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index('<svg') :]
     # Words on lines stay readable, also with other letters where a reader has none of these.
@@ -117,7 +132,24 @@ def draw() -> str:
     return drawing.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
 
 
-def _panel(axes: 'Axes', found: list[Row], name: str, x_name: str, digits: tuple[float, ...]) -> None:
+def _set_apart(names: 'list[Annotation]') -> None:
+    """Moves each name to the first place beside its point where no point and no earlier name is."""
+    from matplotlib.transforms import Bbox
+
+    assert names[0].axes is not None
+    points = names[0].axes.transData.transform([name.xy for name in names])
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
+    for name in names:
+        for x, y, end in _PLACES:
+            name.set(position=(x, y), horizontalalignment=end)
+            if not any(name.get_window_extent().overlaps(other) for other in taken):
+                break
+        taken.append(name.get_window_extent())
+
+
+def _panel(
+    axes: 'Axes', found: list[Row], name: str, x_name: str, digits: tuple[float, ...]
+) -> 'list[Annotation]':
     """Worth against one number of the rows, which is on a scale of ratios with ticks at these digits."""
     from matplotlib import ticker
 
@@ -131,11 +163,13 @@ def _panel(axes: 'Axes', found: list[Row], name: str, x_name: str, digits: tuple
             across, up, yerr=[row.error for row in of_method], fmt=mark, color=colour, label=method,
             markersize=6, linewidth=1,
         )  # fmt: skip
-    for row in found:
+    names = [
         axes.annotate(
-            row.name, (getattr(row, name), row.worth), xytext=(6, 5), textcoords='offset points',
+            row.name, (getattr(row, name), row.worth), xytext=_PLACES[0][:2], textcoords='offset points',
             fontsize=_SIZE - 1, color=_LOOKS[row.method][0], zorder=4,
-        )  # fmt: skip
+        )
+        for row in found
+    ]  # fmt: skip
     axes.set_xlabel(x_name, fontsize=_SIZE)
     axes.tick_params(labelsize=_SIZE)
     axes.xaxis.set_major_locator(ticker.LogLocator(10, subs=digits))
@@ -144,6 +178,7 @@ def _panel(axes: 'Axes', found: list[Row], name: str, x_name: str, digits: tuple
     axes.margins(x=0.15)
     for side in ('top', 'right'):
         axes.spines[side].set_visible(False)
+    return names
 
 
 if __name__ == '__main__':

@@ -18,6 +18,19 @@ def test_every_row_is_a_point_with_its_name_in_both_panels() -> None:
         assert 0.4 < row.worth < 1.12 and row.minutes > 0 < row.of_label
 
 
+def test_no_name_lies_on_another_or_on_a_point() -> None:
+    from matplotlib.text import Annotation
+
+    for panel in methods_picture.figure().axes:
+        names = [of for of in panel.texts if isinstance(of, Annotation)]
+        boxes = [name.get_window_extent() for name in names]
+        points = panel.transData.transform([name.xy for name in names])
+        assert len(boxes) == len(methods_picture.rows())
+        assert not any(box.contains(*point) for box in boxes for point in points)
+        for place, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:place])
+
+
 def test_another_table_is_another_picture(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     before, found = methods_picture.draw(), methods_picture.rows()
     monkeypatch.setattr(methods_picture, 'rows', lambda: found[1:])
