@@ -60,7 +60,7 @@ def main() -> None:
             tuning_steps=args.tuning_steps, clip_norm=1.0, noise_multiplier=noise_multiplier,
         ),
         labels=(None,), model=model, checkpoint=str(files.checkpoint), tokenizer=str(files.tokenizer),
-        dtype='float32', micro_batch_size=16, max_prompt_tokens=dataset.max_prompt_tokens,
+        dtype='bfloat16', micro_batch_size=4, max_prompt_tokens=dataset.max_prompt_tokens,
         max_example_tokens=32, template=PRESETS['document'], text_name='Question',
         corpus_description=dataset.description, lora_rank=8, learning_rate=args.learning_rate,
         warm_learning_rate=args.warm_learning_rate,
