@@ -99,8 +99,8 @@ def figure() -> 'Figure':
     """The two panels; no name lies on another or on a point."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.2), layout='constrained', facecolor='white')
-    panels = figure.subplots(1, 2, sharey=True)
+    whole = Figure(figsize=(9.6, 4.2), layout='constrained', facecolor='white')
+    panels = whole.subplots(1, 2, sharey=True)
     found = rows()
     names_of = [
         _panel(panels[0], found, 'minutes', 'Minutes on two cores', (1, 2, 5)),
@@ -109,11 +109,11 @@ def figure() -> 'Figure':
     panels[0].set_ylabel('Worth, as a share of real records', fontsize=_SIZE)
     panels[0].set_ylim(0.4, 1.12)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc='outside upper center', ncols=3, frameon=False, fontsize=_SIZE)
-    figure.draw_without_rendering()  # where things are is known from here on
+    whole.legend(handles, names, loc='outside upper center', ncols=3, frameon=False, fontsize=_SIZE)
+    whole.draw_without_rendering()  # where things are is known from here on
     for names_of_panel in names_of:
         _set_apart(names_of_panel)
-    return figure
+    return whole
 
 
 def draw() -> str:
