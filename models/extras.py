@@ -23,8 +23,8 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     EVALUATE: ('jsonschema', 'mauve'),
     GCP: ('google.cloud.storage',),
     GEMMA: (
-        'gemma', 'gguf', 'jax', 'jax_privacy', 'opendp', 'optax', 'orbax.checkpoint', 'sentencepiece',
-        'tensorflow', 'tensorflow_text',
+        'gemma', 'gguf', 'jax', 'jax_privacy', 'mpmath', 'opendp', 'optax', 'orbax.checkpoint',
+        'sentencepiece', 'tensorflow', 'tensorflow_text',
     ),
     MINILM: ('jax', 'tokenizers'),
     NOTEBOOK: ('datasets', 'ipykernel', 'ipywidgets', 'pandas'),

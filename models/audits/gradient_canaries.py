@@ -20,7 +20,7 @@ from models.audits.canaries import NOISE_LEFT, RETRIES
 from models.finetuning import train
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Unit
-from models.privacy import correlated_noise, gradients
+from models.privacy import correlated_noise, gradients, whole_numbers
 from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey
 
@@ -30,7 +30,7 @@ TuningSabotage = Literal[
 # The gradient of a Dirac canary before it is clipped, in clip norms.
 LOUDNESS = 40.0
 # Stands for a sum that is not clipped, in clip norms.
-_NOT_CLIPPED = 1e6
+_NOT_CLIPPED = 1e3
 # Dirac canaries whose gradients are computed together.
 _TOGETHER = 64
 
@@ -93,8 +93,9 @@ def train_with_canaries(
     clip_norm = _NOT_CLIPPED * params.clip_norm if sabotage == 'no-clipping' else params.clip_norm
     of_sums = dataclasses.replace(settings, params=dataclasses.replace(params, clip_norm=clip_norm))
     trainer = train.Trainer(of_sums)
-    left = NOISE_LEFT.get(sabotage, 1.0)
-    noisy = dataclasses.replace(params, noise_multiplier=left * params.noise_multiplier)
+    # Noise of the same length in the steps of the sum that it is added to.
+    left = NOISE_LEFT.get(sabotage, 1.0) * params.clip_norm / clip_norm
+    noisy = dataclasses.replace(params, clip_norm=clip_norm, noise_multiplier=left * params.noise_multiplier)
     encoded = trainer.encoded([ordered[place].unit for place in with_text])
     of_texts = trainer.encoded(texts)
     members = _members(
@@ -122,9 +123,10 @@ def train_with_canaries(
             _TOGETHER,
         )
         # The attacker knows the units with texts and takes what they give out of the sum.
-        draws = [train.noise_of_step(noise, step, total) for noise in noises]
-        seen.append(np.mean([_at(pulled, noise, components) for noise in draws], axis=0))
-        state = trainer.updated(state, jax.tree.map(jnp.add, total, pulled), draws[0])
+        draws = [train.noise_of_step(noise, step, state['adapter']) for noise in noises]
+        of_draws = [_at(whole_numbers.add(pulled, noise), components) for noise in draws]
+        seen.append(noisy.step * np.mean(of_draws, axis=0))
+        state = trainer.updated(state, whole_numbers.add(total, pulled), draws[0])
     return Trained(
         components=np.array(seen),
         losses_before=before,
@@ -158,9 +160,10 @@ def _dirac_sum(loudness: float, clip_norm: float) -> Any:
     return jax.jit(train.batch_sum(gradients.clipped_sum(loss, clip_norm), _TOGETHER))
 
 
-def _at(total: Any, noise: Any, components: np.ndarray) -> np.ndarray:
-    summed = jax.tree.map(lambda one, other: np.asarray(one) + np.asarray(other), total, noise)
-    return np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(summed)])[components]
+def _at(noisy: whole_numbers.Sum, components: np.ndarray) -> np.ndarray:
+    """The noisy sum in whole steps at some components."""
+    leaves = jax.tree.leaves(whole_numbers.integers(noisy))
+    return np.concatenate([leaf.ravel() for leaf in leaves])[components]
 
 
 def is_in_piece(rows: np.ndarray, step: int, count: int, params: TuningParams) -> np.ndarray:

@@ -25,7 +25,7 @@ from models.finetuning import loss
 from models.finetuning import optimizer as optimizers
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Encoded, Instructions, Unit, encode, padded_lengths
-from models.privacy import gradients
+from models.privacy import gradients, whole_numbers
 from models.privacy.randomness import RunKey, normal
 
 if typing.TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Trainer:
         count = len(settings.warm_start)
         together = min(settings.params.expected_batch_size, count)
         order = np.zeros(0, np.int64)
-        nothing = jax.tree.map(jnp.zeros_like, state['adapter'])
+        nothing = whole_numbers.zeros_like(state['adapter'])
         # There is no noise whose variance could be subtracted.
         optimizer = optimizers.adam(settings.warm_learning_rate)
         update = jax.jit(functools.partial(_update, optimizer, settings.params))
@@ -166,8 +166,8 @@ class Trainer:
 
     def gradient(
         self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray
-    ) -> Any:
-        """The sum of the clipped gradients of some units, float32; zeros for none.
+    ) -> whole_numbers.Sum:
+        """The sum of the clipped gradients of some units, in whole steps; zeros for none.
 
         Args:
             state: The state before the step.
@@ -175,9 +175,13 @@ class Trainer:
             members: Indices of the batch's units.
             words: `[U]` uint64 of this step, one for each unit, from which its wrong instructions are drawn.
         """
-        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), state['adapter'])
+        total = whole_numbers.zeros_like(state['adapter'])
         if not len(members):
             return total
+        if len(members) > whole_numbers.MOST_UNITS:
+            raise ValueError(
+                f'Expected at most {whole_numbers.MOST_UNITS} units in a step. Lower --expected-batch-size.'
+            )
         capacity = _capacity(self._settings.params.expected_batch_size, self._together)
         of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
         longest = encoded.lengths[members].max(axis=1, initial=0)
@@ -188,7 +192,7 @@ class Trainer:
                 return self._collated(encoded, rows, words, most, step)
 
             part = summed(of_adapter, state['adapter'], of_length, collate, capacity)
-            total = jax.tree.map(jnp.add, total, part)
+            total = whole_numbers.add(total, part)
         return total
 
     def _shared(self, adapter: Any) -> Any:
@@ -241,10 +245,14 @@ class Trainer:
         """One step of DP-Adam on the units of its batch."""
         total = self.gradient(state, encoded, members, words)
         if self._noise is None or self._noise[0] is not key:
-            self._noise = key, noise_like(total, key, self._settings.run_id, self._settings.params)
-        return self.updated(state, total, noise_of_step(self._noise[1], int(state['step']), total))
+            noise = noise_like(state['adapter'], key, self._settings.run_id, self._settings.params)
+            self._noise = key, noise
+        noise_on_sum = noise_of_step(self._noise[1], int(state['step']), state['adapter'])
+        return self.updated(state, total, noise_on_sum)
 
-    def updated(self, state: dict[str, Any], total: Any, noise: Any) -> dict[str, Any]:
+    def updated(
+        self, state: dict[str, Any], total: whole_numbers.Sum, noise: whole_numbers.Sum
+    ) -> dict[str, Any]:
         """The state after a step of DP-Adam, from the sum of clipped gradients and the noise on it."""
         return typing.cast(dict[str, Any], self._update(state, total, noise))
 
@@ -332,9 +340,9 @@ def batch_sum(
             is_padding = first + jnp.arange(size) >= count
             part, is_padding = spread((part, is_padding))
             of_part = clipped_sum(parameters, fixed, part, is_padding_example=is_padding)
-            return jax.tree.map(jnp.add, total, of_part)
+            return whole_numbers.add(total, of_part)
 
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), parameters)
+        nothing = whole_numbers.zeros_like(parameters)
         return jax.lax.fori_loop(0, (count + size - 1) // size, add, nothing)
 
     return of_batch
@@ -346,7 +354,7 @@ def summed(
     members: np.ndarray,
     collate: Callable[[np.ndarray], Any],
     capacity: int,
-) -> Any:
+) -> whole_numbers.Sum:
     """The sum of the clipped gradients of a batch of any size; zeros for an empty batch.
 
     Args:
@@ -356,11 +364,11 @@ def summed(
         collate: From `[capacity]` indices to these units.
         capacity: Units of one call; a larger batch takes several calls.
     """
-    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), like)
+    total = whole_numbers.zeros_like(like)
     for start in range(0, len(members), capacity):
         part = members[start : start + capacity]
         rows = np.concatenate([part, np.zeros(capacity - len(part), part.dtype)])
-        total = jax.tree.map(jnp.add, total, batch_sum(collate(rows), jnp.int32(len(part))))
+        total = whole_numbers.add(total, batch_sum(collate(rows), jnp.int32(len(part))))
     return total
 
 
@@ -394,22 +402,30 @@ def noise_like(like: Any, key: RunKey, run_id: str, params: gradients.TuningPara
     return gradients.StepNoise(key, run_id, size, params)
 
 
-def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> Any:
-    """The noise of one step on each component, float32, in a tree of the shapes of `like`."""
+def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> whole_numbers.Sum:
+    """The noise of one step on each component, whole numbers in trees of the shapes of `like`."""
     leaves, tree = jax.tree.flatten(like)
-    parts = np.split(noise.of_step(step), np.cumsum([leaf.size for leaf in leaves])[:-1])
-    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-    return jax.tree.unflatten(tree, shaped)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+    def shaped(flat: np.ndarray) -> Any:
+        parts = zip(np.split(flat, ends), leaves, strict=True)
+        return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
+
+    return whole_numbers.Sum(*map(shaped, noise.of_step(step)))
 
 
 def _update(
-    optimizer: Any, params: gradients.TuningParams, state: dict[str, Any], total: Any, noise: Any
+    optimizer: Any,
+    params: gradients.TuningParams,
+    state: dict[str, Any],
+    total: whole_numbers.Sum,
+    noise: whole_numbers.Sum,
 ) -> dict[str, Any]:
-    """The state after a step: noise is added once, and the sum divided by the public s."""
+    """The state after a step: noise is added once, and only then is the sum a float, over the public s."""
     import optax
 
-    size = params.expected_batch_size
-    mean = jax.tree.map(lambda of_sum, drawn: (of_sum + drawn) / size, total, noise)
+    noisy = whole_numbers.add(total, noise)
+    mean = whole_numbers.to_float(noisy, params.step / params.expected_batch_size)
     changes, inner = optimizer.update(mean, state['optimizer'], state['adapter'])
     return {
         'adapter': optax.apply_updates(state['adapter'], changes),

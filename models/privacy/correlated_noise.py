@@ -43,17 +43,17 @@ def strategy(bands: int, steps: int) -> np.ndarray:
 
 def variances(bands: int, steps: int) -> np.ndarray:
     """The variance of each step's noise over that of an entry of ξ, `[T]` float64; ones for one band."""
-    return np.square(column_norms(bands, steps)) * np.cumsum(np.square(_inverse(bands, steps)))
+    return np.square(column_norms(bands, steps)) * np.cumsum(np.square(inverse(bands, steps)))
 
 
 def deviation_of_sum(bands: int, steps: int) -> float:
     """The standard deviation of the sum of all steps' noise over that of an entry of ξ; √T for one band."""
     # Row j of ξ is in the noise of step t ≥ j with the coefficient d_t a_(t−j).
-    of_rows = np.correlate(column_norms(bands, steps), _inverse(bands, steps), mode='full')[steps - 1 :]
+    of_rows = np.correlate(column_norms(bands, steps), inverse(bands, steps), mode='full')[steps - 1 :]
     return math.sqrt(np.square(of_rows).sum())
 
 
-def _inverse(bands: int, steps: int) -> np.ndarray:
+def inverse(bands: int, steps: int) -> np.ndarray:
     """The first column of B⁻¹, which decides the rest of it: `[T]` float64."""
     taken_back = coefficients(bands)[1:]
     found = np.zeros(steps)

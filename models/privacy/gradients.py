@@ -3,9 +3,11 @@
 The mechanism of DP fine-tuning (Abadi et al. 2016, Algorithm 1; FT section 3, Mattern et al. 2022). One
 step does, in this order:
 
-    S_t ← every unit, independently with probability q                      `steps_of_unit`
-    g   ← Σ_{u ∈ S_t} ∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂)                      `clipped_sum`
-    θ   ← DP-Adam's step on (g + σ ξ_t) / s,  ξ_t ~ N(0, I),  σ = z C       `StepNoise`
+    S_t ← every unit, independently with probability q                         `steps_of_unit`
+    g   ← Σ_{u ∈ S_t} ⌊∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂) / h⌋₀                  `clipped_sum`
+    θ   ← DP-Adam's step on h (g + ⌊σ ξ_t / h⌉) / s,  ξ_t ~ N(0, I),  σ = z C  `StepNoise`
+
+in whole steps of h = C / RADIUS: ⌊⌋₀ rounds towards zero and ⌊⌉ to the nearest (`whole_numbers`).
 
 s = q n is the *expected* batch size; it is public, whatever S_t holds. One unit moves g by at most C, be
 it a record or all records of a user, because all records of a unit make one gradient.
@@ -18,24 +20,27 @@ README, section 9, has the proof; `models.privacy.accounting.subsampled` compute
 
 import collections
 import dataclasses
+import functools
 import math
-import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from models.privacy import correlated_noise, counts, events
+from models.privacy import correlated_noise, counts, events, gaussian_noise, whole_numbers
 from models.privacy.public_numbers import Unit
-from models.privacy.randomness import RunKey, normal
+from models.privacy.randomness import RunKey
 
 # Below the first, counting the label mix costs no visible ε; above the second, it has hardly any noise.
 LEAST_MIX_RHO, MOST_MIX_RHO = 1e-9, 10.0
-# float32 may round the norm of a clipped gradient up by this share; the noise is scaled up for it.
-NORM_SLACK: Final = 2.0**-12
+# Within these no quotient or product of a gradient over- or underflows.
+LEAST_CLIP_NORM: Final = 1e-8
+MOST_CLIP_NORM: Final = 1e8
+# Above it noise would not fit into a sum of whole numbers.
+MOST_NOISE: Final = 4096.0
 # Components whose noise is drawn at a time. A gradient of all weights has hundreds of millions, and a draw
-# goes through several arrays of float64.
-_DRAWN_AT_A_TIME: Final = 2**20
+# goes through several arrays of float64, which stay in a processor's caches.
+_DRAWN_AT_A_TIME: Final = 2**16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,17 @@ class TuningParams:
                     f'Expected a finite {name} > 0, got {name}={value!r}. A gradient that is not clipped, or '
                     'has no noise, has no guarantee.'
                 )
+        if not LEAST_CLIP_NORM <= self.clip_norm <= MOST_CLIP_NORM:
+            raise ValueError(
+                f'Expected {LEAST_CLIP_NORM:g} <= clip_norm <= {MOST_CLIP_NORM:g}, got clip_norm='
+                f'{self.clip_norm!r}. Beyond it float32 cannot hold a quotient of two norms: give 1, say.'
+            )
+        if self.noise_multiplier > MOST_NOISE:
+            raise ValueError(
+                f'Expected noise_multiplier <= {MOST_NOISE:g}, got noise_multiplier='
+                f'{self.noise_multiplier!r}. Under such noise nothing is learnt: ask for a larger epsilon or '
+                'fewer steps.'
+            )
         rho = self.label_mix_rho
         if rho is not None and not LEAST_MIX_RHO <= rho <= MOST_MIX_RHO:
             raise ValueError(
@@ -113,8 +129,13 @@ class TuningParams:
 
     @property
     def noise_scale(self) -> float:
-        """σ, the standard deviation of an entry of ξ times z C, with the slack for float32."""
-        return self.noise_multiplier * self.clip_norm * (1 + NORM_SLACK)
+        """σ = z C, the standard deviation of the noise on a component of a sum; of independent noise."""
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def step(self) -> float:
+        """h = C / RADIUS, the length of a step of the grid on which sums and noise are whole numbers."""
+        return self.clip_norm / whole_numbers.RADIUS
 
     @property
     def event(self) -> events.DpEvent:
@@ -173,7 +194,7 @@ def steps_of_unit(
 
 
 class StepNoise:
-    """The noise of one step after another. A repeated step has the same noise (METHOD 7).
+    """The noise of one step after another, in whole steps. A repeated step has the same noise (METHOD 7).
 
     With noise bands it holds b − 1 vectors, from which, with an adapter, noise could be taken off again: they
     are the curator's as the run key is, and no checkpoint has them. A step out of turn is found by
@@ -190,11 +211,16 @@ class StepNoise:
             params: The mechanism.
         """
         self._key, self._run_id, self._size = key, run_id, size
-        self._scale = params.noise_scale
-        self._taken_back = correlated_noise.coefficients(params.noise_bands)[1:]
+        # σ in steps of the grid, of which C has RADIUS.
+        self._scale = params.noise_multiplier * whole_numbers.RADIUS
         self._factors = correlated_noise.column_norms(params.noise_bands, params.tuning_steps)
+        self._taken_back = correlated_noise.coefficients(params.noise_bands)[1:]
         # Rows of B⁻¹ ξ, the last one first.
         self._before: collections.deque[np.ndarray] = collections.deque(maxlen=len(self._taken_back))
+        # An error of a draw, or of a row's products and sums, goes on through rows as the draw itself does.
+        of_row = gaussian_noise.ACCURACY + 2.0**-46 * len(self._taken_back)
+        through_rows = np.abs(correlated_noise.inverse(params.noise_bands, params.tuning_steps)).sum()
+        self._error = float(through_rows) * of_row
         self._next = 0
 
     def __repr__(self) -> str:
@@ -203,65 +229,95 @@ class StepNoise:
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError('Noise of steps is never pickled: workers draw it from the run key.')
 
-    def of_step(self, step: int) -> np.ndarray:
-        """`[size]` float32: of one band N(0, σ²), and in general row `step` of σ M⁻¹ ξ.
+    def of_step(self, step: int) -> whole_numbers.Sum:
+        """`[size]` whole numbers: row `step` of σ M⁻¹ ξ, and of one band N(0, σ²), rounded.
 
-        Each component is rounded once, from float64.
+        Each is the whole number nearest to the exact draw, of which no bit is lost before.
 
         Args:
             step: From 0, below T.
         """
-        scale = self._scale * self._factors[step]
-        found = np.empty(self._size, np.float32)
         if not len(self._taken_back):
-            for piece, drawn in self._drawn(step):
-                found[piece] = scale * drawn
-            return found
+            return self._draw(step)
         if step < self._next:
             self._before.clear()
             self._next = 0
-        while self._next <= step:
-            row = np.empty(self._size)
-            for piece, drawn in self._drawn(self._next):
-                for coefficient, earlier in zip(self._taken_back, self._before, strict=False):
-                    drawn -= coefficient * earlier[piece]
-                row[piece] = drawn
-            self._before.appendleft(row)
+        while self._next < step:
+            self._draw(self._next)
             self._next += 1
-        np.multiply(scale, row, out=found, casting='same_kind')
+        found = self._draw(step)
+        self._next = step + 1
         return found
 
-    def _drawn(self, step: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """ξ of a step in pieces, each from words of its own: N(0, 1), float64."""
-        of_step = self._run_id.encode(), step.to_bytes(8, 'little')
+    def _draw(self, step: int) -> whole_numbers.Sum:
+        """The noise of a step whose last b − 1 rows are held; its own row is held afterwards."""
+        scale = self._scale * float(self._factors[step])
+        found = whole_numbers.Sum(*(np.empty(self._size, np.int32) for _ in range(2)))
+        is_held = len(self._taken_back) > 0
+        row = np.empty(self._size if is_held else 0)
         for number, start in enumerate(range(0, self._size, _DRAWN_AT_A_TIME)):
             piece = slice(start, min(start + _DRAWN_AT_A_TIME, self._size))
-            words = self._key.words(
-                'gradient', *of_step, number.to_bytes(8, 'little'), count=piece.stop - piece.start
-            )
-            yield piece, normal(words)
+            words = self._words(step, number, piece.stop - start)
+            drawn = gaussian_noise.deviates(words, functools.partial(self._more, step, number))
+            for coefficient, earlier in zip(self._taken_back, self._before, strict=False):
+                drawn -= coefficient * earlier[piece]
+            if is_held:
+                row[piece] = drawn
+            exactly = functools.partial(self._exactly, step, number)
+            noise = gaussian_noise.rounded(drawn, scale, self._error, exactly)
+            found.high[piece], found.low[piece] = whole_numbers.halves(noise)
+        if is_held:
+            self._before.appendleft(row)
+        return found
+
+    def _words(self, step: int, piece: int, count: int) -> np.ndarray:
+        """The first words of a piece of ξ, one for each of its components."""
+        return self._key.words('gradient', *self._named(step, piece), count=count)
+
+    def _more(self, step: int, piece: int, index: int) -> list[int]:
+        """The words that follow that of one component."""
+        of_component = *self._named(step, piece), index.to_bytes(8, 'little')
+        words = self._key.words('gradient more', *of_component, count=gaussian_noise.MORE_WORDS)
+        return [int(word) for word in words]
+
+    def _exactly(self, step: int, piece: int, index: int) -> Any:
+        """One component of row `step` of B⁻¹ ξ to hundreds of digits, from the words of all steps."""
+        rows: list[Any] = []
+        first = 0 if len(self._taken_back) else step  # of one band a row is its own draw
+        for earlier in range(first, step + 1):
+            word = int(self._words(earlier, piece, index + 1)[index])
+            drawn = gaussian_noise.exact_deviate(word, self._more(earlier, piece, index))
+            taken_back = zip(self._taken_back, reversed(rows), strict=False)
+            rows.append(drawn - sum(float(coefficient) * row for coefficient, row in taken_back))
+        return rows[-1]
+
+    def _named(self, step: int, piece: int) -> tuple[bytes, ...]:
+        return self._run_id.encode(), step.to_bytes(8, 'little'), piece.to_bytes(8, 'little')
 
 
 def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:
     """The sum over units of their gradients, each clipped to `clip_norm` in L2 norm over all components.
 
-    This is jax_privacy's `clipped_grad`: adding a unit moves the sum by at most `clip_norm`. Components
-    that are not finite become zero before clipping. A gradient whose norm is beyond float32 counts as zero.
+    Formal guarantee: the sum is exact, in whole steps of C / RADIUS, and adding a unit moves it by a vector
+    of at most RADIUS steps, whatever the unit and the others hold (`whole_numbers.steps`).
 
     Args:
         loss: A function of the parameters, of constants that are not differentiated, and of one unit.
         clip_norm: C.
 
     Returns:
-        A function of the parameters, the constants and m units, stacked along a first axis, to the float32
-        sum. Its keyword `is_padding_example`, `[m]` bool, marks units that count as exactly zero.
+        A function of the parameters, the constants and m units, stacked along a first axis, to the sum, a
+        `whole_numbers.Sum`. Its keyword `is_padding_example`, `[m]` bool, marks units that count as zero.
     """
+    import jax
     import jax.numpy as jnp
-    import jax_privacy
 
-    return typing.cast(
-        Callable[..., Any],
-        jax_privacy.clipped_grad(
-            loss, l2_clip_norm=clip_norm, batch_argnums=2, keep_batch_dim=False, dtype=jnp.float32
-        ),
-    )
+    def of_unit(parameters: Any, fixed: Any, unit: Any, is_padding: Any) -> Any:
+        clipped = whole_numbers.steps(jax.grad(loss)(parameters, fixed, unit), clip_norm)
+        return jax.tree.map(lambda leaf: jnp.where(is_padding, 0, leaf), clipped)
+
+    def of_units(parameters: Any, fixed: Any, units: Any, *, is_padding_example: Any) -> whole_numbers.Sum:
+        each = jax.vmap(of_unit, (None, None, 0, 0))(parameters, fixed, units, is_padding_example)
+        return whole_numbers.sum_of_units(each)
+
+    return of_units

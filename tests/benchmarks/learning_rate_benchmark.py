@@ -64,7 +64,7 @@ def main() -> None:
         noise_of_run = train.noise_like(state['adapter'], key, settings.run_id, params)
         for step, of_step in enumerate(batches.members[:steps]):
             total = trainer.gradient(state, encoded, of_step, trainer.words(members, of_step, key, step))
-            noise = train.noise_of_step(noise_of_run, step, total)
+            noise = train.noise_of_step(noise_of_run, step, state['adapter'])
             if not noisy:
                 noise = jax.tree.map(np.zeros_like, noise)
             state = trainer.updated(state, total, noise)

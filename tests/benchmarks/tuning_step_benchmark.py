@@ -53,6 +53,7 @@ def main() -> None:
     from models.decoders.gemma.weights import adapt
     from models.finetuning import loss, train, units
     from models.finetuning.settings import TuningSettings
+    from models.privacy import whole_numbers
     from models.privacy.gradients import TuningParams, clipped_sum
     from models.privacy.randomness import RunKey
     from models.prompt_templates import PRESETS
@@ -151,11 +152,14 @@ def main() -> None:
     fast = loss.unit_loss(tunable, max_tokens=most, mismatch_weight=settings.mismatch_weight)
 
     def unclipped(adapter: Any, fixed: Any, units_: Any, *, is_padding_example: Any) -> Any:
+        """One gradient of all units, clipped as if it were of one: what is left without one for each."""
+
         def total(adapter: Any) -> Any:
             of_units = jax.vmap(fast, (None, None, 0))(adapter, fixed, units_)
             return jnp.where(is_padding_example, 0.0, of_units).sum()
 
-        return jax.grad(total)(adapter)
+        of_all = whole_numbers.steps(jax.grad(total)(adapter), 1.0)
+        return whole_numbers.sum_of_units(jax.tree.map(lambda leaf: leaf[None], of_all))
 
     one_gradient = jax.jit(train.batch_sum(unclipped, size))
 

@@ -240,7 +240,8 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
             ),
         ),
         assumptions_enforced=(
-            'Gradients are clipped before they are added, noise is added once to their sum, and the noisy '
+            'Gradients are clipped before they are added, each rounded towards zero to whole steps of '
+            'C/2²², and added up exactly. Noise of whole steps is added once to their sum, and the noisy '
             f'sum is divided by the public expected batch size of {params.expected_batch_size:,}, whatever a '
             'batch holds. What fills up a micro-batch counts as exactly nothing.',
             'The noise of a step is drawn from the run key and the number of the step: a step that is done '

@@ -16,7 +16,7 @@ import pytest
 
 from models.finetuning import train, units
 from models.finetuning.settings import TuningSettings
-from models.privacy import gradients
+from models.privacy import gradients, whole_numbers
 from models.privacy.randomness import RunKey
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
@@ -33,10 +33,7 @@ ROWS: list[units.Row] = [
 
 
 def exact_sum(size: int, count: int) -> np.ndarray:
-    """A clipped sum all of whose numbers are binary fractions that float32 adds without rounding.
-
-    Of n units the k-th has the gradient 2^(k mod 5) in one place, clipped to 4.
-    """
+    """In whole steps. Of n units the k-th has the gradient 2^(k mod 5) in one place, clipped to 4."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ('units',))
     by_unit = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('units'))
 
@@ -48,13 +45,15 @@ def exact_sum(size: int, count: int) -> np.ndarray:
     )
     numbers = np.arange(48)
     of_units = {'place': jnp.asarray(numbers % 7), 'slope': jnp.asarray(2.0 ** (numbers % 5), jnp.float32)}
-    return np.asarray(jax.jit(summed)(jnp.zeros(7), None, of_units, jnp.int32(count)))
+    return np.asarray(whole_numbers.integers(jax.jit(summed)(jnp.zeros(7), None, of_units, jnp.int32(count))))
 
 
 def by_hand(count: int) -> np.ndarray:
-    found = np.zeros(7, np.float32)
+    found = np.zeros(7, np.int64)
+    # Rounded towards zero, after the slack of norms: 4 is RADIUS.
+    share = whole_numbers.RADIUS * (1 - whole_numbers.NORM_SLACK)
     for number in range(count):
-        found[number % 7] += min(2.0 ** (number % 5), 4.0)
+        found[number % 7] += int(min(2.0 ** (number % 5) / 4.0, 1.0) * share)
     return found
 
 

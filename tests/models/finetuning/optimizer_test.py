@@ -12,8 +12,7 @@ import pytest
 
 from models.finetuning import adapter as adapters
 from models.finetuning import optimizer, train, units
-from models.privacy import correlated_noise, gradients
-from models.privacy.gradients import NORM_SLACK
+from models.privacy import correlated_noise, gradients, whole_numbers
 from models.privacy.randomness import RunKey
 from tests.models.finetuning import tiny
 from tests.oracles import finetuning as slow
@@ -50,8 +49,7 @@ def test_it_is_its_twin_step_for_step(floor: float) -> None:
     of_component = np.array([1.0, 0.1, 0.05, -0.02, 0.0, 0.0, -0.3])
     noisy = of_component + np.sqrt(VARIANCE) * rng.normal(size=(40, 7))
     found = steps(optimizer.of_private_steps(0.01, PARAMS, floor), noisy)
-    variance = VARIANCE * (1 + NORM_SLACK) ** 2
-    expected = list(slow.corrected_adam(np.zeros(7), noisy, 0.01, variance, floor * variance))
+    expected = list(slow.corrected_adam(np.zeros(7), noisy, 0.01, VARIANCE, floor * VARIANCE))
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-5)
     # With the variance in it, or with the share of it in Adam's own moment, steps are others.
     plain = steps(optimizer.of_private_steps(0.01, PARAMS, None), noisy)
@@ -71,20 +69,19 @@ def test_what_is_divided_by_is_the_square_without_noise() -> None:
     """
     rng = np.random.default_rng(2)
     gradient = 0.1
-    variance = VARIANCE * (1 + NORM_SLACK) ** 2
     for count in (1, 10):
-        noisy = gradient + np.sqrt(variance) * rng.normal(size=(count, 400))
+        noisy = gradient + np.sqrt(VARIANCE) * rng.normal(size=(count, 400))
         moments = optax.scale_by_adam()
         state = moments.init(jnp.zeros(400))
         for of_step in jnp.asarray(noisy, jnp.float32):
             _, state = moments.update(of_step, state)
         # The floor is out of reach: what is under the root shows.
-        corrected = optimizer.scale_by_corrected_adam(np.full(10, variance - 1.0), np.full(10, 1e-9))
+        corrected = optimizer.scale_by_corrected_adam(np.full(10, VARIANCE - 1.0), np.full(10, 1e-9))
         scaled, _ = corrected.update(jnp.asarray(noisy[-1], jnp.float32), _before(noisy), None)
         first = np.asarray(state.mu) / (1 - 0.9**count)
         root = np.square(first / np.asarray(scaled)) - 1.0
         assert root.mean() == pytest.approx(gradient**2, rel=0.15)
-        assert (root + variance).mean() != pytest.approx(gradient**2, rel=0.3)
+        assert (root + VARIANCE).mean() != pytest.approx(gradient**2, rel=0.3)
 
 
 @pytest.mark.parametrize('bands', [1, 3])
@@ -96,7 +93,8 @@ def test_what_is_subtracted_is_the_noise_in_adams_moment_at_each_step(bands: int
     state = moments.init(jnp.zeros(200_000))
     found = []
     for step in range(params.tuning_steps):
-        _, state = moments.update(jnp.asarray(noise.of_step(step)) / params.expected_batch_size, state)
+        drawn = whole_numbers.to_float(noise.of_step(step), params.step / params.expected_batch_size)
+        _, state = moments.update(drawn, state)
         found.append(float(state.nu.mean()) / (1 - 0.999 ** (step + 1)))
     np.testing.assert_allclose(found, optimizer.mean_variances(params), rtol=0.02)
     independent = (params.noise_scale / params.expected_batch_size) ** 2

@@ -15,7 +15,8 @@ from models.decoders.gemma.architectures import ARCHITECTURES
 from models.decoders.gemma.layer import KeysValues, matmul
 from models.decoders.gemma.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
-from models.privacy import gradients
+from models.finetuning.settings import TuningSettings
+from models.privacy import gradients, whole_numbers
 from models.privacy.randomness import RunKey
 from tests.models.finetuning import tiny
 from tests.oracles import finetuning as slow
@@ -38,6 +39,11 @@ def _tiny() -> Iterator[None]:
 def close(found: object, expected: object, tolerance: float) -> None:
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=tolerance, rtol=1e-4)
+
+
+def floats(whole: whole_numbers.Sum, settings: TuningSettings) -> Adapter:
+    """A clipped sum as a gradient."""
+    return whole_numbers.to_float(whole, settings.params.step)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize('cap', [None, 3.0])
@@ -170,10 +176,10 @@ def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: p
     of_units = slow.unit_loss(tiny.ARCHITECTURE, 16, settings.mismatch_weight)
     whole = jax.jit(gradients.clipped_sum(of_units, settings.params.clip_norm))
 
-    def clipped(adapter: Adapter) -> Adapter:
+    def clipped(adapter: Adapter) -> whole_numbers.Sum:
         return whole(adapter, model, batch, is_padding_example=np.zeros(len(ROWS), bool))  # type: ignore[no-any-return]
 
-    close(found, clipped(tiny.adapter()), 2e-4)
+    close(floats(found, settings), floats(clipped(tiny.adapter()), settings), 2e-4)
     nothing = trainer.gradient(state, encoded, members[:0], words)
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(nothing))
 
@@ -225,7 +231,8 @@ def test_wrong_instructions_are_there_at_every_nth_step_alone() -> None:
         )
         expected, other = either if step % 3 == 0 else either[::-1]
         close(found, expected, 0.0)
-        assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(*map(jax.tree.leaves, (found, other))))
+        of_both = (jax.tree.leaves(floats(one, settings)) for one in (found, other))
+        assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(*of_both, strict=True))
 
 
 def test_a_trainer_holds_instructions_where_it_is_told_to() -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from models.audits import gradient_canaries
-from models.privacy import correlated_noise, gradients
+from models.privacy import correlated_noise, gradients, whole_numbers
 from models.privacy.accounting import subsampled
 from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey, normal
@@ -20,6 +20,11 @@ from tests.samples import SECRET
 
 KEY = RunKey(SECRET)
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 5), (3, 7), (5, 30), (4, 3)]
+
+
+def of_step(noise: gradients.StepNoise, step: int) -> np.ndarray:
+    """In whole steps of the grid, int64."""
+    return np.asarray(whole_numbers.integers(noise.of_step(step)))
 
 
 def params(bands: int, steps: int, **changed: float) -> TuningParams:
@@ -57,7 +62,7 @@ def test_two_libraries_agree_on_the_inverse_and_it_is_near_the_best() -> None:
     bands, steps = 5, 30
     coefficients = correlated_noise.coefficients(bands)
     np.testing.assert_allclose(
-        toeplitz.inverse_coef(coefficients, steps), correlated_noise._inverse(bands, steps), atol=1e-5
+        toeplitz.inverse_coef(coefficients, steps), correlated_noise.inverse(bands, steps), atol=1e-5
     )
     best = np.asarray(toeplitz.optimize_banded_toeplitz(n=steps, bands=bands), float)
     prefixes = np.tril(np.ones((steps, steps)))
@@ -81,8 +86,7 @@ def test_the_matrix_times_the_noise_is_independent_noise_of_the_run_key(
     monkeypatch.setattr(gradients, '_DRAWN_AT_A_TIME', 40)
     steps, size, of = 7, 100, params(bands, 7)
     noise = gradients.StepNoise(KEY, 'run', size, of)
-    rows = np.stack([noise.of_step(step) for step in range(steps)])
-    assert rows.dtype == np.float32
+    rows = np.stack([of.step * of_step(noise, step) for step in range(steps)])
     drawn = np.stack([
         np.concatenate([
             normal(KEY.words('gradient', b'run', step.to_bytes(8, 'little'), piece.to_bytes(8, 'little'),
@@ -92,7 +96,7 @@ def test_the_matrix_times_the_noise_is_independent_noise_of_the_run_key(
         for step in range(steps)
     ])  # fmt: skip
     found = slow.strategy(bands, steps) @ rows
-    np.testing.assert_allclose(found, of.noise_scale * drawn, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, of.noise_scale * drawn, rtol=0, atol=4 * of.step)
     # Of other bands it is not.
     other = slow.strategy(bands + 1, steps) @ rows
     assert np.abs(other - of.noise_scale * drawn).max() > 0.1
@@ -102,7 +106,7 @@ def test_the_noise_of_steps_has_their_variance_and_one_5_percent_off_is_noticed(
     """Kolmogorov and Smirnov on 300,000 draws of the fourth of six steps: false alarms once in a million."""
     of = params(3, 6)
     noise = gradients.StepNoise(KEY, 'run', 300_000, of)
-    drawn = noise.of_step(3)
+    drawn = of.step * of_step(noise, 3)
     scale = 0.7 * 2.0 * math.sqrt(correlated_noise.variances(3, 6)[3])
     assert scale > 1.2 * 0.7 * 2.0
     assert stats.kstest(drawn, stats.norm(scale=scale).cdf).pvalue > 1e-6
@@ -113,12 +117,12 @@ def test_the_noise_of_steps_has_their_variance_and_one_5_percent_off_is_noticed(
 def test_a_step_that_is_taken_again_has_the_same_noise_in_any_order() -> None:
     of = params(3, 6)
     noise = gradients.StepNoise(KEY, 'run', 50, of)
-    rows = [noise.of_step(step) for step in range(6)]
+    rows = [of_step(noise, step) for step in range(6)]
     resumed = gradients.StepNoise(RunKey(SECRET), 'run', 50, of)
     for step in (4, 5, 5, 0, 3):
-        np.testing.assert_array_equal(resumed.of_step(step), rows[step])
+        np.testing.assert_array_equal(of_step(resumed, step), rows[step])
     other = gradients.StepNoise(KEY, 'other', 50, of)
-    assert not np.isin(rows[2], other.of_step(2)).any()
+    assert not np.isin(rows[2], of_step(other, 2)).any()
 
 
 def test_noise_has_no_text_and_no_copy_on_disk() -> None:
@@ -226,7 +230,8 @@ def epsilon(probability: float, groups: int, noise: TuningParams) -> float:
         for trial in range(TRIALS):
             key = RunKey(bytes([present]) * 28 + trial.to_bytes(4, 'little'))
             drawn = gradients.StepNoise(key, 'audit', 1, noise)
-            found[:, trial] = [drawn.of_step(step)[0] for step in range(AUDITED.tuning_steps)]
+            of_steps = [of_step(drawn, step)[0] for step in range(AUDITED.tuning_steps)]
+            found[:, trial] = noise.step * np.array(of_steps)
             if present:
                 taken = gradients.steps_of_unit(
                     key, 'audit', b'unit', 0, probability=probability, steps=AUDITED.tuning_steps,

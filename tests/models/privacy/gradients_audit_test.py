@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from models.finetuning import train
-from models.privacy import gradients
+from models.privacy import gradients, whole_numbers
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from tests.oracles import canary
@@ -63,7 +63,7 @@ def _sum(
         lambda rows: units[rows],
         2 * SIZE,
     )
-    return np.asarray(found)
+    return np.asarray(clip_norm / whole_numbers.RADIUS * whole_numbers.integers(found))
 
 
 def _members(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> tuple[int, ...]:
@@ -76,7 +76,8 @@ def _members(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> 
 
 
 def _noise(key: RunKey, params: gradients.TuningParams, run_id: str = 'audit') -> np.ndarray:
-    return gradients.StepNoise(key, run_id, DIMENSIONS, params).of_step(0)
+    drawn = gradients.StepNoise(key, run_id, DIMENSIONS, params).of_step(0)
+    return np.asarray(params.step * whole_numbers.integers(drawn))
 
 
 def right(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> np.ndarray:
@@ -84,7 +85,7 @@ def right(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> np.
 
 
 def without_clipping(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> np.ndarray:
-    return _sum(with_canary, _members(with_canary, key, params), 1e9) + _noise(key, params)
+    return _sum(with_canary, _members(with_canary, key, params), 1e6) + _noise(key, params)
 
 
 def clipped_by_record(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> np.ndarray:
