@@ -33,7 +33,7 @@ if typing.TYPE_CHECKING:
 
     from models.decoders.decoder import Decoder
     from models.generate.rows import PublicRows
-    from models.privacy import mechanism
+    from models.privacy import mechanism, whole_sums
     from models.privacy.candidates import Candidates
     from models.privacy.randomness import BatchDraws
 
@@ -107,8 +107,38 @@ def batch_draws(
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
+        batch_size=params.batch_size,
         levels=levels,
     )
+
+
+def distance_of(votes: 'mechanism.Votes', params: MechanismParams) -> 'np.ndarray':
+    """The distances of votes in float64, of which [0, 2] is usual."""
+    import numpy as np
+
+    from models.privacy import sparse_vector
+
+    high, low = np.moveaxis(np.asarray(votes.distance, np.int64), -1, 0)
+    return sparse_vector.probability((high << 24) + low, params)
+
+
+def whole(limbs: 'whole_sums.Limbs') -> 'np.ndarray':
+    """The whole numbers themselves, int64."""
+    import numpy as np
+
+    high, low = (np.asarray(part, np.int64) for part in limbs)
+    return (high << 12) + low
+
+
+def noise_in_limbs(noise: float, params: MechanismParams) -> 'jax.Array':
+    """Noise of the sparse-vector test, which is given as a distance is, for the device."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from models.privacy import sparse_vector
+
+    quanta = np.rint(np.asarray(noise) * params.batch_size * sparse_vector.MASS).astype(np.int64)
+    return jnp.asarray(sparse_vector.limbs(quanta))
 
 
 def tally(

@@ -24,7 +24,7 @@ from models.generate.batch import BatchGenerator
 from models.generate.rows import PublicRows
 from models.generate.stream import TokenStream
 from models.generate.walk import Position
-from models.privacy import candidates, individual, mechanism, randomness
+from models.privacy import candidates, individual, mechanism, randomness, sparse_vector
 from models.privacy.aggregates.replay import log_softmax
 from models.privacy.params import MechanismParams
 from models.records import Batch, Context
@@ -158,8 +158,9 @@ class Case:
                 receipts.append((charged, voted))
                 voters = np.flatnonzero(voted).tolist()
             if params.threshold is not None:
-                noisy = self.distances([members], position)[0] + draws.distance_noise[len(tokens)]
-                is_private = bool(noisy >= params.threshold + draws.threshold_noise[sum(flags)])
+                noise = draws.distance_noise[len(tokens)] - draws.threshold_noise[sum(flags)]
+                noisy = self.distances([members], position)[0] + sparse_vector.probability(noise, params)
+                is_private = bool(noisy >= params.threshold)
             allowed = self.allowed(position)
             (scores,) = self.scores(position, allowed, [voters])
             if not is_private:

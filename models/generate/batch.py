@@ -77,6 +77,7 @@ class BatchGenerator:
             max_private_tokens=self.params.private_token_cap,
             max_batch_tokens=self.params.max_batch_tokens,
             threshold_noise_scale=self.params.threshold_noise_scale,
+            batch_size=self.params.batch_size,
             levels=sampling.tree_levels(candidates.count(self.params.public_top_k, self.decoder.vocab_size)),
         )
 

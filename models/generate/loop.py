@@ -23,7 +23,7 @@ from models.generate import rows
 from models.generate.rows import PublicRows
 from models.generate.step import Place, Step, advance, check_fits, step_of
 from models.generate.stream import TokenStream
-from models.privacy import candidates, individual, mechanism, randomness
+from models.privacy import candidates, individual, mechanism, randomness, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 
@@ -91,7 +91,7 @@ def decode_stream(
 
     Raises:
         ValueError: Public rows, constraint, stop rule or lengths do not fit the mechanism or the model.
-        MemoryError: The batch has more contexts than 32-bit votes can add up.
+        MemoryError: The batch has more contexts than its votes have room for.
     """
     if params.needs_public_logits != (public is not None):
         raise ValueError(
@@ -106,11 +106,16 @@ def decode_stream(
             f'cache for {decoder.shapes.max_example_tokens}. Build the decoder with the same cap.'
         )
     check_fits(constraint, stop_rule, decoder)
-    if params.is_individual and len(private_prompts) > individual.most_contexts(params.clip_bound):
+    if len(private_prompts) > params.strategy.most_contexts(params):
         # The number of contexts in a batch is private, so the text does not give it.
         raise MemoryError(
-            'Expected the votes of a batch to add up within 32 bits, got batch rows that need more. '
-            'Lower clip_bound or batch_size.'
+            'Expected the votes of a batch to add up exactly, got more batch rows than a sum has room '
+            'for. Plan more batches; with individual accounting, lower clip_bound.'
+        )
+    if params.uses_sparse_vector and decoder.vocab_size > sparse_vector.MOST_COLUMNS:
+        raise ValueError(
+            f'Expected a vocabulary of at most {sparse_vector.MOST_COLUMNS} tokens with the sparse-vector '
+            f'test, got vocab_size={decoder.vocab_size}. Leave out threshold.'
         )
     watch('Reading prompts', 0)
     prompts = rows.prefill_private(decoder, private_prompts)
@@ -120,8 +125,8 @@ def decode_stream(
     states = prompts.states if public is None else (public.states, *prompts.states)
     arrays = (
         jnp.asarray(stop_rule.table),
-        jnp.asarray(draws.threshold_noise, jnp.float32),
-        jnp.asarray(draws.distance_noise, jnp.float32),
+        jnp.asarray(sparse_vector.limbs(draws.threshold_noise)),
+        jnp.asarray(sparse_vector.limbs(draws.distance_noise)),
         jnp.asarray(words.astype(np.uint32)),
     )
 
@@ -208,8 +213,8 @@ def _run_loop(
         is_private_row: `[m]` bool for every micro-batch of private rows.
         constraint: Which tokens may be sampled.
         stop_table: `StopRule.table`.
-        threshold_noise: The batch's.
-        distance_noise: The batch's.
+        threshold_noise: The batch's, as `sparse_vector.limbs`.
+        distance_noise: The batch's, in the same.
         words: The batch's.
         public_count: Public rows without the padding; 0 where there are none.
         decoder: The model.

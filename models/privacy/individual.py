@@ -26,6 +26,10 @@ with epy.lazy_imports():
 
 # Votes are whole multiples of this, in nats, so their sums are exact in any order.
 QUANTUM = 2.0**-16
+# Votes of 2c are exact in float32 up to here.
+LARGEST_CLIP = 2.0**7
+# What a price could lose where products of small shares and small votes fall below the range of float32.
+_LEAST_PRICE = 2.0**-60
 # The values of λ that a price tries, as shares of the context's largest a².
 LEVELS = (0.0, *(2.0**-power for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)))
 # All votes together lower a score by at most this, in units of the temperature: the sampler's range.
@@ -59,7 +63,7 @@ class Receipt(NamedTuple):
 
 def most_contexts(clip_bound: float) -> int:
     """The largest number of contexts whose votes add up within 32 bits."""
-    return (2**31 - 1) // (2 * max(1, vote_limit(clip_bound)))
+    return (2**31 - 1) // (2 * vote_limit(clip_bound))
 
 
 def vote_limit(clip_bound: float) -> int:
@@ -137,7 +141,7 @@ def prices(counts: jax.Array, public: jax.Array, allowed: jax.Array, params: Pub
     # Much of π is often one token's.
     levels = [*(share * largest for share in LEVELS), squares[:, jnp.argmax(shares)]]
     least = functools.reduce(jnp.minimum, map(bound, levels))
-    return least * (0.5 * (1 + 4 * lost))
+    return jnp.where(largest > 0, least * (0.5 * (1 + 4 * lost)) + _LEAST_PRICE, 0.0)
 
 
 def growth(omega: float) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """The private choice of one token: tally the votes, compare with the public prediction, sample (METHOD 4).
 
 The parts meet here: an aggregate (`aggregates/`), the sparse-vector test (`sparse_vector.py`)
-and the sampler (`sampling.py`). Everything here is float32 on the device, whatever type the
-model computes in, and runs inside the compiled decoding loop. V is the size of the vocabulary,
+and the sampler (`sampling.py`). Everything here is float32 or whole numbers on the device, whatever type
+the model computes in, and runs inside the compiled decoding loop. V is the size of the vocabulary,
 C the number of a step's candidates, m the rows of one micro-batch.
 
 PP = Amin et al. 2024; line numbers are those of its Algorithm 1.
@@ -30,9 +30,10 @@ class Votes(NamedTuple):
 
     Attributes:
         tallied: The result of the aggregate's `tally`, any pytree: for the mean the `[C]` sum of
-            clipped logits.
-        distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁, a scalar (PP equation 2), over all V
-            columns, or over those of a narrowed mask; 0 without the sparse-vector test.
+            clipped logits, in quanta.
+        distance: ‖(1/s) Σ softmax(z) − softmax(z_pub)‖₁ (PP equation 2) in quanta, `[2]` int32 as
+            `sparse_vector.limbs`, over all V columns, or over those of a narrowed mask; 0 without the
+            sparse-vector test.
         candidates: The tokens that were voted on.
     """
 
@@ -99,7 +100,7 @@ def tally(
         logits = tuple(output(part, chosen.tokens) for part in rows)
     else:
         logits = tuple(given(part, chosen.tokens) for part in whole)
-    distance = jnp.float32(0)
+    distance = jnp.zeros(2, jnp.int32)
     if params.uses_sparse_vector:
         assert whole is not None
         narrowed = mask.allowed() if isinstance(mask, candidates_lib.Narrowed) else None
@@ -155,8 +156,8 @@ def choose_token(
 
     Args:
         votes: The step's votes, settled. Public tokens come from the same allowed candidates.
-        threshold_noise: Laplace(σ) of the current threshold, a scalar.
-        distance_noise: Laplace(2σ) of this token, a scalar.
+        threshold_noise: Of the current threshold, in quanta, `[2]` int32 as `sparse_vector.limbs`.
+        distance_noise: Of this token, in the same.
         words: `[levels, 2]` uint32 for this token, for the sampler's tree over the C candidates.
         params: The mechanism.
 

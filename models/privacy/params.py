@@ -5,13 +5,12 @@ they name.
 """
 
 import dataclasses
-import math
 import typing
 from typing import Final
 
 from models.privacy import individual
 from models.privacy.aggregates import AGGREGATES, INDIVIDUAL_DIFFERENCE, Aggregate
-from models.privacy.public_numbers import Accounting, Change, PublicNumbers, Unit, expect
+from models.privacy.public_numbers import LARGEST, Accounting, Change, PublicNumbers, Unit, expect
 
 __all__ = ['MAX_GROWTH', 'Accounting', 'Change', 'MechanismParams', 'Unit']
 
@@ -38,6 +37,13 @@ class MechanismParams(PublicNumbers):
         )
         if self.is_individual:
             self._check_individual()
+        expect(
+            self.batch_size <= self.strategy.most_contexts(self),
+            f'batch_size <= {self.strategy.most_contexts(self)}, up to where votes add up exactly',
+            'batch_size',
+            self.batch_size,
+            'Lower --batch-size or --clip-bound.',
+        )
         largest = self.strategy.largest_clip_over_temperature
         expect(self.clip_bound / self.temperature <= largest,
                 f'clip_bound / temperature <= {largest}', 'clip_bound / temperature',
@@ -67,13 +73,21 @@ class MechanismParams(PublicNumbers):
         )
         omega = self.omega
         expect(
-            omega is not None and math.isfinite(omega) and omega > 1,
-            'a finite omega > 1',
+            omega is not None and 1 < omega <= LARGEST,
+            f'omega > 1, at most {LARGEST:g}',
             'omega',
             omega,
             'It is the largest Rényi order of the guarantee.',
         )
         assert omega is not None and self.shift_bound is not None
+        smallest, most = individual.QUANTUM, individual.LARGEST_CLIP
+        expect(
+            smallest <= self.clip_bound <= most,
+            f'clip_bound from {smallest:g} to {most:g} with individual accounting',
+            'clip_bound',
+            self.clip_bound,
+            'Votes are whole multiples of the first, and exact in float32 up to the second.',
+        )
         largest = self.strategy.largest_clip_over_temperature
         expect(
             self.shift_bound / self.temperature <= largest,

@@ -1,6 +1,6 @@
 """The public numbers that votes, tests and prices are computed from, whatever the aggregate.
 
-The bottom of this package: it imports nothing of it, and knows no aggregate but by name. Aggregates,
+The bottom of this package: it imports the room of sums alone, and knows no aggregate but by name. Aggregates,
 candidates and prices take `PublicNumbers`; `models/privacy/params.py` adds the aggregate that the name
 stands for, and makes them the settings of a run.
 
@@ -12,12 +12,22 @@ c₂ `shift_bound`, B `context_budget`, ω `omega`.
 
 import dataclasses
 import enum
-import math
-from typing import Literal, get_args
+import fractions
+from typing import Final, Literal, get_args
+
+from models.privacy import whole_sums
 
 Unit = Literal['example', 'user']
 # How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
 Accounting = Literal['worst-case', 'individual']
+
+# Numbers in nats, temperatures, noise scales and budgets. Within these no square, quotient or product that a
+# price, a sensitivity or a vote is computed by leaves the range of float32.
+SMALLEST: Final = 1e-6
+LARGEST: Final = 1e6
+# Noise of the sparse-vector test is whole numbers below 2^54: σ s is at most this, and |θ| at most that.
+MOST_NOISE: Final = 2**18
+LARGEST_THRESHOLD: Final = 1000.0
 
 
 class Change(enum.Enum):
@@ -115,12 +125,19 @@ class PublicNumbers:
         for name in positive:
             value = getattr(self, name)
             expect(
-                value is not None and math.isfinite(value) and value > 0,
-                f'{name} > 0',
+                value is not None and SMALLEST <= value <= LARGEST,
+                f'{name} > 0, from {SMALLEST:g} to {LARGEST:g}',
                 name,
                 value,
-                'Give a positive finite number.',
+                'Outside of that, arithmetic could lose what the guarantee rests on.',
             )
+        expect(
+            self.batch_size <= whole_sums.MOST_CONTEXTS,
+            f'batch_size <= {whole_sums.MOST_CONTEXTS}',
+            'batch_size',
+            self.batch_size,
+            'Plan more batches.',
+        )
         if (self.threshold is None) != (self.threshold_noise_scale is None):
             raise ValueError(
                 'Expected threshold and threshold_noise_scale together or not at all, got '
@@ -128,11 +145,21 @@ class PublicNumbers:
                 'Set both for the sparse-vector test, or neither for private tokens only.'
             )
         if self.threshold is not None and self.threshold_noise_scale is not None:
-            expect(math.isfinite(self.threshold), 'a finite threshold', 'threshold', self.threshold,
-                    'Leave it out for private tokens only.')  # fmt: skip
+            expect(
+                abs(self.threshold) <= LARGEST_THRESHOLD,
+                f'a threshold from -{LARGEST_THRESHOLD:g} to {LARGEST_THRESHOLD:g}',
+                'threshold',
+                self.threshold,
+                'Distances are between 0 and 2. Leave it out for private tokens only.',
+            )
             scale = self.threshold_noise_scale
-            expect(math.isfinite(scale) and scale > 0, 'threshold_noise_scale > 0', 'threshold_noise_scale',
-                    scale, 'The test is only private with noise.')  # fmt: skip
+            expect(
+                SMALLEST <= scale <= LARGEST and fractions.Fraction(scale) * self.batch_size <= MOST_NOISE,
+                f'threshold_noise_scale > 0, from {SMALLEST:g} to {MOST_NOISE} / batch_size',
+                'threshold_noise_scale',
+                scale,
+                'The test is only private with noise, and needs little of it: distances are between 0 and 2.',
+            )
         if self.public_top_k is not None:
             expect(self.public_top_k >= 1, 'public_top_k >= 1', 'public_top_k', self.public_top_k,
                     'Leave it out for the whole vocabulary.')  # fmt: skip

@@ -10,11 +10,17 @@ at most 128 bits of key, which is why the device receives finished random words.
 """
 
 import dataclasses
+import decimal
+import fractions
+import functools
 import hashlib
+import itertools
+import math
 import os
 import pathlib
 import secrets
 import stat
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,6 +28,9 @@ from models.privacy import sparse_vector
 
 KEY_BYTES = 32
 HASH_BYTES = 16
+
+# (parts of a name, count) to so many uniform 64-bit words, such as `RunKey.words` of one purpose.
+Words = Callable[..., np.ndarray]
 
 
 class RunKey:
@@ -118,20 +127,59 @@ class RunKey:
         return np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype='<u8')
 
 
-def laplace(words: np.ndarray, scale: float) -> np.ndarray:
-    """Laplace(0, scale) by the exact inverse distribution function, in float64.
+def discrete_laplace(scale: fractions.Fraction, count: int, words: Words) -> np.ndarray:
+    """`count` draws N with P[N = k] ∝ e^{−|k|/scale}, exactly, `[count]` int64.
+
+    N is the difference of two geometric numbers G, P[G = g] ∝ e^{−g/scale}. Binary digits of such a number
+    are independent: digit j is 1 with probability 1/(1 + e^{2^j/scale}). Each is drawn by as many random
+    bits as it takes to decide. Digits end where 2^j reaches 1024 scales, past which lies e^-1024 of G.
 
     Args:
-        words: Uniform 64-bit words; the top bit is the sign, the rest the magnitude.
-        scale: Mean of the absolute value.
-
-    Returns:
-        float64 array of the shape of `words`.
+        scale: Above 0, at most 2^43.
+        count: Number of draws.
+        words: Uniform 64-bit words, a function of what it is given: parts of a name, and `count`.
     """
-    sign = np.where(words >> np.uint64(63), 1.0, -1.0)
-    # 52 bits below the sign bit, centred: |x| = -scale * log(u).
-    magnitude = (((words & np.uint64(2**63 - 1)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-52
-    return -scale * sign * np.log(magnitude)
+    odds = _digit_odds(scale)
+    drawn = words(count=count * 2 * len(odds)).reshape(count, 2, len(odds))
+    digits = drawn < odds
+    # Of 2^64 words one is undecided. Further words are named after the digit.
+    for place in np.argwhere(drawn == odds):
+        further = functools.partial(words, np.array(place, '<i8').tobytes())
+        digits[tuple(place)] = _is_one(scale, int(place[-1]), further)
+    whole = digits @ (np.int64(1) << np.arange(len(odds), dtype=np.int64))
+    return whole[:, 0] - whole[:, 1]
+
+
+def _is_one(scale: fractions.Fraction, digit: int, words: Words) -> bool:
+    """Whether a digit is 1 whose first 64 bits are those of its probability: the bits after them decide."""
+    for more in itertools.count(1):
+        drawn = int.from_bytes(words(count=more).astype('>u8').tobytes())
+        bound = _leading_bits(fractions.Fraction(2**digit) / scale, 64 * (more + 1)) % 2 ** (64 * more)
+        if drawn != bound:
+            break
+    return drawn < bound
+
+
+@functools.lru_cache(maxsize=16)
+def _digit_odds(scale: fractions.Fraction) -> np.ndarray:
+    """The first 64 bits of the probability that each binary digit is 1, lowest digit first, uint64."""
+    digits = max(1, math.ceil(1024 * scale).bit_length())
+    powers = (fractions.Fraction(2**digit) / scale for digit in range(digits))
+    return np.array([_leading_bits(power, 64) for power in powers], np.uint64)
+
+
+def _leading_bits(power: fractions.Fraction, bits: int) -> int:
+    """⌊2^bits / (1 + e^power)⌋, exactly, for 0 < power <= 2048."""
+    digits = bits // 3 + 24
+    while True:
+        with decimal.localcontext(decimal.Context(prec=digits)):
+            found = 2**bits / (1 + (decimal.Decimal(power.numerator) / power.denominator).exp())
+            # Four operations, of which e^power multiplies the first one's error by power.
+            lost = found * decimal.Decimal(10) ** (8 - digits)
+            low, high = math.floor(found - lost), math.floor(found + lost)
+        if low == high:
+            return low
+        digits *= 2
 
 
 def normal(words: np.ndarray) -> np.ndarray:
@@ -156,9 +204,9 @@ class BatchDraws:
     """All randomness of one batch's token stream, drawn before it starts.
 
     Attributes:
-        threshold_noise: `[r + 1]` float64: one for the first threshold, one after
-            each private token.
-        distance_noise: `[max_batch_tokens]` float64.
+        threshold_noise: `[r + 1]` int64, in quanta of the sparse-vector test: one for the first
+            threshold, one after each private token.
+        distance_noise: `[max_batch_tokens]` int64, in the same.
         token_words: `[max_batch_tokens, levels]` uint64, one word for each level of
             the sampling tree.
     """
@@ -176,6 +224,7 @@ def batch_draws(
     max_private_tokens: int,
     max_batch_tokens: int,
     threshold_noise_scale: float | None,
+    batch_size: int,
     levels: int,
 ) -> BatchDraws:
     """Draws for one batch, from (run key, run id, batch id) and nothing else.
@@ -187,16 +236,22 @@ def batch_draws(
         max_private_tokens: Cap r.
         max_batch_tokens: Cap on all tokens of the batch.
         threshold_noise_scale: σ: thresholds get Laplace(σ), distances Laplace(2σ)
-            (PP Algorithm 1, lines 4, 11 and 16); None draws zeros that nothing reads.
+            (PP Algorithm 1, lines 4, 11 and 16); None gives zeros that nothing reads.
+        batch_size: s, of which a distance is a multiple of 1/s.
         levels: Depth of the sampling tree, `sampling.tree_levels` of a step's candidates.
     """
-    threshold_scale, distance_scale = sparse_vector.noise_scales(threshold_noise_scale or 0.0)
     identity = (run_id.encode(), batch_id.encode())
+    counts = {'threshold': max_private_tokens + 1, 'distance': max_batch_tokens}
+    if threshold_noise_scale is None:
+        noise = [np.zeros(count, np.int64) for count in counts.values()]
+    else:
+        scales = sparse_vector.noise_scales(threshold_noise_scale, batch_size)
+        noise = [
+            discrete_laplace(scale, count, functools.partial(key.words, purpose, *identity))
+            for scale, (purpose, count) in zip(scales, counts.items(), strict=True)
+        ]
     return BatchDraws(
-        threshold_noise=laplace(
-            key.words('threshold', *identity, count=max_private_tokens + 1), threshold_scale
-        ),
-        distance_noise=laplace(key.words('distance', *identity, count=max_batch_tokens), distance_scale),
+        *noise,
         token_words=key.words('token', *identity, count=max_batch_tokens * levels).reshape(
             max_batch_tokens, levels
         ),

@@ -210,6 +210,7 @@ def _decode(decoder: decoder_lib.Decoder, prompts: np.ndarray, new_tokens: int) 
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=None,
+        batch_size=params.batch_size,
         levels=sampling.tree_levels(candidates.count(params.public_top_k, decoder.vocab_size)),
     )
     stream = decode_stream(

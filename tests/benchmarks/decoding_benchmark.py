@@ -228,6 +228,7 @@ class _Loop:
                 max_private_tokens=params.max_private_tokens,
                 max_batch_tokens=params.max_batch_tokens,
                 threshold_noise_scale=None,
+                batch_size=params.batch_size,
                 levels=sampling.tree_levels(
                     candidates.count(params.public_top_k, self.architecture.num_embed)
                 ),

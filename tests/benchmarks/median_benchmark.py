@@ -131,6 +131,7 @@ def _decode(model: _Scaled, aggregate: str, contexts: int, new_tokens: int) -> t
         max_private_tokens=new_tokens,
         max_batch_tokens=new_tokens,
         threshold_noise_scale=None,
+        batch_size=params.batch_size,
         levels=sampling.tree_levels(model.vocab_size),
     )
     rows = [np.array([1], np.int32)] * contexts  # their number alone is read: the prefill is done

@@ -363,6 +363,7 @@ def check_padding_rows_vote_nothing(case: DecoderCase) -> None:
             randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
             max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
             threshold_noise_scale=params.threshold_noise_scale,
+            batch_size=params.batch_size,
             levels=sampling.tree_levels(decoder.vocab_size),
         )  # fmt: skip
         stream = decode_stream(

@@ -11,13 +11,13 @@ PP = Amin et al. 2024.
 from __future__ import annotations
 
 import abc
-import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import candidates, events
+from models.privacy import candidates, events, whole_sums
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
@@ -28,6 +28,9 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
     import numpy as np
+
+# A vote is at most 2^22 quanta: as fine as float32 is near c, but for two bits.
+VOTE_BITS = 22
 
 
 class Aggregate(abc.ABC):
@@ -74,8 +77,8 @@ class Aggregate(abc.ABC):
         """Tallies the votes of one step: any pytree of arrays that `charge` and `combine` understand.
 
         Formal guarantees: a row that is not private changes nothing; a row, whatever it holds, does not
-        change what the other rows add; how the rows are cut into micro-batches changes rounding at most;
-        a column that is not counted changes nothing in the others.
+        change what the other rows add; how the rows are cut into micro-batches changes nothing; a column
+        that is not counted changes nothing in the others.
 
         Args:
             logits: `[m, C]` raw logits of the candidates for every micro-batch.
@@ -83,6 +86,10 @@ class Aggregate(abc.ABC):
             candidates: The step's candidates; rows are centred over the `counted` ones.
             params: The mechanism.
         """
+
+    def most_contexts(self, params: PublicNumbers) -> int:
+        """The largest number of contexts whose votes `tally` adds up exactly."""
+        return whole_sums.MOST_CONTEXTS
 
     def open_accounts(self, rows: tuple[int, ...]) -> Any:
         """The accounts that the loop carries: what each row has spent. None without individual accounting.
@@ -200,21 +207,49 @@ class Aggregate(abc.ABC):
         """
 
 
+def quantum(clip_bound: float) -> float:
+    """The grid of votes, in nats: the power of two that lies 2^22 times in a number just above c."""
+    return 2.0 ** (math.frexp(clip_bound)[1] - VOTE_BITS)
+
+
+def vote_limit(clip_bound: float) -> int:
+    """c in quanta, rounded down: the largest vote."""
+    return math.floor(clip_bound / quantum(clip_bound))
+
+
 def sum_over_contexts(
-    vote: Callable[[jax.Array], jax.Array], logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...]
-) -> jax.Array:
-    """Σ vote(z) over the private rows of all micro-batches, `[C]`: a sum, never a mean.
+    vote: Callable[[jax.Array], jax.Array],
+    logits: tuple[jax.Array, ...],
+    is_private: tuple[jax.Array, ...],
+    clip_bound: float,
+) -> whole_sums.Limbs:
+    """Σ vote(z) over the private rows of all micro-batches, `[C]` in quanta: a sum, never a mean.
+
+    Every vote is rounded towards zero to a whole number of quanta, in [−c, c].
+
+    Formal guarantee: a row changes a component by its own vote exactly, in whatever order and company, and
+    by at most `vote_limit`, whatever `vote` made of it.
 
     Args:
-        vote: Maps `[m, C]` logits to `[m, C]` votes, row by row; votes are bounded whatever a row holds.
+        vote: Maps `[m, C]` logits to `[m, C]` votes in nats, row by row.
         logits: `[m, C]` for every micro-batch.
         is_private: `[m]` bool for every micro-batch.
+        clip_bound: c.
     """
-    parts = [
-        jnp.where(mask[:, None], vote(rows), 0.0).sum(axis=0)
+    limit, per_nat = vote_limit(clip_bound), 1 / quantum(clip_bound)
+    counts = [
+        jnp.where(mask[:, None], jnp.clip((vote(rows) * per_nat).astype(jnp.int32), -limit, limit), 0)
         for rows, mask in zip(logits, is_private, strict=True)
     ]
-    return functools.reduce(jnp.add, parts)
+    return whole_sums.sum_of_rows(counts, limit)
+
+
+def average(tallied: whole_sums.Limbs, params: PublicNumbers) -> jax.Array:
+    """The sum of `sum_over_contexts` over the public s, `[C]` float32, in nats.
+
+    It is a function of the whole numbers alone (README step 9).
+    """
+    return whole_sums.as_floats(tallied) * (quantum(params.clip_bound) / params.batch_size)
 
 
 def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float = 0.0) -> jax.Array:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import events
+from models.privacy import events, whole_sums
 from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
@@ -46,20 +46,21 @@ class Difference(aggregate.Aggregate):
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
         params: PublicNumbers,
-    ) -> jax.Array:
-        """Σ clamp(z − z_pub, −c, c), `[C]`; a context adds at most c in absolute value to any component."""
+    ) -> whole_sums.Limbs:
+        """Σ clamp(z − z_pub, −c, c), `[C]`, in quanta; a context adds at most c in size to any component."""
         return aggregate.sum_over_contexts(
             lambda rows: clipping.clip_difference(
                 rows, candidates.public_logits, params.clip_bound, candidates.counted
             ),
             logits,
             is_private,
+            params.clip_bound,
         )
 
     def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
         """log softmax(z_pub) + (1/s) Σ clamp(…), `[C]`. An empty batch gives the public prediction."""
         public = clipping.log_probabilities(candidates.public_logits, candidates.counted)
-        return public + tallied / params.batch_size
+        return public + aggregate.average(tallied, params)
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """Top-k+ of the mask, within what the sampler resolves.

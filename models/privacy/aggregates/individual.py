@@ -61,6 +61,10 @@ class IndividualDifference(aggregate.Aggregate):
             for rows, private in zip(logits, is_private, strict=True)
         )
 
+    def most_contexts(self, params: PublicNumbers) -> int:
+        """The largest number of contexts whose votes add up within 32 bits."""
+        return individual.most_contexts(params.clip_bound)
+
     def open_accounts(self, rows: tuple[int, ...]) -> tuple[jax.Array, ...]:
         """Nothing spent yet."""
         return tuple(jnp.zeros(count, jnp.float32) for count in rows)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import events
+from models.privacy import events, whole_sums
 from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
@@ -43,17 +43,18 @@ class Mean(aggregate.Aggregate):
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
         params: PublicNumbers,
-    ) -> jax.Array:
-        """Σ clip(z), `[C]`; a context adds at most c in absolute value to any component."""
+    ) -> whole_sums.Limbs:
+        """Σ clip(z), `[C]`, in quanta; a context adds at most c in absolute value to any component."""
         return aggregate.sum_over_contexts(
             lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted),
             logits,
             is_private,
+            params.clip_bound,
         )
 
     def combine(self, tallied: Any, candidates: Candidates, params: PublicNumbers) -> jax.Array:
         """(1/s) Σ clip(z), `[C]`: divided by the public s. An empty batch gives the zero vector."""
-        return tallied / params.batch_size
+        return aggregate.average(tallied, params)
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         """The K best tokens of the mask, by the public logits."""

@@ -11,7 +11,7 @@ from models.constraints import register
 from models.decoders.gemma import tokenizer
 from models.generate.batch import BatchGenerator
 from models.grammars.structure import Structure
-from models.privacy import randomness, sampling
+from models.privacy import randomness, sampling, sparse_vector
 from models.privacy.randomness import RunKey
 from tests import oracles
 from tests.dummies.rising import RisingMask, registered
@@ -72,13 +72,14 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
+        batch_size=params.batch_size,
         levels=sampling.tree_levels(vocab),
     )
     stream = oracles.stream(
         logits_at,
         oracles.Mechanism.of(params, writer.tokenizer.stop_tokens),
-        threshold_noise=draws.threshold_noise,
-        distance_noise=draws.distance_noise,
+        threshold_noise=sparse_vector.probability(draws.threshold_noise, params),
+        distance_noise=sparse_vector.probability(draws.distance_noise, params),
         token_words=draws.token_words,
         released=writer.released_tokens(vocab),
     )

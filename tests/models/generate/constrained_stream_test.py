@@ -19,7 +19,7 @@ from models.generate.examples import split_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
 from models.grammars import automaton, expressions, regular_expressions
-from models.privacy import sampling
+from models.privacy import sampling, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
@@ -91,8 +91,8 @@ def _twin(
     return oracles.stream(
         _logits_at,
         dataclasses.replace(oracles.Mechanism.of(params, stop), **spoilt),
-        threshold_noise=draws.threshold_noise,
-        distance_noise=draws.distance_noise,
+        threshold_noise=sparse_vector.probability(draws.threshold_noise, params),
+        distance_noise=sparse_vector.probability(draws.distance_noise, params),
         token_words=draws.token_words,
         released=allowed,
     )
@@ -220,7 +220,8 @@ def test_an_example_ends_by_itself_after_as_many_tokens_and_not_before(
 
     def twin(settings: oracles.Mechanism) -> oracles.Output:
         return oracles.stream(
-            _logits_at, settings, threshold_noise=draws.threshold_noise, distance_noise=draws.distance_noise,
+            _logits_at, settings, threshold_noise=sparse_vector.probability(draws.threshold_noise, params),
+            distance_noise=sparse_vector.probability(draws.distance_noise, params),
             token_words=draws.token_words, released=SAMPLED,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from models.generate.examples import places_in_examples, split_examples
 from models.generate.loop import Watch, decode_stream
 from models.generate.rows import prefill_public
 from models.generate.stream import TokenStream
-from models.privacy import randomness, sampling
+from models.privacy import randomness, sampling, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
@@ -87,8 +87,8 @@ def _twin(
     return oracles.stream(
         logits_at_of(table, contexts),
         dataclasses.replace(oracles.Mechanism.of(params, stop), **wrong),
-        threshold_noise=draws.threshold_noise,
-        distance_noise=draws.distance_noise,
+        threshold_noise=sparse_vector.probability(draws.threshold_noise, params),
+        distance_noise=sparse_vector.probability(draws.distance_noise, params),
         token_words=draws.token_words,
         released=np.ones(table.shape[-1], bool) if released is None else released,
     )
@@ -243,7 +243,7 @@ def test_threshold_noise_is_refreshed_after_every_private_token_and_only_then() 
         ours = _decode(SPARSE, contexts, draws)
         stale += ours != _twin(SPARSE, contexts, draws, refresh_threshold=False)
         # Noise that decides alone: private where it is very low, public where it is very high.
-        pattern = np.where(np.arange(SPARSE.max_private_tokens + 1) < 4, -1e6, 1e6)
+        pattern = np.where(np.arange(SPARSE.max_private_tokens + 1) < 4, -(2**50), 2**50)
         forced = dataclasses.replace(draws, threshold_noise=pattern)
         flags = [flag for _, flag in _decode(SPARSE, contexts, forced)]
         assert flags == [True] * 4 + [False] * (SPARSE.max_batch_tokens - 4)
@@ -253,7 +253,7 @@ def test_threshold_noise_is_refreshed_after_every_private_token_and_only_then() 
 def test_distance_noise_and_words_are_those_of_the_tokens_position() -> None:
     params = dataclasses.replace(SPARSE, max_private_tokens=30)
     draws = draws_of(params, 700)
-    pattern = np.where(np.arange(params.max_batch_tokens) % 3 == 0, 1e6, -1e6)
+    pattern = np.where(np.arange(params.max_batch_tokens) % 3 == 0, 2**50, -(2**50))
     stream = _decode(params, contexts_of(5), dataclasses.replace(draws, distance_noise=pattern))
     assert [flag for _, flag in stream] == (pattern > 0).tolist()
 

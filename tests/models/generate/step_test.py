@@ -22,7 +22,7 @@ from models.generate.examples import places_in_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
 from models.grammars import automaton, regular_expressions
-from models.privacy import sampling
+from models.privacy import sampling, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
@@ -163,8 +163,8 @@ def _twin(params: MechanismParams, rule: str = 'stop token') -> oracles.Output:
     return oracles.stream(
         logits_at,
         dataclasses.replace(oracles.Mechanism.of(params, RULES[rule][1]), narrows=True),
-        threshold_noise=draws.threshold_noise,
-        distance_noise=draws.distance_noise,
+        threshold_noise=sparse_vector.probability(draws.threshold_noise, params),
+        distance_noise=sparse_vector.probability(draws.distance_noise, params),
         token_words=draws.token_words,
         released=_twin_mask,
     )

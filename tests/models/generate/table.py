@@ -111,6 +111,7 @@ def draws_of(params: MechanismParams, number: int, levels: int = LEVELS) -> rand
         max_private_tokens=params.max_private_tokens,
         max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
+        batch_size=params.batch_size,
         levels=levels,
     )
 

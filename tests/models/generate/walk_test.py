@@ -11,7 +11,7 @@ from models.constraints import Vocabulary
 from models.generate import walk as walks
 from models.generate.examples import split_examples
 from models.generate.loop import decode_stream
-from models.privacy import mechanism
+from models.privacy import mechanism, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import samples
@@ -50,8 +50,8 @@ def test_a_walk_sees_what_every_token_was_chosen_from(params: MechanismParams) -
         votes = samples.tally((jnp.asarray(np.stack(rows)),), (is_private,), params, position.mask)
         chosen, flag = choose(
             votes,
-            jnp.float32(draws.threshold_noise[private]),
-            jnp.float32(draws.distance_noise[index]),
+            sparse_vector.limbs(draws.threshold_noise[private]),
+            sparse_vector.limbs(draws.distance_noise[index]),
             jnp.asarray(words[index], jnp.uint32),
             params=params,
         )

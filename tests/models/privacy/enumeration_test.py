@@ -25,7 +25,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, ex_post, mechanism
+from models.privacy import accounting, ex_post, mechanism, sparse_vector
 from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
@@ -90,7 +90,7 @@ def _adversarial(vocab: int, length: int, clip_bound: float) -> Family:
 
 @functools.partial(jax.jit, static_argnames='params')
 def _ours(logits: jax.Array, public: jax.Array, masks: jax.Array, params: MechanismParams) -> tuple:
-    """Scores `[D, N, V]`, distances `[D, N]` and medians of our functions, for every dataset and prefix.
+    """Scores `[D, N, V]`, distances `[D, N, 2]` and medians of our functions, for every dataset and prefix.
 
     Of tokens that are no allowed candidates scores are −∞; without K all are.
     """
@@ -127,6 +127,7 @@ def _run_ours(family: Family, params: MechanismParams) -> tuple:
 def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
     """What our float32 functions make of every dataset of a family."""
     scores, distances = map(np.asarray, _run_ours(family, params)[:2])
+    distances = sparse_vector.probability(distances[..., 0] * 2.0**24 + distances[..., 1], params)
     allowed = np.isfinite(scores)
     # What may be sampled is the same whatever a dataset holds.
     assert (allowed == allowed[:1]).all()
@@ -136,7 +137,7 @@ def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], 
         dataset: oracles.Steps(
             oracles.log_softmax(scores[row].astype(np.float64) / params.temperature),
             public,
-            distances[row].astype(np.float64),
+            distances[row],
         )
         for row, dataset in enumerate(family.datasets)
     }

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.privacy import candidates, mechanism, sampling, sparse_vector
-from models.privacy.aggregates import AGGREGATES, median_range
+from models.privacy.aggregates import AGGREGATES, aggregate, median_range
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
 from tests import oracles, samples
@@ -48,26 +48,31 @@ def test_a_broken_row_costs_no_more_than_any_other(name: str) -> None:
     without = np.array([True, True, False, True])
     votes = samples.tally((jnp.asarray(logits),), (jnp.asarray(mask),), PARAMS)
     others = samples.tally((jnp.asarray(logits),), (jnp.asarray(without),), PARAMS)
-    moved = np.asarray(votes.tallied - others.tallied)
-    assert (np.abs(moved) <= PARAMS.clip_bound + 1e-5).all()
-    sums = [sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),)) for m in (mask, without)]
-    mass = np.asarray(sums[0] - sums[1])
-    assert (mass >= -1e-6).all() and mass.sum() <= 1 + 1e-6
+    moved = samples.whole(votes.tallied) - samples.whole(others.tallied)
+    limit = aggregate.vote_limit(PARAMS.clip_bound)
+    assert (np.abs(moved) <= limit).all() and limit * aggregate.quantum(
+        PARAMS.clip_bound
+    ) <= PARAMS.clip_bound
+    sums = [
+        samples.whole(sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),))) for m in (mask, without)
+    ]
+    mass = sums[0] - sums[1]
+    assert (mass >= 0).all() and mass.sum() <= sparse_vector.MASS
     if not np.isfinite(logits[2]).all():
-        np.testing.assert_allclose(moved, -PARAMS.clip_bound, atol=1e-5)
+        assert (moved == -limit).all() and not mass.any()
 
 
 def test_rows_that_are_not_private_vote_nothing_whatever_they_hold() -> None:
     rng = np.random.default_rng(3)
     private = rng.normal(0, 3, (3, 6)).astype(np.float32)
     expected = samples.tally((jnp.asarray(private),), (jnp.ones(3, bool),), PARAMS)
-    mass = sparse_vector.tally((jnp.asarray(private),), (jnp.ones(3, bool),))
+    mass = samples.whole(sparse_vector.tally((jnp.asarray(private),), (jnp.ones(3, bool),)))
     for filling in (0.0, 1e30, np.nan, np.inf, -np.inf):
         padded = np.concatenate([private, np.full((5, 6), filling, np.float32)])
         votes = samples.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,), PARAMS)
-        np.testing.assert_allclose(votes.tallied, expected.tallied, atol=1e-6)
+        np.testing.assert_array_equal(samples.whole(votes.tallied), samples.whole(expected.tallied))
         found = sparse_vector.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,))
-        np.testing.assert_allclose(found, mass, atol=1e-6)
+        np.testing.assert_array_equal(samples.whole(found), mass)
 
 
 def test_a_row_votes_the_same_whatever_the_others_hold() -> None:
@@ -78,36 +83,37 @@ def test_a_row_votes_the_same_whatever_the_others_hold() -> None:
         rows = np.concatenate([others, row[None]]).astype(np.float32)
         everyone = samples.tally((jnp.asarray(rows),), (jnp.ones(8, bool),), PARAMS)
         rest = samples.tally((jnp.asarray(rows),), (jnp.arange(8) < 7,), PARAMS)
-        np.testing.assert_allclose(everyone.tallied - rest.tallied, alone.tallied, atol=1e-5)
+        moved = samples.whole(everyone.tallied) - samples.whole(rest.tallied)
+        np.testing.assert_array_equal(moved, samples.whole(alone.tallied))
         mass = [
-            sparse_vector.tally((jnp.asarray(some),), (jnp.asarray(mask),))
+            samples.whole(sparse_vector.tally((jnp.asarray(some),), (jnp.asarray(mask),)))
             for some, mask in (
                 (rows, np.ones(8, bool)),
                 (rows, np.arange(8) < 7),
                 (row[None], np.ones(1, bool)),
             )
         ]
-        np.testing.assert_allclose(mass[0] - mass[1], mass[2], atol=1e-6)
+        np.testing.assert_array_equal(mass[0] - mass[1], mass[2])
 
 
 def test_an_empty_batch_gives_the_zero_vector_and_distance_one() -> None:
     logits = jnp.asarray(np.random.default_rng(5).normal(0, 3, (4, 6)), jnp.float32)
     votes = samples.tally((logits,), (jnp.zeros(4, bool),), PARAMS)
     assert not np.asarray(mechanism.aggregate(votes, PARAMS)).any()
-    assert float(votes.distance) == pytest.approx(1, abs=1e-6)
+    assert samples.distance_of(votes, PARAMS) == pytest.approx(1, abs=2e-6)
 
 
 def test_no_distance_is_computed_without_the_sparse_vector() -> None:
     plain = dataclasses.replace(PARAMS, threshold=None, threshold_noise_scale=None)
     votes = samples.tally((jnp.ones((4, 6)),), (jnp.ones(4, bool),), plain)
-    assert float(votes.distance) == 0
+    assert not np.asarray(votes.distance).any()
 
 
 @functools.partial(jax.jit, static_argnames='params')
 def _aggregate_and_distance(
     logits: jax.Array, masks: jax.Array, public: jax.Array, params: MechanismParams
 ) -> tuple[jax.Array, jax.Array]:
-    """`[D, V]` and `[D]` of D datasets, each with its own logits, mask and public logits."""
+    """`[D, V]` and `[D, 2]` of D datasets, each with its own logits, mask and public logits."""
 
     def one(rows: jax.Array, mask: jax.Array, public_row: jax.Array) -> tuple[jax.Array, jax.Array]:
         # Row 0 is the public prompt's, which counts as no context.
@@ -147,10 +153,11 @@ def test_one_unit_moves_aggregate_and_distance_by_their_sensitivities_at_most(
     other_aggregates, other_distance = map(np.asarray, run(jnp.asarray(changed), jnp.asarray(changed_masks)))
     # A difference of log-probabilities as large as 100 is held to some 1e-5.
     rounding = 1e-5 if aggregate == 'mean' else 1e-4
+    distance, other_distance = (high * 2.0**24 + low for high, low in (distance.T, other_distance.T))
     aggregate_move = np.abs(aggregates - other_aggregates).max() / params.aggregate_sensitivity
-    distance_move = np.abs(distance - other_distance).max() / params.distance_sensitivity
+    distance_move = np.abs(distance - other_distance).max() / (params.change.value * sparse_vector.MASS)
     assert 0.99 < aggregate_move <= 1 + rounding
-    assert 0.99 < distance_move <= 1 + 1e-5
+    assert 0.99 < distance_move <= 1, 'whole numbers: no rounding'
 
 
 @pytest.mark.parametrize('kind', ['difference', 'median'])
@@ -176,7 +183,7 @@ def test_micro_batches_and_padding_change_no_aggregate(kind: str, fill: tuple[in
     expected = settings_.private_scores(logits, public[0])
     np.testing.assert_allclose(mechanism.aggregate(votes, params), expected, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits, public[0], params.batch_size)
-    assert float(votes.distance) == pytest.approx(distance, abs=1e-5)
+    assert samples.distance_of(votes, params) == pytest.approx(distance, abs=1e-5)
 
 
 @pytest.mark.parametrize('kind', list(AGGREGATES))
@@ -191,7 +198,7 @@ def test_tokens_of_every_aggregate_come_as_often_as_the_oracle_says(kind: str, r
     votes = samples.tally((stacked,), (jnp.arange(rows + 1) > 0,), params)
     words = halves(words_of(f'{kind}{rows}', DRAWS, sampling.tree_levels(vocab)))
     choose = jax.jit(
-        jax.vmap(lambda w: mechanism.choose_token(votes, jnp.float32(0), jnp.float32(0), w, params)[0])
+        jax.vmap(lambda w: mechanism.choose_token(votes, jnp.zeros(2, int), jnp.zeros(2, int), w, params)[0])
     )
     counts = np.bincount(np.asarray(choose(words)), minlength=vocab)
     for other in AGGREGATES:
@@ -229,10 +236,10 @@ def test_aggregate_and_distance_equal_the_oracle(batch: int) -> None:
     mask = jnp.arange(batch + 2) < batch
     rows = jnp.asarray(np.concatenate([public[None], logits]))
     votes = samples.tally((rows,), (jnp.append(False, mask),), PARAMS)
-    aggregate = oracles.mean_aggregate(logits[:batch], PARAMS.batch_size, PARAMS.clip_bound)
-    np.testing.assert_allclose(mechanism.aggregate(votes, PARAMS), aggregate, rtol=1e-5, atol=1e-5)
+    expected = oracles.mean_aggregate(logits[:batch], PARAMS.batch_size, PARAMS.clip_bound)
+    np.testing.assert_allclose(mechanism.aggregate(votes, PARAMS), expected, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits[:batch], public, PARAMS.batch_size)
-    assert float(votes.distance) == pytest.approx(distance, abs=1e-5)
+    assert samples.distance_of(votes, PARAMS) == pytest.approx(distance, abs=1e-5)
 
 
 # ----------------------------------------------------------- restricted vocabulary
@@ -276,7 +283,11 @@ def _choose(
     votes = samples.tally((logits,), (jnp.array([False, True]),), params)
     words = halves(np.full(2, word, np.uint64))
     token, is_private = mechanism.choose_token(
-        votes, jnp.float32(threshold_noise), jnp.float32(distance_noise), words, params
+        votes,
+        samples.noise_in_limbs(threshold_noise, params),
+        samples.noise_in_limbs(distance_noise, params),
+        words,
+        params,
     )
     return int(token), bool(is_private)
 
@@ -318,13 +329,13 @@ def test_private_and_public_tokens_have_their_own_temperatures() -> None:
     words = halves(words_of('temperatures', DRAWS, 3))
     choose = jax.jit(
         jax.vmap(
-            lambda noise, w: mechanism.choose_token(votes, noise, jnp.float32(0), w, params),
+            lambda noise, w: mechanism.choose_token(votes, noise, jnp.zeros(2, int), w, params),
             (None, 0),
         )
     )
     private = oracles.softmax(oracles.mean_aggregate(logits, 4, 3.0), 0.7)
     for noise, expected, flag in ((-99.0, private, True), (99.0, oracles.softmax(public, 3.0), False)):
-        tokens, is_private = map(np.asarray, choose(jnp.float32(noise), words))
+        tokens, is_private = map(np.asarray, choose(samples.noise_in_limbs(noise, params), words))
         assert (is_private == flag).all()
         statistic, degrees = oracles.chi_square(np.bincount(tokens, minlength=5), expected)
         assert statistic <= oracles.chi_square_bound(degrees, ODDS)

@@ -4,19 +4,23 @@ Keys are fixed, so every test is deterministic; the odds stated are those of a r
 """
 
 import copy
+import fractions
+import functools
 import hashlib
 import os
 import pathlib
 import pickle
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from models.privacy import randomness
+from models.privacy import randomness, sparse_vector
 from models.privacy.randomness import RunKey
+from tests import oracles
 
 SECRET = bytes(range(32))
 KEY = RunKey(SECRET)
@@ -136,38 +140,129 @@ def test_hash_separates_purposes_keys_and_sizes() -> None:
 
 # ------------------------------------------------------------------------- noise
 
-EXTREMES = np.array([0, 1, 2**10, 2**11, 2**63 - 1, 2**63, 2**64 - 2**11, 2**64 - 1], np.uint64)
+SCALES = [fractions.Fraction(1, 3), fractions.Fraction(1), fractions.Fraction(0.1) * 4 * 2**24, 2**43 - 1]
 
 
-def test_laplace_is_finite_and_odd_at_extreme_words() -> None:
-    noise = randomness.laplace(EXTREMES, 2.0)
-    assert np.isfinite(noise).all()
-    words = KEY.words('laplace', count=1000)
-    flipped = words ^ np.uint64(2**63)
-    assert (randomness.laplace(words, 2.0) == -randomness.laplace(flipped, 2.0)).all()
-    # The largest noise is that of the smallest magnitude, 2^-53.
-    assert np.abs(noise).max() == pytest.approx(2 * 53 * np.log(2))
-    assert (randomness.laplace(words, 0.0) == 0).all()
+def _laplace(scale: fractions.Fraction, count: int, name: bytes = b'') -> np.ndarray:
+    return randomness.discrete_laplace(scale, count, functools.partial(KEY.words, 'laplace', name))
 
 
-@pytest.mark.parametrize('scale', [0.1, 1.0, 7.0])
-def test_laplace_has_its_distribution_and_no_other_scale(scale: float) -> None:
+def _exact_odds(scale: fractions.Fraction, digit: int, bits: int = 64) -> int:
+    """The first bits of 1/(1 + e^{2^digit/scale}), with twice the digits that they need."""
+    with mpmath.workdps(bits + 1000):
+        power = mpmath.mpf(2**digit) * scale.denominator / scale.numerator
+        return int(mpmath.floor(mpmath.mpf(2) ** bits / (1 + mpmath.exp(power))))
+
+
+@pytest.mark.parametrize('scale', map(fractions.Fraction, SCALES))
+def test_digits_have_their_probabilities_to_the_last_bit(scale: fractions.Fraction) -> None:
+    odds = randomness._digit_odds(scale).tolist()
+    assert 1024 * scale <= 2 ** len(odds) <= max(2, 4096 * scale) and len(odds) <= 54
+    assert odds == [_exact_odds(scale, digit) for digit in range(len(odds))]
+    # A hundredth in the scale is another mechanism, and every digit but the last shows it.
+    other = randomness._digit_odds(scale * fractions.Fraction(101, 100)).tolist()
+    assert all(a != b for a, b in zip(odds, other, strict=False) if a > 0 and b > 0)
+
+
+def test_independent_digits_make_a_discrete_laplace_number() -> None:
+    """The exact probability of every number within 40, from those of the digits, at scale 3.5."""
+    scale = fractions.Fraction(7, 2)
+    ones = [mpmath.mpf(_exact_odds(scale, digit, 200)) / 2**200 for digit in range(12)]
+    geometric = [
+        mpmath.fprod(odds if number >> digit & 1 else 1 - odds for digit, odds in enumerate(ones))
+        for number in range(2**12)
+    ]
+    ratio = mpmath.exp(-1 / mpmath.mpf('3.5'))
+    for number in range(41):
+        found = mpmath.fsum(a * b for a, b in zip(geometric, geometric[number:], strict=False))
+        assert found == pytest.approx(float((1 - ratio) / (1 + ratio) * ratio**number), rel=1e-12)
+
+
+def test_noise_is_the_difference_of_the_two_numbers_that_words_spell() -> None:
+    scale = fractions.Fraction(2)
+    odds = randomness._digit_odds(scale)
+    pairs = np.array([(a, b) for a in (0, 1, 2, 5, 2047) for b in (0, 1, 3, 2047)])
+    digits = pairs[..., None] >> np.arange(len(odds)) & 1
+    # The last word below the odds, or the first one above them that is not undecided.
+    drawn = np.where(digits, odds - (odds > 0), odds + np.uint64(1)).astype(np.uint64)
+    spelled = (odds > 0)[None, None] | (digits == 0)
+    assert spelled.sum() < spelled.size, 'a digit of probability below 2^-64 needs further words'
+    words = drawn[spelled.all(axis=(1, 2))]
+    found = randomness.discrete_laplace(scale, len(words), lambda *name, count: words.ravel())
+    kept = pairs[spelled.all(axis=(1, 2))]
+    assert found.tolist() == (kept[:, 0] - kept[:, 1]).tolist() and len(kept) >= 9
+
+
+@pytest.mark.parametrize('side', [-1, 1])
+@pytest.mark.parametrize('after', [1, 3])
+def test_a_word_that_decides_nothing_is_followed_by_others(side: int, after: int) -> None:
+    """Digit 1 of the first number, whose first bits are those of its probability, and `after` words more."""
+    scale = fractions.Fraction(5, 4)
+    odds = randomness._digit_odds(scale)
+    further = np.array([_exact_odds(scale, 1, 64 * (place + 2)) % 2**64 for place in range(after)], np.uint64)
+    further[-1] += np.uint64(side % 2**64)
+    asked = []
+
+    def words(*name: bytes, count: int) -> np.ndarray:
+        if name:
+            asked.append((name, count))
+            return further[:count]
+        first = np.full((1, 2, len(odds)), 2**64 - 1, np.uint64)  # all digits 0
+        first[0, 0, 1] = odds[1]
+        return first.ravel()
+
+    found = randomness.discrete_laplace(scale, 1, words)
+    assert found.tolist() == [2 if side < 0 else 0]
+    assert [count for _, count in asked] == list(range(1, after + 1)) and len(set(asked)) == after
+
+
+def test_numbers_of_thousands_of_scales_fit() -> None:
+    """All digits 1, and all 0: the largest noise of the largest scale that settings allow."""
+    scale = fractions.Fraction(2**43)
+    digits = len(randomness._digit_odds(scale))
+    drawn = np.zeros((1, 2, digits), np.uint64)
+    drawn[0, 1] = 2**64 - 1
+    # Of digits so rare that 0 is undecided, further words of 0 decide.
+    found = randomness.discrete_laplace(
+        scale, 1, lambda *name, count: np.zeros(count, np.uint64) if name else drawn.ravel()
+    )
+    assert found.tolist() == [2**54 - 1]
+    assert sparse_vector.limbs(found).tolist() == [[2**30 - 1, 2**24 - 1]]
+    assert sparse_vector.limbs(-found).tolist() == [[-(2**30), 1]]
+
+
+def test_discrete_laplace_has_its_distribution_and_no_other() -> None:
+    """Chi-square at odds 1e-6 of a false alarm; 3 % in the scale, and rounded continuous noise, fail it."""
+    scale, draws = fractions.Fraction(5, 2), 400_000
+    noise = _laplace(scale, draws)
+    values = np.arange(-60, 61)
+    counts = np.bincount(np.clip(noise, -60, 60) + 60, minlength=121)
+
+    def fits(probabilities: np.ndarray) -> bool:
+        statistic, degrees = oracles.chi_square(counts, probabilities / probabilities.sum())
+        return statistic <= oracles.chi_square_bound(degrees, ODDS)
+
+    assert fits(np.exp(-np.abs(values) / 2.5))
+    for wrong in (2.5 * 1.03, 2.5 / 1.03):
+        assert not fits(np.exp(-np.abs(values) / wrong))
+    cdf = stats.laplace(scale=2.5).cdf
+    assert not fits(cdf(values + 0.5) - cdf(values - 0.5))
+
+
+@pytest.mark.parametrize('scale', [fractions.Fraction(0.3) * 64 * 2**24, fractions.Fraction(2) ** 43])
+def test_discrete_laplace_of_a_large_scale_is_laplace(scale: fractions.Fraction) -> None:
     """Kolmogorov-Smirnov at odds 1e-6 of a false alarm; 10 % in the scale or 0.05 in the place fail it."""
-    noise = randomness.laplace(KEY.words('laplace', str(scale).encode(), count=100_000), scale)
-    assert stats.kstest(noise, stats.laplace(scale=scale).cdf).pvalue > ODDS
-    for wrong in (
-        stats.laplace(scale=1.1 * scale),
-        stats.laplace(scale=scale / 1.1),
-        stats.laplace(0.05 * scale, scale),
-    ):
+    noise = _laplace(scale, 100_000) / float(scale)
+    assert stats.kstest(noise, stats.laplace().cdf).pvalue > ODDS
+    for wrong in (stats.laplace(scale=1.1), stats.laplace(scale=1 / 1.1), stats.laplace(0.05)):
         assert stats.kstest(noise, wrong.cdf).pvalue < ODDS
 
 
-def test_laplace_is_right_in_the_tail() -> None:
+def test_discrete_laplace_is_right_in_the_tail() -> None:
     """Past 8 scales lie e^-8 of the draws, half on either side; binomial at odds 1e-6."""
-    noise = randomness.laplace(KEY.words('laplace', b'tail', count=1_000_000), 1.0)
-    for count in ((noise > 8).sum(), (noise < -8).sum()):
-        assert stats.binomtest(int(count), 1_000_000, np.exp(-8) / 2).pvalue > ODDS
+    noise = _laplace(fractions.Fraction(2**30), 400_000, b'tail')
+    for count in ((noise > 2**33).sum(), (noise < -(2**33)).sum()):
+        assert stats.binomtest(int(count), 400_000, np.exp(-8) / 2).pvalue > ODDS
 
 
 def test_every_bit_of_the_words_is_fair() -> None:
@@ -184,14 +279,15 @@ def test_every_bit_of_the_words_is_fair() -> None:
 def _draws(
     key: RunKey = KEY, run: str = 'run', batch: str = '0000-000001', **settings: object
 ) -> randomness.BatchDraws:
-    defaults = {'max_private_tokens': 5, 'max_batch_tokens': 9, 'threshold_noise_scale': 0.5, 'levels': 4}
+    defaults = {'max_private_tokens': 5, 'max_batch_tokens': 9, 'threshold_noise_scale': 0.5,
+        'batch_size': 4, 'levels': 4}  # fmt: skip
     return randomness.batch_draws(key, run, batch, **{**defaults, **settings})
 
 
 def test_draws_have_the_shapes_that_decoding_reads() -> None:
     draws = _draws()
-    assert draws.threshold_noise.shape == (6,) and draws.threshold_noise.dtype == np.float64
-    assert draws.distance_noise.shape == (9,) and draws.distance_noise.dtype == np.float64
+    assert draws.threshold_noise.shape == (6,) and draws.threshold_noise.dtype == np.int64
+    assert draws.distance_noise.shape == (9,) and draws.distance_noise.dtype == np.int64
     assert draws.token_words.shape == (9, 4) and draws.token_words.dtype == np.uint64
 
 
@@ -218,7 +314,8 @@ def test_no_word_is_shared_between_batches_runs_keys_or_purposes() -> None:
 def test_threshold_gets_sigma_and_the_distance_twice_that() -> None:
     """Kolmogorov-Smirnov at odds 1e-6; each other's scale fails it."""
     draws = _draws(max_private_tokens=40_000, max_batch_tokens=40_000, threshold_noise_scale=0.3, levels=1)
-    for noise, scale, wrong in ((draws.threshold_noise, 0.3, 0.6), (draws.distance_noise, 0.6, 0.3)):
+    for quanta, scale, wrong in ((draws.threshold_noise, 0.3, 0.6), (draws.distance_noise, 0.6, 0.3)):
+        noise = quanta / (4 * 2**24)  # s = 4
         assert stats.kstest(noise, stats.laplace(scale=scale).cdf).pvalue > ODDS
         assert stats.kstest(noise, stats.laplace(scale=wrong).cdf).pvalue < ODDS
     correlation = stats.pearsonr(draws.threshold_noise[:40_000], draws.distance_noise)

@@ -34,7 +34,7 @@ from models.decoders.gemma import decoder as gemma
 from models.generate.examples import split_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
-from models.privacy import candidates, mechanism, randomness, sampling
+from models.privacy import candidates, mechanism, randomness, sampling, sparse_vector
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import samples
@@ -295,6 +295,7 @@ def _draws(params: MechanismParams, vocab_size: int) -> randomness.BatchDraws:
         randomness.RunKey(bytes(range(32))), 'run', '0000-000000',
         max_private_tokens=params.max_private_tokens, max_batch_tokens=params.max_batch_tokens,
         threshold_noise_scale=params.threshold_noise_scale,
+        batch_size=params.batch_size,
         levels=sampling.tree_levels(candidates.count(params.public_top_k, vocab_size)),
     )  # fmt: skip
 
@@ -366,8 +367,8 @@ def _slow_stream(
         words = np.stack([words >> np.uint64(32), words & np.uint64(2**32 - 1)], axis=-1)
         token, is_private = mechanism.choose_token(
             votes,
-            jnp.float32(draws.threshold_noise[sum(flags)]),
-            jnp.float32(draws.distance_noise[len(tokens)]),
+            jnp.asarray(sparse_vector.limbs(draws.threshold_noise[sum(flags)])),
+            jnp.asarray(sparse_vector.limbs(draws.distance_noise[len(tokens)])),
             jnp.asarray(words, jnp.uint32),
             params,
         )
