@@ -112,13 +112,13 @@ def batch_draws(
     )
 
 
-def distance_of(votes: 'mechanism.Votes', params: MechanismParams) -> 'np.ndarray':
-    """The distances of votes in float64, of which [0, 2] is usual."""
+def distance_of(limbs: 'jax.Array | np.ndarray', params: MechanismParams) -> 'np.ndarray':
+    """Distances in float64, of `[..., 2]` as the device has them."""
     import numpy as np
 
     from models.privacy import sparse_vector
 
-    high, low = np.moveaxis(np.asarray(votes.distance, np.int64), -1, 0)
+    high, low = np.moveaxis(np.asarray(limbs, np.int64), -1, 0)
     return sparse_vector.probability((high << 24) + low, params)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models.privacy import accounting, mechanism, report, sampling
-from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, register
+from models.privacy.aggregates import AGGREGATES, Aggregate, register
 from models.privacy.params import MechanismParams
 from models.privacy.report import GroupPlan
 from tests import oracles, samples
@@ -74,7 +74,9 @@ def test_an_aggregate_that_one_call_registers_chooses_tokens(halved: str) -> Non
     rows = jnp.asarray(np.concatenate([public[None], logits]), jnp.float32)
     votes = samples.tally((rows,), (jnp.arange(4) > 0,), params)
     words = halves(words_of('halved', 200_000, sampling.tree_levels(8)))
-    choose = jax.vmap(lambda w: mechanism.choose_token(votes, jnp.float32(0), jnp.float32(0), w, params)[0])
+    choose = jax.vmap(
+        lambda w: mechanism.choose_token(votes, jnp.zeros(2, int), jnp.zeros(2, int), w, params)[0]
+    )
     counts = np.bincount(np.asarray(jax.jit(choose)(words)), minlength=8)
     for name in (halved, 'mean'):
         scores = oracles.TWINS[name].scores(logits, public, params.batch_size, params.clip_bound)
@@ -96,9 +98,12 @@ class _TrueSize(Halved):  # type: ignore[misc]
 
     name = 'true size'
 
-    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> jax.Array:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> Any:
         count = jnp.maximum(1, sum(mask.sum() for mask in is_private))
-        return super().tally(logits, is_private, candidates, params) * params.batch_size / count
+        return super().tally(logits, is_private, candidates, params), count
+
+    def combine(self, tallied: Any, candidates: Any, params: MechanismParams) -> jax.Array:
+        return super().combine(tallied[0], candidates, params) * params.batch_size / tallied[1]
 
 
 class _Unclipped(Halved):  # type: ignore[misc]
@@ -106,8 +111,12 @@ class _Unclipped(Halved):  # type: ignore[misc]
 
     name = 'unclipped'
 
-    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> jax.Array:
-        return aggregate.sum_over_contexts(lambda rows: rows, logits, is_private)
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: MechanismParams) -> Any:
+        parts = [jnp.where(mask[:, None], rows, 0.0) for rows, mask in zip(logits, is_private, strict=True)]
+        return sum(part.sum(axis=0) for part in parts)
+
+    def combine(self, tallied: Any, candidates: Any, params: MechanismParams) -> jax.Array:
+        return tallied / (2 * params.batch_size)
 
 
 class _OtherMask(Halved):  # type: ignore[misc]

@@ -33,13 +33,16 @@ class Halved(Aggregate):
     has_price_in_advance: ClassVar[bool] = True
     largest_clip_over_temperature: ClassVar[float] = MAX_CLIP_OVER_TEMPERATURE
 
-    def tally(self, logits: Any, is_private: Any, candidates: Any, params: PublicNumbers) -> jax.Array:
+    def tally(self, logits: Any, is_private: Any, candidates: Any, params: PublicNumbers) -> Any:
         return aggregate.sum_over_contexts(
-            lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted), logits, is_private
+            lambda rows: clipping.clip_logits(rows, params.clip_bound, candidates.counted),
+            logits,
+            is_private,
+            params.clip_bound,
         )
 
     def combine(self, tallied: Any, candidates: Any, params: PublicNumbers) -> jax.Array:
-        return tallied / (2 * params.batch_size)
+        return aggregate.average(tallied, params) / 2
 
     def allowed(self, mask: jax.Array, public_logits: jax.Array, params: PublicNumbers) -> jax.Array:
         return aggregate.top_k(mask, public_logits, params.public_top_k)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from models.privacy import candidates, mechanism
-from models.privacy.aggregates import AGGREGATES, median_range
+from models.privacy.aggregates import AGGREGATES, aggregate, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
 
@@ -131,8 +131,9 @@ def test_votes_of_the_columns_are_those_of_the_whole_matrix(aggregate: str, k: i
         assert (losses is None) == (aggregate != 'median')
         if losses is not None:
             np.testing.assert_allclose(losses, whole_losses, atol=2e-5)
-        assert float(votes.distance) == pytest.approx(float(whole.distance), abs=1e-5)
-        assert (float(votes.distance) > 0) == tested
+        found, distance = (samples.distance_of(each.distance, params) for each in (votes, whole))
+        assert found == pytest.approx(distance, abs=1e-5)
+        assert (found > 0) == tested
         # And they are the twin's, from all logits in float64.
         settings = oracles.Mechanism.of(params)
         twin = settings.private_scores(rows[1 : ROWS + 1], rows[0], np.asarray(mask)) * params.temperature
@@ -187,5 +188,7 @@ def test_without_k_rows_are_centred_over_all_tokens() -> None:
     mask = jnp.asarray([False, True, True, True])
     private = (jnp.arange(3) > 0,)
     for k, expected in ((None, -2.0), (4, 2.0)):
-        votes = mechanism.tally(None, (jnp.asarray(rows),), private, mask, _params('mean', k))
-        np.testing.assert_allclose(votes.tallied[1:], 2 * expected)
+        params = _params('mean', k)
+        votes = mechanism.tally(None, (jnp.asarray(rows),), private, mask, params)
+        found = samples.whole(votes.tallied)[1:] * aggregate.quantum(params.clip_bound)
+        np.testing.assert_allclose(found, 2 * expected)

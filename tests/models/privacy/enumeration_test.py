@@ -25,7 +25,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from models.privacy import accounting, ex_post, mechanism, sparse_vector
+from models.privacy import accounting, ex_post, mechanism
 from models.privacy.aggregates import AGGREGATES, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
@@ -127,7 +127,7 @@ def _run_ours(family: Family, params: MechanismParams) -> tuple:
 def our_steps(family: Family, params: MechanismParams) -> dict[tuple[int, ...], oracles.Steps]:
     """What our float32 functions make of every dataset of a family."""
     scores, distances = map(np.asarray, _run_ours(family, params)[:2])
-    distances = sparse_vector.probability(distances[..., 0] * 2.0**24 + distances[..., 1], params)
+    distances = samples.distance_of(distances, params)
     allowed = np.isfinite(scores)
     # What may be sampled is the same whatever a dataset holds.
     assert (allowed == allowed[:1]).all()

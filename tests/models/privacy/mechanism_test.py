@@ -100,7 +100,7 @@ def test_an_empty_batch_gives_the_zero_vector_and_distance_one() -> None:
     logits = jnp.asarray(np.random.default_rng(5).normal(0, 3, (4, 6)), jnp.float32)
     votes = samples.tally((logits,), (jnp.zeros(4, bool),), PARAMS)
     assert not np.asarray(mechanism.aggregate(votes, PARAMS)).any()
-    assert samples.distance_of(votes, PARAMS) == pytest.approx(1, abs=2e-6)
+    assert samples.distance_of(votes.distance, PARAMS) == pytest.approx(1, abs=2e-6)
 
 
 def test_no_distance_is_computed_without_the_sparse_vector() -> None:
@@ -183,7 +183,7 @@ def test_micro_batches_and_padding_change_no_aggregate(kind: str, fill: tuple[in
     expected = settings_.private_scores(logits, public[0])
     np.testing.assert_allclose(mechanism.aggregate(votes, params), expected, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits, public[0], params.batch_size)
-    assert samples.distance_of(votes, params) == pytest.approx(distance, abs=1e-5)
+    assert samples.distance_of(votes.distance, params) == pytest.approx(distance, abs=1e-5)
 
 
 @pytest.mark.parametrize('kind', list(AGGREGATES))
@@ -239,7 +239,7 @@ def test_aggregate_and_distance_equal_the_oracle(batch: int) -> None:
     expected = oracles.mean_aggregate(logits[:batch], PARAMS.batch_size, PARAMS.clip_bound)
     np.testing.assert_allclose(mechanism.aggregate(votes, PARAMS), expected, rtol=1e-5, atol=1e-5)
     distance = oracles.distance(logits[:batch], public, PARAMS.batch_size)
-    assert samples.distance_of(votes, PARAMS) == pytest.approx(distance, abs=1e-5)
+    assert samples.distance_of(votes.distance, PARAMS) == pytest.approx(distance, abs=1e-5)
 
 
 # ----------------------------------------------------------- restricted vocabulary

@@ -19,7 +19,7 @@ from models.privacy import accounting, candidates, mechanism
 from models.privacy.candidates import Narrowed
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
-from tests import oracles
+from tests import oracles, samples
 from tests.models.privacy import enumeration_test, individual_enumeration_test
 from tests.models.privacy.enumeration_test import SLACK, Family, pure_cost, worst_excess
 
@@ -74,7 +74,7 @@ def case(name: str) -> tuple[Family, MechanismParams, np.ndarray]:
 def _ours(
     logits: jax.Array, public: jax.Array, held: jax.Array, masks: jax.Array, params: MechanismParams
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Scores and allowed `[D, N, V]` and distances `[D, N]` of our functions."""
+    """Scores and allowed `[D, N, V]` and distances `[D, N, 2]` of our functions."""
 
     def at(rows: jax.Array, public_row: jax.Array, mask: jax.Array, members: jax.Array) -> tuple:
         narrowed = Narrowed(lambda: mask, lambda tokens: mask[tokens])
@@ -101,7 +101,7 @@ def our_steps(
                 np.where(allowed[row], scores[row].astype(np.float64) / params.temperature, -np.inf)
             ),
             oracles.log_softmax(public),
-            distances[row].astype(np.float64),
+            samples.distance_of(distances[row], params),
         )
         for row, dataset in enumerate(family.datasets)
     }

@@ -199,8 +199,9 @@ def test_a_word_that_decides_nothing_is_followed_by_others(side: int, after: int
     """Digit 1 of the first number, whose first bits are those of its probability, and `after` words more."""
     scale = fractions.Fraction(5, 4)
     odds = randomness._digit_odds(scale)
-    further = np.array([_exact_odds(scale, 1, 64 * (place + 2)) % 2**64 for place in range(after)], np.uint64)
-    further[-1] += np.uint64(side % 2**64)
+    bits = [_exact_odds(scale, 1, 64 * (place + 2)) % 2**64 for place in range(after)]
+    bits[-1] += side
+    further = np.array(bits, np.uint64)
     asked = []
 
     def words(*name: bytes, count: int) -> np.ndarray:
