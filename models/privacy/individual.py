@@ -28,8 +28,10 @@ with epy.lazy_imports():
 QUANTUM = 2.0**-16
 # Votes of 2c are exact in float32 up to here.
 LARGEST_CLIP = 2.0**7
-# What a price could lose where products of small shares and small votes fall below the range of float32.
-_LEAST_PRICE = 2.0**-60
+# s τ up to here keeps squares of votes, and their differences, normal in float32.
+LARGEST_SCALE = 2.0**30
+# What a price could lose where the product of a share and a square falls below the range of float32.
+_LEAST_PRICE = 2.0**-100
 # The values of λ that a price tries, as shares of the context's largest a².
 LEVELS = (0.0, *(2.0**-power for power in (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14)))
 # All votes together lower a score by at most this, in units of the temperature: the sampler's range.

@@ -80,6 +80,14 @@ class MechanismParams(PublicNumbers):
             'It is the largest Rényi order of the guarantee.',
         )
         assert omega is not None and self.shift_bound is not None
+        scale = self.batch_size * self.temperature
+        expect(
+            scale <= individual.LARGEST_SCALE,
+            f'batch_size * temperature <= {individual.LARGEST_SCALE:g} with individual accounting',
+            'batch_size * temperature',
+            scale,
+            'Lower --temperature.',
+        )
         smallest, most = individual.QUANTUM, individual.LARGEST_CLIP
         expect(
             smallest <= self.clip_bound <= most,

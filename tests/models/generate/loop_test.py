@@ -16,7 +16,7 @@ from models.generate.examples import places_in_examples, split_examples
 from models.generate.loop import Watch, decode_stream
 from models.generate.rows import prefill_public
 from models.generate.stream import TokenStream
-from models.privacy import randomness, sampling, sparse_vector
+from models.privacy import randomness, sampling, sparse_vector, whole_sums
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
@@ -225,6 +225,28 @@ def test_the_private_token_cap_stops_a_batch_at_once_mid_example() -> None:
         else:
             assert len(stream) == params.max_batch_tokens
     assert unfinished >= 5
+
+
+@pytest.mark.parametrize('params', [BASE, SPARSE, MEDIAN], ids=['private', 'sparse', 'median'])
+def test_a_batch_without_room_for_its_votes_is_an_error_before_a_token(
+    params: MechanismParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the error tell the number of its contexts; one context less has room."""
+    monkeypatch.setattr(whole_sums, 'MOST_CONTEXTS', 4)
+    assert _decode(params, contexts_of(4), draws_of(params, 650))
+    monkeypatch.setattr('models.generate.rows.prefill_private', None)
+    with pytest.raises(MemoryError) as caught:
+        _decode(params, contexts_of(5), draws_of(params, 650))
+    assert not set('0123456789') & set(str(caught.value))
+
+
+def test_the_test_is_refused_where_a_vocabulary_leaves_its_sums_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sparse_vector, 'MOST_COLUMNS', VOCAB - 1)
+    assert _decode(BASE, contexts_of(4), draws_of(BASE, 650))
+    with pytest.raises(ValueError, match=f'vocab_size={VOCAB}'):
+        _decode(SPARSE, contexts_of(4), draws_of(SPARSE, 650))
 
 
 def test_a_smaller_cap_is_a_prefix_of_the_same_stream() -> None:

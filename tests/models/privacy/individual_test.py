@@ -128,6 +128,19 @@ def test_a_price_is_never_below_the_exact_one_and_hardly_above(name: str, column
         assert 0 <= share_of(price, exact) <= MOST_ABOVE
 
 
+def test_what_falls_below_the_range_of_floats_is_not_free() -> None:
+    """A vote of one quantum for a token that is hardly ever drawn, at the largest s τ: its price is not 0."""
+    params = dataclasses.replace(PARAMS, batch_size=4096, temperature=2e5)
+    public = np.array([0.0, -28 * params.temperature], np.float32)
+    counts, allowed = np.array([[0, 1]], np.int32), np.ones(2, bool)
+    (exact,) = exact_prices(counts, public, allowed, params)
+    # The open twin: float32 has no such number.
+    assert 0 < exact and np.float32(float(exact)) < np.finfo(np.float32).tiny
+    (price,) = np.asarray(_prices(counts, public, allowed, params))
+    assert exact <= float(price) < 1e-29
+    assert not np.asarray(_prices(np.zeros_like(counts), public, allowed, params)).any()
+
+
 @pytest.mark.parametrize('name', SETTINGS)
 def test_the_levels_that_are_tried_come_near_the_best(name: str) -> None:
     """No price is below what the best λ of all proves, and none twice as high."""
