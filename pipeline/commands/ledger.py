@@ -40,8 +40,8 @@ app = typer.Typer(
 
 COLUMNS = (
     'kind', 'dataset', 'number', 'run_id', 'rho', 'rho_before', 'rho_after', 'epsilon_after',
-    'delta', 'rho_budget', 'epsilon_budget', 'failure', 'failure_budget', 'rho_by_stage', 'cost',
-    'identity', 'key_commitment', 'at', 'details',
+    'delta', 'rho_budget', 'epsilon_budget', 'rho_bound', 'epsilon_bound', 'failure', 'failure_budget',
+    'rho_by_stage', 'cost', 'identity', 'key_commitment', 'at', 'details',
 )  # fmt: skip
 RESTRICTED_COLUMNS = ('state', 'settled_at', 'audience')
 _BAR = 40
@@ -262,6 +262,8 @@ def to_csv(accounts: Sequence[Account], events: Sequence[Event], *, restricted: 
                 'delta': dataset.delta,
                 'rho_budget': dataset.rho_budget,
                 'epsilon_budget': dataset.epsilon_budget,
+                'rho_bound': account.rho_bound,
+                'epsilon_bound': account.epsilon_bound,
                 'failure_budget': dataset.failure_budget,
                 'at': dataset.created if restricted else released.day(dataset.created),
                 'details': {'unit': dataset.unit},
@@ -315,7 +317,8 @@ def _print_account(account: Account, console: rich.console.Console, *, restricte
     amounts = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ('', 'ρ', f'ε at δ = {exact(dataset.delta)}'):
         amounts.add_column(name, justify='right' if name else 'left')
-    given = dataset.epsilon_budget
+    given, found = dataset.epsilon_budget, account.epsilon_bound
+    bound = exact(found) if found == given else up(found)
     amounts.add_row(
         'Budget', down(dataset.rho_budget), down(account.epsilon_budget) if given is None else exact(given)
     )
@@ -323,6 +326,19 @@ def _print_account(account: Account, console: rich.console.Console, *, restricte
     amounts.add_row('Left', down(account.rho_left), down(account.epsilon_left))
     console.print(amounts)
     console.print(_bar(account), markup=False, highlight=False)
+    within = 'budget'
+    if account.lowered_from is not None:
+        within = (
+            f'largest budget since the first charge, ρ = {up(account.lowered_from)}. Lowering it refuses '
+            'later runs, and takes back nothing'
+        )
+    console.print(
+        f'Whatever outputs decide, all runs together are (ε = {bound}, δ = {exact(dataset.delta)})-'
+        f'differentially private: within the {within}.',
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
     # Two lines of the table suggest otherwise.
     console.print('ρ adds up and ε does not: the ε that is left is that of one more run.', style='dim')
     if account.is_gaussian:

@@ -83,6 +83,27 @@ class Account:
         return self.epsilon_of(self.dataset.rho_budget, self.dataset.epsilon_budget)
 
     @property
+    def rho_bound(self) -> float:
+        """What all runs stay within, whatever outputs decided: the largest budget since the first charge."""
+        dataset = self.dataset
+        return dataset.rho_budget if dataset.rho_bound is None else dataset.rho_bound
+
+    @property
+    def lowered_from(self) -> float | None:
+        """The same, where a smaller budget stands now; None where it is the one that stands."""
+        return None if self.rho_bound == self.dataset.rho_budget else self.rho_bound
+
+    @property
+    def epsilon_bound(self) -> float:
+        """epsilon of `rho_bound` at the dataset's delta: the guarantee of all outputs, earlier and later.
+
+        It is that of the dataset's order, also where all charges are in zCDP: outputs could have let in
+        others.
+        """
+        dataset = self.dataset
+        return self._epsilon_of_bound(self.rho_bound, dataset, None if self.is_gaussian else dataset.order)
+
+    @property
     def epsilon_left(self) -> float:
         """epsilon of one further run that takes all that is left. Epsilons do not add up; rho does."""
         return self.epsilon_of_further(self.rho_left)
@@ -152,6 +173,8 @@ class Account:
             'delta': run.delta,
             'rho_budget': run.rho_budget,
             'epsilon_budget': run.epsilon_budget,
+            'rho_bound': run.rho_bound,
+            'epsilon_bound': self._epsilon_of_bound(run.rho_bound, run, order),
         }
         if order is None:
             assert self.dataset.failure_budget is not None
@@ -177,6 +200,11 @@ class Account:
             return {name: self._rho_of_gaussian(part, run.failure) for name, part in parts.items()}
         order = self.dataset.order
         return {name: accounting.curve_of(event).rho_at(order) for name, event in run.cost.stages.items()}
+
+    def _epsilon_of_bound(self, rho_bound: float, at: Dataset | Run, order: float | None) -> float:
+        """epsilon of the bound that stood for a dataset, or for a run when it was charged."""
+        given = at.epsilon_budget if at.rho_budget == rho_bound else None
+        return report.epsilon_of_budget(rho_bound, given, at.delta, order, self.dataset.failure_budget)
 
     def _epsilon(self, runs: Sequence[Run], delta: float) -> float:
         costs = [run.cost for run in runs]
@@ -269,6 +297,8 @@ class Account:
                 order=None if is_zcdp or self.is_gaussian else self.dataset.order,
                 failure_budget=self.dataset.failure_budget,
             )
+        dataset = self.dataset.charged()
+        assert dataset.rho_bound is not None
         run = Run(
             number=len(self.runs) + 1,
             run_id=charge.run_id,
@@ -277,15 +307,16 @@ class Account:
             state='reserved',
             identity=charge.identity,
             key_commitment=charge.key_commitment,
-            rho_budget=self.dataset.rho_budget,
-            epsilon_budget=self.dataset.epsilon_budget,
-            delta=self.dataset.delta,
-            renyi_order=None if self.is_gaussian else self.dataset.order,
+            rho_budget=dataset.rho_budget,
+            epsilon_budget=dataset.epsilon_budget,
+            delta=dataset.delta,
+            rho_bound=dataset.rho_bound,
+            renyi_order=dataset.renyi_order,
             reserved_at=at,
             settled_at=None,
             failure=self._next_failure(charge.cost) if self.is_gaussian else None,
         )
-        return Account(dataset=self.dataset.charged(), runs=(*self.runs, run))
+        return Account(dataset=dataset, runs=(*self.runs, run))
 
     def check_resumption(self, run: Run, charge: Charge) -> None:
         """Refuses a run that only shares its name with one that was charged.

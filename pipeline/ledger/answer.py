@@ -47,7 +47,10 @@ class BudgetAnswer:
         epsilon_left_up_to_omega: The same of a run with this one's ω, at orders up to it: more, where the
             best order lies above; None of a run whose cost holds at every order.
         privacy_filter: How the dataset's costs are held against its budget.
-        delta: The dataset's, for `epsilon_left` and `epsilon`.
+        epsilon_bound: The guarantee of all runs, earlier and later, whatever outputs decided: that of the
+            largest budget since the first charge, at `delta`.
+        lowered_from: That budget in ρ, where a smaller one stands now; None otherwise.
+        delta: The dataset's, for all of these.
         epsilon: The run's by itself, at `delta`; the run states its own at its own delta.
         epsilon_together: That of all runs up to and with this one, at `delta`; None where it does not fit.
         fitting: Settings of which one would be enough where the run does not fit.
@@ -65,6 +68,8 @@ class BudgetAnswer:
     epsilon_left: float
     epsilon_left_up_to_omega: float | None
     privacy_filter: PrivacyFilter
+    epsilon_bound: float
+    lowered_from: float | None
     delta: float
     epsilon: float
     epsilon_together: float | None
@@ -95,6 +100,11 @@ class BudgetAnswer:
         if self.epsilon_together is not None and self.rho_spent > 0:
             together = format_up(self.epsilon_together)
             rows.append(('', f'all runs, this one included, are together ε = {together} at that δ'))
+        if self.lowered_from is not None:
+            bound = format_up(self.epsilon_bound)
+            rows.append((
+                '', f'whatever outputs decide, the budget before it was lowered holds: ε = {bound}'
+            ))  # fmt: skip
         restricted = self.epsilon_left_up_to_omega
         if restricted is not None and omega is not None and restricted > self.epsilon_left * (1 + 1e-3):
             rows.append((

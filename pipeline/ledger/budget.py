@@ -142,8 +142,8 @@ class Dataset:
         created: UTC, ISO 8601.
         renyi_order: The order α at which costs are held against the budget: that at which the budget
             converts best. Fixed by the first charge, and None before; see `with_budget`.
-        renyi_bound: What the runs charged so far surely stay within at that order, whatever their
-            outputs: the largest α times ρ that stood. None before the first charge.
+        rho_bound: What all runs surely stay within, whatever outputs decided: the largest budget that stood
+            since the first charge, at `renyi_order` where there is one. None before the first charge.
         failure_budget: For a filter of Gaussians: the part of delta that failures of all runs may take
             together. ρ is then half the square of a Gaussian mechanism's shift, `rho_budget` turns into
             epsilon at what is left of delta, and there is no order. None for the filter at an order.
@@ -156,7 +156,7 @@ class Dataset:
     epsilon_budget: float | None
     created: str
     renyi_order: float | None = None
-    renyi_bound: float | None = None
+    rho_bound: float | None = None
     failure_budget: float | None = None
 
     @property
@@ -169,8 +169,9 @@ class Dataset:
 
         Before the first charge the order follows the budget. Afterwards it may only fall, and only to an
         order at which the new budget holds all that the old ones could have let in: divergences grow
-        with the order, so what was within `renyi_bound` at the old order is within it at a lower one.
-        Any other order would be chosen after outputs were seen, and bound nothing (README, 7).
+        with the order, so what was within α times `rho_bound` at the old order is within it at a lower one.
+        Any other order would be chosen after outputs were seen, and bound nothing (README, 7). A lower
+        budget takes back nothing of what outputs could have let in before, so the largest one stays.
 
         Raises:
             ValueError: As `rho_of`.
@@ -180,18 +181,21 @@ class Dataset:
         new = dataclasses.replace(
             self, rho_budget=rho_budget, epsilon_budget=epsilon, delta=delta, failure_budget=failure_budget
         )
-        if self.renyi_order is None or self.renyi_bound is None:
+        if self.rho_bound is None:
+            return new
+        new = dataclasses.replace(new, rho_bound=max(self.rho_bound, rho_budget))
+        if self.renyi_order is None:
             return new
         order = accounting.optimal_order(rho_budget, delta)
-        if order <= self.renyi_order and order * rho_budget >= self.renyi_bound:
-            return dataclasses.replace(new, renyi_order=order, renyi_bound=order * rho_budget)
-        return dataclasses.replace(new, renyi_bound=max(self.renyi_bound, self.renyi_order * rho_budget))
+        holds_all = order <= self.renyi_order and order * rho_budget >= self.renyi_order * self.rho_bound
+        return dataclasses.replace(new, renyi_order=order) if holds_all else new
 
     def charged(self) -> 'Dataset':
         """The dataset once a run is charged: its order is fixed, while no output can have been seen."""
-        if self.renyi_order is not None or self.failure_budget is not None:
+        if self.rho_bound is not None:
             return self
-        return dataclasses.replace(self, renyi_order=self.order, renyi_bound=self.order * self.rho_budget)
+        order = self.order if self.privacy_filter == 'renyi' else None
+        return dataclasses.replace(self, renyi_order=order, rho_bound=self.rho_budget)
 
     @property
     def order(self) -> float:
@@ -246,6 +250,7 @@ class Run:
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; None where it was given in rho.
         delta: The dataset's delta then.
+        rho_bound: The dataset's bound then: the largest budget that had stood since the first charge.
         renyi_order: The dataset's order then; None in a filter of Gaussians.
         failure: In that filter, the probability that the shift leaves out; None for a cost without any.
         reserved_at: UTC, ISO 8601.
@@ -262,6 +267,7 @@ class Run:
     rho_budget: float
     epsilon_budget: float | None
     delta: float
+    rho_bound: float
     renyi_order: float | None
     reserved_at: str
     settled_at: str | None

@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-EventKind = Literal['dataset added', 'budget changed', 'reserved', 'resumed', 'refused', 'settled']
+EventKind = Literal[
+    'dataset added', 'budget changed', 'reserved', 'resumed', 'refused', 'settled', 'migrated'
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

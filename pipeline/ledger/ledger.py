@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from models.privacy import report
 from models.privacy.accounting import RunCost
-from pipeline.ledger import migrations, tables
+from pipeline.ledger import migrations, replay, tables
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import (
     BudgetExceeded,
@@ -95,7 +95,7 @@ class Ledger:
             with database.writing() as connection:
                 lock_schema(connection)
                 # Another process may have been first.
-                migrations.migrate(connection, tables.version_of(connection), SCHEMA_VERSION)
+                migrations.migrate(connection, tables.version_of(connection), SCHEMA_VERSION, at=_now())
                 version = tables.version_of(connection)
         if version != SCHEMA_VERSION:
             found = 'no tables of a ledger' if version is None else f'version={version}'
@@ -181,8 +181,11 @@ class Ledger:
                     f'Expected a new dataset, got dataset={name!r}, which the ledger holds. Choose another '
                     'name; the budget of this one is changed with `dp-corpus ledger budget`.'
                 )
+            if _is_logged(connection, name):
+                self._account(connection, name)  # refuses: somebody deleted its row, and would its charges
             connection.execute(DATASETS.insert().values(dataclasses.asdict(dataset)))
-            _log(connection, name, 'dataset added', details={'unit': unit, **_budget_facts(dataset)})
+            facts = {'unit': unit, **_budget_facts(dataset)}
+            _log(connection, name, 'dataset added', details=facts, at=dataset.created)
         return Account(dataset=dataset, runs=())
 
     def change_budget(
@@ -221,9 +224,14 @@ class Ledger:
                     f'delta={delta!r}. Their chances of failure are parts of it: leave --delta out.'
                 )
             changed = before.with_budget(rho=rho, epsilon=epsilon, delta=delta)
-            columns = _budget_facts(changed) | _order_facts(changed)
+            columns = _budget_facts(changed) | _bound_facts(changed)
             connection.execute(DATASETS.update().where(DATASETS.c.name == name).values(columns))
-            facts = {'reason': reason, 'before': _budget_facts(before), 'after': _budget_facts(changed)}
+            facts = {
+                'reason': reason,
+                'before': _budget_facts(before),
+                'after': _budget_facts(changed),
+                'renyi_order': changed.renyi_order,
+            }
             _log(connection, name, 'budget changed', details=facts)
         return dataclasses.replace(account, dataset=changed)
 
@@ -239,8 +247,10 @@ class Ledger:
     def accounts(self) -> tuple[Account, ...]:
         """All datasets with their runs, by name."""
         with self._database.reading() as connection:
-            names: typing.Sequence[str] = connection.scalars(sa.select(DATASETS.c.name)).all()
-            return tuple(self._account(connection, name) for name in sorted(names))
+            # Of a row that was deleted the log still tells.
+            names = sa.union(sa.select(DATASETS.c.name), sa.select(EVENTS.c.dataset))
+            found: typing.Sequence[str] = connection.scalars(names).all()
+            return tuple(self._account(connection, name) for name in sorted(found))
 
     def events(self, dataset: str | None = None) -> tuple[Event, ...]:
         """The log, oldest first, of one dataset or of all."""
@@ -296,7 +306,7 @@ class Ledger:
         self._warm(dataset, cost)
         with self._database.writing() as connection:
             account = self._account(connection, dataset, lock=True)
-            run, known_order = account.run(run_id), account.dataset.renyi_order
+            run, before = account.run(run_id), account.dataset
             try:
                 if run is not None:
                     account.check_resumption(run, charge)
@@ -305,13 +315,13 @@ class Ledger:
                     account = account.with_charge(charge, at=_now())
                     run = account.runs[-1]
                     connection.execute(RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
-                    if known_order is None:
+                    if account.dataset != before:
                         connection.execute(
                             DATASETS.update()
                             .where(DATASETS.c.name == dataset)
-                            .values(_order_facts(account.dataset))
+                            .values(_bound_facts(account.dataset))
                         )
-                    _log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
+                    _log(connection, dataset, 'reserved', run_id, details=_charged(run), at=run.reserved_at)
             except (ValueError, BudgetExceeded) as error:
                 # Leaves the block without an error, so that the log keeps the refusal.
                 refusal = error
@@ -377,7 +387,7 @@ class Ledger:
             connection.execute(
                 RUNS.update().where(RUNS.c.dataset == dataset, RUNS.c.run_id == run_id).values(settled)
             )
-            _log(connection, dataset, 'settled', run_id)
+            _log(connection, dataset, 'settled', run_id, at=settled['settled_at'])
         return dataclasses.replace(run, **settled)
 
     def _account(self, connection: sa.Connection, name: str, *, lock: bool = False) -> Account:
@@ -389,69 +399,55 @@ class Ledger:
             )
         query = sa.select(DATASETS).where(DATASETS.c.name == name)
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-        if row is None:
+        if row is None and not _is_logged(connection, name):
             names: typing.Sequence[str] = connection.scalars(sa.select(DATASETS.c.name)).all()
             raise ValueError(
                 f'Expected a dataset of the ledger, got dataset={name!r}, which it does not hold.'
                 f'{_near(name, names)} `dp-corpus ledger show` lists them, `dp-corpus ledger add` adds one.'
             )
-        runs = connection.execute(
-            sa.select(*(column for column in RUNS.c if column.name != 'dataset'))
-            .where(RUNS.c.dataset == name)
-            .order_by(RUNS.c.number)
-        )
-        dataset = Dataset(**row._mapping)
+        account, edited = None, 'no row of it' if row is None else None
         try:
-            account = Account(dataset=dataset, runs=tuple(map(tables.run_of, runs)))
-            edited = _edited(account, self._log_of(connection, name))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            if row is not None:
+                account, edited = self._checked_account(connection, dict(row._mapping))
+        except (AttributeError, KeyError, TypeError, ValueError):
             edited = 'a cost or a line of the log that nothing reads'
-        if edited is not None:
+        if account is None or edited is not None:
             raise ValueError(
                 f'Expected what was charged to dataset={name!r} to be what its log says, got {edited} in '
-                f'ledger={self.where!r}. Somebody edited it, so what is left of the budget is not known: '
-                'restore a copy of the ledger. Until then no run is charged.'
+                f'ledger={self.where!r}. Somebody edited it, so what is left of the budget, and what it '
+                'guarantees, is not known: restore a copy of the ledger. Until then no run is charged.'
             )
         return account
 
     @staticmethod
-    def _log_of(connection: sa.Connection, name: str) -> list[tuple[str, str | None, Mapping[str, Any]]]:
-        kinds = ('dataset added', 'budget changed', 'reserved')
-        query = sa.select(EVENTS.c.kind, EVENTS.c.run_id, EVENTS.c.details).where(
-            EVENTS.c.dataset == name, EVENTS.c.kind.in_(kinds)
-        )
-        rows: Any = connection.execute(query.order_by(EVENTS.c.number))
-        return [(kind, run_id, details) for kind, run_id, details in rows]
+    def _checked_account(connection: sa.Connection, row: replay.Row) -> tuple[Account, str | None]:
+        """The account of a dataset's row, and what of its rows its log does not bear out."""
+        of_runs = sa.select(RUNS).where(RUNS.c.dataset == row['name']).order_by(RUNS.c.number)
+        runs = [dict(run._mapping) for run in connection.execute(of_runs)]
+        of_log = sa.select(EVENTS).where(EVENTS.c.dataset == row['name'], EVENTS.c.kind.in_(replay.KINDS))
+        log = [Event(**line._mapping) for line in connection.execute(of_log.order_by(EVENTS.c.number))]
+        account = Account(dataset=Dataset(**row), runs=tuple(map(tables.run_of, runs)))
+        return account, _edited(account, row, runs, log)
 
 
-def _edited(account: Account, log: typing.Sequence[tuple[str, str | None, Mapping[str, Any]]]) -> str | None:
-    """What of an account its log does not bear out, in words; None where all agrees.
-
-    Whoever edits both in the same way is not noticed: a ledger is no proof against those who may write it.
-    """
-    charged = [(run_id, details['rho']) for kind, run_id, details in log if kind == 'reserved']
-    if [run.number for run in account.runs] != list(range(1, len(account.runs) + 1)):
-        return 'numbers of runs with a gap'
-    if [(run.run_id, run.rho) for run in account.runs] != charged:
-        return 'other runs or charges than were logged'
+def _edited(
+    account: Account, dataset: replay.Row, runs: typing.Sequence[replay.Row], log: typing.Sequence[Event]
+) -> str | None:
+    """What of an account's rows its log does not bear out, in words; None where all agrees."""
+    if (found := replay.difference(dataset, runs, log)) is not None:
+        return found
     tolerance = _SHIFTS_AGREE if account.is_gaussian else _PRICES_AGREE
     if not all(
         math.isclose(account.price_of(run, run.cost), run.rho, rel_tol=tolerance) for run in account.runs
     ):
         return 'a cost that is not what was charged for it'
-    budgets = [
-        details['after'] if kind == 'budget changed' else details
-        for kind, _, details in log
-        if kind != 'reserved'
-    ]
-    present = _budget_facts(account.dataset)
-    # Logs of version 2 have no failures, and nor have filters that know none.
-    if {name: budgets[-1].get(name) for name in {*present, 'failure_budget'}} != {
-        'failure_budget': None,
-        **present,
-    }:
-        return 'another budget than was logged'
     return None
+
+
+def _is_logged(connection: sa.Connection, dataset: str) -> bool:
+    return (
+        connection.scalar(sa.select(EVENTS.c.number).where(EVENTS.c.dataset == dataset).limit(1)) is not None
+    )
 
 
 def _price(account: Account, cost: RunCost) -> float | None:
@@ -470,8 +466,16 @@ def _budget_facts(dataset: Dataset) -> dict[str, float | None]:
     return facts if dataset.failure_budget is None else {**facts, 'failure_budget': dataset.failure_budget}
 
 
-def _order_facts(dataset: Dataset) -> dict[str, float | None]:
-    return {'renyi_order': dataset.renyi_order, 'renyi_bound': dataset.renyi_bound}
+def _bound_facts(dataset: Dataset) -> dict[str, float | None]:
+    return {'renyi_order': dataset.renyi_order, 'rho_bound': dataset.rho_bound}
+
+
+def _charged(run: Run) -> dict[str, Any]:
+    """What the log keeps of a charge: with the budgets before it, every column of the run's row."""
+    row = tables.row_of(run)
+    return {
+        name: row[name] for name in ('rho', 'cost', 'identity', 'key_commitment', 'renyi_order', 'failure')
+    }
 
 
 def _log(
@@ -481,9 +485,10 @@ def _log(
     run_id: str | None = None,
     *,
     details: Mapping[str, Any] | None = None,
+    at: str | None = None,
 ) -> None:
-    event = {'dataset': dataset, 'run_id': run_id, 'kind': kind, 'details': dict(details or {}), 'at': _now()}
-    connection.execute(EVENTS.insert().values(event))
+    event = {'dataset': dataset, 'run_id': run_id, 'kind': kind, 'details': dict(details or {})}
+    connection.execute(EVENTS.insert().values(event | {'at': at or _now()}))
 
 
 def _reason(refusal: Exception) -> str:

@@ -4,6 +4,7 @@ They hold no count of records, no path and no key.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from models.privacy.accounting import RunCost
 from pipeline.ledger.budget import Run
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 METADATA = sa.MetaData()
 SCHEMA = sa.Table('ledger_schema', METADATA, sa.Column('version', sa.Integer, nullable=False))
@@ -25,8 +26,8 @@ DATASETS = sa.Table(
     sa.Column('epsilon_budget', sa.Double),
     sa.Column('created', sa.String(32), nullable=False),
     sa.Column('renyi_order', sa.Double),
-    sa.Column('renyi_bound', sa.Double),
     sa.Column('failure_budget', sa.Double),
+    sa.Column('rho_bound', sa.Double),
 )
 # The number is a key, so that even without the lock no two charges could follow the same sum.
 RUNS = sa.Table(
@@ -44,10 +45,11 @@ RUNS = sa.Table(
     sa.Column('delta', sa.Double, nullable=False),
     sa.Column('reserved_at', sa.String(32), nullable=False),
     sa.Column('settled_at', sa.String(32)),
-    # Added by a migration, so the database takes NULL; reading refuses it. `cost` is a `RunCost`.
+    # Added by migrations, so the database takes NULL; reading refuses it. `cost` is a `RunCost`.
     sa.Column('cost', sa.JSON),
     sa.Column('renyi_order', sa.Double),
     sa.Column('failure', sa.Double),
+    sa.Column('rho_bound', sa.Double),
     sa.UniqueConstraint('dataset', 'run_id'),
 )
 EVENTS = sa.Table(
@@ -75,7 +77,7 @@ def row_of(run: Run) -> dict[str, Any]:
     return values | {'cost': run.cost.to_json_object()}
 
 
-def run_of(row: sa.Row[Any]) -> Run:
-    """The run of a row, without the column of the dataset."""
-    values = dict(row._mapping)
+def run_of(row: Mapping[str, Any]) -> Run:
+    """The run of a row, by column."""
+    values = {name: value for name, value in row.items() if name != 'dataset'}
     return Run(**values | {'cost': RunCost.from_json_object(values['cost'])})

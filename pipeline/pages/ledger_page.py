@@ -45,6 +45,11 @@ def render_html(account: Account, events: Sequence[Event]) -> str:
             if dataset.epsilon_budget is None
             else report.format_exact(dataset.epsilon_budget)
         ),
+        epsilon_bound=(
+            report.format_exact(account.epsilon_bound)
+            if account.epsilon_bound == dataset.epsilon_budget
+            else report.format_up(account.epsilon_bound)
+        ),
         left=report.format_down(account.rho_left),
         epsilon_left=report.format_down(account.epsilon_left),
         # Latest first: that is what a reader looks for.

@@ -275,12 +275,12 @@ def _sums(privacy_report: report.PrivacyReport) -> tuple[SumRow, ...]:
     entry, epsilon = privacy_report.ledger, privacy_report.epsilon
     if entry is None or epsilon is None:
         return ()
-    budget, number = entry.epsilon_of_budget, entry.run_number
+    bound, number = entry.epsilon_bound, entry.run_number
     so_far = [(f'All {number:,} releases so far', entry.epsilon_after, entry.delta)] if number > 1 else []
     rows = [
         ('This release alone', epsilon, privacy_report.delta),
         *so_far,
-        ('All that the ledger will ever admit', budget, entry.delta),
+        ('All that the ledger will ever admit', bound, entry.delta),
     ]
     return tuple(
         SumRow(

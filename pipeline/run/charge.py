@@ -94,6 +94,8 @@ def ask(config: JobConfig) -> BudgetAnswer:
             else accounting.epsilon_from_rho(left, delta, largest_order=largest_order)
         ),
         privacy_filter=account.dataset.privacy_filter,
+        epsilon_bound=account.epsilon_bound,
+        lowered_from=account.lowered_from,
         delta=delta,
         epsilon=epsilon_of_costs([cost], delta),
         epsilon_together=None if entry is None else entry.epsilon_after,

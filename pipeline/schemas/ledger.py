@@ -151,6 +151,7 @@ class ChargedRun(TypedDict):
         key_commitment: Digest that only the run's own key gives.
         rho_budget: The dataset's budget when the run was charged.
         epsilon_budget: The same as it was given; null where it was given in ρ.
+        rho_bound: The largest budget that had stood since the first charge.
         delta: The dataset's δ then.
         failure: Part of δ that the run took, where costs are kept as those of Gaussian mechanisms; null where
             it needs none.
@@ -166,6 +167,7 @@ class ChargedRun(TypedDict):
     key_commitment: str
     rho_budget: float
     epsilon_budget: float | None
+    rho_bound: float
     delta: float
     failure: float | None
     charged: str
@@ -196,9 +198,12 @@ class _Dataset(TypedDict):
         rho_budget: What they may cost together.
         rho_spent: What they cost so far.
         rho_left: What a further run may cost.
+        rho_bound: What all runs stay within, earlier and later, whatever outputs decided: the largest budget
+            since the first charge.
         epsilon_budget: `rho_budget` as ε at `delta`.
         epsilon_spent: ε of all runs together at `delta`: that of `rho_spent`, or less where losses tell more.
         epsilon_left: ε of one further run that takes all of `rho_left`.
+        epsilon_bound: `rho_bound` as ε at `delta`: the guarantee of all outputs together.
         renyi_order: The order α at which costs outside zCDP are charged; null before there is one.
         filter: How costs are held against the budget: at a Rényi order, or as those of Gaussian mechanisms.
         failure_budget: In the latter, the part of δ that all runs may take together; null in the former.
@@ -211,9 +216,11 @@ class _Dataset(TypedDict):
     rho_budget: float
     rho_spent: float
     rho_left: float
+    rho_bound: float
     epsilon_budget: float
     epsilon_spent: float
     epsilon_left: float
+    epsilon_bound: float
     renyi_order: float | None
     filter: PrivacyFilter
     failure_budget: float | None

@@ -264,17 +264,20 @@ class Dataset:
         return {None} if most + of_run[1] <= surely else {None, 'budget'}
 
     def charge(self, run: Run) -> None:
-        """Adds a run; the first one fixes the order."""
+        """Adds a run; the first one fixes order and bound: ρ at that order, or that of a Gaussian."""
         run = dataclasses.replace(run, failure=self.failure_of(run.cost) if self.is_gaussian else 0.0)
-        if self.order is None and not self.is_gaussian:
-            self.order = self.present_order
-            self.bound = self.order * self.budget
+        if self.bound is None:
+            self.order = None if self.is_gaussian else self.present_order
+            self.bound = (self.order or 1.0) * self.budget
         self.runs.append(run)
 
     def change_budget(self, budget: float, given_epsilon: float | None, delta: float) -> None:
         """Another budget; the order may only fall, to one that holds all that was let in before."""
         self.budget, self.given_epsilon, self.delta = budget, given_epsilon, delta
-        if self.order is None or self.bound is None:
+        if self.bound is None:
+            return
+        if self.order is None:
+            self.bound = max(self.bound, budget)
             return
         new = order_of(budget, delta)
         if new <= self.order * (1 + ROUNDING) and new * budget >= self.bound * (1 - ROUNDING):

@@ -12,6 +12,8 @@ BUDGET_SLACK = 1e-12
 # By how much a sum of losses on a grid may lie above what it stands for, as a share and beyond it, and the
 # cost of a Gaussian that dominates discrete noise above that of the noise, as a share.
 _GRID, _MORE_THAN_DISCRETE = 1e-3, 1e-3
+# Of an epsilon that was given, and that of the rho which it allows.
+_SAME = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,9 @@ class LedgerEntry:
         delta: The dataset's, which need not be that of the run.
         rho_budget: What the dataset's runs might cost when this one was charged.
         epsilon_budget: The budget as it was given, where it was given so; None otherwise.
+        rho_bound: The largest budget that had stood since the dataset's first charge: what outputs may have
+            let in, and a lower budget does not take back.
+        epsilon_bound: The same at `delta`: the guarantee where outputs decided on runs or their cost.
     """
 
     dataset: str
@@ -42,6 +47,8 @@ class LedgerEntry:
     delta: float
     rho_budget: float
     epsilon_budget: float | None
+    rho_bound: float
+    epsilon_bound: float
 
     def __post_init__(self) -> None:
         if self.run_number < 1 or (self.rho_before > 0) != (self.run_number > 1) or not self.rho > 0:
@@ -67,11 +74,16 @@ class LedgerEntry:
                 f'Expected runs within their budget, got rho_after={self.rho_after!r}, '
                 f'rho_budget={self.rho_budget!r}. Publish nothing of this run.'
             )
-
-    @property
-    def epsilon_of_budget(self) -> float:
-        """The budget as ε at `delta`."""
-        return epsilon_of_budget(self.rho_budget, self.epsilon_budget, self.delta)
+        if (
+            self.rho_bound < self.rho_budget
+            or (self.run_number == 1 and self.rho_bound != self.rho_budget)
+            or not self._is_bound(self.epsilon_bound)
+        ):
+            raise ValueError(
+                'Expected the largest budget since the first charge and its epsilon, got '
+                f'rho_bound={self.rho_bound!r}, epsilon_bound={self.epsilon_bound!r}, '
+                f'rho_budget={self.rho_budget!r}. Take the entry from the ledger and do not edit it.'
+            )
 
     def is_charge_of(self, rho: float, before: float) -> bool:
         """Whether this, with what was charged before, is the charge of a run of ρ-zCDP."""
@@ -79,6 +91,10 @@ class LedgerEntry:
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_rho(self.rho_after, self.delta)
+
+    def _is_bound(self, epsilon: float) -> bool:
+        # More where the dataset's order is not the best: outputs could have let in what it alone bounds.
+        return epsilon >= accounting.epsilon_from_rho(self.rho_bound, self.delta) * (1 - _SAME)
 
     @staticmethod
     def _follows(stated: float, computed: float) -> bool:
@@ -100,12 +116,15 @@ class MixedLedgerEntry(LedgerEntry):
 
     order: float
 
-    @property
-    def epsilon_of_budget(self) -> float:
-        return epsilon_of_budget(self.rho_budget, self.epsilon_budget, self.delta, self.order)
-
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_at_order(self.order, self.order * self.rho_after, self.delta)
+
+    def _is_bound(self, epsilon: float) -> bool:
+        return math.isclose(
+            epsilon,
+            accounting.epsilon_at_order(self.order, self.order * self.rho_bound, self.delta),
+            rel_tol=_SAME,
+        )
 
     @staticmethod
     def _follows(stated: float, computed: float) -> bool:
@@ -139,18 +158,16 @@ class GaussianLedgerEntry(LedgerEntry):
             )
         super().__post_init__()
 
-    @property
-    def epsilon_of_budget(self) -> float:
-        return epsilon_of_budget(
-            self.rho_budget, self.epsilon_budget, self.delta, failure_budget=self.failure_budget
-        )
-
     def is_charge_of(self, rho: float, before: float) -> bool:
         # A Gaussian that dominates discrete noise has a little more.
         return -1e-9 <= (self.rho + before) / rho - 1 <= _MORE_THAN_DISCRETE
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_gaussian(self.rho_after, self.delta - self.failure_after)
+
+    def _is_bound(self, epsilon: float) -> bool:
+        found = accounting.epsilon_from_gaussian(self.rho_bound, self.delta - self.failure_budget)
+        return math.isclose(epsilon, found, rel_tol=_SAME)
 
     @staticmethod
     def _follows(stated: float, computed: float) -> bool:
@@ -214,7 +231,7 @@ def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
         one: The unit of privacy, as a noun.
     """
     delta = format_exact(ledger.delta)
-    found = ledger.epsilon_of_budget
+    found = ledger.epsilon_bound
     shown = format_exact(found) if found == ledger.epsilon_budget else format_up(found)
     figures = (
         f'(ε = {format_up(ledger.epsilon_after)}, δ = {delta})-differentially private, under adding or '
@@ -226,22 +243,27 @@ def guarantee_of_all_runs(ledger: LedgerEntry, one: str) -> str:
         case GaussianLedgerEntry(failure_budget=failure):
             budget = (
                 f'ε = {shown} at this δ, kept as a Gaussian mechanism at noise multiplier '
-                f'{math.sqrt(0.5 / ledger.rho_budget):.6g} for all but {format_up(failure)} of δ'
+                f'{math.sqrt(0.5 / ledger.rho_bound):.6g} for all but {format_up(failure)} of δ'
             )
         case _:  # in zCDP alone; of another kind of cost ρ-zCDP would say more than is known
-            budget = f'ρ = {format_up(ledger.rho_budget)}, or ε = {shown} at this δ'
+            budget = f'ε = {shown} at this δ'
             figures = f'ρ-zCDP for ρ = {format_up(ledger.rho_after)}, hence {figures}'
     if ledger.run_number == 1:
         return (
             f"the first run on dataset '{ledger.dataset}' that the ledger has charged is this one, and is "
             f'{figures}. The ledger starts no run past its budget of {budget}.'
         )
-    # A sum that depends on outputs bounds nothing by itself; a budget set in advance does (README, 7).
+    # A sum that depends on outputs bounds nothing by itself; a budget set in advance does, and the largest
+    # that stood: outputs may have let in what it had room for (README, 7).
+    which, after = 'budget', 'it'
+    if ledger.rho_bound > ledger.rho_budget:
+        which = 'largest budget since the first of them was charged'
+        after = 'the smaller one that stands now'
     return (
         f"all {ledger.run_number:,} runs on dataset '{ledger.dataset}' that the ledger has charged up to and "
         f'including this one are together {figures}, for all their outputs taken as one. Where the cost of a '
-        'run, or whether to start it, was decided by outputs of earlier ones, the budget bounds all of them '
-        f'in place of the sum: {budget}. The ledger starts no run past it.'
+        f'run, or whether to start it, was decided by outputs of earlier ones, the {which} bounds all of '
+        f'them in place of the sum: {budget}. The ledger starts no run past {after}.'
     )
 
 

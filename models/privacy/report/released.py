@@ -103,7 +103,7 @@ class PrivacyReport:
           this one are together ρ-zCDP for ρ = 0.544, hence (ε = 5.48, δ = 1e-6)-differentially private,
           under adding or removing any one record, for all their outputs taken as one. Where the cost
           of a run, or whether to start it, was decided by outputs of earlier ones, the budget bounds
-          all of them in place of the sum: ρ = 1.06, or ε = 8 at this δ. The ledger starts no run past
+          all of them in place of the sum: ε = 8 at this δ. The ledger starts no run past
           it.'
         - 'Not covered: runs on the same records that were not charged to this ledger under this name,
           and runs charged after this one, whose reports state the sum anew.'
@@ -206,6 +206,8 @@ class PrivacyReport:
           delta: 1.0e-06
           rho_budget: 1.0523580045569878
           epsilon_budget: 8.0
+          rho_bound: 1.0523580045569878
+          epsilon_bound: 8.0
         corpus:
           examples: 96
           private_tokens: 1412

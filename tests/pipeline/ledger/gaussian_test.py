@@ -59,7 +59,7 @@ def test_training_and_votes_fit_a_budget_that_one_order_would_need_twice_as_larg
     assert isinstance(both, report.GaussianLedgerEntry) and isinstance(training, report.GaussianLedgerEntry)
     events = [sgd(), VOTES]
     assert training.epsilon_after == accounting.epsilon_of_events(events[:1], DELTA)
-    assert both.epsilon_after == accounting.epsilon_of_events(events, DELTA) < both.epsilon_of_budget == 3.3
+    assert both.epsilon_after == accounting.epsilon_of_events(events, DELTA) < both.epsilon_bound == 3.3
     assert training.failure > 0 == both.failure and both.failure_after == training.failure < DELTA / 2
     # At one order, the same two runs and the smallest budget that holds the first.
     other = Ledger.open(where)

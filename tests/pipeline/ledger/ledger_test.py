@@ -68,7 +68,10 @@ def test_charges_add_up_and_are_kept(ledger: Ledger, where: str) -> None:
         delta=DELTA,
         rho_budget=1.0,
         epsilon_budget=None,
+        rho_bound=1.0,
+        epsilon_bound=second.epsilon_bound,
     )
+    assert second.epsilon_bound == pytest.approx(accounting.epsilon_from_rho(1.0, DELTA))
     account = Ledger.open(where).account('visits')
     assert (account.rho_spent, account.rho_left) == (0.75, 0.25)
     assert [(run.run_id, run.rho, run.state, run.settled_at) for run in account.runs] == [

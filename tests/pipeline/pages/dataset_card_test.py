@@ -282,7 +282,7 @@ def test_the_card_of_a_charged_run_says_what_all_runs_are_together() -> None:
     entry = LedgerEntry(
         dataset='visits_*2025*', run_number=2, rho_before=0.5, rho=rho, rho_after=0.5 + rho,
         epsilon_after=accounting.epsilon_from_rho(0.5 + rho, 1e-6), delta=1e-6, rho_budget=2.0,
-        epsilon_budget=None,
+        epsilon_budget=None, rho_bound=2.0, epsilon_bound=accounting.epsilon_from_rho(2.0, 1e-6),
     )  # fmt: skip
     body = split(render_card(make(ledger=entry)))[1]
     assert "**All runs on these records.** All 2 runs on dataset 'visits\\_\\*2025\\*'" in body

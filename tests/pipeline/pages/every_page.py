@@ -52,7 +52,8 @@ def tuned(*, texts: int = 500, **changes: Any) -> PrivacyReport:
     entry = report.MixedLedgerEntry(
         dataset='visits', run_number=2, rho_before=before, rho=rho, rho_after=before + rho, order=order,
         epsilon_after=accounting.epsilon_at_order(order, order * (before + rho), delta), delta=delta,
-        rho_budget=1.0, epsilon_budget=None,
+        rho_budget=1.0, epsilon_budget=None, rho_bound=1.0,
+        epsilon_bound=accounting.epsilon_at_order(order, order, delta),
     )  # fmt: skip
     arguments['ledger'] = entry if texts else None
     found = tuning.facts(params, sampling=(tuning.LABEL_MIX,), writes_texts=texts > 0)

@@ -14,7 +14,7 @@ from models.privacy.params import MechanismParams
 from models.privacy.report import CenterCounts, CorpusTotals, GroupPlan, LedgerEntry, PrivacyReport
 from pipeline.pages import page as page_lib
 from pipeline.pages import report_page, report_plots, report_terminal
-from tests.models.privacy.report.samples import clusters
+from tests.models.privacy.report.samples import clusters, with_bound
 from tests.samples import assert_import_leaves, on_terminal
 
 PARAMS = MechanismParams(
@@ -98,7 +98,7 @@ def make_charged(run_number: int = 3, **changes: typing.Any) -> PrivacyReport:
         'rho_budget': 2.0,
         'epsilon_budget': None,
     }
-    return make(ledger=LedgerEntry(**(entry | changes)))
+    return make(ledger=LedgerEntry(**with_bound(entry | changes)))
 
 
 NASTY_REPORT = dataclasses.replace(

@@ -94,6 +94,8 @@ def entry_of(ledger: str, rho: float) -> report.LedgerEntry | None:
         delta=1e-6,
         rho_budget=100.0 if by_rho else accounting.rho_from_epsilon(64, 1e-6),
         epsilon_budget=None if by_rho else 64.0,
+        rho_bound=100.0 if by_rho else accounting.rho_from_epsilon(64, 1e-6),
+        epsilon_bound=accounting.epsilon_from_rho(100.0, 1e-6) if by_rho else 64.0,
     )
 
 

@@ -59,6 +59,13 @@ RHO_BUDGET = accounting.rho_from_epsilon(8, 1e-6)
 TOTALS = CorpusTotals(examples=96, private_tokens=1412, public_tokens=6125, truncated=7)
 
 
+def with_bound(entry: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """The fields of an entry in zCDP, with a bound that is its budget where none is named."""
+    rho, given = entry['rho_budget'], entry['epsilon_budget']
+    epsilon = accounting.epsilon_from_rho(rho, entry['delta']) if given is None else given
+    return {'rho_bound': rho, 'epsilon_bound': epsilon, **entry}
+
+
 def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> LedgerEntry:
     """What a ledger with a budget of ε = 8 returns for the second run on its dataset."""
     arguments: dict[str, typing.Any] = {
@@ -72,7 +79,7 @@ def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> Led
         'rho_budget': RHO_BUDGET,
         'epsilon_budget': 8.0,
     }
-    return LedgerEntry(**(arguments | changes))
+    return LedgerEntry(**with_bound(arguments | changes))
 
 
 def sample_report() -> PrivacyReport:

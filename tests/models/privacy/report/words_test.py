@@ -98,7 +98,7 @@ def test_the_guarantee_of_all_runs_is_that_of_the_ledger() -> None:
     assert (
         f'(ε = {shown}, δ = 1e-6)-differentially private, under adding or removing any one record' in together
     )
-    assert 'the budget bounds all of them in place of the sum: ρ = 1.06, or ε = 8 at this δ.' in together
+    assert 'the budget bounds all of them in place of the sum: ε = 8 at this δ.' in together
     assert f'Covered together: {together[0].lower()}{together[1:]}' in made.data_accesses
     assert any("the same name, 'visits'" in row for row in made.assumptions_of_curator)
     # The run's own guarantee stays its own.
@@ -114,7 +114,7 @@ def test_a_first_run_is_not_called_several() -> None:
     )
     budget = with_ledger(0.0, run_number=1, epsilon_budget=None, rho_budget=1.5).covered_together or ''
     shown = report.format_up(accounting.epsilon_from_rho(1.5, 1e-6))
-    assert budget.endswith(f'past its budget of ρ = 1.5, or ε = {shown} at this δ.')
+    assert budget.endswith(f'past its budget of ε = {shown} at this δ.')
 
 
 @pytest.mark.parametrize('params', [PARAMS, MEDIAN])
