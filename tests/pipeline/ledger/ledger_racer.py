@@ -55,7 +55,10 @@ def reserve_unlocked(ledger: Ledger, dataset: str, run_id: str, rho: float, key:
         taken = connection.scalar(sa.select(sa.func.max(tables.RUNS.c.number)))
         run = dataclasses.replace(account.runs[-1], number=(taken or 0) + 1)
         connection.execute(tables.RUNS.insert().values(dataset=dataset, **tables.row_of(run)))
-        ledgers._log(connection, dataset, 'reserved', run_id, details={'rho': run.rho})
+        bound = ledgers._bound_facts(account.dataset)
+        connection.execute(tables.DATASETS.update().where(tables.DATASETS.c.name == dataset).values(bound))
+        details = ledgers._charged(run)
+        ledgers._log(connection, dataset, 'reserved', run_id, details=details, at=run.reserved_at)
     return account.entry(account.runs[-1])
 
 
