@@ -6,6 +6,7 @@ Nothing is opened here, and nothing heavy is imported: settings are checked befo
 import os
 import re
 import urllib.parse
+from collections.abc import Mapping
 
 from models import extras
 
@@ -22,6 +23,7 @@ DATASET = 'hf://'
 GOOGLE = 'gs://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
 PASSWORD_VARIABLE = 'DP_CORPUS_DATABASE_PASSWORD'
+CONNECT_SECONDS = 10
 _SQLITE_FILE = 'sqlite:///'
 _PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
 
@@ -116,3 +118,29 @@ def has_password(place: str) -> bool:
     """Whether a URL of a database holds a password, also one of a key file (sslpassword)."""
     names = re.findall(r'[?&]([^=&]*)=', place) if is_database(place) else []
     return take_password(place)[1] is not None or any('password' in name.lower() for name in names)
+
+
+def connect_arguments(host: str | None, query: Mapping[str, object]) -> dict[str, str | int]:
+    """What a connection to PostgreSQL adds to its URL: a time limit, and TLS to another machine.
+
+    The driver would go on without TLS where a server, or whoever answers for it, offers none.
+
+    Args:
+        host: The host of the URL.
+        query: Its other settings, of which each goes before what is added.
+
+    Returns:
+        By the driver's names. `sslmode` is left to PGSSLMODE and to a service file where one is named.
+    """
+    own: dict[str, str | int] = {} if 'connect_timeout' in query else {'connect_timeout': CONNECT_SECONDS}
+    named = [host, query.get('host'), query.get('hostaddr'), os.environ.get('PGHOST')]
+    hosts = ','.join(str(one) for one in named if one).split(',')
+    is_chosen = {'sslmode', 'service'} & query.keys() or {'PGSSLMODE', 'PGSERVICE'} & os.environ.keys()
+    if not is_chosen and not all(map(_is_here, hosts)):
+        own['sslmode'] = 'require'
+    return own
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is a socket of this machine, or a name of itself."""
+    return host in ('', 'localhost', '::1') or host.startswith(('/', '@', '127.'))

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import sqlalchemy as sa
 
-CONNECT_SECONDS = 10
+from transforms import places
+
 LOCK_SECONDS = 60
 # Any number will do, as long as all who make ledgers take the same.
 _CREATION_LOCK = 0x64705F636F72
@@ -123,7 +124,7 @@ def _shown(address: sa.URL) -> str:
 def _engine(address: sa.URL) -> sa.Engine:
     # One connection for each transaction: transactions are few, and no connection may outlive a fork.
     if address.drivername != 'sqlite':
-        own = {} if 'connect_timeout' in address.query else {'connect_timeout': CONNECT_SECONDS}
+        own = places.connect_arguments(address.host, address.query)
         engine = sa.create_engine(address, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
         sa.event.listen(engine, 'begin', _begin_postgresql)
         return engine

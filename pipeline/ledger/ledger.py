@@ -134,7 +134,8 @@ class Ledger:
                     f'Expected no ledger yet, got ledger={database.where!r}, which is one. Open it, or '
                     'choose another place.'
                 )
-            tables.METADATA.create_all(connection)
+            # A table or view of such a name is somebody else's, who could change what it holds.
+            tables.METADATA.create_all(connection, checkfirst=False)
             connection.execute(tables.SCHEMA.insert().values(version=SCHEMA_VERSION))
         return cls(database)
 

@@ -64,11 +64,41 @@ EVENTS = sa.Table(
 )
 
 
+# What a name may stand for in PostgreSQL, on the schemas that are searched for it.
+_NAMED = sa.text(
+    'SELECT n.nspname, c.relkind::text, c.relpersistence::text, c.relowner::bigint '
+    'FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace '
+    "WHERE c.relname IN :names AND c.relkind IN ('r', 'p', 'v', 'm', 'f') "
+    'AND n.nspname = ANY (pg_catalog.current_schemas(true))'
+).bindparams(sa.bindparam('names', [table.name for table in METADATA.sorted_tables], expanding=True))
+
+
 def version_of(connection: sa.Connection) -> int | None:
-    """The version of the tables in a database; None where there are none."""
+    """The version of the tables in a database; None where there are none.
+
+    Raises:
+        ConnectionError: One of their names stands for something else as well, or instead.
+    """
     if not sa.inspect(connection).has_table(SCHEMA.name):
         return None
+    if connection.dialect.name == 'postgresql':
+        _check_names(connection)
     return connection.scalar(sa.select(SCHEMA.c.version))
+
+
+def _check_names(connection: sa.Connection) -> None:
+    """Refuses names that another's schema, view or table answers to: charges would go there."""
+    found: Any = connection.execute(_NAMED).all()
+    kinds = {(kind, persistence) for _, kind, persistence, _ in found}
+    places = {(schema, owner) for schema, _, _, owner in found}
+    if len(found) != len(METADATA.tables) or len(places) != 1 or kinds != {('r', 'p')}:
+        schemas = sorted({schema for schema, *_ in found})
+        raise ConnectionError(
+            'Expected each table of a ledger once on the search path, logged, in one schema and of one '
+            f'owner, got {len(found)} tables or views of these names in schemas={schemas}. Somebody else may '
+            'have made one: remove it, or name the schema of the ledger in its URL '
+            '(?options=-csearch_path%3DSCHEMA).'
+        )
 
 
 def row_of(run: Run) -> dict[str, Any]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # Ranges of the key: so many workers can read at the same time, and so often the query is run.
 PARTITIONS = 16
-CONNECT_SECONDS = 10
 _ROWS_AT_ONCE = 1_000
 # Types of PostgreSQL that are text: text, varchar, char, name, and a literal of no known type. What an
 # extension adds (citext) or a user (enumerations) has a number from here on.
@@ -242,7 +241,7 @@ def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
             # The driver begins a transaction with the first row alone, and a new table would stay.
             sa.event.listen(engine, 'begin', lambda one: one.exec_driver_sql('BEGIN IMMEDIATE'))
     else:
-        own: dict[str, Any] = {} if 'connect_timeout' in url.query else {'connect_timeout': CONNECT_SECONDS}
+        own: dict[str, Any] = places.connect_arguments(url.host, url.query)
         if password := os.environ.get(places.PASSWORD_VARIABLE):
             own['password'] = password
         engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
@@ -270,7 +269,7 @@ def _sqlite(file: str, mode: str) -> sa.Engine:
     path = urllib.parse.quote(os.path.abspath(file))
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(f'file:{path}?mode={mode}', uri=True, timeout=CONNECT_SECONDS)
+        connection = sqlite3.connect(f'file:{path}?mode={mode}', uri=True, timeout=places.CONNECT_SECONDS)
         # The driver's own error quotes a text that is not UTF-8.
         connection.text_factory = _text_or_bytes
         return connection
