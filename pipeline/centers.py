@@ -70,10 +70,9 @@ def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
 
 
 def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
-    for piece in read.split_file(path):
-        for row in read.read_piece(piece, rules):
-            if isinstance(row, Record):
-                yield row
+    for row in read.read_place(path, rules):
+        if isinstance(row, Record):
+            yield row
 
 
 def charge_fit(

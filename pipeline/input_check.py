@@ -19,7 +19,7 @@ from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck, L
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
-from transforms.read import Reason, RecordRules, check_input, read_piece, split_file
+from transforms.read import Reason, RecordRules, check_input, read_place
 
 # Texts whose tokens are counted, drawn from all.
 SAMPLED_TEXTS = 2_000
@@ -68,9 +68,8 @@ def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Reason]
     if rules.labels is not None:
         rules = dataclasses.replace(rules, labels=None, any_label=True)
     for path in paths:
-        for piece in split_file(path, rules.fields.table):
-            for row in read_piece(piece, rules):
-                yield row if isinstance(row, Record) else row.reason
+        for row in read_place(path, rules):
+            yield row if isinstance(row, Record) else row.reason
 
 
 class _Found:

@@ -29,6 +29,7 @@ from transforms.read import (
     file_format,
     name_of,
 )
+from transforms.read.errors import naming_only
 from transforms.read.files import open_file
 from transforms.read.formats import FORMATS, WHOLE
 from transforms.read.formats.excel import excel_rows
@@ -94,7 +95,8 @@ def split(
             (folder / side).mkdir(mode=0o700)
         for file in files:
             if (source := source_of(file.path)) is not None:
-                _split_rows(file.path, source.whole_rows(file.path, fields), folder, fields, chooser)
+                with naming_only(file.path):
+                    _split_rows(file.path, source.whole_rows(file.path, fields), folder, fields, chooser)
                 continue
             name, codec = file_format(file.path)
             if name == 'xlsx':

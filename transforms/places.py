@@ -19,6 +19,8 @@ _DATABASES = frozenset(
     }
 )  # fmt: skip
 DATASET = 'hf://'
+# Before the absolute path of a file of this machine, as some programs give it.
+_LOCAL = 'file:///'
 # A path of Google's object store, alone or in a list.
 GOOGLE = 'gs://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
@@ -29,10 +31,15 @@ _PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
 
 
 def split_patterns(pattern: str) -> list[str]:
-    """The paths and globs of a comma-separated list; the URL of a database is one, whatever it holds."""
+    """The paths and globs of a comma-separated list; the URL of a database is one, whatever it holds.
+
+    >>> split_patterns('notes.csv, file:///data/notes.csv')
+    ['notes.csv', '/data/notes.csv']
+    """
     if is_database(pattern):
         return [pattern.strip()]
-    return [part.strip() for part in pattern.split(',') if part.strip()]
+    parts = (part.strip() for part in pattern.split(','))
+    return [f'/{part.removeprefix(_LOCAL)}' if part.startswith(_LOCAL) else part for part in parts if part]
 
 
 def is_database(place: str) -> bool:

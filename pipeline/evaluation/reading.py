@@ -128,6 +128,5 @@ def _of_release(folder: str, name: str, flag: str, of_label: tuple[str, ...]) ->
 
 
 def _rows(path: str, rules: RecordRules) -> Iterator[Record | str]:
-    for piece in read.split_file(path):
-        for found in read.read_piece(piece, rules):
-            yield found if isinstance(found, Record) else found.reason.value
+    for found in read.read_place(path, rules):
+        yield found if isinstance(found, Record) else found.reason.value

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.settings.input import Input
 from transforms.durable import is_local
-from transforms.read import InputFile, list_input, split_patterns
+from transforms.read import InputFile, identities_of, list_input, split_patterns
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
@@ -17,12 +17,15 @@ def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> Non
         name: What errors call them: the flag without dashes.
 
     Raises:
-        ValueError: A file is one of the input, by its path.
+        ValueError: A file is one of the input, whatever its names are, or lies in a folder of the input.
     """
-    read = {_place(path) for path in _input_paths(declared)}
-    folders = tuple(os.path.join(place, '') for place in read)
+    places = tuple(_input_paths(declared))
+    read = {identity for place in places for identity in identities_of(place)}
+    folders = tuple(os.path.join(_place(place), '') for place in places)
     if same := [
-        file.path for file in listed if _place(file.path) in read or _place(file.path).startswith(folders)
+        file.path
+        for file in listed
+        if _place(file.path).startswith(folders) or not read.isdisjoint(identities_of(file.path))
     ]:
         raise ValueError(
             f'Expected {name} texts beside the input, got {name} file={same[0]!r}, which --input names '

@@ -121,8 +121,7 @@ def records_of(config: JobConfig[Any]) -> list[Record]:
     return [
         found
         for file in read.check_input(str(config.input.input), rules.fields)
-        for piece in read.split_file(file.path, rules.fields.table)
-        for found in read.read_piece(piece, rules)
+        for found in read.read_place(file.path, rules)
         if isinstance(found, Record)
     ]
 

@@ -26,8 +26,7 @@ from transforms.read import (
     RecordRules,
     check_input,
     list_input,
-    read_piece,
-    split_file,
+    read_place,
 )
 from transforms.run_files import REPORT
 
@@ -95,17 +94,16 @@ def _read(
         )
         check_input(place, rules.fields)
         for file in files:
-            for piece in split_file(file.path):
-                for found in read_piece(piece, rules):
-                    if isinstance(found, Record):
-                        rows.append((found.label, found.text))
-                    elif found.reason in (Reason.UNDECLARED_LABEL, Reason.MISSING_FIELD) and labelled:
-                        raise _without_label(f'{name} file={file.path!r}, row={found.ordinal}', labels)
-                    elif found.reason is Reason.UNREADABLE_REST:
-                        raise ValueError(
-                            f'Expected a whole file of texts, got {name} file={file.path!r}, whose rest '
-                            'cannot be read. Fetch it again.'
-                        )
+            for found in read_place(file.path, rules):
+                if isinstance(found, Record):
+                    rows.append((found.label, found.text))
+                elif found.reason in (Reason.UNDECLARED_LABEL, Reason.MISSING_FIELD) and labelled:
+                    raise _without_label(f'{name} file={file.path!r}, row={found.ordinal}', labels)
+                elif found.reason is Reason.UNREADABLE_REST:
+                    raise ValueError(
+                        f'Expected a whole file of texts, got {name} file={file.path!r}, whose rest cannot '
+                        'be read. Fetch it again.'
+                    )
     if labelled and (others := [label for label, _ in rows if label not in labels]):
         raise _without_label(f'{name}={place!r} with label={others[0]!r}', labels)
     groups = [labels.index(label) if label in labels else 0 for label, _ in rows]

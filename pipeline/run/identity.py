@@ -5,6 +5,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 from collections.abc import Mapping, Sequence
@@ -94,10 +95,11 @@ def input_digest(pattern: str, files: Sequence[str], fields: RecordFields) -> st
     check_same(files, [file.path for file in listing])
     parts: list[Any] = []
     for file in listing:
-        if is_local(file.path) and file.size <= HASHED_BYTES:
+        if is_local(file.path) and file.size <= HASHED_BYTES and os.path.isfile(file.path):
             parts.append((file.path, hashlib.sha256(read_file(file.path)).hexdigest()))
         else:
-            # Object stores keep a checksum of the content; of a local file Beam knows its size.
+            # Object stores keep a checksum of the content; of a local file Beam knows its size; a folder and
+            # a database have a digest of all that is read of them.
             parts.append((file.path, file.size, file.updated, file.checksum(fields)))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -29,13 +29,13 @@ from transforms.places import split_patterns
 from transforms.read.columns import MissingColumns
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
-from transforms.read.files import InputFile, check_input, check_same, file_format, list_input
+from transforms.read.files import InputFile, check_input, check_same, file_format, identities_of, list_input
 from transforms.read.formats.csv import csv_content, csv_records, csv_rows
 from transforms.read.formats.json import json_array, json_file, json_lines
 from transforms.read.formats.parquet import parquet_rows
 from transforms.read.header import Header, read_header
 from transforms.read.lines import MAX_ROW_BYTES, split_lines
-from transforms.read.records import Piece, ReadRecords, RecordCoder, read_piece, split_file
+from transforms.read.records import Piece, ReadRecords, RecordCoder, read_piece, read_place, split_file
 from transforms.read.rules import (
     MAX_RECORD_BYTES,
     REJECTION_BYTES,
@@ -72,6 +72,7 @@ __all__ = [
     'csv_rows',
     'decompressed',
     'file_format',
+    'identities_of',
     'json_array',
     'json_file',
     'json_lines',
@@ -80,6 +81,7 @@ __all__ = [
     'parquet_rows',
     'read_header',
     'read_piece',
+    'read_place',
     'split_file',
     'split_lines',
     'split_patterns',

@@ -1,17 +1,22 @@
 """The files and other places that are read, and a check of each before anything else happens."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import BinaryIO
 
 from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
+from transforms.durable import is_local
 from transforms.places import check_filesystem, split_patterns
-from transforms.read.columns import check_columns
+from transforms.read.columns import RestrictedError, check_columns
 from transforms.read.compression import CODECS
+from transforms.read.errors import naming_only
 from transforms.read.formats import FORMATS
+from transforms.read.identities import Identity, identity_of
 from transforms.read.rules import RecordFields
 from transforms.read.sources import source_of
 
@@ -40,7 +45,8 @@ class InputFile:
         """
         if (source := source_of(self.path)) is not None:
             assert fields is not None
-            return source.digest(self.path, fields)
+            with naming_only(self.path):
+                return source.digest(self.path, fields)
         return FileSystems.checksum(self.path)
 
 
@@ -49,11 +55,14 @@ def list_input(pattern: str) -> list[InputFile]:
 
     A run reads exactly these files, and its digest of the input is of exactly these files. If a file has
     exactly the given name, that file is meant, even if the name has a `[`, `*` or `?`; otherwise these
-    characters form a pattern. Each file is listed once, because a file that is read twice would count its
-    units twice. A name with a comma cannot be given: write a `?` for the comma.
+    characters form a pattern. A name with a comma cannot be given: write a `?` for the comma.
+
+    Each file is listed once, because a file that is read twice would count its units twice: by the first of
+    its names, whatever links and ways lead to it (`identity_of`). Copies are files of their own.
 
     Raises:
-        ValueError: The list is empty.
+        ValueError: The list is empty; what it names is no regular file; two places hold one file, as a folder
+            and a folder in it do; something there cannot be listed.
         FileNotFoundError: One of its patterns matches no file; no database or data set is there.
     """
     patterns = split_patterns(pattern)
@@ -61,20 +70,84 @@ def list_input(pattern: str) -> list[InputFile]:
         raise ValueError(
             f'Expected paths or globs of input files, got pattern={pattern!r}. Name at least one file.'
         )
-    found: dict[str, InputFile] = {}
+    found: list[InputFile] = []
     for part in patterns:
-        if (source := source_of(part)) is not None:
-            source.look(part)
-            found[part] = InputFile(part, 0, 0)
-            continue
-        matches = [_file_of(metadata) for metadata in _match(part)]
-        if not matches:
-            raise FileNotFoundError(
-                f'Expected files for each pattern, got none for pattern={part!r}. '
-                'Check the path, and that this machine may list it.'
+        with naming_only(part):
+            found += _listed(part)
+    with naming_only(pattern):
+        return _each_once(found)
+
+
+def _listed(part: str) -> Iterable[InputFile]:
+    if (source := source_of(part)) is not None:
+        source.look(part)
+        return [InputFile(part, 0, 0)]
+    if matches := list(map(_file_of, _match(part))):
+        _refuse_pipes(part, matches)
+        return matches
+    raise FileNotFoundError(
+        f'Expected files for each pattern, got none for pattern={part!r}. '
+        'Check the path, and that this machine may list it.'
+    )
+
+
+def _refuse_pipes(part: str, listed: Iterable[InputFile]) -> None:
+    for file in listed:
+        if is_local(file.path) and not stat.S_ISREG(os.stat(file.path).st_mode):
+            raise RestrictedError(
+                f'Expected regular files, got input={part!r} with a pipe, a socket or a device. A run reads '
+                'its input more than once: write it to a file first.',
+                f'For the curator alone: {file.path!r}',
             )
-        found.update((file.path, file) for file in matches)
-    return sorted(found.values())
+
+
+def _each_once(found: Iterable[InputFile]) -> list[InputFile]:
+    """The files by their first names, without other names of theirs; refuses places that share a file."""
+    kept: dict[Identity, InputFile] = {}
+    for file in sorted(found):
+        if source_of(file.path) is not None:
+            kept.setdefault(_place(file.path), file)
+            continue
+        first = kept.setdefault(identity_of(file.path), file)
+        if first.path != file.path and not is_local(file.path):
+            raise RestrictedError(
+                'Expected paths that differ in more than //, . and .., got two that do not and that some '
+                'filesystems take for one file. Rename one of them, or leave it out.',
+                f'For the curator alone: {first.path!r} and {file.path!r}',
+            )
+    if len(kept) > 1 and any(source_of(file.path) is not None for file in kept.values()):
+        _refuse_shared(kept.values())
+    return list(kept.values())
+
+
+def _place(path: str) -> str:
+    return os.path.realpath(path) if is_local(path) else path.rstrip('/')
+
+
+def _refuse_shared(listed: Iterable[InputFile]) -> None:
+    """Refuses places of which two read one file: a folder and a folder in it, or links between them.
+
+    Raises:
+        ValueError: See above.
+    """
+    owner: dict[Identity, str] = {}
+    for file in listed:
+        for identity in identities_of(file.path):
+            if (first := owner.setdefault(identity, file.path)) != file.path:
+                raise ValueError(
+                    f'Expected places that share no file, got input={first!r} and input={file.path!r}, which '
+                    'share some: their records would count twice. Leave one of them out.'
+                )
+
+
+def identities_of(place: str) -> Iterator[Identity]:
+    """What a file, or all that is read of another place, is known by; private, as errors of it are."""
+    with naming_only(place):
+        if (source := source_of(place)) is None:
+            yield identity_of(place)
+            return
+        yield _place(place)
+        yield from map(identity_of, source.files(place))
 
 
 def _match(part: str) -> Iterable[filesystem.FileMetadata]:
@@ -101,10 +174,14 @@ def file_format(path: str) -> tuple[str, str | None]:
     name = stem.rpartition('.')[2] if codec else last
     if name not in FORMATS or (codec and not FORMATS[name].is_text):
         raise ValueError(
-            f'Expected a file ending in .{", .".join(FORMATS)}, the text formats also in '
-            f'.{", .".join(CODECS)} after that, got path={path!r}. Rename the file or narrow the pattern.'
+            f'Expected a file ending in {_endings()}, got path={path!r}. Rename the file or narrow the '
+            'pattern.'
         )
     return name, codec
+
+
+def _endings() -> str:
+    return f'.{", .".join(FORMATS)}, the text formats also in .{", .".join(CODECS)} after that'
 
 
 def open_file(path: str) -> BinaryIO:
@@ -130,9 +207,7 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
         ConnectionError: A database does not answer.
     """
     found = list_input(pattern)
-    for file in found:
-        if source_of(file.path) is None:
-            file_format(file.path)
+    check_formats(pattern, found)
     if not fields.positional and all(file.size == 0 and _has_header(file.path) for file in found):
         # An empty file of JSON lines may mean that there is no record; here not even a header row is there.
         raise ValueError(
@@ -142,6 +217,33 @@ def check_input(pattern: str, fields: RecordFields) -> list[InputFile]:
         # `list` raises the first error, in the order of the file names.
         list(threads.map(lambda file: _check_file(file.path, fields), found))
     return found
+
+
+def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
+    """Refuses files of unknown extensions; names those that the pattern spells out.
+
+    Args:
+        pattern: Comma-separated paths and globs.
+        listed: What it names.
+
+    Raises:
+        ValueError: See above. What a glob matched may be the text of one person: its name is restricted.
+    """
+    for file in listed:
+        if source_of(file.path) is not None:
+            continue
+        try:
+            file_format(file.path)
+        except ValueError:
+            if file.path in split_patterns(pattern):
+                raise
+        else:
+            continue
+        raise RestrictedError(
+            f'Expected a file ending in {_endings()}, got another one that input={pattern!r} matches. Narrow '
+            'the pattern; of a folder of texts name the folder.',
+            f'For the curator alone, because names may belong to the records: {file.path!r}',
+        )
 
 
 def _has_header(path: str) -> bool:
@@ -163,9 +265,14 @@ def check_same(known: Sequence[str], found: Sequence[str]) -> None:
 
 
 def _check_file(path: str, fields: RecordFields) -> None:
-    if (source := source_of(path)) is not None:
-        source.check(path, fields)
-        return
+    with naming_only(path):
+        if (source := source_of(path)) is not None:
+            source.check(path, fields)
+            return
+        _check_table(path, fields)
+
+
+def _check_table(path: str, fields: RecordFields) -> None:
     name, codec = file_format(path)
     with open_file(path) as file:
         columns = FORMATS[name].columns(file, codec, path, fields)

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from transforms.read.dialect import Dialect
-from transforms.read.files import file_format, list_input, open_file
+from transforms.read.errors import naming_only
+from transforms.read.files import InputFile, check_formats, file_format, list_input, open_file
 from transforms.read.formats import FORMATS
 from transforms.read.formats.format import Column
 from transforms.read.rules import Table
@@ -40,26 +41,32 @@ def read_header(pattern: str, dialect: Dialect, table: Table = Table()) -> Heade
         ConnectionError: A database or the Hub does not answer.
     """
     files = list_input(pattern)
+    check_formats(pattern, files)
     for file in files:
-        if source_of(file.path) is None:
-            file_format(file.path)
-    for file in files:
-        if (source := source_of(file.path)) is not None:
-            _check_names(file.path, columns := source.header(file.path, table), source.header_remedy)
-            return Header(columns=columns, dialect=dialect)
-        if not file.size:
-            continue
-        name, codec = file_format(file.path)
-        with open_file(file.path) as content:
-            found = FORMATS[name].header(content, codec, file.path, dialect, table)
-        if found is not None:
-            columns, shown = found
-            _check_names(file.path, columns, FORMATS[name].header_remedy)
-            return Header(columns=columns, dialect=shown)
+        with naming_only(file.path):
+            if (found := _header_of(file, dialect, table)) is not None:
+                return found
     raise ValueError(
         f'Expected a file with records, got {len(files)} without any in input={pattern!r}. Check that the '
         'export has finished, and that the path is right.'
     )
+
+
+def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None:
+    """What one place says of its columns; None of a file without any content."""
+    if (source := source_of(file.path)) is not None:
+        _check_names(file.path, columns := source.header(file.path, table), source.header_remedy)
+        return Header(columns=columns, dialect=dialect)
+    if not file.size:
+        return None
+    name, codec = file_format(file.path)
+    with open_file(file.path) as content:
+        found = FORMATS[name].header(content, codec, file.path, dialect, table)
+    if found is None:
+        return None
+    columns, shown = found
+    _check_names(file.path, columns, FORMATS[name].header_remedy)
+    return Header(columns=columns, dialect=shown)
 
 
 def _check_names(path: str, columns: Sequence[Column], remedy: str) -> None:

@@ -10,6 +10,7 @@ from apache_beam import coders
 from models.records import Record
 from transforms.read import files
 from transforms.read.compression import CorruptStream
+from transforms.read.errors import naming_only
 from transforms.read.formats import FORMATS, RawRow
 from transforms.read.rules import REJECTION_BYTES, Reason, RecordRules, Rejection, Table, to_record
 from transforms.read.sources import Part, source_of
@@ -45,6 +46,17 @@ def read_piece(piece: Piece, rules: RecordRules) -> Iterator[Record | Rejection]
         yield from _found(
             FORMATS[name].rows(file, codec, part, rules.fields), posixpath.basename(path), rules
         )
+
+
+def read_place(path: str, rules: RecordRules) -> Iterator[Record | Rejection]:
+    """The records and rejections of a whole file or other place, where a command reads it itself.
+
+    Raises:
+        RestrictedError: As of `naming_only`, in place of whatever a worker's error would say.
+    """
+    with naming_only(path):
+        for piece in split_file(path, rules.fields.table):
+            yield from read_piece(piece, rules)
 
 
 def _found(rows: Iterator[RawRow], name: str, rules: RecordRules) -> Iterator[Record | Rejection]:

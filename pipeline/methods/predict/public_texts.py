@@ -11,8 +11,7 @@ from transforms.read import (
     RecordFields,
     RecordRules,
     list_input,
-    read_piece,
-    split_file,
+    read_place,
 )
 
 
@@ -54,12 +53,11 @@ def text_rows(paths: Sequence[str], rules: RecordRules, name: str) -> Iterator[t
         ValueError: A file is damaged.
     """
     for path in paths:
-        for piece in split_file(path):
-            for found in read_piece(piece, rules):
-                if isinstance(found, Record):
-                    yield found.label, found.text
-                elif found.reason is Reason.UNREADABLE_REST:
-                    raise ValueError(
-                        f'Expected a whole file of {name} texts, got {name} file={path!r}, whose rest '
-                        'cannot be read. Fetch it again.'
-                    )
+        for found in read_place(path, rules):
+            if isinstance(found, Record):
+                yield found.label, found.text
+            elif found.reason is Reason.UNREADABLE_REST:
+                raise ValueError(
+                    f'Expected a whole file of {name} texts, got {name} file={path!r}, whose rest cannot be '
+                    'read. Fetch it again.'
+                )

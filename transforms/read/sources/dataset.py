@@ -19,18 +19,19 @@ from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
 from models import extras
-from transforms import places
+from transforms import durable, places
 from transforms.read.columns import check_columns
 from transforms.read.compression import CorruptStream
 from transforms.read.formats.format import Column, RawRow
 from transforms.read.formats.parquet import batch_rows, check_types, schema_columns
+from transforms.read.identities import identity_of
 from transforms.read.rules import Reason, RecordFields, Table
-from transforms.read.sources.source import Part, Source
+from transforms.read.sources.source import Part, Source, content_digest
 
 _SPLITS, _STATE = 'dataset_dict.json', 'state.json'
 # OWNER/NAME or NAME, and perhaps a configuration.
 _NAME = re.compile(r'[\w.-]+(?:/[\w.-]+){0,2}', re.ASCII)
-_CHUNK_BYTES = 2**20
+_ARROW = '.arrow'
 
 
 class Dataset(Source):
@@ -97,12 +98,19 @@ class Dataset(Source):
     def digest(self, place: str, fields: RecordFields) -> str:
         digest = hashlib.sha256()
         for path in _files(place, fields.table)[0]:
-            content = hashlib.sha256()
             with _open(path) as file:
-                while chunk := file.read(_CHUNK_BYTES):
-                    content.update(chunk)
-            digest.update(content.digest())
+                digest.update(content_digest(file))
         return digest.hexdigest()
+
+    def files(self, place: str) -> Iterator[str]:
+        # Of all splits: which one is read is not known here.
+        path = place.removeprefix(places.DATASET).rstrip('/')
+        if os.path.isdir(path):
+            for folder, _, names in os.walk(path):
+                yield from (os.path.join(folder, name) for name in names if name.endswith(_ARROW))
+        elif _kind(place) != 'name':
+            (match,) = FileSystems.match([durable.literal(path) + '/**'])
+            yield from (one.path for one in match.metadata_list if one.path.endswith(_ARROW))
 
 
 def _kind(place: str) -> str:
@@ -150,7 +158,13 @@ def _files(place: str, table: Table) -> tuple[list[str], str]:
     named = _json(path, _STATE, place, '_data_files')
     files = [str(each['filename'] if isinstance(each, dict) and 'filename' in each else '') for each in named]
     _refuse_elsewhere(files, _STATE, place)
-    return [FileSystems.join(path, name) for name in files], ''
+    paths = [FileSystems.join(path, name) for name in files]
+    if len({identity_of(each) for each in paths}) < len(paths):
+        raise ValueError(
+            f'Expected {_STATE} to name each file once, got input={place!r} with one under two names, whose '
+            'records would count twice. Save the data set again.'
+        )
+    return paths, ''
 
 
 def _refuse_elsewhere(names: Sequence[str], file: str, place: str) -> None:

@@ -1,14 +1,24 @@
 """The interface of a place of records that is no file of one format: its parts, its rows, its digest."""
 
 import abc
+import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
 
 # What one worker reads at a time: a value that can be pickled, and that may be private.
 Part = Any
+_CHUNK_BYTES = 2**20
+
+
+def content_digest(file: BinaryIO) -> bytes:
+    """SHA-256 of a file of any size."""
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.digest()
 
 
 class Source(abc.ABC):
@@ -65,6 +75,10 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def digest(self, place: str, fields: RecordFields) -> str:
         """Digest of all that is read, whatever its order. Restricted to the curator, as a run's key is."""
+
+    def files(self, place: str) -> Iterator[str]:
+        """Paths of all files that may be read of it, for nothing is read twice; private."""
+        yield from ()
 
     def name(self, place: str, part: Part) -> str:
         """What the curator's list of rejected rows calls the part; restricted."""

@@ -1,0 +1,50 @@
+"""Errors over an input, without what belongs to the records: names of their files, and their contents."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from transforms.read.columns import RestrictedError
+
+
+@contextlib.contextmanager
+def naming_only(place: str) -> Iterator[None]:
+    """Lets errors through that are in this project's own words; of others says no more than their kind.
+
+    For what is read where a run is launched, by whoever sees the screen or its log. Errors of workers are
+    kept by `pipeline.run.failure`.
+
+    Args:
+        place: What may be named: a path as somebody typed it.
+
+    Raises:
+        RestrictedError: In place of an error of the system, a filesystem or a library, whose text may name a
+            file of a folder of texts or quote a row. It has no cause and no context.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_ours(error):
+            raise
+        number = getattr(error, 'errno', None)
+        reason = f' ({os.strerror(number)})' if isinstance(number, int) else ''
+        kind, details = type(error).__name__, str(error)
+    else:
+        return
+    raise RestrictedError(
+        f'Expected to read all of input={place!r}, got error={kind}{reason}. What it is about may belong to '
+        'the records and is not shown: see that the command may read all files there, and that no other '
+        'program writes there.',
+        f'For the curator alone, because names and rows belong to the records: {details}',
+    ) from None
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether an error is in words of this project, which name what was typed and quote nothing."""
+    # Errors of the system have a number. A library may begin its texts as this project does.
+    of_whom = type(error).__module__.partition('.')[0]
+    return (
+        str(error).startswith('Expected ')
+        and getattr(error, 'errno', None) is None
+        and of_whom in ('builtins', 'models', 'transforms')
+    )
