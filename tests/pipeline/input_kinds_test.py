@@ -101,6 +101,14 @@ def several(folder: pathlib.Path) -> tuple[str, ...]:
     return ('--input', f'{folder}/a.csv, file://{folder}/b.jsonl', *LABELLED)
 
 
+def many_names(folder: pathlib.Path) -> tuple[str, ...]:
+    write_rows(folder / 'in.jsonl', ROWS)
+    (folder / 'link.jsonl').symlink_to('in.jsonl')
+    (folder / 'hard.jsonl').hardlink_to(folder / 'in.jsonl')
+    names = ('in.jsonl', '[hil]*.jsonl', './in.jsonl', f'../{folder.name}/link.jsonl', '/hard.jsonl')
+    return ('--input', ','.join(f'{folder}/{name}' for name in names), *LABELLED)
+
+
 def headless(folder: pathlib.Path) -> tuple[str, ...]:
     (folder / 'in.csv').write_bytes(table(header=False))
     by_place = ('--text-field', '0', '--label-field', '1', '--labels', 'pos,neg', '--record-id-field', '2')
@@ -123,11 +131,12 @@ KINDS: dict[str, Callable[[pathlib.Path], tuple[str, ...]]] = {
     'data set': data_set,
     'glob': glob,
     'several files': several,
+    'one file by many names': many_names,
 }
 BUDGET = ('--records', '20', '--delta', '1e-2')
 GENERATE = (
-    *BUDGET, '--batches-per-label', '1', '--batch-size', '8', '--aggregate', 'mean', '--max-private-tokens', '4',
-    '--max-prompt-tokens', '64', '--max-example-tokens', '4', '--shards', '1',
+    *BUDGET, '--batches-per-label', '1', '--batch-size', '8', '--aggregate', 'mean',
+    '--max-private-tokens', '4', '--max-prompt-tokens', '64', '--max-example-tokens', '4', '--shards', '1',
 )  # fmt: skip
 REFINE = (*BUDGET, '--epsilon', '20', '--keep', '4', '--embedder', 'tfidf', '--nearest', '1', '--shards', '1')
 
@@ -170,10 +179,10 @@ def test_every_kind_of_input_goes_through_every_command(
         assert (found['records'], found['rejected'], found['undeclared']) == (len(ROWS), {}, 0)
         assert {each['label']: each['records'] for each in found['labels']} == {'pos': 5, 'neg': 5}
     elif command == 'plan':
-        assert 'pos' in done.stdout
+        assert 'Guarantee' in done.stdout
     else:
         kept = json.loads((tmp_path / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
-        assert (kept['records_read'], kept['rejected']) == (len(ROWS), {})
+        assert (kept['records_read'], kept['rejected_by_reason']) == (len(ROWS), {})
         assert json.loads((tmp_path / 'out' / run_files.REPORT).read_text())['corpus']['examples'] > 0
 
 

@@ -1,16 +1,19 @@
 """Which files are read, and what is refused before any work."""
 
 import gzip
+import itertools
 import json
 import pathlib
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.object_store import object_store
 from tests.transforms.read.samples import LABELLED, TEXT
-from transforms import read
-from transforms.read import RecordFields
+from transforms import durable, read
+from transforms.read import RecordFields, files
 
 
 @pytest.mark.parametrize('pattern', ['', ' , '])
@@ -37,6 +40,108 @@ def test_a_file_that_two_patterns_match_is_read_once(tmp_path: pathlib.Path) -> 
         (tmp_path / name).write_text('text\nx\n')
     files = read.check_input(f'{tmp_path}/*.csv, {tmp_path}/c.csv,{tmp_path}/a.*', TEXT.fields)
     assert [pathlib.Path(file.path).name for file in files] == ['a.CSV', 'b.csv', 'c.csv']
+
+
+# --- One file by several names -----------------------------------------------------
+
+
+def named(folder: pathlib.Path) -> list[str]:
+    """Names of one file: itself, links, hard links, and ways around."""
+    (folder / 'data').mkdir()
+    (folder / 'data' / 'a.csv').write_text('text\nx\n')
+    (folder / 'data' / 'link.csv').symlink_to('a.csv')
+    (folder / 'data' / 'hard.csv').hardlink_to(folder / 'data' / 'a.csv')
+    (folder / 'other').symlink_to('data')
+    return [
+        'data/a.csv', 'data/link.csv', 'data/hard.csv', './data/a.csv', 'data//a.csv', 'data/../data/a.csv',
+        'other/a.csv', 'other/../data/a.csv', f'{folder}/data/a.csv', f'file://{folder}/data/a.csv',
+        'data/*.csv', f'{folder}/*/a.csv',
+    ]  # fmt: skip
+
+
+def test_a_file_of_several_names_is_read_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = named(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for pair in itertools.product(names, names):
+        (file,) = read.list_input(','.join(pair))
+        assert pathlib.Path(file.path).samefile('data/a.csv')
+    (file,) = read.check_input(','.join(names), TEXT.fields)
+    # A list that goes by paths is told.
+    monkeypatch.setattr(files, 'identity_of', lambda path: path)
+    twice = {pair for pair in itertools.combinations(names, 2) if len(read.list_input(','.join(pair))) > 1}
+    assert len(twice) > len(names)
+
+
+def test_a_copy_is_a_file_of_its_own(tmp_path: pathlib.Path) -> None:
+    for name in ('a.csv', 'b.csv'):
+        (tmp_path / name).write_text('text\nx\n')
+    assert len(read.list_input(f'{tmp_path}/a.csv,{tmp_path}/b.csv')) == 2
+
+
+@pytest.fixture
+def texts(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Folders of texts that share some, by the names of those that do not."""
+    for name in ('g/pos/1', 'g/neg/2', 'apart/pos/1'):
+        path = tmp_path / f'{name}.txt'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('x')
+    (tmp_path / 'copied' / 'pos').mkdir(parents=True)
+    (tmp_path / 'copied' / 'pos' / '7.txt').hardlink_to(tmp_path / 'g' / 'pos' / '1.txt')
+    (tmp_path / 'linked').symlink_to('g')
+    (tmp_path / 'inner').symlink_to('g/neg')
+    return tmp_path
+
+
+@pytest.mark.parametrize('other', ['g/pos', 'g/neg/', 'inner', 'copied', './g/../g/pos'])
+def test_folders_that_share_a_file_are_refused(
+    texts: pathlib.Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    monkeypatch.chdir(texts)
+    for pair in (('g', other), (other, 'g'), (str(texts / 'g'), other)):
+        with pytest.raises(ValueError, match='share no file') as caught:
+            read.list_input(','.join(pair))
+        assert '.txt' not in str(caught.value)
+    assert len(read.list_input('g,apart')) == 2
+    # A list that goes by paths is told.
+    monkeypatch.setattr(files, '_refuse_shared', lambda listed: None)
+    assert len(read.list_input(f'g,{other}')) == 2
+
+
+def test_a_folder_of_several_names_is_read_once(texts: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(texts)
+    assert len(read.list_input(f'g,g/,./g,linked,{texts}/g,file://{texts}/g')) == 1
+
+
+def test_data_sets_that_share_a_file_are_refused(tmp_path: pathlib.Path) -> None:
+    saved = datasets.Dataset.from_dict({'text': ['x', 'y']})
+    datasets.DatasetDict(train=saved).save_to_disk(str(tmp_path / 'a'))
+    for other in ('a/train', './a'):
+        with pytest.raises(ValueError, match='share no file'):
+            read.list_input(f'hf://{tmp_path}/a,hf://{tmp_path}/{other}')
+    assert len(read.list_input(f'hf://{tmp_path}/a,hf://{tmp_path}/a/')) == 1
+    state = tmp_path / 'a' / 'train' / 'state.json'
+    named = json.loads(state.read_text())
+    (file,) = (tmp_path / 'a' / 'train').glob('*.arrow')
+    (file.with_name('b.arrow')).hardlink_to(file)
+    for name in (file.name, 'b.arrow'):
+        state.write_text(json.dumps(named | {'_data_files': [{'filename': file.name}, {'filename': name}]}))
+        with pytest.raises(ValueError, match='each file once'):
+            read.check_input(f'hf://{tmp_path}/a', TEXT.fields)
+
+
+def test_of_an_object_store_paths_tell_files_apart() -> None:
+    with object_store():
+        for name in ('g/a.csv', 'g//a.csv', 'g/b.csv', 't/pos/1.txt', 't/neg/1.txt'):
+            durable.write_file(f'gs://bucket/{name}', b'text\nx\n')
+        assert len(read.list_input('gs://bucket/g/a.csv,gs://bucket/g/*.csv')) == 2
+        # Objects of their own here, and one file on some filesystems.
+        with pytest.raises(ValueError, match='differ in more than'):
+            read.list_input('gs://bucket/g/a.csv,gs://bucket/g//a.csv')
+        with pytest.raises(ValueError, match='share no file'):
+            read.list_input('gs://bucket/t/,gs://bucket/t/pos/')
+        assert len(read.list_input('gs://bucket/t/pos/,gs://bucket/t/neg/')) == 2
 
 
 @pytest.mark.parametrize(
