@@ -2,12 +2,26 @@
 
 from collections.abc import Sequence
 
-from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 
 from pipeline.settings.job_config import JobConfig
+from pipeline.settings.runner import FLINK
 
 # What shows elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
+# Under this name Beam tries Prism first, and opens a pool of workers to every network while it does.
+_RUNNERS = {'DirectRunner': 'FnApiRunner'}
+# Where an engine may have its workers. Beam's others are in this process, and called over ports.
+_ENVIRONMENTS = (None, 'EXTERNAL', 'DOCKER', 'PROCESS')
 # Dataflow adds the second of them to every job by itself; workers obey this one first.
 _SHOWS_NOTHING = 'disable_always_on_exception_sampling'
 
@@ -18,8 +32,8 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
     Samples of elements whose step failed are off, whatever started the run.
 
     Raises:
-        ValueError: Beam does not know an option and would drop it with a warning, or an
-            option shows records in the runner's UI.
+        ValueError: Beam does not know an option and would drop it with a warning, an option shows
+            records in the runner's UI, or it would open a port to anybody.
     """
     # Beam drops without a word what belongs to no option.
     strays = [
@@ -32,7 +46,8 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
             f"Expected only Beam's options, --name=value, after --, got arguments={strays}. "
             'Check their spelling.'
         )
-    options = PipelineOptions([f'--runner={config.runner.runner}', *arguments])
+    runner = _RUNNERS.get(config.runner.runner, config.runner.runner)
+    options = PipelineOptions([f'--runner={runner}', *arguments])
     known = options.get_all_options(retain_unknown_options=False)
     if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):
         raise ValueError(
@@ -49,5 +64,44 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
         raise ValueError(
             'Expected keys of the data in no log, got enable_hot_key_logging=True. Leave the option out.'
         )
+    _refuse_open_ports(options, runner)
     debug.add_experiment(_SHOWS_NOTHING)
     return options
+
+
+def _refuse_open_ports(options: PipelineOptions, runner: str) -> None:
+    """Refuses what has Beam listen on every interface of this machine, without credentials.
+
+    Its workers do as they are told: whoever reaches such a port runs code as the curator, and reads records.
+
+    Raises:
+        ValueError: See above.
+    """
+    named = options.view_as(StandardOptions).runner
+    if named != runner:
+        raise ValueError(
+            f'Expected one runner, got --runner={named} after -- beside runner={runner!r}. Give it before --.'
+        )
+    mode = options.view_as(DirectOptions).direct_running_mode
+    if mode != 'in_memory':
+        raise ValueError(
+            f'Expected workers within this process, got direct_running_mode={mode!r}. They would be called '
+            'over ports that are open to every network: whoever reaches one runs code as you and reads '
+            'records. Leave the option out: --direct_num_workers=N gives N threads, and Flink processes.'
+        )
+    portable = options.view_as(PortableOptions)
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    if portable.environment_type not in _ENVIRONMENTS or portable.job_endpoint == 'embed':
+        raise ValueError(
+            'Expected an engine that has its own workers, got '
+            f'environment_type={portable.environment_type!r}, job_endpoint={portable.job_endpoint!r}. Beam '
+            'would open workers of this machine to every network: whoever reaches one runs code as you and '
+            'reads records. Give --environment_type=EXTERNAL and the job service of an engine; without one, '
+            '--runner FnApiRunner.'
+        )
+    if runner == FLINK and master in MAGIC_HOST_NAMES:
+        raise ValueError(
+            f'Expected the cluster of FlinkRunner, got flink_master={master!r}. Beam would start one here and '
+            'open its workers to every network. Give --flink_master=HOST:PORT, or use launch/flink/flink.sh '
+            'run; on this machine alone, --runner FnApiRunner.'
+        )

@@ -8,7 +8,7 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipeline import job, methods
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import charge, resources
+from pipeline.run import charge, resources, staging
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
@@ -63,7 +63,8 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     config = with_dtype(with_absolute_paths(config))
     method = methods.of(config)
     prepared = method.prepare(config)
-    root = beam.Pipeline(options=beam_options(config, beam_arguments))
+    options = beam_options(config, beam_arguments)
+    root = beam.Pipeline(options=options)
     resources.check(config)
     ledger = None if config.budget.ledger is None else Ledger.open(config.budget.ledger)
     if ledger is not None:
@@ -78,7 +79,7 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:
-        with root:
+        with staging.within_this_user(options), root:
             pass  # Leaving the block runs the graph and waits.
     except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
         failure = keep_failure(config, error, root.applied_labels)

@@ -7,9 +7,11 @@ import re
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Runner')
-# Beam runners whose workers are processes of this machine.
-LOCAL_RUNNERS = frozenset({'FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner', 'PrismRunner'})
-DATAFLOW = 'DataflowRunner'
+DATAFLOW, FLINK = 'DataflowRunner', 'FlinkRunner'
+# Beam runners that carry the graph out within this process: they open no port.
+LOCAL_RUNNERS = ('FnApiRunner', 'DirectRunner', 'BundleBasedDirectRunner')
+# Those that hand it to an engine, whose operator answers for its ports.
+_ENGINES = (FLINK, DATAFLOW, 'PortableRunner')
 _ACCELERATOR = re.compile(r'type:[a-z0-9-]+;count:[1-9][0-9]*(;[a-z0-9:.-]+)*')
 
 
@@ -18,7 +20,9 @@ class Runner(panel.Panel):
     """What carries the graph out. Nothing here touches the guarantee or the output."""
 
     runner: str = _setting(
-        "Beam runner. Beam's own options follow after --.", 'FnApiRunner', names_path=False
+        f"Beam runner: {', '.join((*LOCAL_RUNNERS, *_ENGINES))}. Beam's own options follow after --.",
+        'FnApiRunner',
+        names_path=False,
     )
     accelerator: str | None = _setting(
         "What the decoding step asks of the engine, in Dataflow's words: "
@@ -29,10 +33,17 @@ class Runner(panel.Panel):
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are processes of this machine."""
+        """Whether the workers are threads of this process."""
         return self.runner in LOCAL_RUNNERS
 
     def check(self) -> None:
+        if self.runner not in (*LOCAL_RUNNERS, *_ENGINES):
+            # Prism, and whatever else Beam knows, is called over ports without credentials.
+            raise ValueError(
+                f'Expected a runner among {", ".join((*LOCAL_RUNNERS, *_ENGINES))}, got '
+                f'runner={self.runner!r}. Whoever reaches the ports of another, as those of PrismRunner, runs '
+                'code as you and reads records: on this machine give FnApiRunner, which opens none.'
+            )
         if self.accelerator is not None and not _ACCELERATOR.fullmatch(self.accelerator):
             raise ValueError(
                 f'Expected accelerator as type:NAME;count:N and options, got '
