@@ -81,12 +81,14 @@ class Listener:
         self._threads.append(thread)
         return process
 
-    def run(self, command: Sequence[str], **options: Any) -> 'subprocess.CompletedProcess[str]':
+    def run(
+        self, command: Sequence[str], *, input: str = '', timeout: float = 600, **options: Any
+    ) -> 'subprocess.CompletedProcess[str]':
         """As `subprocess.run`, with what it wrote as text."""
-        pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
-        with self.popen(command, **(pipes | options)) as process:
+        pipes = {name: subprocess.PIPE for name in ('stdin', 'stdout', 'stderr')}
+        with self.popen(command, text=True, **pipes, **options) as process:
             try:
-                written = process.communicate(timeout=600)
+                written = process.communicate(input, timeout=timeout)
             except BaseException:
                 process.kill()
                 raise

@@ -19,7 +19,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from tests import setup_file
+from tests import listening, setup_file
 
 Done = subprocess.CompletedProcess[str]
 
@@ -85,24 +85,26 @@ def hide(*extras: str) -> None:
             del sys.modules[name]
 
 
-def run(commands: Iterable[Sequence[str]], *extras: str, folder: pathlib.Path) -> list[Done]:
+def run(
+    commands: Iterable[Sequence[str]],
+    *extras: str,
+    folder: pathlib.Path,
+    listener: listening.Listener | None = None,
+) -> list[Done]:
     """The results of command lines in one process of an installation with these extras.
 
     Args:
         commands: Arguments of each.
         extras: Of setup.py.
         folder: Where they run.
+        listener: Keeps where they listen.
     """
     commands = [list(each) for each in commands]
-    done = subprocess.run(
+    done = (listener or listening.Listener()).run(
         [sys.executable, '-m', 'tests.without_extras', *extras],
         cwd=folder,
         env=os.environ | {'PYTHONPATH': str(setup_file.ROOT)},
         input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -127,8 +127,7 @@ def check_workers(environment: Mapping[str, str]) -> None:
 
 
 def main(
-    port: Annotated[int, typer.Option(help='Port where Flink asks for workers.')] = 50000,
-    host: Annotated[str, typer.Option(help='Address to listen on.')] = 'localhost',
+    port: Annotated[int, typer.Option(help='Port on localhost where Flink asks for workers.')] = 50000,
 ) -> None:
     """Serve until SIGTERM, then kill the workers."""
     environment = worker_environment(os.environ)
@@ -140,12 +139,12 @@ def main(
     server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=options)
     pool = WorkerPool()
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
-    server.add_insecure_port(f'{host}:{port}')
+    server.add_insecure_port(f'localhost:{port}')
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     server.start()
-    logging.info('Workers at %s:%s, of %s', host, port, sys.executable)
+    logging.info('Workers at localhost:%s, of %s', port, sys.executable)
     stopped.wait()
     server.stop(grace=0)
     pool.kill()

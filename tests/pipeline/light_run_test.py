@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import completions_server, without_extras
+from tests import completions_server, listening, without_extras
 from tests.samples import write_rows
 from tests.without_extras import Done
 
@@ -74,13 +74,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module')
-def found(folder: pathlib.Path) -> Iterator[dict[str, Done]]:
+def listener() -> listening.Listener:
+    return listening.Listener()
+
+
+@pytest.fixture(scope='module')
+def found(folder: pathlib.Path, listener: listening.Listener) -> Iterator[dict[str, Done]]:
     """What each command did, all in one process of the extra for endpoints alone."""
     write_rows(folder / 'in.jsonl', ROWS)
     with completions_server.running() as url:
         commands = _commands(url)
         yield dict(
-            zip(commands, without_extras.run(commands.values(), 'endpoint', folder=folder), strict=True)
+            zip(
+                commands,
+                without_extras.run(commands.values(), 'endpoint', folder=folder, listener=listener),
+                strict=True,
+            )
         )
 
 
@@ -98,6 +107,11 @@ DONE = {
     'export': 'corpus.csv',
     'refine': '',
 }
+
+
+def test_no_command_listens_anywhere(found: dict[str, Done], listener: listening.Listener) -> None:
+    """A run with an endpoint and a ledger, and what reads its release: tests/attacks/sockets_test.py."""
+    assert found and listener.wait() == set()
 
 
 @pytest.mark.parametrize('command', DONE)

@@ -13,6 +13,7 @@ import pytest
 
 from launch.demo.__main__ import first_texts
 from pipeline.commands.flags import config_of
+from tests.listening import Listener
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -40,16 +41,18 @@ def test_the_settings_on_gemma_are_settings() -> None:
 
 @pytest.mark.run
 def test_without_the_weights_it_says_so_and_goes_on(tmp_path: pathlib.Path) -> None:
-    """pip is told that there is no registry, and the cache is empty; the corpus is the bundled model's."""
+    """pip is told that there is no registry, and the cache is empty; the corpus is the bundled model's.
+
+    No process of the demo listens anywhere.
+    """
     environment = os.environ | {
         'PYTHONPATH': str(ROOT), 'PIP_NO_INDEX': '1', 'XDG_CACHE_HOME': str(tmp_path / 'cache'),
         'DP_CORPUS_CACHE': str(tmp_path / 'cache'),
     }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, '-m', 'launch.demo'],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+    listener = Listener()
+    done = listener.run([sys.executable, '-m', 'launch.demo'], cwd=tmp_path, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr
+    assert listener.wait() == set()
     said = 'cannot be downloaded, for the reason above: the demo goes on with the bundled model'
     assert said in done.stdout
     assert 'demo/corpus/privacy_report.html' in done.stdout

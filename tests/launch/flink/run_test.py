@@ -9,10 +9,10 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
-import psutil
 import pytest
 
 from launch.flink import cluster as flink
@@ -29,26 +29,44 @@ from tests.launch.flink.local_cluster import (
     starts,
     wait_for,
 )
+from tests.listening import Listener
 from transforms import run_files
 
 pytestmark = pytest.mark.run
 
 
 @pytest.fixture(scope='module')
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """A cluster of two task managers, in a folder with a space in its name."""
+def listener() -> Listener:
+    """Keeps where the cluster listens, and every command that uses it."""
+    return Listener()
+
+
+@pytest.fixture(scope='module')
+def cluster(tmp_path_factory: pytest.TempPathFactory, listener: Listener) -> Iterator[pathlib.Path]:
+    """A cluster of two task managers, in a folder with a space in its name.
+
+    From its start to its stop, and whatever the tests did with it, this machine alone could reach it.
+    """
     folder = tmp_path_factory.mktemp('flink cluster')
     try:
         distribution.check_java()
         distribution.fetch_flink(main.DEFAULT_CACHE)
     except (OSError, RuntimeError) as error:
         pytest.skip(f'Flink cannot be had here: {error}')
-    ports = [f'--{name}={free_port()}' for name in ('port', 'rpc-port', 'pool-port')]
+    ports = {name: free_port() for name in ('port', 'rpc-port', 'pool-port')}
+    flags = [f'--folder={folder}', *(f'--{name}={port}' for name, port in ports.items())]
     try:
-        subprocess.run([*SCRIPT, 'start', f'--folder={folder}', *ports], env=script_environment(), check=True)
+        started = listener.run([*SCRIPT, 'start', *flags], env=script_environment())
+        assert started.returncode == 0, started.stderr
         yield folder
     finally:
         subprocess.run([*SCRIPT, 'stop', f'--folder={folder}'], env=script_environment(), check=True)
+    places = listener.wait()
+    assert not [place for place in places if place.is_reached_from_outside]
+    assert set(ports.values()) <= {place.port for place in places}
+    # Of Python's (the system keeps 15 letters of a name) the pool alone: a launcher and its workers listen nowhere.
+    python = pathlib.Path(sys.executable).resolve().name[:15]
+    assert {place.port for place in places if place.program in ('python', python)} == {ports['pool-port']}
 
 
 @pytest.fixture(scope='module')
@@ -98,19 +116,6 @@ def test_flink_restarts_jobs_by_the_written_strategy(cluster: pathlib.Path) -> N
     assert config['heartbeat.timeout'] == '20000'  # milliseconds
 
 
-def test_only_this_machine_reaches_the_cluster(cluster: pathlib.Path) -> None:
-    processes = [process.pid for process in supervisor.read_processes(cluster).values()]
-    listening = {
-        connection.laddr.ip
-        for pid in processes
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
-        for connection in process.net_connections('inet')
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert listening
-    assert listening <= {'127.0.0.1', '::1', '::ffff:127.0.0.1'}
-
-
 def test_flinks_rest_interface_takes_no_uploaded_code(cluster: pathlib.Path) -> None:
     connection = http.client.HTTPConnection('localhost', flink.read_cluster(cluster)['port'], timeout=10)
     connection.request('POST', '/jars/upload', body=b'')
@@ -147,7 +152,11 @@ def test_a_second_cluster_in_the_folder_is_refused(cluster: pathlib.Path) -> Non
     ids=['at once', 'in turn'],
 )
 def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
-    cluster: pathlib.Path, job_server: pathlib.Path, local_run: Run, kills: tuple[tuple[str, ...], ...]
+    cluster: pathlib.Path,
+    listener: Listener,
+    job_server: pathlib.Path,
+    local_run: Run,
+    kills: tuple[tuple[str, ...], ...],
 ) -> None:
     local_run.forget()
     services = [service for at_once in kills for service in at_once]
@@ -155,7 +164,7 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
     before, screen = {name: starts(cluster, name) for name in services}, local_run.folder / 'screen.txt'
     with (
         open(screen, 'wb') as shown,
-        subprocess.Popen(
+        listener.popen(
             # Workers have another working directory than who gives these paths.
             [*command, *local_run.relative_flags],
             env=script_environment(),
@@ -191,7 +200,7 @@ def test_on_flink_the_corpus_is_the_local_one_whatever_is_killed(
 @needs_model
 @pytest.mark.parametrize('method', local_cluster.OTHER_METHODS)
 def test_on_flink_another_method_releases_what_it_releases_locally(
-    cluster: pathlib.Path, job_server: pathlib.Path, tmp_path: pathlib.Path, method: str
+    cluster: pathlib.Path, listener: Listener, job_server: pathlib.Path, tmp_path: pathlib.Path, method: str
 ) -> None:
     """Training is one element with all units before it, and so are the votes of a round on its texts.
 
@@ -226,9 +235,7 @@ def test_on_flink_another_method_releases_what_it_releases_locally(
     }[method] | {'data/train-00001-of-00002.parquet'} <= set(local)
     forget(kept='nothing')
     command = [*SCRIPT, 'run', f'--folder={cluster}', f'--job-server-jar={job_server}', '--', '--quiet']
-    done = subprocess.run(
-        [*command, *flags], env=script_environment(), capture_output=True, text=True, timeout=400
-    )
+    done = listener.run([*command, *flags], env=script_environment(), timeout=400)
     assert done.returncode == 0, done.stderr
     on_flink = released()
     if method == 'evolve':
