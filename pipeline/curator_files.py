@@ -47,18 +47,33 @@ def check_folder(path: pathlib.Path) -> None:
     _check_place(path, 'folder')
 
 
+def check_work_dir(path: str) -> None:
+    """Checks that a work directory lies in no folder that an earlier run has published.
+
+    Raises:
+        ValueError: See above.
+    """
+    folder = pathlib.Path(path).resolve()
+    for corpus in _reports_around(folder):
+        raise _beside_a_corpus(pathlib.Path(path), corpus, 'folder')
+
+
 def _check_place(path: pathlib.Path, kind: str) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f'Expected a folder for path={str(path)!r}, which is not there. Make it.')
     for corpus in _corpora_around(path):
-        raise ValueError(
-            f'Expected a folder without a corpus, got path={str(path)!r} with the corpus of '
-            f'{str(corpus)!r}. Only the curator may read this {kind}: write it where nobody publishes it '
-            'by mistake.'
-        )
+        raise _beside_a_corpus(path, corpus, kind)
     # A link that leads nowhere is there, too.
     if path.exists() or path.is_symlink():
         raise FileExistsError(f'Expected a new {kind}, got path={str(path)!r}, which is there. Rename it.')
+
+
+def _beside_a_corpus(path: pathlib.Path, corpus: pathlib.Path, kind: str) -> ValueError:
+    return ValueError(
+        f'Expected a folder without a corpus, got path={str(path)!r} with the corpus of '
+        f'{str(corpus)!r}. Only the curator may read this {kind}: write it where nobody publishes it '
+        'by mistake.'
+    )
 
 
 def write(path: pathlib.Path, text: str, endings: Sequence[str]) -> None:
@@ -80,11 +95,16 @@ def _corpora_around(path: pathlib.Path) -> Iterator[pathlib.Path]:
     # A run makes its folder of shards first, still empty.
     if (folder / DATA_FOLDER).exists():
         yield folder
+    yield from _reports_around(folder)
     for around in (folder, *folder.parents):
-        if (around / REPORT).exists() or (around / REPORT_PAGE).exists():
-            yield around
         # Far above, `data` is a common name: there, only shards tell of a corpus.
         if around.name == DATA_FOLDER and any(around.glob(_SHARDS)):
             yield around.parent
         if (around / CARD).exists() and any((around / DATA_FOLDER).glob(_SHARDS)):
+            yield around
+
+
+def _reports_around(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    for around in (folder, *folder.parents):
+        if (around / REPORT).exists() or (around / REPORT_PAGE).exists():
             yield around

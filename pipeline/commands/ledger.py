@@ -18,7 +18,7 @@ import typer
 from rich import box, table, text
 
 from models.privacy import report
-from pipeline import terminal
+from pipeline import curator_files, terminal
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import PrivacyFilter, check_dataset
@@ -217,13 +217,15 @@ def export(
     Example: dp-corpus ledger export --format csv --output ledger.csv --ledger budget.db
 
     All values are public: names, settings, costs and days. With --restricted they are for the
-    curator alone.
+    curator alone, in a new .json or .csv file.
     """
     opened = _open(ledger)
     write = to_json if file_format == 'json' else to_csv
     text = write(opened.accounts(), opened.events(), restricted=restricted)
     if output is None:
         sys.stdout.write(text)
+    elif restricted:
+        curator_files.write(pathlib.Path(output), text, ('.json', '.csv'))
     else:
         pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
 

@@ -3,13 +3,13 @@
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy import intact
 from models.privacy.randomness import RunKey
-from pipeline import methods
+from pipeline import apart, curator_files, methods
 from pipeline.run import identity
 from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.settings.job_config import JobConfig
@@ -32,6 +32,7 @@ from transforms.run_files import (
     RUN_KEY,
     WORK_FOLDERS,
 )
+from transforms.places import DATASET, sqlite_file
 
 
 def prepare(config: JobConfig) -> list[str]:
@@ -44,9 +45,11 @@ def prepare(config: JobConfig) -> list[str]:
         FileExistsError: A folder holds something else, or a run of other settings, input,
             model or code: which of them, the error says.
         FileNotFoundError: Finished batches without the key or the plan that they follow.
+        ValueError: What is the curator's alone lies in a folder that is published.
     """
     work_dir, output = config.output.resolved_work_dir, str(config.output.output)
     files = identity.input_files(config)
+    _check_apart(config, files)
     digests = identity.fingerprint(config, files)
     known = FileSystems.join(work_dir, RUN)
     for place, option in ((work_dir, 'work_dir'), (output, 'output')):
@@ -84,6 +87,24 @@ def prepare(config: JobConfig) -> list[str]:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), plan.to_json().encode())
     return files
+
+
+def _check_apart(config: JobConfig, files: Sequence[str]) -> None:
+    """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead.
+
+    Raises:
+        ValueError: See above.
+    """
+    output, work_dir = str(config.output.output), config.output.resolved_work_dir
+    own = (*WORK_FOLDERS, *methods.of(config).folders(config).work)
+    places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
+    apart.check(output, 'work_dir', work_dir, places)
+    if is_local(work_dir):
+        curator_files.check_work_dir(work_dir)
+    records = [sqlite_file(file) or file.removeprefix(DATASET) for file in files]
+    apart.check(output, 'input', str(config.input.input), records)
+    if config.budget.ledger is not None:
+        apart.check(output, 'ledger', config.budget.ledger, [config.budget.ledger])
 
 
 def _refuse_link(folder: str) -> None:

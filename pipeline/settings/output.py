@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 import math
-import pathlib
 import re
 
+from pipeline import apart
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Output')
@@ -57,11 +57,9 @@ class Output(panel.Panel):
                 raise ValueError(
                     f'Expected a URL without *, ?, [ and ], got {name}={folder!r}. Choose another folder.'
                 )
-        if self.output and self.work_dir and _inside(self.work_dir, self.output):
-            raise ValueError(
-                f'Expected the work directory outside the output, got work_dir={self.work_dir!r}, '
-                f'output={self.output!r}. The output is published; the work directory holds the key.'
-            )
+        if self.output:
+            # The default as well: of `.` it would be a folder below.
+            apart.check(self.output, 'work_dir', self.resolved_work_dir, [self.resolved_work_dir])
 
     def resolved_shards(self, batches: int) -> int:
         """Shards as given, or what suits a number of planned batches, which is public."""
@@ -76,8 +74,3 @@ class Output(panel.Panel):
     def resolved_run_id(self) -> str:
         """The run id as given, or the output folder's name."""
         return self.run_id or re.sub(r'[^A-Za-z0-9._-]', '-', str(self.output).rstrip('/').split('/')[-1])
-
-
-def _inside(path: str, folder: str) -> bool:
-    inner, outer = pathlib.PurePath(path.rstrip('/')), pathlib.PurePath(folder.rstrip('/'))
-    return inner == outer or outer in inner.parents

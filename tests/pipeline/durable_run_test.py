@@ -438,57 +438,6 @@ def test_killed_from_outside_at_any_moment_a_run_ends_as_if_undisturbed(
     assert run.contents() == found
 
 
-def workers_of(launcher: Launcher) -> list[psutil.Process]:
-    """The Python processes that decode for a launcher; not the shells that started them."""
-    assert launcher.process.pid is not None
-    return [
-        process
-        for process in psutil.Process(launcher.process.pid).children(recursive=True)
-        if any('sdk_worker_main' in part for part in process.cmdline())
-        and process.name().startswith('python')
-        and not process.children()
-    ]
-
-
-def test_a_killed_worker_process_ends_the_launcher_and_the_repeated_command_goes_on(
-    difference_run: tuple[Run, dict[str, bytes]],
-) -> None:
-    """Beam's local runner loses the job with its worker: the command fails by itself, with code 1.
-
-    It does not hang, start another worker or repeat the bundle; it fails within seconds. Its error
-    names no step, since none failed; the terminal shows that a subprocess exited with code 137, which is
-    128 and the signal's number. The remedy is to repeat the command.
-    """
-    run, expected = difference_run
-    run.forget()
-    said_before = len((run.folder / 'log').read_text())
-    launcher = run.start(options=['--direct_running_mode=multi_processing', '--direct_num_workers=1'])
-    while not run.finished():
-        assert launcher.process.is_alive(), 'the run ended before its worker was killed'
-        time.sleep(0.001)
-    [worker] = workers_of(launcher)
-    worker.suspend()  # What is finished now stays all that is.
-    finished, states = run.finished(), run.states()
-    assert 0 < len(finished) < run.planned()
-    worker.kill()
-    launcher.process.join(timeout=60)
-    hung = launcher.process.is_alive()
-    launcher.process.kill()
-    code, _ = launcher.end()
-    said = (run.folder / 'log').read_text()[said_before:]
-    assert (hung, code) == (False, 1), said[-3000:]
-    # A shell turns the signal into a number.
-    assert re.search(r'Worker subprocess exited with return code (137|-9)\b', said), said[-3000:]
-    assert 'Error: Expected every step to finish' in said and 'repeat the command' in said
-    assert run.finished() == finished, 'another process than the worker decoded'
-    assert_only_grows(states, run)
-
-    begun = begun_batches(run.start().succeed())
-    assert finished.isdisjoint(begun) and len(begun) == run.planned() - len(finished)
-    assert_only_grows(states, run)
-    assert run.contents() == expected
-
-
 # --- Kills around the ledger -----------------------------------------------------
 
 

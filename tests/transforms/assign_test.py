@@ -118,7 +118,7 @@ def test_an_error_over_a_record_stays_with_the_curator(
 @pytest.mark.parametrize(
     'flags',
     [
-        ('--direct_num_workers=2', '--direct_running_mode=multi_threading'),
+        ('--direct_num_workers=2',),
         ('--direct_runner_bundle_repeat=1',),
         ('--runner=BundleBasedDirectRunner',),
     ],

@@ -33,6 +33,8 @@ GENERATE = [
     '--epsilon', '5', '--delta', '1e-3', '--batch-size', '16', '--batches-per-label', '1',
     '--max-batch-tokens', '16', '--quiet',
 ]  # fmt: skip
+# In place of an engine's, in a container without a network.
+_JOB_SERVICE = 'python -m apache_beam.runners.portability.local_job_service_main --port 8099'
 
 
 @pytest.fixture(scope='module')
@@ -68,7 +70,7 @@ class Pod:
 
     def with_workers(self, seconds: int, **changed: Any) -> 'subprocess.CompletedProcess[str]':
         """A run whose workers the image's entry point starts, as it does on Flink; it has so many seconds."""
-        script = f'{self._boot} --worker_pool & timeout {seconds} "$@"'
+        script = f'{self._boot} --worker_pool & {_JOB_SERVICE} & timeout {seconds} "$@"'
         return self.run('sh', '-c', script, 'pod', *self._of_workers, **changed)
 
     def with_workers_until(
@@ -76,6 +78,7 @@ class Pod:
     ) -> 'subprocess.CompletedProcess[str]':
         """The same, which ends with status 3 as soon as a text is written."""
         script = f"""{self._boot} --worker_pool > /tmp/pool 2>&1 &
+            {_JOB_SERVICE} > /tmp/service 2>&1 &
             timeout {seconds} "$@" > /tmp/run 2>&1 &
             until grep -q '{text}' /tmp/pool /tmp/run; do
                 kill -0 $! || {{ cat /tmp/pool /tmp/run; wait $!; exit $?; }}
@@ -92,7 +95,7 @@ class Pod:
 
     @property
     def _of_workers(self) -> list[str]:
-        beam = ['--job_endpoint=embed', '--environment_type=EXTERNAL', '--environment_config=localhost:50000']
+        beam = ['--job_endpoint=localhost:8099', '--environment_type=EXTERNAL', '--environment_config=localhost:50000']
         return [*GENERATE, '--output', '/data/corpus', '--runner', 'PortableRunner', '--', *beam]
 
 

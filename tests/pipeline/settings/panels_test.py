@@ -62,6 +62,7 @@ def test_the_config_has_the_fields_of_its_panels_in_their_order(method: str) -> 
         (Output, {'run_id': 'a b'}, 'letters, digits'),
         (Output, {'output': 'gs://bucket/runs[1]'}, r"without .* got output='gs://bucket/runs\[1\]'"),
         (Runner, {'accelerator': 'nvidia-l4'}, 'type:nvidia-l4;count:1'),
+        (Runner, {'runner': 'PrismRunner'}, 'a runner among FnApiRunner, .* got .*PrismRunner'),
     ],
 )
 def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, object], said: str) -> None:

@@ -41,11 +41,7 @@ KEPT = 2
 
 FLAGS = {
     'one worker': ('--runner=FnApiRunner',),
-    'two workers': (
-        '--runner=FnApiRunner',
-        '--direct_num_workers=2',
-        '--direct_running_mode=multi_threading',
-    ),
+    'two workers': ('--runner=FnApiRunner', '--direct_num_workers=2'),
     'every bundle twice': ('--runner=FnApiRunner', '--direct_runner_bundle_repeat=1'),
     'bundle by bundle': ('--runner=BundleBasedDirectRunner',),
 }
