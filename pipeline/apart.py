@@ -7,7 +7,7 @@ from collections.abc import Iterable
 _WHY = {
     'work_dir': 'the work directory holds the key',
     'input': 'the input holds the records',
-    'ledger': 'whoever writes a ledger can take charges away',
+    'ledger': 'the ledger is for the curator alone',
 }
 
 

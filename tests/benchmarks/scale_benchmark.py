@@ -3,7 +3,7 @@
     python -m tests.benchmarks.scale_benchmark measure --records 200000 > measured.jsonl
     python -m tests.benchmarks.scale_benchmark table measured.jsonl
 
-`measure` runs the main job's own transforms on 1 and on 2 worker processes, and encodes
+`measure` runs the main job's own transforms on 1 and on 2 threads of a process, and encodes
 rows and batches with the coders that shuffle them; one JSON line each. `table` multiplies.
 Decoding on accelerators is a lower bound and not a measurement: the time in which the
 device could at best read weights and cache, or do the arithmetic, whichever takes longer.
@@ -81,7 +81,7 @@ def write_records(folder: pathlib.Path, records: int) -> None:
 
 
 def job_of(stage: str, records: int, workers: int) -> dict[str, object]:
-    """Runs one stage in this process and its workers; seconds, and bytes of the largest process."""
+    """Runs one stage in this process; seconds, and bytes of its memory at most."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / durable.ERRORS_FOLDER).mkdir()
@@ -94,8 +94,6 @@ def job_of(stage: str, records: int, workers: int) -> dict[str, object]:
             labels=LABELS, batches_per_group=(per_group,) * 4, noisy_counts=None, contexts_rho=0.0
         )
         flags = ['--runner=FnApiRunner', f'--direct_num_workers={workers}']
-        if workers > 1:
-            flags.append('--direct_running_mode=multi_processing')
         begin = time.perf_counter()
         with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
             found, _ = pipeline | 'Read' >> read.ReadRecords(str(folder / '*.jsonl'), rules)
@@ -108,17 +106,16 @@ def job_of(stage: str, records: int, workers: int) -> dict[str, object]:
                 counted = sizes | beam.CombineGlobally(sum)
             _ = counted | beam.Map(_expect, records)
         seconds = time.perf_counter() - begin
-    who = resource.RUSAGE_SELF if workers == 1 else resource.RUSAGE_CHILDREN
-    usage = [resource.getrusage(one) for one in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         'benchmark': 'scale',
         'stage': stage,
         'records': records,
         'workers': workers,
         'seconds': round(seconds, 2),
-        'cpu_seconds': round(sum(one.ru_utime + one.ru_stime for one in usage), 1),
+        'cpu_seconds': round(usage.ru_utime + usage.ru_stime, 1),
         # Linux counts in KiB.
-        'worker_rss_bytes': resource.getrusage(who).ru_maxrss * 1024,
+        'worker_rss_bytes': usage.ru_maxrss * 1024,
     }
 
 
@@ -193,10 +190,10 @@ def table(lines: list[dict]) -> str:
     rows: list[tuple[str, list[str]]] = [
         ('batches of 255', [f'{n // BATCH_SIZE:,}' for n in SIZES]),
         ('bytes through shuffles', [_bytes(n * per_record) for n in SIZES]),
-        ('read, hash and group, one worker process', [_hours(n / rate['group', 1]) for n in SIZES]),
-        ('the same, two worker processes', [_hours(n / rate['group', 2]) for n in SIZES]),
-        ('read and embed (TF-IDF), one worker process', [_hours(n / rate['embed', 1]) for n in SIZES]),
-        ('the same, two worker processes', [_hours(n / rate['embed', 2]) for n in SIZES]),
+        ('read, hash and group, one thread', [_hours(n / rate['group', 1]) for n in SIZES]),
+        ('the same, two threads', [_hours(n / rate['group', 2]) for n in SIZES]),
+        ('read and embed (TF-IDF), one thread', [_hours(n / rate['embed', 1]) for n in SIZES]),
+        ('the same, two threads', [_hours(n / rate['embed', 2]) for n in SIZES]),
     ]
     for model in ('gemma2-2b', 'gemma3-4b'):
         for device in DEVICES:

@@ -95,7 +95,11 @@ class Pod:
 
     @property
     def _of_workers(self) -> list[str]:
-        beam = ['--job_endpoint=localhost:8099', '--environment_type=EXTERNAL', '--environment_config=localhost:50000']
+        beam = [
+            '--job_endpoint=localhost:8099',
+            '--environment_type=EXTERNAL',
+            '--environment_config=localhost:50000',
+        ]
         return [*GENERATE, '--output', '/data/corpus', '--runner', 'PortableRunner', '--', *beam]
 
 
