@@ -1,8 +1,8 @@
-"""Where a command listens, over its whole life: each `listen` of its processes, in any language, at any moment.
+"""Where a command listens, over its whole life: each `listen` of its processes, in any language.
 
 The kernel tells, before it carries the call out (`seccomp_unotify(2)`, Linux 5.9; x86-64 or ARM). So no
-moment is too short to be seen, and libraries in C++, Java or Go have no way around: what is inherited by every
-process that the command starts cannot be taken off. Sockets of the file system count as well.
+moment is too short to be seen, and libraries in C++, Java or Go have no way around: every process that the
+command starts inherits the filter, and none can take it off. Sockets of the file system count as well.
 """
 
 import contextlib
@@ -73,8 +73,8 @@ class Listener:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
         if not descriptors:
             raise RuntimeError(
-                f'Expected a kernel that tells of listen, got status={process.wait()} of the watching script. '
-                'Run these tests on Linux 5.9 or later, and not under a filter that watches already.'
+                f'Expected a kernel that tells of listen, got status={process.wait()} of the script that '
+                'asks for it. Run these tests on Linux 5.9 or later, and not under a filter that watches already.'
             )
         thread = threading.Thread(target=self._hear, args=(descriptors[0],), daemon=True)
         thread.start()
@@ -85,7 +85,7 @@ class Listener:
         self, command: Sequence[str], *, input: str = '', timeout: float = 600, **options: Any
     ) -> 'subprocess.CompletedProcess[str]':
         """As `subprocess.run`, with what it wrote as text."""
-        pipes = {name: subprocess.PIPE for name in ('stdin', 'stdout', 'stderr')}
+        pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
         with self.popen(command, text=True, **pipes, **options) as process:
             try:
                 written = process.communicate(input, timeout=timeout)

@@ -6,6 +6,12 @@ REASONS: dict[str, str] = {
         'A real cluster starts, runs the job, loses a worker in the middle of it, and runs the rest: one '
         'run of each kind is the least that shows it.'
     ),
+    'tests/attacks/sockets_test.py::test_a_run_on_this_machine_listens_nowhere': (
+        'Each way to run on this machine is watched from the start of its process to the end.'
+    ),
+    'tests/attacks/sockets_test.py::test_what_beam_would_open_is_told': (
+        'The same with ports open, and with the workers of Beam, which load all libraries anew.'
+    ),
     'tests/launch/demo/demo_test.py::test_without_the_weights_it_says_so_and_goes_on': (
         'It is the demo as a new user runs it, in processes of its own, from the records to the pages.'
     ),

@@ -101,7 +101,7 @@ def _refuse_open_ports(options: PipelineOptions, runner: str) -> None:
         )
     if runner == FLINK and master in MAGIC_HOST_NAMES:
         raise ValueError(
-            f'Expected the cluster of FlinkRunner, got flink_master={master!r}. Beam would start one here and '
-            'open its workers to every network. Give --flink_master=HOST:PORT, or use launch/flink/flink.sh '
-            'run; on this machine alone, --runner FnApiRunner.'
+            f'Expected the cluster of FlinkRunner, got flink_master={master!r}. Beam would start one here '
+            'and open its workers to every network. Give --flink_master=HOST:PORT, or use '
+            'launch/flink/flink.sh run; on this machine alone, --runner FnApiRunner.'
         )

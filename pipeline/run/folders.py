@@ -22,6 +22,7 @@ from transforms.durable import (
     write_file,
     write_key,
 )
+from transforms.places import DATASET, sqlite_file
 from transforms.run_files import (
     BATCHES_FOLDER,
     CONFIG,
@@ -32,7 +33,6 @@ from transforms.run_files import (
     RUN_KEY,
     WORK_FOLDERS,
 )
-from transforms.places import DATASET, sqlite_file
 
 
 def prepare(config: JobConfig) -> list[str]:

@@ -41,7 +41,7 @@ class Runner(panel.Panel):
             # Prism, and whatever else Beam knows, is called over ports without credentials.
             raise ValueError(
                 f'Expected a runner among {", ".join((*LOCAL_RUNNERS, *_ENGINES))}, got '
-                f'runner={self.runner!r}. Whoever reaches the ports of another, as those of PrismRunner, runs '
+                f'runner={self.runner!r}. Whoever reaches the ports of another, as of PrismRunner, runs '
                 'code as you and reads records: on this machine give FnApiRunner, which opens none.'
             )
         if self.accelerator is not None and not _ACCELERATOR.fullmatch(self.accelerator):

@@ -3,9 +3,11 @@
 Whoever publishes it would publish the run's key with it. So places are compared where their links lead.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import sqlite3
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -124,9 +126,6 @@ def records_by_a_link() -> JobConfig:
 
 
 def database_in_the_output() -> JobConfig:
-    import contextlib
-    import sqlite3
-
     with contextlib.closing(sqlite3.connect('pub/records.db')) as database, database:
         database.execute('CREATE TABLE notes (id TEXT, text TEXT)')
         database.executemany('INSERT INTO notes VALUES (:id, :text)', ROWS)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-import psutil
 import pytest
 import sqlalchemy as sa
 

@@ -64,7 +64,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, listener: Listener) -> Ite
     places = listener.wait()
     assert not [place for place in places if place.is_reached_from_outside]
     assert set(ports.values()) <= {place.port for place in places}
-    # Of Python's (the system keeps 15 letters of a name) the pool alone: a launcher and its workers listen nowhere.
+    # Of Python's the pool alone: a launcher and its workers listen nowhere. A name has 15 letters at most.
     python = pathlib.Path(sys.executable).resolve().name[:15]
     assert {place.port for place in places if place.program in ('python', python)} == {ports['pool-port']}
 
