@@ -29,7 +29,8 @@ _X32 = 0x40000000  # calls of a third kind, which an x86-64 takes as well, have 
 _ALLOW, _KILL, _TELL, _REFUSE = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050000
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NO_NEW_PRIVILEGES, _SET_FILTER, _WITH_LISTENER, _GO_ON = 38, 1, 8, 1
-_ENOSYS, _ENOENT = 38, 2
+_ENOSYS, _EBADF, _ESRCH = 38, 9, 3
+_ADOPT = 36
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -65,6 +66,8 @@ class Listener:
 
     def popen(self, command: Sequence[str], **options: Any) -> 'subprocess.Popen[Any]':
         """As `subprocess.Popen`, watched from before its first line."""
+        # Systems let a process look at the sockets of its own descendants alone: no orphan may leave it.
+        _LIBC.prctl(_ADOPT, 1, 0, 0, 0)
         ours, its = socket.socketpair()
         with ours, its:
             script = [sys.executable, '-I', '-S', __file__, str(its.fileno())]
@@ -74,7 +77,7 @@ class Listener:
         if not descriptors:
             raise RuntimeError(
                 f'Expected a kernel that tells of listen, got status={process.wait()} of the script that '
-                'asks for it. Run these tests on Linux 5.9 or later, and not under a filter that watches already.'
+                'asks for it. Run these tests on Linux 5.9 or later, under no filter that watches already.'
             )
         thread = threading.Thread(target=self._hear, args=(descriptors[0],), daemon=True)
         thread.start()
@@ -142,7 +145,7 @@ def _place(thread: int, descriptor: int) -> Place | None:
     finally:
         os.close(process_descriptor)
     if copied < 0:
-        if (code := ctypes.get_errno()) in (9, 3):  # no such descriptor, or no such process
+        if (code := ctypes.get_errno()) in (_EBADF, _ESRCH):
             return None
         raise OSError(code, os.strerror(code))
     with contextlib.closing(socket.socket(fileno=copied)) as asked:

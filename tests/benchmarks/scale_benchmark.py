@@ -2,9 +2,11 @@
 
     python -m tests.benchmarks.scale_benchmark measure --records 200000 > measured.jsonl
     python -m tests.benchmarks.scale_benchmark table measured.jsonl
+    python -m tests.benchmarks.scale_benchmark stage group 100000 2
 
-`measure` runs the main job's own transforms on 1 and on 2 threads of a process, and encodes
-rows and batches with the coders that shuffle them; one JSON line each. `table` multiplies.
+`measure` runs the main job's own transforms on one worker, and encodes rows and batches with
+the coders that shuffle them; one JSON line each. `table` multiplies, and `stage` runs one stage
+on several threads.
 Decoding on accelerators is a lower bound and not a measurement: the time in which the
 device could at best read weights and cache, or do the arithmetic, whichever takes longer.
 """
@@ -148,12 +150,11 @@ def shuffled_bytes() -> dict[str, object]:
 def measure(records: int) -> Iterator[dict[str, object]]:
     yield shuffled_bytes()
     for stage in ('embed', 'group'):
-        for workers in (1, 2):
-            # Two sizes, for the slope between them: starting up is not paid per record.
-            for number in (records // 4, records):
-                # A process of its own: peak memory does not go down again.
-                command = [sys.executable, '-m', __spec__.name, 'stage', stage, str(number), str(workers)]
-                yield json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        # Two sizes, for the slope between them: starting up is not paid per record.
+        for number in (records // 4, records):
+            # A process of its own: peak memory does not go down again.
+            command = [sys.executable, '-m', __spec__.name, 'stage', stage, str(number), '1']
+            yield json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 # --- Multiplying -----------------------------------------------------------------
@@ -177,10 +178,10 @@ def decoding_seconds(architecture: Architecture, device: Device) -> float:
 
 def table(lines: list[dict]) -> str:
     """The Markdown table of docs, from the lines of `measure`."""
-    seconds: dict[tuple[str, int], dict[int, float]] = {}
+    seconds: dict[str, dict[int, float]] = {}
     for line in lines:
         if 'workers' in line:
-            seconds.setdefault((line['stage'], line['workers']), {})[line['records']] = line['seconds']
+            seconds.setdefault(line['stage'], {})[line['records']] = line['seconds']
     rate = {
         arm: (max(by_size) - min(by_size)) / (by_size[max(by_size)] - by_size[min(by_size)])
         for arm, by_size in seconds.items()
@@ -190,10 +191,8 @@ def table(lines: list[dict]) -> str:
     rows: list[tuple[str, list[str]]] = [
         ('batches of 255', [f'{n // BATCH_SIZE:,}' for n in SIZES]),
         ('bytes through shuffles', [_bytes(n * per_record) for n in SIZES]),
-        ('read, hash and group, one thread', [_hours(n / rate['group', 1]) for n in SIZES]),
-        ('the same, two threads', [_hours(n / rate['group', 2]) for n in SIZES]),
-        ('read and embed (TF-IDF), one thread', [_hours(n / rate['embed', 1]) for n in SIZES]),
-        ('the same, two threads', [_hours(n / rate['embed', 2]) for n in SIZES]),
+        ('read, hash and group', [_hours(n / rate['group']) for n in SIZES]),
+        ('read and embed (TF-IDF)', [_hours(n / rate['embed']) for n in SIZES]),
     ]
     for model in ('gemma2-2b', 'gemma3-4b'):
         for device in DEVICES:

@@ -4,13 +4,15 @@ Through Beam's own portable job service: the same workers, started in the same w
 """
 
 import contextlib
+import dataclasses
+import json
+import os
 import pathlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import grpc
@@ -31,25 +33,31 @@ from tests.launch.flink.local_cluster import (
     starts,
     wait_for,
 )
+from tests.listening import Listener
 
 pytestmark = pytest.mark.run
 
 
 @pytest.fixture(scope='module')
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pathlib.Path, int]]:
-    """A supervised worker pool alone, and its port."""
+    """A supervised worker pool alone, and its port: the one place where it and its workers listen."""
     folder, port = tmp_path_factory.mktemp('pool'), free_port()
     command = (sys.executable, '-m', 'launch.flink.worker_pool', f'--port={port}')
-    stopped = threading.Event()
-    service = Service(name='pool', command=command, environment={'PYTHONPATH': str(ROOT)})
-    thread = threading.Thread(target=supervisor.supervise, args=(folder, [service], stopped))
-    thread.start()
-    try:
-        wait_for(lambda: listens(port), 60, 'starting a pool')
-        yield folder, port
-    finally:
-        stopped.set()
-        thread.join()
+    services = [dataclasses.asdict(Service(name='pool', command=command))]
+    (folder / supervisor.CLUSTER).write_text(json.dumps({'services': services}))
+    listener = Listener()
+    with listener.popen(
+        [sys.executable, '-m', 'launch.flink.supervisor', str(folder)],
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+    ) as watcher:
+        try:
+            wait_for(lambda: listens(port), 60, 'starting a pool')
+            yield folder, port
+        finally:
+            watcher.terminate()
+    places = listener.wait()
+    assert {place.port for place in places} == {port}
+    assert not [place for place in places if place.is_reached_from_outside]
 
 
 @pytest.fixture(scope='module')
