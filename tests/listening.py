@@ -132,11 +132,10 @@ class Listener:
 
 def _place(thread: int, descriptor: int) -> Place | None:
     """Where a thread is about to listen; None if its process was killed, or the descriptor is no socket."""
-    folder = pathlib.Path('/proc', str(thread))
     try:
-        status = (folder / 'status').read_text()
-        program = (folder / 'comm').read_text().strip()
+        status = pathlib.Path('/proc', str(thread), 'status').read_text()
         process = int(status.partition('Tgid:')[2].split()[0])
+        program = pathlib.Path('/proc', str(process), 'comm').read_text().strip()
         process_descriptor = os.pidfd_open(process)
     except (FileNotFoundError, ProcessLookupError):
         return None
