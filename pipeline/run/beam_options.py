@@ -18,12 +18,12 @@ from pipeline.settings.runner import FLINK
 
 # What shows elements, which are records here, in a runner's UI.
 _SHOWS_ELEMENTS = frozenset({'enable_data_sampling', 'enable_always_on_exception_sampling'})
+# Dataflow adds the second of them to every job by itself; workers obey this one first.
+_SHOWS_NOTHING = 'disable_always_on_exception_sampling'
 # Under this name Beam tries Prism first, and opens a pool of workers to every network while it does.
 _RUNNERS = {'DirectRunner': 'FnApiRunner'}
 # Where an engine may have its workers. Beam's others are in this process, and called over ports.
 _ENVIRONMENTS = (None, 'EXTERNAL', 'DOCKER', 'PROCESS')
-# Dataflow adds the second of them to every job by itself; workers obey this one first.
-_SHOWS_NOTHING = 'disable_always_on_exception_sampling'
 
 
 def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
@@ -90,7 +90,7 @@ def _refuse_open_ports(options: PipelineOptions, runner: str) -> None:
             'records. Leave the option out: --direct_num_workers=N gives N threads, and Flink processes.'
         )
     portable = options.view_as(PortableOptions)
-    master = options.view_as(FlinkRunnerOptions).flink_master
+    master = options.view_as(FlinkRunnerOptions).flink_master.strip()
     if portable.environment_type not in _ENVIRONMENTS or portable.job_endpoint == 'embed':
         raise ValueError(
             'Expected an engine that has its own workers, got '
