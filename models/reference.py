@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from models.batch_plan import BatchPlan
-from models.privacy.report.reference import Release
+from models.privacy.earlier_release import TextOrigin
 from models.records import BatchId, SyntheticExample
 
 # The first round decodes one in so many batches of a label.
@@ -62,31 +62,27 @@ class Reference:
         texts: (label, its texts) of each declared label; of a single None where the run declares none.
         digest: SHA-256 of `texts`, in hexadecimal: see `reference_digest`.
         shared_hashes: `text_hash` of every whole text, to count the records that equal one.
-        release: The run that released them; None for texts of a file.
-        dataset: Dataset name in the ledger that charges the run that reads them; None without a ledger.
+        origin: Where they come from. For the report.
     """
 
     texts: tuple[tuple[str | None, tuple[str, ...]], ...]
     digest: str
     shared_hashes: frozenset[bytes]
-    release: Release | None = None
-    dataset: str | None = None
+    origin: TextOrigin
 
     @classmethod
     def of(
         cls,
         texts: Mapping[str | None, Sequence[str]],
         *,
-        release: Release | None = None,
-        dataset: str | None = None,
+        origin: TextOrigin | None = None,
         text_limit: int | None = None,
     ) -> 'Reference':
         """The reference of picked texts.
 
         Args:
             texts: The texts of each label, in the order of `pick`.
-            release: See the attribute, like the next.
-            dataset: See above.
+            origin: See the attribute; None for files of which nothing but the curator's word is known.
             text_limit: Characters of a text that any prompt could use: the rest stays here. The
                 digest is of whole texts. None leaves them whole.
         """
@@ -94,8 +90,7 @@ class Reference:
             texts=tuple((label, tuple(text[:text_limit] for text in of)) for label, of in texts.items()),
             digest=reference_digest(texts),
             shared_hashes=frozenset(text_hash(text) for of in texts.values() for text in of),
-            release=release,
-            dataset=dataset,
+            origin=TextOrigin(vouched=True) if origin is None else origin,
         )
 
     def of_label(self, label: str | None) -> tuple[str, ...]:

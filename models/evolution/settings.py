@@ -5,7 +5,7 @@ import math
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.generation import Candidate
-from models.privacy.report.earlier_run import EarlierRun
+from models.privacy.earlier_release import TextOrigin
 from models.privacy.text_votes import TextVoteParams
 from models.records import BatchId
 from models.sampling.loading import SourceSettings
@@ -31,8 +31,7 @@ class EvolutionSettings:
         texts_together: Texts of one batch: of one label, sampled by one worker.
         least_tokens: Shorter texts are dropped before the vote.
         start: The list of the first round where it is given; empty where it is sampled.
-        start_release: The run that released that list; None where the curator vouches for it.
-        dataset: The dataset that the run is charged to; None without a ledger. For the report.
+        start_origin: Where that list comes from. For the report.
     """
 
     run_id: str
@@ -49,8 +48,7 @@ class EvolutionSettings:
     texts_together: int = 64
     least_tokens: int = 0
     start: tuple[Candidate, ...] = ()
-    start_release: EarlierRun | None = None
-    dataset: str | None = None
+    start_origin: TextOrigin = TextOrigin()
 
     def samples_in(self, number: int) -> int:
         """Texts of each label that are sampled for a round.

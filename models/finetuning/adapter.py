@@ -23,17 +23,19 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 
 from models.decoders import family
-from models.privacy import intact
+from models.privacy import earlier_release, intact
 from models.privacy.accounting import subsampled
+from models.privacy.earlier_release import EarlierRelease, TextOrigin
+from models.privacy.events import DpEvent
 from models.privacy.facts import Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.params import Unit
-from models.privacy.report.earlier_run import EarlierRun
+from models.privacy.report import codec, earlier_releases
 from models.prompt_templates import PromptTemplate
 
-SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 2
-# Of version 1 every adapter was of low rank, and nothing else differs.
-_READ_VERSIONS = (1, SCHEMA_VERSION)
+SCHEMA, SCHEMA_VERSION = 'dp-corpus/adapter', 3
+# Of version 1 every adapter was of low rank. Those of versions 1 and 2 have no list of what went in.
+_READ_VERSIONS = (1, 2, SCHEMA_VERSION)
 CARD, TENSORS = 'adapter.json', 'adapter.safetensors'
 
 
@@ -91,7 +93,9 @@ class AdapterCard:
         weights: SHA-256 of the weights that the factors are added to.
         lora_rank: r of low-rank factors; None for a difference of all weights.
         factors: SHA-256 of `adapter.safetensors`.
-        epsilon: At `delta`, under adding or removing one unit.
+        epsilon: At `delta`, under adding or removing one unit, of the adapter and of all releases that went
+            into it, as far as they hide the same unit.
+        epsilon_of_run: Of the training alone, given what went in.
         delta: As set in the run that trained it.
         mechanism: Every field of `TuningParams`, by name.
         template: Every field of the prompt template (`models.prompt_templates.PromptTemplate`), by name.
@@ -103,7 +107,11 @@ class AdapterCard:
         label_counts: Released noisy number of units of each label, whose price is in `epsilon`: texts have
             the labels in these shares unless another mix is asked for. None where the run counted none.
         warm_texts: Texts, no records, that it was trained on before the first private step; 0 for none.
-        warm_release: The run that released them; None for public ones.
+        warm_vouched: Whether some of them are of files of which nothing but the curator's word is known.
+        releases: All releases that went in, each once: those of the warm start, and what went into these.
+        inputs_known: Whether that is all. Of a card of an earlier version it is not, where its warm start
+            was a release.
+        commitment: To the run key of the run that trained it; None in a card of an earlier version.
     """
 
     run_id: str
@@ -114,6 +122,7 @@ class AdapterCard:
     lora_rank: int | None
     factors: str
     epsilon: float
+    epsilon_of_run: float
     delta: float
     mechanism: Mapping[str, Setting]
     template: Template
@@ -122,17 +131,29 @@ class AdapterCard:
     attributes: tuple[str, ...] = ()
     label_counts: tuple[int, ...] | None = None
     warm_texts: int = 0
-    warm_release: EarlierRun | None = None
+    warm_vouched: bool = False
+    releases: tuple[EarlierRelease, ...] = ()
+    inputs_known: bool = True
+    commitment: str | None = None
 
     def __post_init__(self) -> None:
         found = subsampled.epsilon_of_event(self.params.event, self.delta)
+        if not math.isclose(found, self.epsilon_of_run, rel_tol=1e-6):
+            raise ValueError(
+                'Expected the guarantee that the settings give, got epsilon_of_run='
+                f'{self.epsilon_of_run!r} at delta={self.delta!r}, where they give {found!r}. Restore '
+                'adapter.json as it was released.'
+            )
+        counted = earlier_releases.counted(self.releases, self.unit)
+        found = earlier_releases.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
         if not math.isclose(found, self.epsilon, rel_tol=1e-6):
             raise ValueError(
-                f'Expected the guarantee that the settings give, got epsilon={self.epsilon!r} at '
-                f'delta={self.delta!r}, where they give {found!r}. Restore adapter.json as it was released.'
+                'Expected epsilon of the training and of all releases that went in, got '
+                f'epsilon={self.epsilon!r} at delta={self.delta!r}, where they give {found!r}. Restore '
+                'adapter.json as it was released.'
             )
-        counted = None if self.params.label_mix_rho is None else self._label_number
-        if (None if self.label_counts is None else len(self.label_counts)) != counted:
+        labels = None if self.params.label_mix_rho is None else self._label_number
+        if (None if self.label_counts is None else len(self.label_counts)) != labels:
             raise ValueError(
                 f'Expected a noisy count of each label where they were paid for, and only there, got '
                 f'label_counts={self.label_counts!r}, label_mix_rho={self.params.label_mix_rho!r}, '
@@ -165,6 +186,39 @@ class AdapterCard:
         return self.params.unit
 
     @property
+    def costs(self) -> dict[str, DpEvent]:
+        """What the training cost, by stage."""
+        return {'Fine-tuning': self.params.event}
+
+    @property
+    def warm_start(self) -> TextOrigin:
+        """Where the texts of the warm start come from."""
+        return TextOrigin(releases=self.releases, vouched=self.warm_vouched)
+
+    def handed_on(self, sampled_by: str | None = None) -> tuple[EarlierRelease, ...]:
+        """This release and all that went into it, for a run that it goes into.
+
+        Args:
+            sampled_by: The run that sampled the texts from it which go in; None where it goes in itself.
+        """
+        own = EarlierRelease(
+            run_id=self.run_id,
+            method='fine-tuning',
+            unit=self.unit,
+            epsilon=self.epsilon_of_run,
+            delta=self.delta,
+            costs=self.costs,
+            dataset=self.dataset,
+            run_number=self.run_number,
+            charged_rho=None,
+            identity=self.commitment or digest(self.to_json().encode()),
+            told_by='card',
+            inputs_known=self.inputs_known,
+            sampled_by=sampled_by,
+        )
+        return earlier_release.handed_on(own, self.releases)
+
+    @property
     def prompt_template(self) -> PromptTemplate:
         """The prompt whose public form its texts are asked for with."""
         values: dict[str, Any] = {**self.template, 'stop': tuple(self.template['stop'])}
@@ -185,7 +239,7 @@ class AdapterCard:
         """
         try:
             found = json.loads(text)
-            schema = found.pop('schema'), found.pop('schema_version')
+            schema = _, version = found.pop('schema'), found.pop('schema_version')
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             schema = None
         if schema not in [(SCHEMA, version) for version in _READ_VERSIONS]:
@@ -193,21 +247,35 @@ class AdapterCard:
                 f'Expected {CARD} with schema={SCHEMA!r} of version {SCHEMA_VERSION}, got {schema!r}. '
                 'Without it an adapter has no guarantee: give what `generate --method fine-tune` released.'
             )
-        # Earlier cards have none of these.
-        found = {'attributes': [], 'label_counts': None, 'warm_texts': 0, 'warm_release': None} | found
+        if version < SCHEMA_VERSION:
+            found = _of_earlier_version(found)
         names = {field.name for field in dataclasses.fields(cls)}
         if found.keys() != names:
             raise ValueError(
                 f'Expected the fields {sorted(names)} in {CARD}, got fields={sorted(found)}. Restore it as '
                 'it was released.'
             )
-        counted, release = found['label_counts'], found['warm_release']
+        counted = found['label_counts']
         return cls(
             **found
             | {name: tuple(found[name]) for name in ('labels', 'attributes')}
             | {'label_counts': None if counted is None else tuple(counted)}
-            | {'warm_release': None if release is None else EarlierRun(**release)}
+            | {'releases': codec.decoded(tuple[EarlierRelease, ...], found['releases'], 'releases')}
         )
+
+
+def _of_earlier_version(found: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a card of version 1 or 2, as those of today: its own cost, and no list of what went in."""
+    found = {'attributes': [], 'label_counts': None, 'warm_texts': 0, 'warm_release': None} | found
+    release = found.pop('warm_release')
+    return found | {
+        'epsilon_of_run': found.get('epsilon'),
+        'warm_vouched': found['warm_texts'] > 0 and release is None,
+        'releases': [],
+        # Nothing but the texts of the warm start can go in, and public ones are no release.
+        'inputs_known': release is None,
+        'commitment': None,
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,12 +285,10 @@ class ReleasedAdapter:
     Attributes:
         folder: Where its two files are.
         card: What it is.
-        dataset: Name under which a ledger charges the run that decodes with it; None without one.
     """
 
     folder: str
     card: AdapterCard
-    dataset: str | None = None
 
     def read(self, data: bytes) -> Any:
         """The factors, as `Family.adapter_shapes` of the model has them.

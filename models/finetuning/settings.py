@@ -8,8 +8,8 @@ from models.decoders import family
 from models.finetuning import label_mix
 from models.finetuning.units import Instructions
 from models.grammars.structure import Structure
+from models.privacy.earlier_release import TextOrigin
 from models.privacy.gradients import TuningParams
-from models.privacy.report.earlier_run import EarlierRun
 from models.prompt_templates import PromptTemplate
 from models.prompts import PromptWriter
 
@@ -54,8 +54,7 @@ class TuningSettings:
             first private step; none without.
         warm_steps: Steps on them.
         warm_learning_rate: Of Adam in these steps.
-        warm_release: The run that released them; None for public ones.
-        dataset: Name under which a ledger charges the run; None without one.
+        warm_origin: Where they come from. For the report.
         mismatch_weight: λ of FT's equation 4.
         wrong_prompts: |I|: wrong instructions of a unit at a step, fewer where there are fewer labels.
         mismatch_every: Of so many steps the first has them.
@@ -96,8 +95,7 @@ class TuningSettings:
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
     warm_steps: int = 0
     warm_learning_rate: float = 1e-3
-    warm_release: EarlierRun | None = None
-    dataset: str | None = None
+    warm_origin: TextOrigin = TextOrigin()
     mismatch_weight: float = 0.2
     wrong_prompts: int = 1
     mismatch_every: int = 1

@@ -7,9 +7,12 @@ name. All facts are functions of public settings.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from models.privacy.events import DpEvent
+
+if TYPE_CHECKING:
+    from models.privacy.earlier_release import EarlierRelease
 
 Setting = str | int | float | bool | None
 Statement = Literal['differential privacy', 'ex-post', 'none']
@@ -177,6 +180,9 @@ class MethodFacts:
         reads_batches: Whether records are read in the batches of a plan.
         during: Facts on the randomness of the run and on who may see its folders; None for those of a run
             that derives all noise from its key.
+        releases: The releases that went into the run, and all that went into these, each once.
+        reads_records: Whether it reads records. One that only samples from an adapter has the cost of the
+            run that trained it, the first of `releases`, and adds none.
     """
 
     unit_nouns: tuple[str, str]
@@ -195,6 +201,8 @@ class MethodFacts:
     released: str = 'The corpus and this report'
     reads_batches: bool = True
     during: Facts | None = None
+    releases: 'tuple[EarlierRelease, ...]' = ()
+    reads_records: bool = True
 
 
 def weakest(parts: Iterable[Facts]) -> Facts:

@@ -2,23 +2,17 @@
 
 import functools
 import hashlib
-import json
 from collections.abc import Sequence
-
-from apache_beam.io.filesystems import FileSystems
 
 from models.evolution.generation import Candidate, candidates_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import Facts
-from models.privacy.report import PRIVACY_REPORT_SCHEMA, earlier_run, text_votes
-from models.privacy.report.earlier_run import EarlierRun
+from models.privacy.report import earlier_releases, text_votes
 from models.records import BatchId, Record
 from pipeline import released_corpus
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods import beside_input
-from pipeline.methods.fine_tune import released
+from pipeline.methods import beside_input, earlier
 from pipeline.settings.input import Input
-from transforms.durable import read_file
 from transforms.read import (
     Dialect,
     Reason,
@@ -28,7 +22,6 @@ from transforms.read import (
     list_input,
     read_place,
 )
-from transforms.run_files import REPORT
 
 # They travel to every worker.
 MOST_TEXTS = 50_000
@@ -129,70 +122,15 @@ def digest(texts: Sequence[Candidate]) -> str:
     return hashlib.sha256(candidates_to_json(0, texts).encode()).hexdigest()
 
 
-def release_of(place: str, name: str) -> EarlierRun | None:
-    """The run that released a corpus, by its report; None of files, which the curator vouches for.
-
-    Args:
-        place: The corpus.
-        name: What errors call it: the flag without dashes.
-
-    Raises:
-        ValueError: It states no (epsilon, delta), or its report is damaged.
-    """
-    if not released_corpus.is_release(place):
-        return None
-    try:
-        report = json.loads(read_file(FileSystems.join(place, REPORT)))
-    except (RecursionError, ValueError):
-        report = None
-    is_report = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
-    if not is_report or report.get('statement') != 'differential privacy':
-        statement = report.get('statement') if is_report else None
-        raise ValueError(
-            f'Expected a release that states (epsilon, delta), got {name}={place!r} with '
-            f'statement={statement!r}. Its texts would carry into this corpus what nothing has charged: '
-            'choose another one, or public texts.'
-        )
-    card = released.card_of_texts(place)
-    if card is not None:
-        return EarlierRun(
-            run_id=card.run_id,
-            dataset=card.dataset,
-            run_number=card.run_number,
-            sampled_by=str(report.get('run_id')),
-        )
-    charged = report.get('ledger')
-    try:
-        return EarlierRun(
-            run_id=str(report['run_id']),
-            dataset=None if charged is None else str(charged['dataset']),
-            run_number=None if charged is None else int(charged['run_number']),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            "Expected the ledger's entry of a release with its dataset and run_number, got another value in "
-            f'the report of {name}={place!r}. Restore the release as its run wrote it.'
-        ) from error
-
-
 def facts_of_start(prepared: EvolutionSettings) -> Facts:
-    """Where the list of the first round comes from, for a report.
-
-    Workers write it, who know neither the ledger nor the place of the corpus: `prepared` has both from the
-    launch.
-    """
+    """Where the list of the first round comes from, for a report."""
     if not prepared.start:
         return text_votes.SAMPLED_START
-    if prepared.start_release is None:
-        return earlier_run.public_texts(text_votes.FIRST_LIST)
-    return earlier_run.released_texts(text_votes.FIRST_LIST, prepared.start_release, dataset=prepared.dataset)
+    return earlier_releases.given_texts(text_votes.FIRST_LIST, prepared.start_origin)
 
 
 def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledger) -> None:
     """Refuses texts of a run that says it was charged and was not: its cost would be counted nowhere.
-
-    A release of a dataset that this ledger does not keep is of another ledger, and one that was charged to
-    none says so: of both the report lists what the curator vouches for.
 
     Args:
         start: The corpus; None without.
@@ -201,21 +139,7 @@ def check_start(start: str | None, name: str, dataset: str | None, ledger: Ledge
         ledger: Its ledger.
 
     Raises:
-        ValueError: The ledger does not hold the charge that the release claims.
+        ValueError: The ledger does not hold a charge that the release, or what went into it, claims.
     """
-    earlier = None if start is None else release_of(start, name)
-    if earlier is None or earlier.dataset is None:
-        return
-    accounts = (known for known in ledger.accounts() if known.dataset.name == earlier.dataset)
-    account = next(accounts, None)
-    if account is None and earlier.dataset != dataset:
-        return
-    charged = None if account is None else account.run(earlier.run_id)
-    if charged is not None and charged.number == earlier.run_number:
-        return
-    raise ValueError(
-        f'Expected a corpus whose charge the ledger holds, got {name}={start!r}, whose report says '
-        f'run_id={earlier.run_id!r}, dataset={earlier.dataset!r}, run_number={earlier.run_number}. What it '
-        'tells of the records would be in no sum: give the --ledger that charged it, or other texts. '
-        f'`dp-corpus ledger show {earlier.dataset}` lists the runs.'
-    )
+    if start is not None:
+        earlier.check(earlier.origin_of_texts(start, name).releases, 'a corpus', start, name, dataset, ledger)

@@ -9,6 +9,7 @@ from models.records import BatchId
 from pipeline import methods
 from pipeline.pages import restricted_page
 from pipeline.settings.job_config import JobConfig
+from transforms.durable import read_key
 from transforms.run_files import REPORT, RESTRICTED_PAGE, RESTRICTED_REPORT
 from transforms.write import Files
 
@@ -46,6 +47,8 @@ def render_released(
         declared_units=method.declared_units(config, prepared),
         sample_rate=config.input.sample_rate,
         ledger=charge,
+        # Anybody may have it: it tells this release from all others, and nothing of the key.
+        commitment=read_key(config.output.resolved_work_dir).commitment(config.output.resolved_run_id),
     )
     return {
         **method.pages(config, prepared, privacy_report),

@@ -8,7 +8,8 @@ Amin et al. 2024).
 released.py and restricted.py hold the types; groups.py, ledger.py and totals.py hold the parts on the
 plan, on other runs and on the corpus; figures.py checks that figures follow from one another. build.py
 makes a report from the facts of each part of the mechanism (models/privacy/facts.py) and from the
-sentences of words.py that belong to no part. codec.py reads and writes the JSON.
+sentences of words.py that belong to no part. earlier_releases.py adds up what went into a run. codec.py
+reads and writes the JSON.
 """
 
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement

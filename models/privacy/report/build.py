@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting, facts
 from models.privacy.accounting import subsampled
-from models.privacy.facts import MethodFacts, Setting
+from models.privacy.facts import Facts, MethodFacts, RhoStage, Setting
 from models.privacy.params import MechanismParams
-from models.privacy.report import groups, prediction, tuning, words
+from models.privacy.report import earlier_releases, groups, prediction, tuning, words
 from models.privacy.report.groups import Cells, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import LedgerEntry
 from models.privacy.report.ledger import facts as ledger_facts
@@ -39,6 +39,7 @@ def build_privacy_report(
     declared_units: int | None = None,
     sample_rate: float = 1.0,
     ledger: LedgerEntry | None = None,
+    commitment: str | None = None,
 ) -> PrivacyReport:
     """The report of a finished run, from public values alone.
 
@@ -61,6 +62,7 @@ def build_privacy_report(
             the comparison with delta; None takes the sum of the noisy counts, over the sample rate.
         sample_rate: Probability with which each unit was taken.
         ledger: What reserving the run's budget returned; None where it was not charged.
+        commitment: To the run key; None without a run.
 
     Raises:
         ValueError: delta outside (0, 1); noisy counts without a cost or a cost without them;
@@ -113,6 +115,7 @@ def build_privacy_report(
             order = accounting.optimal_order(rho_total, delta, largest_order=omega)
     if method.event is not None:
         epsilon = subsampled.epsilon_of_event(method.event, delta)
+    went_in = _WentIn.of(method, stages, epsilon, delta, ledger)
     has_figure = epsilon is not None or (bool(costs) and weakest.statement != 'none')
     costs_in_python = [method.reproduction, *(part.reproduction for part in of_groups)]
     units = declared_units
@@ -135,10 +138,12 @@ def build_privacy_report(
             math.fsum(costs),
             one,
             released=method.released,
+            together=went_in.together,
         )
-        + (words.GIVEN_ADAPTER if method.has_adapter else ''),
+        + (words.GIVEN if method.releases and went_in.together is None and method.reads_records else ''),
         unit_of_privacy=method.unit_of_privacy,
-        epsilon=epsilon,
+        epsilon=went_in.epsilon,
+        epsilon_of_run=epsilon,
         delta=delta,
         epsilon_closed_form=closed_form,
         rho_total=rho_total,
@@ -159,7 +164,12 @@ def build_privacy_report(
                 if ledger is None and method.data_accesses
                 else words.data_accesses(weakest.statement, ledger, one, *method.data_accesses[:1])
             ),
-            *(f'Not covered: {row[0].lower()}{row[1:]}' for part in together for row in part.not_covered),
+            *went_in.covered,
+            *(
+                f'Not covered: {row[0].lower()}{row[1:]}'
+                for part in (*together, went_in.facts)
+                for row in part.not_covered
+            ),
         ),
         mechanism_output=method.mechanism_output
         + (
@@ -178,7 +188,7 @@ def build_privacy_report(
         sensitivities=tuple(row for part in (*together, *of_groups) for row in part.sensitivities),
         assumptions_enforced=tuple(
             row
-            for part in (*sampled, method.contexts, *of_groups, *together, during)
+            for part in (*sampled, method.contexts, *of_groups, *together, went_in.facts, during)
             for row in part.assumptions_enforced
         ),
         assumptions_of_curator=tuple(
@@ -189,6 +199,7 @@ def build_privacy_report(
                 *declared,
                 method.contexts,
                 *together,
+                went_in.facts,
                 during,
                 ledger_facts(ledger),
             )
@@ -199,6 +210,9 @@ def build_privacy_report(
         clusters=clusters,
         cells=cells,
         ledger=ledger,
+        releases=method.releases,
+        reads_records=method.reads_records,
+        commitment=commitment,
         corpus=corpus,
         mechanism=method.settings,
         settings=dict(settings),
@@ -209,8 +223,64 @@ def build_privacy_report(
             else words.reproduction([cost for cost in costs_in_python if cost is not None], delta)
             if weakest.statement != 'none'
             else ''
-        ),
+        )
+        + went_in.reproduction,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _WentIn:
+    """What a report says of the releases that went into the run.
+
+    Attributes:
+        epsilon: Of the run and of them; None where the run has none.
+        facts: What holds of them, and whose word it is.
+        together: For the statement of the guarantee; None where nothing adds up with the run.
+        covered: Rows on what is covered.
+        reproduction: Lines of Python for `epsilon`; empty where nothing adds up.
+    """
+
+    epsilon: float | None
+    facts: Facts = Facts()
+    together: words.Together | None = None
+    covered: tuple[str, ...] = ()
+    reproduction: str = ''
+
+    @classmethod
+    def of(
+        cls,
+        method: MethodFacts,
+        stages: Sequence[RhoStage],
+        alone: float | None,
+        delta: float,
+        ledger: LedgerEntry | None,
+    ) -> '_WentIn':
+        """From the facts of the method, the run's stages and its epsilon alone."""
+        one, unit = method.unit_nouns[0], prediction.unit_of(method.settings)
+        trained = method.releases[0] if not method.reads_records else None
+        releases = method.releases if trained is None else method.releases[1:]
+        run = 'this run' if trained is None else f'the run {trained.run_id!r}'
+        charged = ledger if trained is None else trained
+        dataset = None if charged is None else charged.dataset
+        found = earlier_releases.facts(releases, unit, dataset, run=run)
+        if trained is not None and not trained.inputs_known:
+            found = earlier_releases.with_unknown(found, trained)
+        counted = earlier_releases.counted(releases, unit)
+        if alone is None:
+            on_top = (f'Not covered: {earlier_releases.listed(releases)}, which went in.',) * bool(releases)
+            return cls(epsilon=None, facts=found, covered=on_top)
+        if not counted:
+            return cls(epsilon=alone, facts=found)
+        own = earlier_releases.costs_of(method.settings, stages)
+        epsilon = earlier_releases.epsilon_with(alone, own, counted, delta)
+        said = earlier_releases.covered_together(counted, epsilon, delta, ledger, one, run=run)
+        return cls(
+            epsilon=epsilon,
+            facts=found,
+            together=words.Together(epsilon=epsilon, names=earlier_releases.names(counted), run=run),
+            covered=(f'Covered with what went in: {said}',),
+            reproduction='\n' + earlier_releases.reproduction(own, counted, delta, run=run),
+        )
 
 
 def _check_settings(settings: Mapping[str, Setting], mechanism: Mapping[str, Setting]) -> None:

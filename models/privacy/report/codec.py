@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from models.privacy import intact
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class Report(typing.Protocol):
@@ -51,7 +51,7 @@ def from_json[T: Report](cls: type[T], text: str, schema: str) -> T:
             raise ValueError(
                 f'Expected {name}={expected!r}, got {name}={found!r}. Read it with the version that wrote it.'
             )
-    report: T = _decode(cls, data, cls.__name__)
+    report: T = decoded(cls, data, cls.__name__)
     if audience != report.audience:
         raise ValueError(
             f'Expected audience={report.audience!r}, got audience={audience!r}. Do not edit reports by hand.'
@@ -70,7 +70,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f'Expected finite numbers, got {name}. Do not edit reports by hand.')
 
 
-def _decode(expected: Any, value: Any, path: str) -> Any:
+def decoded(expected: Any, value: Any, path: str) -> Any:
     """`value`, as read from JSON, as an object of the annotated type, or ValueError.
 
     The message names the place and the types but quotes no value.
@@ -84,11 +84,11 @@ def _decode(expected: Any, value: Any, path: str) -> Any:
                 f'missing={sorted(hints.keys() - value.keys())}, unknown={sorted(unknown - hints.keys())}. '
                 'Read it with the version that wrote it.'
             )
-        return expected(**{name: _decode(hints[name], value[name], f'{path}.{name}') for name in hints})
+        return expected(**{name: decoded(hints[name], value[name], f'{path}.{name}') for name in hints})
     if origin is tuple and isinstance(value, list):
-        return tuple(_decode(arguments[0], item, f'{path}[{index}]') for index, item in enumerate(value))
+        return tuple(decoded(arguments[0], item, f'{path}[{index}]') for index, item in enumerate(value))
     if origin is Mapping and isinstance(value, dict):
-        return {key: _decode(arguments[1], item, f'{path}[{key!r}]') for key, item in value.items()}
+        return {key: decoded(arguments[1], item, f'{path}[{key!r}]') for key, item in value.items()}
     if origin in (types.UnionType, typing.Union):
         for option in arguments:
             if _matches(option, value):
@@ -97,7 +97,7 @@ def _decode(expected: Any, value: Any, path: str) -> Any:
         classes = [option for option in arguments if dataclasses.is_dataclass(option)]
         if classes and isinstance(value, dict):
             fitting = [option for option in classes if value.keys() == typing.get_type_hints(option).keys()]
-            return _decode([*fitting, *classes][0], value, path)
+            return decoded([*fitting, *classes][0], value, path)
     elif _matches(expected, value):
         return value
     raise ValueError(

@@ -9,13 +9,17 @@ from collections.abc import Mapping
 
 from models.privacy import accounting, sparse_vector
 from models.privacy.aggregates import AGGREGATES
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.facts import Facts, MethodFacts, Reproduction, Setting
 from models.privacy.numbers import format_exact
-from models.privacy.params import Change, MechanismParams
+from models.privacy.params import Change, MechanismParams, Unit
 
 
 def facts(
-    params: MechanismParams, reference: tuple[Facts, ...] = (), adapter: Facts | None = None
+    params: MechanismParams,
+    reference: tuple[Facts, ...] = (),
+    adapter: Facts | None = None,
+    releases: tuple[EarlierRelease, ...] = (),
 ) -> MethodFacts:
     """The facts of a run with these settings, from public values alone.
 
@@ -25,6 +29,7 @@ def facts(
             prompt is the only public row.
         adapter: The facts of the adapter that the model decodes with (`models.privacy.report.adapter`);
             None if it has none.
+        releases: The releases that went in.
     """
     aggregate = params.strategy.facts(params)
     parts = (aggregate, sparse_vector.facts(params)) if params.uses_sparse_vector else (aggregate,)
@@ -52,6 +57,7 @@ def facts(
         ),
         reproduction=_reproduction(params, parts),
         has_adapter=adapter is not None,
+        releases=releases,
     )
 
 
@@ -65,6 +71,11 @@ def facts_of(mechanism: Mapping[str, Setting]) -> MethodFacts:
         ValueError: This installation knows no mechanism with these settings.
     """
     return facts(MechanismParams(**typing.cast(dict[str, typing.Any], dict(mechanism))))
+
+
+def unit_of(mechanism: Mapping[str, Setting]) -> Unit:
+    """Whose presence a run with these settings hides."""
+    return 'user' if mechanism.get('unit') == 'user' else 'example'
 
 
 def unit_nouns(unit: Setting) -> tuple[str, str]:

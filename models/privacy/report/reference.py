@@ -1,9 +1,7 @@
 """The facts of the reference for a report (METHOD 4c): where its texts come from."""
 
-import dataclasses
-
+from models.privacy.earlier_release import TextOrigin
 from models.privacy.facts import Facts
-from models.privacy.report.earlier_run import charged_to
 
 ROUNDS = Facts(
     assumptions_enforced=(
@@ -15,64 +13,41 @@ ROUNDS = Facts(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Release:
-    """An earlier run whose corpus gives the texts of the reference. All fields are public.
-
-    Attributes:
-        run_id: Public name of the run.
-        dataset: Name under which a ledger charged it; None, like the next two, if none did.
-        run_number: Its place among the runs charged to that dataset, from 1.
-        rho: What it was charged; None too if its report does not say so, as of texts of an adapter.
-        sampled_by: The run that sampled the texts from the adapter which `run_id` trained, for nothing; None
-            if `run_id` released the texts itself.
-    """
-
-    run_id: str
-    dataset: str | None = None
-    run_number: int | None = None
-    rho: float | None = None
-    sampled_by: str | None = None
-
-
-def given_facts(size: int, digest: str, release: Release | None, dataset: str | None = None) -> Facts:
+def given_facts(size: int, digest: str, origin: TextOrigin) -> Facts:
     """The facts of a reference whose texts the curator gave.
+
+    What their release cost, and whose word that is, say the facts of all releases that went in
+    (`models.privacy.report.earlier_releases`).
 
     Args:
         size: M, the number of texts of each label.
         digest: SHA-256 of the texts, in hexadecimal.
-        release: The run whose corpus gave the texts; None for public texts. If it names this run's dataset,
-            the caller has looked it up in the ledger (`pipeline.run.charge.check`).
-        dataset: Name under which this run is charged; None if no ledger charges it.
+        origin: Where the texts come from.
     """
     which = f'{size} of each label, SHA-256 {digest}'
-    if release is None:
-        return Facts(
-            assumptions_of_curator=(
-                f"The reference's texts ({which}) are public and were chosen without a look at the records.",
-            )
-        )
-    source = (
-        f"The reference's texts ({which}) are of the corpus of run {release.run_id!r}, which is "
-        'differentially private itself'
-        if release.sampled_by is None
-        else f"The reference's texts ({which}) were sampled, by the run {release.sampled_by!r}, from the "
-        f'adapter of run {release.run_id!r}, which is differentially private itself'
-    )
-    if release.dataset is None or release.dataset != dataset:
-        there, here = charged_to(release.dataset), charged_to(dataset)
-        return Facts(
-            assumptions_of_curator=(
-                f'{source}. That run was charged {there}, this one {here}: where both are of the same '
-                'records, no sum of a ledger has both costs, and whoever adds up the runs counts both.',
-            )
+    vouched = ()
+    if origin.vouched:
+        vouched = (
+            f"The reference's texts ({which}) are public and were chosen without a look at the records. That "
+            "is the curator's word: no report and no card of a run lies beside their files or in a folder "
+            'above them, so nothing else tells where they come from.',
         )
     return Facts(
-        assumptions_enforced=(
-            f'{source}. The ledger charged it before this run, as run {release.run_number:,} on dataset '
-            f'{release.dataset!r}: its text is post-processing, and the sum of all runs has both costs.',
+        assumptions_enforced=tuple(
+            f"The reference's texts ({which}) are of the corpus of run {release.run_id!r}, which is "
+            'differentially private itself: they are post-processing of it.'
+            if release.sampled_by is None
+            else f"The reference's texts ({which}) were sampled, by the run {release.sampled_by!r}, from the "
+            f'adapter of run {release.run_id!r}, which is differentially private itself: they are '
+            'post-processing of it.'
+            for release in origin.direct
         ),
         assumptions_of_curator=(
-            f'The reference comes from the corpus of run {release.run_id!r} as that run released it.',
+            *vouched,
+            *(
+                f'The reference comes from the corpus of run {release.run_id!r} as that run released it.'
+                for release in origin.direct
+                if release.sampled_by is None
+            ),
         ),
     )

@@ -8,11 +8,16 @@ Sources: PP = Amin et al. 2024; CKS = Canonne, Kamath and Steinke 2020.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
+from models.privacy import earlier_release
+from models.privacy.earlier_release import EarlierRelease
+from models.privacy.events import DpEvent
 from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Setting, Statement
 from models.privacy.numbers import format_exact, format_up
-from models.privacy.report import codec, figures, ledger, prediction, text_votes, tuning
+from models.privacy.public_numbers import Unit
+from models.privacy.report import codec, earlier_releases, figures, ledger, prediction, text_votes, tuning
 from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, MixedLedgerEntry
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
@@ -33,9 +38,11 @@ class PrivacyReport:
             held by the curator and stands nowhere in this report. 'none': research only.
         guarantee: The formal statement in words, numbers rounded upwards.
         unit_of_privacy: Whose presence is hidden, in words.
-        epsilon: At `delta`, by the optimal-α bound (PP Theorem 1; CKS Corollary 13), and of fine-tuning
-            by its privacy loss distribution; None, like the next two costs, unless the statement is
-            'differential privacy'. Fine-tuning has no cost in ρ, and neither of the two.
+        epsilon: At `delta`, of the run and of all releases that went into it, as far as they hide the same
+            unit; None, like the next three costs, unless the statement is 'differential privacy'.
+        epsilon_of_run: Of the run alone, given what went in: by the optimal-α bound (PP Theorem 1; CKS
+            Corollary 13), and of fine-tuning by its privacy loss distribution, which has neither of the
+            next two. The same as `epsilon` where nothing went in.
         delta: As set by whoever ran the job.
         epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison; where its order lies
             above `omega`, what that order gives instead.
@@ -66,6 +73,12 @@ class PrivacyReport:
             given none.
         ledger: The runs on the same records so far, this one included; None where the run
             was charged to no ledger, as one without a price in advance never is.
+        releases: All releases that went in, each once: those that the run was given, and what went into
+            these.
+        reads_records: Whether the run read records. One that sampled from an adapter adds no cost: its
+            stages are those of the run that trained it, the first of `releases`.
+        commitment: To the run key: a public value that tells this release from all others. None where a
+            report is built without a run.
         corpus: Totals of the output.
         mechanism: Every field of `MechanismParams`, of `TuningParams` or of `TextVoteParams`.
         settings: Every other public setting of the run.
@@ -76,7 +89,7 @@ class PrivacyReport:
     A whole sample, as YAML (`to_json` writes the same keys in the same order)::
 
         schema: dp-corpus/privacy-report
-        schema_version: 5
+        schema_version: 6
         audience: Anyone may read this report.
         run_id: visits-2025-06
         statement: differential privacy
@@ -85,6 +98,7 @@ class PrivacyReport:
           plus 1e-6.'
         unit_of_privacy: 'One record: one row of the input, which is one context of its own.'
         epsilon: 3.8714263862773612
+        epsilon_of_run: 3.8714263862773612
         delta: 1.0e-06
         epsilon_closed_form: 4.319658514473728
         rho_total: 0.29335063437139564
@@ -208,6 +222,9 @@ class PrivacyReport:
           epsilon_budget: 8.0
           rho_bound: 1.0523580045569878
           epsilon_bound: 8.0
+        releases: []
+        reads_records: true
+        commitment: null
         corpus:
           examples: 96
           private_tokens: 1412
@@ -279,6 +296,7 @@ class PrivacyReport:
     guarantee: str
     unit_of_privacy: str
     epsilon: float | None
+    epsilon_of_run: float | None
     delta: float
     epsilon_closed_form: float | None
     rho_total: float | None
@@ -302,6 +320,9 @@ class PrivacyReport:
     clusters: Clusters | ChargedClusters | None
     cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | GaussianLedgerEntry | None
+    releases: tuple[EarlierRelease, ...]
+    reads_records: bool
+    commitment: str | None
     corpus: CorpusTotals | StructuredTotals | TunedTotals | ChosenTotals
     mechanism: Mapping[str, Setting]
     settings: Mapping[str, Setting]
@@ -309,11 +330,15 @@ class PrivacyReport:
     reproduction: str
 
     def __post_init__(self) -> None:
+        self._check_figures()
+        self._check_together()
+
+    def _check_figures(self) -> None:
         if tuning.is_of_tuning(self.mechanism):
             of_zcdp = (self.rho_total, self.epsilon_closed_form, self.rho_per_private_token, self.omega)
             tuning.check(
                 self.mechanism,
-                epsilon=self.epsilon if self.statement == 'differential privacy' else None,
+                epsilon=self.epsilon_of_run if self.statement == 'differential privacy' else None,
                 delta=self.delta,
                 stages=self.stages,
                 without=(*of_zcdp, self.order),
@@ -324,7 +349,7 @@ class PrivacyReport:
             text_votes.check(self.mechanism, stages=self.stages, omega=self.omega)
         costs = [stage.rho for stage in self.stages]
         expected = self._expected_statement()
-        totals = [self.epsilon, self.epsilon_closed_form, self.rho_total]
+        totals = [self.epsilon, self.epsilon_of_run, self.epsilon_closed_form, self.rho_total]
         if prediction.expects_price_per_token(self.mechanism) or self.rho_per_private_token is not None:
             totals.append(self.rho_per_private_token)  # other methods need have no such price
         is_priced = expected == 'differential privacy'
@@ -340,15 +365,98 @@ class PrivacyReport:
             )
         before = 0.0 if self.clusters is None else self.clusters.rho_charged_before
         ledger.check_charge(self.ledger, self.rho_total, before)
-        if self.rho_total is not None and self.epsilon is not None:
+        if self.rho_total is not None and self.epsilon_of_run is not None:
             figures.check(
                 self.stages,
                 rho_total=self.rho_total,
                 omega=self.omega,
                 order=self.order,
-                epsilon=self.epsilon,
+                epsilon=self.epsilon_of_run,
                 delta=self.delta,
             )
+
+    def _check_together(self) -> None:
+        if len({release.identity for release in self.releases}) < len(self.releases):
+            raise ValueError(
+                'Expected each release that went in once, got one twice. Do not edit the report.'
+            )
+        trained = self.releases[:1]
+        if not self.reads_records and not (trained and trained[0].epsilon == self.epsilon_of_run):
+            raise ValueError(
+                'Expected the run that trained the adapter first among the releases that went in, got '
+                f'epsilon_of_run={self.epsilon_of_run!r} without it. Build the report with '
+                'build_privacy_report and do not edit it.'
+            )
+        if self.epsilon is None or self.epsilon_of_run is None:
+            return
+        computed = earlier_releases.epsilon_with(self.epsilon_of_run, self.costs, self.counted, self.delta)
+        if not math.isclose(self.epsilon, computed, rel_tol=1e-6):
+            raise ValueError(
+                'Expected epsilon to be that of the run and of all releases that went in, got '
+                f'epsilon={self.epsilon!r}, computed={computed!r}. Build the report with '
+                'build_privacy_report and do not edit it.'
+            )
+
+    @property
+    def costs(self) -> dict[str, DpEvent]:
+        """What the stages cost, by name.
+
+        Raises:
+            ValueError: One has no price in advance.
+        """
+        return earlier_releases.costs_of(self.mechanism, self.stages)
+
+    @property
+    def further(self) -> tuple[EarlierRelease, ...]:
+        """The releases whose costs are not those of the stages: all, but for the adapter's of a mere sample."""
+        return self.releases if self.reads_records else self.releases[1:]
+
+    @property
+    def counted(self) -> tuple[EarlierRelease, ...]:
+        """Those of `further` that `epsilon` counts: of the same unit of privacy."""
+        return earlier_releases.counted(self.further, self.unit)
+
+    @property
+    def unit(self) -> Unit:
+        """Whose presence the run hides."""
+        return prediction.unit_of(self.mechanism)
+
+    @property
+    def charged_dataset(self) -> str | None:
+        """Name of the records in the ledger that charged what the stages cost; None where none did."""
+        if not self.reads_records:
+            return self.releases[0].dataset
+        return None if self.ledger is None else self.ledger.dataset
+
+    def handed_on(self, digest: str) -> tuple[EarlierRelease, ...]:
+        """This release and all that went into it, for a run that it goes into.
+
+        Args:
+            digest: SHA-256 of the report's file, in hexadecimal.
+
+        Raises:
+            ValueError: It states no (epsilon, delta).
+        """
+        if not self.reads_records:
+            trained, *further = self.releases
+            return dataclasses.replace(trained, sampled_by=self.run_id), *further
+        if self.epsilon_of_run is None:
+            raise ValueError(f'Expected a report with an epsilon, got statement={self.statement!r}.')
+        own = EarlierRelease(
+            run_id=self.run_id,
+            method=earlier_releases.method_of(self.mechanism),
+            unit=self.unit,
+            epsilon=self.epsilon_of_run,
+            delta=self.delta,
+            costs=self.costs,
+            dataset=None if self.ledger is None else self.ledger.dataset,
+            run_number=None if self.ledger is None else self.ledger.run_number,
+            charged_rho=None if self.ledger is None else self.ledger.rho,
+            identity=self.commitment or digest,
+            told_by='report',
+            inputs_known=True,
+        )
+        return earlier_release.handed_on(own, self.releases)
 
     @property
     def audience(self) -> str:
@@ -384,9 +492,28 @@ class PrivacyReport:
         return sentence[0].upper() + sentence[1:]
 
     @property
+    def covered_with_releases(self) -> str | None:
+        """The guarantee for the run and all that went into it; None where nothing did."""
+        if self.epsilon is None or not self.counted:
+            return None
+        return earlier_releases.covered_together(
+            self.counted,
+            self.epsilon,
+            self.delta,
+            self.ledger,
+            self.unit_noun,
+            run=self.run_in_words,
+        )
+
+    @property
+    def run_in_words(self) -> str:
+        """The run that the stages are of."""
+        return 'this run' if self.reads_records else f'the run {self.releases[0].run_id!r}'
+
+    @property
     def not_covered(self) -> tuple[str, ...]:
         """The accesses of `data_accesses` that no figure of this report covers."""
-        return self.data_accesses[1 if self.ledger is None else 2 :]
+        return tuple(row for row in self.data_accesses if row.startswith('Not covered'))
 
     def _expected_statement(self) -> Statement:
         if self.clusters is not None and not self.clusters.has_guarantee:

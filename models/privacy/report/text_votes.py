@@ -8,6 +8,7 @@ import math
 import typing
 from collections.abc import Mapping, Sequence
 
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.facts import (
     Facts,
     MethodFacts,
@@ -61,15 +62,17 @@ def facts(
     start: Facts = SAMPLED_START,
     sampling: tuple[Facts, ...] = (),
     writes_texts: bool = True,
+    releases: tuple[EarlierRelease, ...] = (),
 ) -> MethodFacts:
     """The facts of a run with these settings, from public values alone.
 
     Args:
         params: The mechanism.
         start: Where the first list comes from: `SAMPLED_START`, or what
-            `models.privacy.report.earlier_run` says of `FIRST_LIST`.
+            `models.privacy.report.earlier_releases` says of `FIRST_LIST`.
         sampling: Further facts on how texts are sampled.
         writes_texts: Whether the run samples texts; one that only chooses among given ones does not.
+        releases: The releases that went in.
     """
     one, many = prediction.unit_nouns(params.unit)
     votes = _votes(params, one)
@@ -97,6 +100,7 @@ def facts(
         released=RELEASED,
         reads_batches=False,
         during=_during(params.unit),
+        releases=releases,
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from models.privacy import counts
 from models.privacy.accounting import conversion, gaussian, run_cost, subsampled
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.facts import Facts, MethodFacts, SampledGaussianStage, Sensitivity, Setting
 from models.privacy.gradients import TuningParams
 from models.privacy.numbers import format_exact
-from models.privacy.report.earlier_run import EarlierRun
 from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, MixedLedgerEntry
 
 # For a run whose settings say how many texts each label has.
@@ -74,10 +74,11 @@ def params_of(mechanism: Mapping[str, Setting]) -> TuningParams:
 
 def facts(
     params: TuningParams,
-    trained_by: EarlierRun | None = None,
+    trained_by: EarlierRelease | None = None,
     sampling: tuple[Facts, ...] = (),
     *,
     writes_texts: bool = True,
+    releases: tuple[EarlierRelease, ...] = (),
 ) -> MethodFacts:
     """The facts of a run with these settings, from public values alone.
 
@@ -86,8 +87,9 @@ def facts(
         trained_by: The run that trained the adapter; None if this run did.
         sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
             `LABEL_MIX` or `COUNTED_MIX`), on the optimizer (`NOISE_VARIANCE_CORRECTION`), and on what
-            training began with (`models.privacy.report.earlier_run`, of `WARM_START`).
+            training began with (`models.privacy.report.earlier_releases`, of `WARM_START`).
         writes_texts: Whether the run samples texts too.
+        releases: The releases that went in, `trained_by` the first where there is one.
     """
     one, many = ('user', 'users') if params.unit == 'user' else ('record', 'records')
     return MethodFacts(
@@ -127,6 +129,8 @@ def facts(
         event=params.event,
         data_accesses=_data_accesses(one, trained_by),
         released=RELEASED,
+        releases=releases,
+        reads_records=trained_by is None,
     )
 
 
@@ -266,7 +270,7 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
     )
 
 
-def _sampling(trained_by: EarlierRun | None, *, writes_texts: bool) -> Facts:
+def _sampling(trained_by: EarlierRelease | None, *, writes_texts: bool) -> Facts:
     text = 'Text is sampled from the adapter, the model and public instructions, and from nothing else.'
     enforced = [text] if writes_texts else []
     if trained_by is not None:
@@ -284,7 +288,7 @@ def _sampling(trained_by: EarlierRun | None, *, writes_texts: bool) -> Facts:
     )
 
 
-def _data_accesses(one: str, trained_by: EarlierRun | None) -> tuple[str, ...]:
+def _data_accesses(one: str, trained_by: EarlierRelease | None) -> tuple[str, ...]:
     tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
         'them, to tune a setting is a further access.'

@@ -11,6 +11,21 @@ from models.privacy.report.groups import CountSource
 from models.privacy.report.ledger import LedgerEntry, guarantee_of_all_runs
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Together:
+    """A run and the releases that went into it, for the statement of the guarantee.
+
+    Attributes:
+        epsilon: Of all of them.
+        names: What they are called.
+        run: What the run is called.
+    """
+
+    epsilon: float
+    names: str
+    run: str
+
+
 def guarantee(
     weakest: Facts,
     epsilon: float | None,
@@ -19,6 +34,7 @@ def guarantee(
     one: str,
     *,
     released: str,
+    together: Together | None = None,
 ) -> str:
     """The formal statement of the guarantee.
 
@@ -29,14 +45,20 @@ def guarantee(
         counts_rho: zCDP cost of the stages that have a price in advance.
         one: The unit of privacy, as a noun.
         released: What the statement is about.
+        together: The run and what went into it; None where nothing adds up with it.
     """
     shown = format_exact(delta)
     if weakest.statement_words is None:
-        up = format_up(epsilon or 0.0)
+        up = format_up((epsilon if together is None else together.epsilon) or 0.0)
+        with_releases, alone = '', ''
+        if together is not None:
+            with_releases = f', with {together.names},'
+            own = f'(ε = {format_up(epsilon or 0.0)}, δ = {shown})'
+            alone = f' {together.run[0].upper()}{together.run[1:]} alone, given what went in, is {own}.'
         return (
-            f'{released} are (ε = {up}, δ = {shown})-differentially private under adding or '
+            f'{released}{with_releases} are (ε = {up}, δ = {shown})-differentially private under adding or '
             f'removing any one {one}: no set of outputs becomes more than e^{up} times as likely, plus '
-            f'{shown}.'
+            f'{shown}.{alone}'
         )
     text = weakest.statement_words.guarantee.format(one=one)
     if weakest.statement == 'none' or not counts_rho:
@@ -139,9 +161,8 @@ _DURING_THE_RUN = Facts(
 
 
 # The end of a guarantee.
-GIVEN_ADAPTER = (
-    ' It is a statement of this run alone, which is given an adapter that was released before: see what is '
-    'not covered.'
+GIVEN = (
+    ' It is a statement of this run alone, which is given what was released before: see what is not covered.'
 )
 
 

@@ -27,7 +27,9 @@ def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:
     """What the method tells a report."""
     sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
     start = start_corpus.facts_of_start(prepared)
-    return text_votes.facts(prepared.params, start=start, sampling=sampling)
+    return text_votes.facts(
+        prepared.params, start=start, sampling=sampling, releases=prepared.start_origin.releases
+    )
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from models.clustering.centers import ClusterSettings
 from models.evolution.settings import EvolutionSettings
+from models.privacy.earlier_release import TextOrigin
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
-from pipeline.methods import start_corpus, workers
+from pipeline.methods import earlier, start_corpus, workers
 from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config
 from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
@@ -42,8 +43,7 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         texts_together=TEXTS_TOGETHER,
         least_tokens=own.resolved_min_example_tokens,
         start=() if start is None else start_corpus.read_start(start, config.input, 'start'),
-        start_release=None if start is None else start_corpus.release_of(start, 'start'),
-        dataset=config.budget.dataset,
+        start_origin=TextOrigin() if start is None else earlier.origin_of_texts(start, 'start'),
     )
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from models.finetuning.adapter import AdapterCard
 from models.finetuning.settings import TuningSettings
 from models.privacy.facts import Facts, MethodFacts
-from models.privacy.report import earlier_run, structure, tuning
+from models.privacy.report import earlier_releases, structure, tuning
 from pipeline.methods import report_settings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.mechanism import Config
@@ -28,7 +29,8 @@ HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
     """What the method tells a report."""
     own = config.method
-    trained_by = None if own.adapter is None else released.trained_by(released.read_card(own.adapter))
+    card = None if own.adapter is None else released.read_card(own.adapter)
+    releases = prepared.warm_origin.releases if card is None else card.handed_on()
     sampling = () if own.structure is None else (structure.FACTS_OF_SAMPLING,)
     if own.label_mix:
         sampling = (*sampling, tuning.LABEL_MIX)
@@ -38,29 +40,18 @@ def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
         sampling = (*sampling, tuning.NOISE_VARIANCE_CORRECTION)
     return tuning.facts(
         prepared.params,
-        trained_by,
-        (*_warm_start(config, prepared), *sampling),
+        None if card is None else releases[0],
+        (*_warm_start(card, prepared), *sampling),
         writes_texts=own.writes_texts,
+        releases=releases,
     )
 
 
-def _warm_start(config: Config, prepared: TuningSettings) -> tuple[Facts, ...]:
-    """What the texts are that the adapter was trained on before its first private step; nothing without.
-
-    Workers know neither the ledger nor the place of the texts: `prepared` has both from the launch.
-    """
-    own = config.method
-    if own.adapter is None:
-        release, dataset = prepared.warm_release, prepared.dataset
-        is_warm = bool(prepared.warm_start)
-    else:
-        card = released.read_card(own.adapter)
-        release, dataset, is_warm = card.warm_release, card.dataset, card.warm_texts > 0
-    if not is_warm:
-        return ()
-    if release is None:
-        return (earlier_run.public_texts(tuning.WARM_START),)
-    return (earlier_run.released_texts(tuning.WARM_START, release, dataset=dataset),)
+def _warm_start(card: AdapterCard | None, prepared: TuningSettings) -> tuple[Facts, ...]:
+    """What the texts are that the adapter was trained on before its first private step; nothing without."""
+    is_warm = bool(prepared.warm_start) if card is None else card.warm_texts > 0
+    origin = prepared.warm_origin if card is None else card.warm_start
+    return (earlier_releases.given_texts(tuning.WARM_START, origin),) if is_warm else ()
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from apache_beam.io.filesystems import FileSystems
 from models.batch_plan import BatchPlan
 from models.evolution.generation import Candidate
 from models.finetuning.settings import TuningSettings
+from models.privacy.earlier_release import TextOrigin
 from models.records import Record
-from pipeline.methods import start_corpus, workers
+from pipeline.methods import earlier, start_corpus, workers
 from pipeline.methods.fine_tune import mechanism, released
 from pipeline.methods.fine_tune.mechanism import Config
 from transforms.finetune import DrawLabelMix, FineTuneText
@@ -40,8 +41,7 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         warm_start=tuple((of.label, of.text) for of in warm_texts(config)),
         warm_steps=own.resolved_warm_steps,
         warm_learning_rate=own.resolved_warm_learning_rate,
-        warm_release=None if warm is None else start_corpus.release_of(warm, 'warm_start'),
-        dataset=config.budget.dataset,
+        warm_origin=TextOrigin() if warm is None else earlier.origin_of_texts(warm, 'warm_start'),
         mismatch_weight=own.mismatch_weight,
         wrong_prompts=own.wrong_prompts,
         mismatch_every=own.mismatch_every,

@@ -9,7 +9,7 @@ from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard, Prompt, Template
 from models.finetuning.settings import TuningSettings
 from models.privacy.accounting import subsampled
-from models.privacy.report import LedgerEntry, PrivacyReport
+from models.privacy.report import PrivacyReport
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.fine_tune.released import PROMPT_SETTINGS, read_card
 from pipeline.pages import dataset_card, report_page
@@ -42,9 +42,7 @@ def pages(config: Config, prepared: TuningSettings, privacy_report: PrivacyRepor
     if config.method.adapter is None:
         data = read_file(FileSystems.join(config.output.resolved_work_dir, ADAPTER_TENSORS))
         noisy = [group.noisy_count for group in privacy_report.plan if group.noisy_count is not None]
-        text = card(
-            config, prepared, adapters.digest(data), privacy_report.ledger, tuple(noisy) or None
-        ).to_json()
+        text = card(config, prepared, adapters.digest(data), privacy_report, tuple(noisy) or None).to_json()
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
     else:
@@ -57,7 +55,7 @@ def card(
     config: Config,
     prepared: TuningSettings,
     factors: str,
-    entry: LedgerEntry | None,
+    privacy_report: PrivacyReport,
     label_counts: tuple[int, ...] | None = None,
 ) -> AdapterCard:
     """The card of the adapter that a run trained.
@@ -66,10 +64,11 @@ def card(
         config: The run.
         prepared: Its settings.
         factors: SHA-256 of the file of the factors.
-        entry: What the ledger says of the run; None where it was charged to none.
+        privacy_report: Its releasable report.
         label_counts: Released noisy counts of the labels, where the run counted them.
     """
-    own = config.method
+    own, entry = config.method, privacy_report.ledger
+    assert privacy_report.epsilon is not None  # every report of fine-tuning has one
     prompt = {name: getattr(own, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
     return AdapterCard(
         run_id=config.output.resolved_run_id,
@@ -79,7 +78,8 @@ def card(
         weights=checkpoint_digest(own.checkpoint_path),
         lora_rank=prepared.lora_rank,
         factors=factors,
-        epsilon=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
+        epsilon=privacy_report.epsilon,
+        epsilon_of_run=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
         delta=config.resolved_delta,
         mechanism=dataclasses.asdict(prepared.params),
         template=cast('Template', dataclasses.asdict(prepared.template)),
@@ -88,5 +88,7 @@ def card(
         attributes=config.input.attributes,
         label_counts=label_counts,
         warm_texts=len(prepared.warm_start),
-        warm_release=prepared.warm_release,
+        warm_vouched=prepared.warm_origin.vouched,
+        releases=privacy_report.releases,
+        commitment=privacy_report.commitment,
     )

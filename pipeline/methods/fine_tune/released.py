@@ -8,7 +8,6 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard, ReleasedAdapter
-from models.privacy.report.earlier_run import EarlierRun
 from pipeline.methods.fine_tune.settings import NAME, FineTuneSettings
 from pipeline.run.digests import checkpoint_digest
 from pipeline.settings import panel
@@ -106,13 +105,12 @@ def with_adapter(config: JobConfig[FineTuneSettings]) -> JobConfig[FineTuneSetti
     )
 
 
-def released_adapter(model: Model, place: str | None, dataset: str | None) -> ReleasedAdapter | None:
+def released_adapter(model: Model, place: str | None) -> ReleasedAdapter | None:
     """The adapter that a run of another method decodes with; None where it names none.
 
     Args:
         model: The run's model.
         place: Its folder; None without.
-        dataset: The dataset that the run is charged to; None without.
 
     Raises:
         ValueError: It is of another model, of other weights, or not the one that its card names.
@@ -120,7 +118,7 @@ def released_adapter(model: Model, place: str | None, dataset: str | None) -> Re
     """
     if place is None:
         return None
-    return ReleasedAdapter(folder=adapter_folder(place), card=checked_card(model, place), dataset=dataset)
+    return ReleasedAdapter(folder=adapter_folder(place), card=checked_card(model, place))
 
 
 def checked_card(model: Model, place: str) -> AdapterCard:
@@ -157,8 +155,3 @@ def check_model(model: Model, card: AdapterCard, place: str) -> None:
 def card_digest(place: str) -> str:
     """Digest of a released adapter, by its card, which holds that of its factors."""
     return hashlib.sha256(read_card(place).to_json().encode()).hexdigest()
-
-
-def trained_by(card: AdapterCard) -> EarlierRun:
-    """The run that trained an adapter, for a report."""
-    return EarlierRun(run_id=card.run_id, dataset=card.dataset, run_number=card.run_number)

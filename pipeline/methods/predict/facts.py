@@ -7,7 +7,7 @@ from models.assembly import GeneratorSettings
 from models.batch_plan import BatchPlan
 from models.clustering.centers import Centers
 from models.finetuning.adapter import AdapterCard
-from models.privacy import report
+from models.privacy import earlier_release, report
 from models.privacy.ex_post import BatchLoss
 from models.privacy.facts import Facts, MethodFacts
 from models.privacy.individual import BatchSpending
@@ -39,24 +39,20 @@ def facts(config: Config, prepared: GeneratorSettings) -> MethodFacts:
     own, given = config.method, prepared.reference
     of_reference: tuple[Facts, ...] = ()
     if given is not None:
-        found = reference.given_facts(own.reference_size, given.digest, given.release, given.dataset)
+        found = reference.given_facts(own.reference_size, given.digest, given.origin)
         of_reference = (found,)
     elif own.resolved_reference_rounds == 2:
         of_reference = (reference.ROUNDS,)
     of_structure = () if own.structure is None else (structure.FACTS,)
-    of_adapter, decoded_with = None, prepared.adapter
-    if decoded_with is not None:
-        card = decoded_with.card
-        of_adapter = adapter.given_facts(
-            released.trained_by(card),
-            factors=card.factors,
-            epsilon=card.epsilon,
-            delta=card.delta,
-            unit=card.unit,
-            own_unit=config.budget.unit,
-            dataset=decoded_with.dataset,
-        )
-    return prediction.facts(mechanism.params(config), (*of_reference, *of_structure), of_adapter)
+    of_adapter, trained = None, ()
+    if prepared.adapter is not None:
+        card = prepared.adapter.card
+        trained = card.handed_on()
+        of_adapter = adapter.given_facts(trained[0], factors=card.factors)
+    releases = earlier_release.each_once(trained, () if given is None else given.origin.releases)
+    return prediction.facts(
+        mechanism.params(config), (*of_reference, *of_structure), of_adapter, releases=releases
+    )
 
 
 def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:

@@ -82,12 +82,19 @@ class PrivatePrediction(Method[PredictSettings]):
         return {} if run is None else {'centers': run}
 
     def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
-        if config.method.reference is None and config.method.adapter is None:
+        own, dataset = config.method, config.budget.dataset
+        if own.reference is None and own.adapter is None:
             return
-        from pipeline.methods.predict import earlier
+        from pipeline.methods import earlier
+        from pipeline.methods.fine_tune import released
 
-        earlier.check_reference(config, ledger)
-        earlier.check_adapter(config, ledger)
+        if own.reference is not None:
+            origin = earlier.origin_of_texts(own.reference, 'reference')
+            what = 'an earlier release as the reference'
+            earlier.check(origin.releases, what, own.reference, 'reference', dataset, ledger)
+        if own.adapter is not None:
+            releases = released.read_card(own.adapter).handed_on()
+            earlier.check(releases, 'an adapter', own.adapter, 'adapter', dataset, ledger)
 
     def fitting(self, config: Config, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
         return fitting.fitting(config, has_room, order)

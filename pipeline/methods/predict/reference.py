@@ -1,24 +1,15 @@
 """The curator's reference texts: of files, or of an earlier release; read where a run is launched."""
 
 import functools
-import json
 import typing
 from collections.abc import Iterator, Sequence
 
-from apache_beam.io.filesystems import FileSystems
-
-from models.privacy import intact
-from models.privacy.report import PRIVACY_REPORT_SCHEMA
-from models.privacy.report.reference import Release
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline import released_corpus
-from pipeline.methods import beside_input
-from pipeline.methods.fine_tune import released
+from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict import public_texts
 from pipeline.methods.predict.mechanism import Config
-from transforms.durable import read_file
 from transforms.read import InputFile, check_input
-from transforms.run_files import REPORT
 
 
 def read_reference(config: Config, text_limit: int | None = None) -> Reference | None:
@@ -68,9 +59,8 @@ def _read(
     """The reference in files as they are listed: a key with other sizes or times is another one."""
     assert config.method.reference is not None
     labels, paths = config.input.label_values, [file.path for file in listed]
-    release = None
+    origin = earlier.origin_of_texts(config.method.reference, 'reference')
     if is_release:
-        release = _checked_release(config.method.reference)
         examples = [example for path in paths for example in released_corpus.read_examples(path, 'reference')]
         known = {example.label for example in examples}
         # A release without labels serves all labels, and one with labels a run without any.
@@ -85,52 +75,7 @@ def _read(
         serve_all = config.method.reference_label_field is None
     texts = pick_by_label(rows, labels, config.method.reference_size, serve_all=serve_all)
     _check_enough(config, texts)
-    return Reference.of(texts, release=release, dataset=config.budget.dataset, text_limit=text_limit)
-
-
-def release_of(config: Config) -> Release | None:
-    """The earlier release that --reference names, as its report describes it; None of files, or without.
-
-    Raises:
-        ValueError: It states no (epsilon, delta), or its report is damaged.
-    """
-    if config.method.reference is None or not released_corpus.is_release(config.method.reference):
-        return None
-    return _checked_release(config.method.reference)
-
-
-def _checked_release(folder: str) -> Release:
-    """The run that made a release, after a look at what it states."""
-    with intact.reading(f'{REPORT} of reference={folder!r}', 'Restore the release as its run wrote it'):
-        report = json.loads(read_file(FileSystems.join(folder, REPORT)))
-    of_prediction = isinstance(report, dict) and report.get('schema') == PRIVACY_REPORT_SCHEMA
-    if not of_prediction or report.get('statement') != 'differential privacy':
-        statement = report.get('statement') if of_prediction else None
-        raise ValueError(
-            'Expected a release that states (epsilon, delta) as the reference, got '
-            f'reference={folder!r} with statement={statement!r}. Its text would carry into this corpus what '
-            'nothing has charged: choose another release, or public texts.'
-        )
-    run_id, charged = str(report['run_id']), report.get('ledger')
-    card = released.card_of_texts(folder)
-    if card is not None:
-        return Release(
-            run_id=card.run_id, dataset=card.dataset, run_number=card.run_number, sampled_by=run_id
-        )
-    if charged is None:
-        return Release(run_id=run_id)
-    try:
-        return Release(
-            run_id=run_id,
-            dataset=str(charged['dataset']),
-            run_number=int(charged['run_number']),
-            rho=float(charged['rho']),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            "Expected the ledger's entry of a release with its dataset, run_number and rho, got another "
-            f'value in the report of reference={folder!r}. Restore the release as its run wrote it.'
-        ) from error
+    return Reference.of(texts, origin=origin, text_limit=text_limit)
 
 
 def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:

@@ -24,7 +24,7 @@ def generator_settings(config: Config) -> GeneratorSettings:
         micro_batch_size=own.resolved_micro_batch_size,
         label_words=tuple(config.input.label_words.items()),
         reference=read_reference(config, workers.text_limit(own)),
-        adapter=released.released_adapter(own, own.adapter, config.budget.dataset),
+        adapter=released.released_adapter(own, own.adapter),
         **workers.prompt_settings(own, config.input),
     )
 

@@ -23,7 +23,9 @@ _OF_MODEL = ('model', 'dtype', 'micro_batch_size')
 def facts(prepared: EvolutionSettings) -> MethodFacts:
     """What the method tells a report."""
     start = start_corpus.facts_of_start(prepared)
-    return text_votes.facts(prepared.params, start=start, writes_texts=False)
+    return text_votes.facts(
+        prepared.params, start=start, writes_texts=False, releases=prepared.start_origin.releases
+    )
 
 
 def settings(config: JobConfig[RefineSettings], of_mechanism: tuple[str, ...]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Refine(TextVoting[RefineSettings]):
         return 0
 
     def prepare(self, config: Config) -> EvolutionSettings:
-        from pipeline.methods import start_corpus
+        from pipeline.methods import earlier
 
         files = config.method.model_files
         embedder = config.method.embedder_settings(
@@ -127,8 +127,7 @@ class Refine(TextVoting[RefineSettings]):
             source=None,
             examples=self._keep(config),
             start=self._texts(config),
-            start_release=start_corpus.release_of(str(config.method.corpus), 'corpus'),
-            dataset=config.budget.dataset,
+            start_origin=earlier.origin_of_texts(str(config.method.corpus), 'corpus'),
         )
 
     def digests(self, config: Config) -> Mapping[str, str]:

@@ -1,0 +1,117 @@
+"""A release that went into another run: what it cost, which ledger has it, and whose word that is.
+
+A run may begin with texts that an earlier run released, or decode with its adapter. On the same records
+the two compose, and so does all that went into the earlier one. So each release hands on the whole list
+of what went into it (README, section 7).
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+
+from models.privacy import accounting
+from models.privacy.accounting import subsampled
+from models.privacy.events import DpEvent
+from models.privacy.public_numbers import Unit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlierRelease:
+    """A release that went into a run, directly or by way of another one. All fields are public.
+
+    Attributes:
+        run_id: Public name of the run that paid for it.
+        method: What it did with the records, in words.
+        unit: Whose presence it hides.
+        epsilon: Of that run alone, at `delta`.
+        delta: As that run set it.
+        costs: Event of each of its stages, by name: what the sum with others is composed of.
+        dataset: Name under which a ledger charged it; None, like the next two, where none did.
+        run_number: Its place among the runs charged to that dataset, from 1.
+        charged_rho: What the ledger charged it; None too where only its adapter's card tells of it.
+        identity: What tells it from all others, in hexadecimal: the commitment to its run key, or the
+            SHA-256 of the report or the card of a version that has none.
+        told_by: Whose word all of this is: its 'report', or the 'card' of its adapter.
+        inputs_known: Whether that has the list of what went into it. Earlier versions have none.
+        through: The run that it went into, where that is another one of the list; None where it went into
+            this run directly.
+        sampled_by: The run that sampled the texts which went in from its adapter, for nothing; None where
+            it released them, or the adapter, itself.
+    """
+
+    run_id: str
+    method: str
+    unit: Unit
+    epsilon: float
+    delta: float
+    costs: Mapping[str, DpEvent]
+    dataset: str | None
+    run_number: int | None
+    charged_rho: float | None
+    identity: str
+    told_by: typing.Literal['report', 'card']
+    inputs_known: bool
+    through: str | None = None
+    sampled_by: str | None = None
+
+    def __post_init__(self) -> None:
+        computed = epsilon_alone(self.costs, self.delta)
+        if not math.isclose(computed, self.epsilon, rel_tol=1e-6):
+            raise ValueError(
+                f'Expected epsilon to follow from the costs of run_id={self.run_id!r}, got '
+                f'epsilon={self.epsilon!r}, computed={computed!r}. Restore its report as the run wrote it.'
+            )
+
+
+def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
+    """epsilon of one run's stages, as its report states it."""
+    curve = accounting.compose(map(accounting.curve_of, costs.values()))
+    if curve.sampled and len(costs) == 1:
+        return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
+    return curve.epsilon(delta)
+
+
+def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:
+    """epsilon of several runs on the same records: of their sum of ρ, or what their losses or curves give.
+
+    Args:
+        costs: Of each run, by stage.
+        delta: In (0, 1).
+    """
+    events = [event for of_run in costs for event in of_run.values()]
+    curve = accounting.compose(map(accounting.curve_of, events))
+    return curve.epsilon(delta) if curve.is_zcdp else accounting.epsilon_of_events(events, delta)
+
+
+def handed_on(release: EarlierRelease, went_in: Iterable[EarlierRelease] = ()) -> tuple[EarlierRelease, ...]:
+    """A release and all that went into it, for the run that it goes into."""
+    return release, *(
+        dataclasses.replace(earlier, through=earlier.through or release.run_id) for earlier in went_in
+    )
+
+
+def each_once(*lists: Sequence[EarlierRelease]) -> tuple[EarlierRelease, ...]:
+    """All releases of several lists, each once even if it went in on two ways; the direct ones first."""
+    found: dict[str, EarlierRelease] = {}
+    for release in sorted((of for each in lists for of in each), key=lambda of: of.through is not None):
+        found.setdefault(release.identity, release)
+    return tuple(found.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOrigin:
+    """Where texts come from that a run was given. All fields are public.
+
+    Attributes:
+        releases: The runs that released them, and all that went into these, each once.
+        vouched: Whether there are files among them of which nothing but the curator's word is known.
+    """
+
+    releases: tuple[EarlierRelease, ...] = ()
+    vouched: bool = False
+
+    @property
+    def direct(self) -> tuple[EarlierRelease, ...]:
+        """The runs that released the texts."""
+        return tuple(release for release in self.releases if release.through is None)

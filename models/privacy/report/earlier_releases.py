@@ -1,0 +1,350 @@
+"""The releases that went into a run, for its report: what they cost together, in words and in Python."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from models.privacy import accounting, earlier_release
+from models.privacy.accounting import losses
+from models.privacy.earlier_release import EarlierRelease, TextOrigin
+from models.privacy.events import (
+    DiscreteGaussianDpEvent,
+    DpEvent,
+    PoissonSampledDpEvent,
+    TruncatedZCDpEvent,
+    ZCDpEvent,
+)
+from models.privacy.facts import Facts, Reproduction, RhoStage, Setting
+from models.privacy.numbers import format_exact, format_up
+from models.privacy.public_numbers import Unit
+from models.privacy.report import prediction, text_votes, tuning, words
+from models.privacy.report.ledger import LedgerEntry
+
+
+def costs_of(mechanism: Mapping[str, Setting], stages: Sequence[RhoStage]) -> dict[str, DpEvent]:
+    """What a run cost by stage, of what its report says.
+
+    Args:
+        mechanism: Its settings.
+        stages: Its stages, each with a price in advance.
+
+    Raises:
+        ValueError: This installation knows no such mechanism, or a stage has no price.
+    """
+    if tuning.is_of_tuning(mechanism):
+        return {'Fine-tuning': tuning.params_of(mechanism).event}
+    found: dict[str, DpEvent] = {}
+    for stage in stages:
+        if stage.rho is None:
+            raise ValueError(f'Expected a price of every stage, got none of stage={stage.name!r}.')
+        if stage.name == text_votes.STAGE and text_votes.is_of_text_votes(mechanism):
+            found[stage.name] = text_votes.params_of(mechanism).event
+        elif stage.omega is None:
+            found[stage.name] = ZCDpEvent(rho=stage.rho)
+        else:
+            found[stage.name] = TruncatedZCDpEvent(rho=stage.rho, omega=stage.omega)
+    return found
+
+
+def method_of(mechanism: Mapping[str, Setting]) -> str:
+    """What a run did with the records, in words."""
+    if tuning.is_of_tuning(mechanism):
+        return 'fine-tuning'
+    return 'votes on whole texts' if text_votes.is_of_text_votes(mechanism) else 'private prediction'
+
+
+def counted(releases: Iterable[EarlierRelease], unit: Setting) -> tuple[EarlierRelease, ...]:
+    """Those whose cost adds up with that of a run: of its unit of privacy."""
+    return tuple(release for release in releases if release.unit == unit)
+
+
+def epsilon_with(
+    alone: float, own: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float
+) -> float:
+    """epsilon of a run and of the releases that went into it.
+
+    Args:
+        alone: That of the run alone, at `delta`.
+        own: What it cost by stage.
+        releases: Those whose costs add up with it.
+        delta: In (0, 1).
+    """
+    if not releases:
+        return alone
+    return max(alone, earlier_release.epsilon_together([own, *(of.costs for of in releases)], delta))
+
+
+def without_ledger(releases: Iterable[EarlierRelease], dataset: str | None) -> tuple[EarlierRelease, ...]:
+    """Those that no sum of the run's ledger has."""
+    return tuple(release for release in releases if dataset is None or release.dataset != dataset)
+
+
+def with_ledger(entry: LedgerEntry, releases: Sequence[EarlierRelease], delta: float) -> tuple[float, float]:
+    """(epsilon, delta) of all runs of a ledger up to this one and of releases that it has not.
+
+    Args:
+        entry: The run's.
+        releases: All of one unit, that of the ledger; not empty.
+        delta: At which the cost of the releases is taken where no sum of ρ is known.
+    """
+    costs = [release.costs for release in releases]
+    if type(entry) is LedgerEntry:
+        before = {'ledger': ZCDpEvent(rho=entry.rho_after)}
+        return earlier_release.epsilon_together([before, *costs], entry.delta), entry.delta
+    # Basic composition: the bound of the second holds whatever the first released.
+    return entry.epsilon_after + earlier_release.epsilon_together(costs, delta), entry.delta + delta
+
+
+# --- Words ---------------------------------------------------------------------------
+
+
+def public_texts(what: str) -> Facts:
+    """The facts of a run that begins with files which no report tells of.
+
+    Args:
+        what: What the report calls these texts: 'the first list'.
+    """
+    return Facts(
+        assumptions_of_curator=(
+            f'The texts of {what} are public: whoever wrote or chose them saw none of these records. That is '
+            "the curator's word: no report and no card of a run lies beside these files or in a folder above "
+            'them, so nothing else tells where they come from.',
+        ),
+    )
+
+
+def given_texts(what: str, origin: TextOrigin) -> Facts:
+    """The facts of a run that begins with given texts; what their release cost, `facts` says.
+
+    Args:
+        what: What the report calls them: 'the first list'.
+        origin: Where they come from.
+    """
+    said = tuple(f'{what[0].upper()}{what[1:]} {_made_by(release)}.' for release in origin.direct)
+    vouched = public_texts(what).assumptions_of_curator if origin.vouched else ()
+    return Facts(assumptions_enforced=said, assumptions_of_curator=vouched)
+
+
+def _made_by(release: EarlierRelease) -> str:
+    if release.sampled_by is None:
+        return f'is the corpus that the run {release.run_id!r} released, or a part of it'
+    return (
+        f'was sampled, by the run {release.sampled_by!r}, from the adapter that the run {release.run_id!r} '
+        'released'
+    )
+
+
+def charged_to(dataset: str | None) -> str:
+    """Where a run was charged, in words: to a dataset of a ledger, or to none."""
+    return 'to no ledger' if dataset is None else f'to dataset {dataset!r} of a ledger'
+
+
+def place_in_ledger(release: EarlierRelease) -> str:
+    """The same with the release's place there."""
+    place = '' if release.run_number is None else f' as run {release.run_number:,}'
+    return f'charged {charged_to(release.dataset)}{place}'
+
+
+def whose_word(release: EarlierRelease, dataset: str | None) -> str:
+    """Who says so: the ledger that charges this run, the release's own report, or a card."""
+    if dataset is not None and release.dataset == dataset:
+        return "the ledger's, which charged it before this run"
+    return "its own report's" if release.told_by == 'report' else "its adapter's card's"
+
+
+def in_words(release: EarlierRelease) -> str:
+    """A release with its figures."""
+    one = prediction.unit_nouns(release.unit)[0]
+    way = '' if release.through is None else f', by way of the run {release.through!r}'
+    return (
+        f'the run {release.run_id!r} ({release.method}; ε = {format_up(release.epsilon)}, δ = '
+        f'{format_exact(release.delta)} for any one {one}; {place_in_ledger(release)}){way}'
+    )
+
+
+def listed(releases: Sequence[EarlierRelease]) -> str:
+    """Releases with their figures, in one row."""
+    return '; '.join(map(in_words, releases))
+
+
+def names(releases: Sequence[EarlierRelease]) -> str:
+    """Releases by their names: 'the release that went in (run 'a')'."""
+    runs = ', '.join(repr(release.run_id) for release in releases)
+    if len(releases) == 1:
+        return f'the release that went in (run {runs})'
+    return f'the {len(releases):,} releases that went in (runs {runs})'
+
+
+def facts(
+    releases: Sequence[EarlierRelease], unit: Unit, dataset: str | None, *, run: str = 'this run'
+) -> Facts:
+    """What holds of the releases that went into a run, and whose word it is.
+
+    Args:
+        releases: All of them. Of those that name this run's dataset the caller has asked the ledger.
+        unit: Whose presence the run hides.
+        dataset: Name under which the run is charged; None if no ledger charges it.
+        run: What sentences call the run.
+    """
+    outside = without_ledger(releases, dataset)
+    enforced = tuple(
+        f'The run {of.run_id!r} went in. The ledger charged it before this run, as run {of.run_number:,} on '
+        f'dataset {dataset!r}: {run} is a later step on the same records, and the sum of all runs has both '
+        'costs.'
+        for of in releases
+        if of not in outside
+    )
+    vouched = tuple(
+        f'Whoever adds up the runs on these records counts the run {of.run_id!r} too, which went in, unless '
+        f'its records are others than these: it was charged {charged_to(of.dataset)}, {run} '
+        f'{charged_to(dataset)}, and no sum of a ledger has both. What it cost is {whose_word(of, dataset)} '
+        'word.'
+        for of in outside
+    )
+    other = tuple(
+        f'{in_words(of)}, which went in. Its cost comes on top of every figure here, under a unit of its own.'
+        for of in releases
+        if of.unit != unit
+    )
+    found = Facts(assumptions_enforced=enforced, assumptions_of_curator=vouched, not_covered=other)
+    for release in releases:
+        if not release.inputs_known:
+            found = with_unknown(found, release)
+    return found
+
+
+def with_unknown(found: Facts, release: EarlierRelease) -> Facts:
+    """The facts with what is said of a release of which nobody knows what went into it."""
+    word = (
+        f'Nothing else of these records went into the run {release.run_id!r}, or its cost is counted too. That '
+        f"is the curator's word: the {release.told_by} of that run is of a version without the list of what "
+        'went in.'
+    )
+    blind = f'what went into the run {release.run_id!r}, which its {release.told_by} does not list.'
+    return dataclasses.replace(
+        found,
+        assumptions_of_curator=(*found.assumptions_of_curator, word),
+        not_covered=(*found.not_covered, blind),
+    )
+
+
+def covered_together(
+    releases: Sequence[EarlierRelease],
+    epsilon: float,
+    delta: float,
+    entry: LedgerEntry | None,
+    one: str,
+    *,
+    run: str = 'this run',
+) -> str:
+    """What a run and the releases that went into it are together, and with a ledger's runs, as a sentence.
+
+    Args:
+        releases: Those whose costs add up with the run's; not empty.
+        epsilon: Of them and the run, at `delta`.
+        delta: The run's.
+        entry: What the ledger says of the run; None without one.
+        one: The unit of privacy, as a noun.
+        run: What the sentence calls the run.
+    """
+    many = (
+        'the release that went in' if len(releases) == 1 else f'all {len(releases):,} releases that went in'
+    )
+    figures = f'(ε = {format_up(epsilon)}, δ = {format_exact(delta)})-differentially private'
+    said = (
+        f'{run} and {many} are together {figures}, under adding or removing any one {one}, each counted '
+        f'once and as if all were of the same records: {listed(releases)}.'
+    )
+    outside = () if entry is None else without_ledger(releases, entry.dataset)
+    if entry is None or not outside:
+        return said
+    of_all, at = with_ledger(entry, outside, delta)
+    runs = ', '.join(repr(release.run_id) for release in outside)
+    return (
+        f'{said} The sum of the ledger lacks {runs}: with all {entry.run_number:,} '
+        f'run{"s" * (entry.run_number > 1)} on dataset {entry.dataset!r} up to this one it is (ε = '
+        f'{format_up(of_all)}, δ = {format_up(at)}).'
+    )
+
+
+# --- The arithmetic ------------------------------------------------------------------
+
+
+def reproduction(
+    own: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float, *, run: str = 'this run'
+) -> str:
+    """Lines of Python that print epsilon of a run and of the releases that went into it.
+
+    Args:
+        own: What the run cost by stage.
+        releases: Those whose costs add up with it; not empty.
+        delta: The run's.
+        run: What comments call the run.
+    """
+    rows = [(run, own), *((f'the run {of.run_id!r}, which went in', of.costs) for of in releases)]
+    title = '# Together with what went in\n'
+    curves = [accounting.compose(map(accounting.curve_of, costs.values())) for _, costs in rows]
+    if not any(curve.sampled for curve in curves):
+        parts = [
+            Reproduction(
+                settings=(f'cost_{place} = {curve.rho!r}  # rho of {name}',),
+                cost=f'cost_{place}',
+                largest_order='' if curve.is_zcdp else repr(curve.largest_order),
+            )
+            for place, ((name, _), curve) in enumerate(zip(rows, curves, strict=True))
+        ]
+        return title + words.reproduction(parts, delta)
+    found = [(name, _losses(costs.values())) for name, costs in rows]
+    if all(lines is not None for _, lines in found):
+        composed = [
+            f'together = together.compose({line})  # {name}' for name, lines in found for line in lines or ()
+        ]
+        return f"""\
+{title}from dp_accounting.pld import privacy_loss_distribution as pld
+
+delta = {delta!r}
+together = pld.identity()
+{chr(10).join(composed)}
+print(f'epsilon = {{together.get_epsilon_for_delta(delta):.10g}}')
+"""
+    highest = min(curve.largest_order for curve in curves)
+    up_to = '' if math.isinf(highest) else f' if order <= {highest!r}'
+    composed = []
+    for (name, _), curve in zip(rows, curves, strict=True):
+        if curve.rho:
+            composed.append(f'accountant.compose(dp_accounting.ZCDpEvent({curve.rho!r}))  # {name}')
+        composed += [
+            f'accountant.compose(step({q!r}, {z!r}), {steps})  # {name}' for q, z, steps in curve.sampled
+        ]
+    return f"""\
+{title}import dp_accounting
+from dp_accounting import rdp
+
+delta = {delta!r}
+orders = [1 + x / 20 for x in range(1, 400)] + [20 + x / 2 for x in range(1, 1000)]
+accountant = rdp.RdpAccountant([order for order in orders{up_to}])
+
+def step(q, z):
+    return dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+
+{chr(10).join(composed)}
+print(f'epsilon = {{accountant.get_epsilon(delta):.10g}}')
+"""
+
+
+def _losses(costs: Iterable[DpEvent]) -> list[str] | None:
+    """An expression for the distribution of losses of each event; None where one has none."""
+    lines = []
+    for leaf, count in losses.leaves(costs):
+        if isinstance(leaf, PoissonSampledDpEvent):
+            q, z = leaf.sampling_probability, leaf.event.noise_multiplier
+            line = f'pld.from_gaussian_mechanism({z!r}, sampling_prob={q!r})'
+        elif isinstance(leaf, DiscreteGaussianDpEvent):
+            line = f'pld.from_discrete_gaussian_mechanism({leaf.sigma!r}, use_connect_dots=True)'
+        else:
+            multiplier = None if leaf is None else losses.dominating_noise_multiplier(leaf)
+            if multiplier is None:
+                return None
+            line = f'pld.from_gaussian_mechanism({multiplier!r})'
+        lines.append(line if count == 1 else f'{line}.self_compose({count})')
+    return lines
