@@ -265,7 +265,7 @@ class AdapterCard:
 
 
 def _of_earlier_version(found: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a card of version 1 or 2, as those of today: its own cost, and no list of what went in."""
+    """The fields of a card of version 1 or 2, as those of today: its own cost, no list of what went in."""
     found = {'attributes': [], 'label_counts': None, 'warm_texts': 0, 'warm_release': None} | found
     release = found.pop('warm_release')
     return found | {

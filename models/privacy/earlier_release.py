@@ -10,8 +10,6 @@ import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.privacy import accounting
-from models.privacy.accounting import subsampled
 from models.privacy.events import DpEvent
 from models.privacy.public_numbers import Unit
 
@@ -66,6 +64,10 @@ class EarlierRelease:
 
 def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
     """epsilon of one run's stages, as its report states it."""
+    # Not at the top: the accounting knows the parts, whose facts hold releases.
+    from models.privacy import accounting
+    from models.privacy.accounting import subsampled
+
     curve = accounting.compose(map(accounting.curve_of, costs.values()))
     if curve.sampled and len(costs) == 1:
         return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
@@ -79,6 +81,8 @@ def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> fl
         costs: Of each run, by stage.
         delta: In (0, 1).
     """
+    from models.privacy import accounting
+
     events = [event for of_run in costs for event in of_run.values()]
     curve = accounting.compose(map(accounting.curve_of, events))
     return curve.epsilon(delta) if curve.is_zcdp else accounting.epsilon_of_events(events, delta)

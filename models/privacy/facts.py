@@ -7,12 +7,10 @@ name. All facts are functions of public settings.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.events import DpEvent
-
-if TYPE_CHECKING:
-    from models.privacy.earlier_release import EarlierRelease
 
 Setting = str | int | float | bool | None
 Statement = Literal['differential privacy', 'ex-post', 'none']
@@ -201,7 +199,7 @@ class MethodFacts:
     released: str = 'The corpus and this report'
     reads_batches: bool = True
     during: Facts | None = None
-    releases: 'tuple[EarlierRelease, ...]' = ()
+    releases: tuple[EarlierRelease, ...] = ()
     reads_records: bool = True
 
 

@@ -131,19 +131,27 @@ def check(
         if (
             charged is not None
             and charged.number == release.run_number
-            and _is_charge_of(charged.rho, charged.cost, release)
+            and is_charge_of(charged.rho, charged.cost, release)
         ):
             continue
         raise ValueError(
-            f'Expected {what} whose charge the ledger holds, got {name}={place!r}, of which a {release.told_by} '
-            f'says run_id={release.run_id!r}, dataset={release.dataset!r}, run_number={release.run_number}, '
-            f'rho={release.charged_rho!r}, epsilon={release.epsilon!r}. What it tells of the records would be '
-            f'in no sum: give the --ledger that charged it, or choose another release, or public texts. '
+            f'Expected {what} whose charge the ledger holds, got {name}={place!r}, of which a '
+            f'{release.told_by} says run_id={release.run_id!r}, dataset={release.dataset!r}, '
+            f'run_number={release.run_number}, rho={release.charged_rho!r}, epsilon={release.epsilon!r}. '
+            'What it tells of the records would be in no sum: give the --ledger that charged it, or choose '
+            'another release, or public texts. '
             f'`dp-corpus ledger show {release.dataset}` lists the runs.'
         )
 
 
-def _is_charge_of(rho: float, cost: accounting.RunCost, release: EarlierRelease) -> bool:
+def is_charge_of(rho: float, cost: accounting.RunCost, release: EarlierRelease) -> bool:
+    """Whether a run's charge is the cost of a release, as this version states it or an older one did.
+
+    Args:
+        rho: What the ledger charged.
+        cost: For what.
+        release: What a report or a card says.
+    """
     if release.charged_rho is not None:
         # The report has the ledger's own number, written and read as JSON.
         return math.isclose(rho, release.charged_rho, rel_tol=1e-12)

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from models.privacy import report
-from models.privacy.report import text_votes, tuning
+from models.privacy.report import earlier_releases, text_votes, tuning
 from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, DATA_FOLDER
 
 CARD_NAME = 'README.md'
@@ -200,11 +200,15 @@ def _origin(privacy_report: report.PrivacyReport) -> str:
 def _account(privacy_report: report.PrivacyReport) -> list[str]:
     """Whose privacy, at which cost, and where to read more."""
     together = privacy_report.covered_together
+    went_in = (privacy_report.covered_with_releases or '').removesuffix('.') or earlier_releases.listed(
+        privacy_report.releases
+    )
     return [
         f'**Unit of privacy.** {_escape(privacy_report.unit_of_privacy)}',
         _escape(privacy_report.delta_relation),
         *([f'**Accounting.** {_escape(privacy_report.orders)}'] if privacy_report.orders else []),
         *([f'**All runs on these records.** {_escape(together)}'] if together else []),
+        *([f'**Releases that went in.** {_escape(went_in)}.'] if went_in else []),
         'The whole account, with every setting and a way to check the arithmetic, is in '
         '[privacy_report.html](privacy_report.html) and, for programs, '
         '[privacy_report.json](privacy_report.json).',

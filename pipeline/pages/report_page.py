@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 
 from models.privacy import report
-from models.privacy.report import groups, prediction, text_votes, tuning
+from models.privacy.earlier_release import EarlierRelease
+from models.privacy.report import earlier_releases, groups, prediction, text_votes, tuning
 from pipeline.pages import page, report_plots, signer
 
 TEMPLATE = 'report.html.jinja'
@@ -59,6 +60,7 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
         shown_rows=_MAX_ROWS,
         cluster_facts=_cluster_facts(clusters),
         cell_rows=_cell_rows(privacy_report.cells, names),
+        release_rows=[_release_row(of, privacy_report.charged_dataset) for of in privacy_report.releases],
         # The symbols of the last stages stand first: those of decoding are the ones that runs differ in.
         symbols=[symbol for part in reversed(parts) for symbol in part.symbols],
         why_no_sensitivity=[part.why_no_sensitivity for part in parts if part.why_no_sensitivity],
@@ -76,6 +78,22 @@ def render_html(privacy_report: report.PrivacyReport) -> str:
 
 def _has_noisy_counts(privacy_report: report.PrivacyReport) -> bool:
     return all(group.noisy_count is not None for group in privacy_report.plan)
+
+
+def _release_row(release: EarlierRelease, dataset: str | None) -> dict[str, str]:
+    """A release that went in, as text."""
+    charged = earlier_releases.place_in_ledger(release)
+    way = '' if release.through is None else f', by way of {release.through}'
+    unknown = '' if release.inputs_known else '; what went into it is not listed there'
+    return {
+        'run': f'{release.run_id}{way}',
+        'method': release.method,
+        'epsilon': report.format_up(release.epsilon),
+        'delta': report.format_exact(release.delta),
+        'one': prediction.unit_nouns(release.unit)[0],
+        'charged': f'{charged[0].upper()}{charged[1:]}',
+        'word': f'{earlier_releases.whose_word(release, dataset)}{unknown}',
+    }
 
 
 _SOURCES: dict[report.CentersSource, str] = {

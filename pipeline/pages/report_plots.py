@@ -41,7 +41,7 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
     Raises:
         ValueError: The report states no epsilon.
     """
-    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    epsilon, rho = privacy_report.epsilon_of_run, privacy_report.rho_total
     if epsilon is None or rho is None:
         raise ValueError(
             f'Expected a report with an epsilon, got statement={privacy_report.statement!r}. '
@@ -97,7 +97,7 @@ def epsilon_plot(privacy_report: report.PrivacyReport) -> Plot:
 def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
     """epsilon against the number of steps, with the run's marked."""
     params = tuning.params_of(privacy_report.mechanism)
-    epsilon, steps = privacy_report.epsilon, params.tuning_steps
+    epsilon, steps = privacy_report.epsilon_of_run, params.tuning_steps
     assert epsilon is not None  # every report of fine-tuning has one
     others = sorted({max(1, round(steps * 4.0 ** (place / 3))) for place in range(-3, 4)} | {steps})
     epsilons = [
@@ -123,7 +123,7 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
 def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
     """epsilon against the number of rounds of votes, with the run's marked."""
     params = text_votes.params_of(privacy_report.mechanism)
-    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    epsilon, rho = privacy_report.epsilon_of_run, privacy_report.rho_total
     assert epsilon is not None and rho is not None  # every report of votes on texts has both
     other = max(0.0, rho - params.rho)
     numbers = list(range(1, 2 * params.rounds + 3))

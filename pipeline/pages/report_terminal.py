@@ -9,7 +9,7 @@ import rich.console
 from rich import box, panel, table, text
 
 from models.privacy import report
-from models.privacy.report import tuning
+from models.privacy.report import earlier_releases, tuning
 from pipeline.pages import page
 
 _MAX_NAME = 40
@@ -34,7 +34,7 @@ def render(privacy_report: report.PrivacyReport, console: rich.console.Console) 
             border_style=_BORDERS[privacy_report.statement],
         )
     )
-    epsilon, rho = privacy_report.epsilon, privacy_report.rho_total
+    epsilon, rho = privacy_report.epsilon_of_run, privacy_report.rho_total
     is_tuned = tuning.is_of_tuning(privacy_report.mechanism)
     stages = table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=rho is not None or is_tuned)
     stages.add_column('Budget', footer='Whole run')
@@ -58,6 +58,7 @@ def render(privacy_report: report.PrivacyReport, console: rich.console.Console) 
         ('Delta', privacy_report.delta_relation),
         *([('Accounting', privacy_report.orders)] if privacy_report.orders else []),
         ('Covered', _covered(privacy_report)),
+        *([('Went in', _went_in(privacy_report))] if privacy_report.releases else []),
         ('Curator', 'Keeps the run key and work directory secret; the HTML page says what else has to hold.'),
     ):
         facts.add_row(text.Text(name), text.Text(value))
@@ -128,6 +129,12 @@ def _covered(privacy_report: report.PrivacyReport) -> str:
         f'{report.format_up(ledger.epsilon_after)} at δ = {report.format_exact(ledger.delta)}, ρ{order} = '
         f'{report.format_up(ledger.rho_after)} of {report.format_down(ledger.rho_budget)}.'
     )
+
+
+def _went_in(privacy_report: report.PrivacyReport) -> str:
+    """The releases that went in, and what all are together."""
+    said = privacy_report.covered_with_releases or earlier_releases.listed(privacy_report.releases)
+    return f'{said[0].upper()}{said[1:]}'
 
 
 def _plan_in_words(plan: Sequence[report.GroupPlan]) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 
 from models.privacy import guess, report
-from models.privacy.report import prediction, text_votes, tuning
+from models.privacy.report import earlier_releases, prediction, text_votes, tuning
 
 PRIORS = (0.01, 0.1, 0.5)
 PROOF = 'models/privacy/README.md'
@@ -112,8 +112,8 @@ class Signer:
         they: 'it is' or 'they are', of what says it.
         released: What was released, in sentences.
         even: What a guess of one half may become, (at least, at most); None without epsilon.
-        even_together: The same after reading all releases that the ledger has charged so far; None where
-            there is one.
+        even_together: The same after reading all releases that the ledger has charged so far, and those that
+            went in and it lacks; None where there is one.
         chance_of_short: The largest delta of these two, as a chance.
         is_large: Whether a guess of one half may come close to certainty.
         guesses: One row for each prior.
@@ -121,7 +121,7 @@ class Signer:
         chance_of_contents: The same for a guess at what a unit says.
         twice_epsilon: 2 epsilon, which goes with that.
         delta_is_small: Whether delta is below one over the number of units; None without such a number.
-        sums: One row for what readers of several releases learn; empty without a ledger.
+        sums: One row for what readers of several releases learn; empty where there is one, and no ledger.
         published: Values of epsilon that others published.
         not_protected: What the guarantee does not protect, in sentences.
         vouchers: Who vouches for what.
@@ -151,9 +151,9 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
     epsilon, delta = privacy_report.epsilon, privacy_report.delta
     one, many = prediction.unit_nouns(privacy_report.mechanism.get('unit'))
     twice, delta_of_contents = guess.of_contents(epsilon or 0.0, delta)
-    units, entry = privacy_report.units, privacy_report.ledger
-    several = entry if epsilon is not None and entry is not None and entry.run_number > 1 else None
-    together = None if several is None else several.epsilon_after
+    units = privacy_report.units
+    so_far = None if epsilon is None else _so_far(privacy_report)
+    together = None if so_far is None else so_far[0]
     is_user = many == 'users'
     return Signer(
         whose='the records of one user' if is_user else 'one record',
@@ -162,7 +162,7 @@ def of_report(privacy_report: report.PrivacyReport) -> Signer:
         released=_released(privacy_report, one, many),
         even=None if epsilon is None else _range(guess.guess_after(_EVEN, epsilon)),
         even_together=None if together is None else _range(guess.guess_after(_EVEN, together)),
-        chance_of_short=chance(delta if several is None else max(delta, several.delta)),
+        chance_of_short=chance(delta if so_far is None else max(delta, so_far[1])),
         is_large=guess.guess_after(_EVEN, max(epsilon or 0.0, together or 0.0)).most > _NEAR_CERTAINTY,
         guesses=() if epsilon is None else tuple(_guess_row(prior, epsilon, twice) for prior in PRIORS),
         chance=chance(delta),
@@ -271,22 +271,41 @@ def _released(privacy_report: report.PrivacyReport, one: str, many: str) -> tupl
     )
 
 
+def _so_far(privacy_report: report.PrivacyReport) -> tuple[float, float] | None:
+    """(epsilon, delta) of all runs of the ledger so far and of releases that it lacks; None for one alone."""
+    entry = privacy_report.ledger
+    if entry is None:
+        return None
+    lacking = earlier_releases.without_ledger(privacy_report.counted, entry.dataset)
+    if lacking:
+        return earlier_releases.with_ledger(entry, lacking, privacy_report.delta)
+    return (entry.epsilon_after, entry.delta) if entry.run_number > 1 else None
+
+
 def _sums(privacy_report: report.PrivacyReport) -> tuple[SumRow, ...]:
-    entry, epsilon = privacy_report.ledger, privacy_report.epsilon
-    if entry is None or epsilon is None:
+    entry, epsilon, alone = privacy_report.ledger, privacy_report.epsilon, privacy_report.epsilon_of_run
+    counted = privacy_report.counted
+    if epsilon is None or alone is None or (entry is None and not counted):
         return ()
-    bound, number = entry.epsilon_bound, entry.run_number
-    so_far = [(f'All {number:,} releases so far', entry.epsilon_after, entry.delta)] if number > 1 else []
-    rows = [
-        ('This release alone', epsilon, privacy_report.delta),
-        *so_far,
-        ('All that the ledger will ever admit', bound, entry.delta),
-    ]
+    rows = [('This release alone', alone, privacy_report.delta)]
+    if counted:
+        what = 'the one' if len(counted) == 1 else f'the {len(counted):,}'
+        rows.append((f'This release, and {what} that went in', epsilon, privacy_report.delta))
+    so_far = _so_far(privacy_report)
+    given = {privacy_report.delta, *(() if entry is None else (entry.delta,))}
+    if entry is not None:
+        if so_far is not None:
+            lacking = len(earlier_releases.without_ledger(counted, entry.dataset))
+            number = entry.run_number
+            runs = 'This release' if number == 1 else f'All {number:,} releases so far'
+            rows.append((f'{runs}, and {lacking:,} that the ledger lacks' if lacking else runs, *so_far))
+        rows.append(('All that the ledger will ever admit', entry.epsilon_bound, entry.delta))
     return tuple(
         SumRow(
             read=read,
             epsilon=report.format_up(each),
-            delta=report.format_exact(delta),
+            # A sum of two is not as somebody gave it.
+            delta=(report.format_exact if delta in given else report.format_up)(delta),
             presence=' to '.join(_range(guess.guess_after(_EVEN, each))),
         )
         for read, each, delta in rows
@@ -341,6 +360,17 @@ def _vouchers(privacy_report: report.PrivacyReport, one: str) -> tuple[Voucher, 
             if is_priced
             else 'That the loss is no larger than the figure that the curator holds.',
             where=f'{PROOF} of the software, {_sections(privacy_report)}.',
+        ),
+        *(
+            (
+                Voucher(
+                    who='Reports and cards of earlier runs',
+                    what='What the releases cost that went in, and what went into these.',
+                    where='“What is covered”, with whose word each is.',
+                ),
+            )
+            if privacy_report.further
+            else ()
         ),
         Voucher(
             who='Nobody',

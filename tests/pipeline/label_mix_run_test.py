@@ -23,15 +23,18 @@ from models.privacy.accounting import (
     gaussian_rho,
     subsampled,
 )
+from models.privacy.earlier_release import epsilon_alone
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import earlier
 from pipeline.methods.fine_tune import mechanism, plan, released
-from pipeline.methods.predict import earlier
 from pipeline.pages import plan_terminal
 from pipeline.run import charge, folders, start
 from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
+from tests.models.privacy.report import samples
 from tests.pipeline import fine_tune_run_test as runs
 from transforms import run_files
 
@@ -231,7 +234,7 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
         'accounting': 'worst-case', 'reference_rounds': 1, 'batches_per_label': 1,
     }  # fmt: skip
     votes = job_config(ledger=str(folder / 'ledger.db'), **given)
-    earlier.check_adapter(votes, Ledger.open(str(folder / 'ledger.db')))
+    methods.of(votes).check_earlier(votes, Ledger.open(str(folder / 'ledger.db')))
     # The same run in a ledger that was charged for the steps alone.
     card = released.read_card(str(folder / 'out'))
     other = Ledger.create(str(folder / 'other.db'))
@@ -245,7 +248,7 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
         key_commitment='b' * 64,
     )  # fmt: skip
     with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
-        earlier.check_adapter(votes.replace(ledger=str(folder / 'other.db')), other)
+        methods.of(votes).check_earlier(votes.replace(ledger=str(folder / 'other.db')), other)
 
 
 @pytest.mark.parametrize('rho, is_held', [(RHO, True), (RHO / 2, False)])
@@ -256,9 +259,13 @@ def test_a_charge_of_an_older_version_has_the_counts_in_zcdp(
     older = RunCost(
         stages={'noisy_counts': ZCDpEvent(rho=rho), 'fine-tuning': params.event_of_steps},
     )
-    assert mechanism.is_charge_of(older, params) == is_held
-    assert mechanism.is_charge_of(RunCost(stages=mechanism.cost(params)), params)
-    assert not mechanism.is_charge_of(RunCost(stages={'fine-tuning': params.event_of_steps}), params)
+    release = samples.earlier('first', tuned=True)
+    costs = {'Fine-tuning': params.event}
+    release = dataclasses.replace(release, costs=costs, epsilon=epsilon_alone(costs, 1e-6))
+    assert earlier.is_charge_of(0.0, older, release) == is_held
+    assert earlier.is_charge_of(0.0, RunCost(stages=mechanism.cost(params)), release)
+    of_steps = RunCost(stages={'fine-tuning': params.event_of_steps})
+    assert not earlier.is_charge_of(0.0, of_steps, release)
 
 
 def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathlib.Path) -> None:

@@ -216,9 +216,9 @@ def facts(
 def with_unknown(found: Facts, release: EarlierRelease) -> Facts:
     """The facts with what is said of a release of which nobody knows what went into it."""
     word = (
-        f'Nothing else of these records went into the run {release.run_id!r}, or its cost is counted too. That '
-        f"is the curator's word: the {release.told_by} of that run is of a version without the list of what "
-        'went in.'
+        f'Nothing else of these records went into the run {release.run_id!r}, or its cost is counted too. '
+        f"That is the curator's word: the {release.told_by} of that run is of a version without the list of "
+        'what went in.'
     )
     blind = f'what went into the run {release.run_id!r}, which its {release.told_by} does not list.'
     return dataclasses.replace(
@@ -253,17 +253,19 @@ def covered_together(
     figures = f'(ε = {format_up(epsilon)}, δ = {format_exact(delta)})-differentially private'
     said = (
         f'{run} and {many} are together {figures}, under adding or removing any one {one}, each counted '
-        f'once and as if all were of the same records: {listed(releases)}.'
+        f'once and as if all were of the same records: {listed(releases)}. That holds where no output '
+        'decided what another one costs.'
     )
     outside = () if entry is None else without_ledger(releases, entry.dataset)
     if entry is None or not outside:
         return said
     of_all, at = with_ledger(entry, outside, delta)
-    runs = ', '.join(repr(release.run_id) for release in outside)
+    lacking = ', '.join(repr(release.run_id) for release in outside)
+    runs = 'the one run' if entry.run_number == 1 else f'all {entry.run_number:,} runs'
     return (
-        f'{said} The sum of the ledger lacks {runs}: with all {entry.run_number:,} '
-        f'run{"s" * (entry.run_number > 1)} on dataset {entry.dataset!r} up to this one it is (ε = '
-        f'{format_up(of_all)}, δ = {format_up(at)}).'
+        f'{said} The sum of the ledger lacks {lacking}: {runs} on dataset {entry.dataset!r} up to this one '
+        f'and {"that" if len(outside) == 1 else "these"} are together (ε = {format_up(of_all)}, δ = '
+        f'{format_up(at)})-differentially private.'
     )
 
 

@@ -41,7 +41,7 @@ def releases_of(text: str) -> tuple[EarlierRelease, ...]:
 def _of_earlier_version(found: dict[str, Any], digest: str) -> EarlierRelease:
     mechanism, entry = found['mechanism'], found['ledger']
     stages = codec.decoded(tuple[RhoStage | SampledGaussianStage, ...], found['stages'], 'stages')
-    release = {
+    release: dict[str, Any] = {
         'run_id': str(found['run_id']),
         'dataset': None if entry is None else str(entry['dataset']),
         'run_number': None if entry is None else int(entry['run_number']),

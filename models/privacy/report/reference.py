@@ -25,7 +25,7 @@ def given_facts(size: int, digest: str, origin: TextOrigin) -> Facts:
         origin: Where the texts come from.
     """
     which = f'{size} of each label, SHA-256 {digest}'
-    vouched = ()
+    vouched: tuple[str, ...] = ()
     if origin.vouched:
         vouched = (
             f"The reference's texts ({which}) are public and were chosen without a look at the records. That "

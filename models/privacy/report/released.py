@@ -408,7 +408,7 @@ class PrivacyReport:
 
     @property
     def further(self) -> tuple[EarlierRelease, ...]:
-        """The releases whose costs are not those of the stages: all, but for the adapter's of a mere sample."""
+        """The releases whose costs are not those of the stages: all, but for the adapter of a mere sample."""
         return self.releases if self.reads_records else self.releases[1:]
 
     @property

@@ -152,7 +152,7 @@ class RestrictedReport:
 
         {
           "schema": "dp-corpus/restricted-report",
-          "schema_version": 5,
+          "schema_version": 6,
           "audience": "Restricted to the curator. It holds true counts: never publish it.",
           "run_id": "visits-2025-06",
           "records_read": 1201,

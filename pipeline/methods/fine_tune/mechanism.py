@@ -35,16 +35,6 @@ def cost(params: TuningParams) -> dict[str, accounting.DpEvent]:
     return {'noisy_counts': counted, **of_steps}
 
 
-def is_charge_of(charged: accounting.RunCost, params: TuningParams) -> bool:
-    """Whether a run's charge is the cost of this training, as this version states it or an older one did."""
-    found = cost(params)
-    if params.label_mix_rho is not None and isinstance(
-        charged.stages.get('noisy_counts'), accounting.ZCDpEvent
-    ):
-        found['noisy_counts'] = accounting.ZCDpEvent(rho=params.label_mix_rho)
-    return all(charged.stages.get(name) == event for name, event in found.items())
-
-
 def units_together(config: Config) -> int:
     """Units whose gradients are computed together; the machine that launches a run decides on the default.
 

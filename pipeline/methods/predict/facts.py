@@ -8,6 +8,7 @@ from models.batch_plan import BatchPlan
 from models.clustering.centers import Centers
 from models.finetuning.adapter import AdapterCard
 from models.privacy import earlier_release, report
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.ex_post import BatchLoss
 from models.privacy.facts import Facts, MethodFacts
 from models.privacy.individual import BatchSpending
@@ -44,7 +45,8 @@ def facts(config: Config, prepared: GeneratorSettings) -> MethodFacts:
     elif own.resolved_reference_rounds == 2:
         of_reference = (reference.ROUNDS,)
     of_structure = () if own.structure is None else (structure.FACTS,)
-    of_adapter, trained = None, ()
+    of_adapter: Facts | None = None
+    trained: tuple[EarlierRelease, ...] = ()
     if prepared.adapter is not None:
         card = prepared.adapter.card
         trained = card.handed_on()

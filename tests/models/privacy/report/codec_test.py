@@ -66,7 +66,7 @@ def edit(path: str, value: typing.Any) -> str:
         ('records_read', 1201, "unknown=['records_read']"),
         ('corpus.true_count', 5, "unknown=['true_count']"),
         ('stages.0.sigma', 5, r'PrivacyReport.stages[0]'),
-        ('schema_version', 1, 'schema_version=5'),
+        ('schema_version', 1, 'schema_version=6'),
         ('schema', 'other', "schema='dp-corpus/privacy-report'"),
         ('audience', 'Nobody.', 'Anyone may read'),
         ('run_id', 5, 'PrivacyReport.run_id'),

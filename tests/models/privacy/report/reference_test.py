@@ -1,41 +1,27 @@
-"""What a reference tells a report: what is enforced, and what the curator vouches for."""
+"""What a reference tells a report: where its texts come from, and what the curator vouches for."""
 
-import pytest
-
-from models.privacy.report.reference import Release, given_facts
-
-CHARGED = Release(run_id='earlier', dataset='visits', run_number=2, rho=0.1)
+from models.privacy.earlier_release import TextOrigin
+from models.privacy.report.reference import given_facts
+from tests.models.privacy.report.samples import earlier
 
 
 def test_public_texts_are_vouched_for() -> None:
-    found = given_facts(8, 'abc', None, 'visits')
+    found = given_facts(8, 'abc', TextOrigin(vouched=True))
     assert not found.assumptions_enforced
     (said,) = found.assumptions_of_curator
     assert '(8 of each label, SHA-256 abc) are public and were chosen without' in said
+    assert "That is the curator's word: no report and no card of a run lies beside their files" in said
 
 
-def test_a_release_that_the_ledger_charged_to_the_same_records_is_enforced() -> None:
-    found = given_facts(8, 'abc', CHARGED, 'visits')
+def test_texts_of_a_release_are_named_with_the_run_that_paid_for_them() -> None:
+    found = given_facts(8, 'abc', TextOrigin(releases=(earlier('first'), earlier('before', through='first'))))
     (said,) = found.assumptions_enforced
-    assert "as run 2 on dataset 'visits'" in said and 'post-processing' in said and 'SHA-256 abc' in said
+    assert "of the corpus of run 'first'" in said and 'post-processing' in said and 'SHA-256 abc' in said
     (vouched,) = found.assumptions_of_curator
-    assert "run 'earlier' as that run released it" in vouched
+    assert "run 'first' as that run released it" in vouched
 
 
-@pytest.mark.parametrize(
-    'release, dataset, there, here',
-    [
-        (CHARGED, 'parcels', "to dataset 'visits' of a ledger", "to dataset 'parcels' of a ledger"),
-        (CHARGED, None, "to dataset 'visits' of a ledger", 'to no ledger'),
-        (Release(run_id='earlier'), 'visits', 'to no ledger', "to dataset 'visits' of a ledger"),
-        (Release(run_id='earlier'), None, 'to no ledger', 'to no ledger'),
-    ],
-)
-def test_any_other_release_is_vouched_for(
-    release: Release, dataset: str | None, there: str, here: str
-) -> None:
-    found = given_facts(8, 'abc', release, dataset)
-    assert not found.assumptions_enforced
-    (said,) = found.assumptions_of_curator
-    assert f'That run was charged {there}, this one {here}: where both are of the same records' in said
-    assert 'whoever adds up the runs counts both' in said
+def test_texts_of_an_adapter_are_named_with_the_run_that_trained_it() -> None:
+    release = earlier('first', tuned=True, sampled_by='samples')
+    (said,) = given_facts(8, 'abc', TextOrigin(releases=(release,))).assumptions_enforced
+    assert "were sampled, by the run 'samples', from the adapter of run 'first'" in said

@@ -1,11 +1,13 @@
 """Reports and what they are made of, for the tests of this folder."""
 
 import dataclasses
+import hashlib
 import typing
 
 import pytest
 
-from models.privacy import accounting, report
+from models.privacy import accounting, earlier_release, report
+from models.privacy.earlier_release import EarlierRelease
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
 from models.privacy.params import MechanismParams
@@ -80,6 +82,38 @@ def ledger_entry(rho: float, before: float = 0.25, **changes: typing.Any) -> Led
         'epsilon_budget': 8.0,
     }
     return LedgerEntry(**with_bound(arguments | changes))
+
+
+def earlier(
+    run_id: str, rho: float = 0.1, *, dataset: str | None = None, tuned: bool = False, **changes: typing.Any
+) -> EarlierRelease:
+    """A release that went into another run: of votes of this ρ, or of fine-tuning."""
+    costs: dict[str, accounting.DpEvent] = {
+        'Fine-tuning': accounting.SelfComposedDpEvent(
+            event=accounting.PoissonSampledDpEvent(
+                sampling_probability=0.1, event=accounting.GaussianDpEvent(noise_multiplier=2.0)
+            ),
+            count=20,
+        )
+    }
+    if not tuned:
+        costs = {'Votes': accounting.ZCDpEvent(rho=rho)}
+    charged = None if dataset is None else rho
+    arguments: dict[str, typing.Any] = {
+        'run_id': run_id,
+        'method': 'fine-tuning' if tuned else 'private prediction',
+        'unit': 'example',
+        'epsilon': earlier_release.epsilon_alone(changes.get('costs', costs), 1e-6),
+        'delta': 1e-6,
+        'costs': costs,
+        'dataset': dataset,
+        'run_number': None if dataset is None else 1,
+        'charged_rho': charged,
+        'identity': hashlib.sha256(f'{run_id} {dataset}'.encode()).hexdigest(),
+        'told_by': 'report',
+        'inputs_known': True,
+    }
+    return EarlierRelease(**(arguments | changes))
 
 
 def sample_report() -> PrivacyReport:

@@ -3,20 +3,20 @@
 import contextlib
 import dataclasses
 import io
-import itertools
 import re
 from typing import Any
 
 import pytest
 
 from models.privacy import accounting, report
+from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.facts import Facts
 from models.privacy.report import GroupPlan, PrivacyReport, text_votes
-from models.privacy.report.earlier_run import EarlierRun, public_texts, released_texts
+from models.privacy.report.earlier_releases import given_texts
 from models.privacy.text_votes import TextVoteParams
 from pipeline.pages import dataset_card, report_page
 from tests.documents import check_document
-from tests.models.privacy.report.samples import ledger_entry
+from tests.models.privacy.report.samples import earlier, ledger_entry
 
 PARAMS = TextVoteParams(rounds=3, noise_scale=12.5, nearest=4)
 USER = TextVoteParams(rounds=1, noise_scale=9.75, unit='user', examples_per_context=8)
@@ -25,17 +25,20 @@ COUNTED = (
     GroupPlan(label='World', batches=2, noisy_count=493),
     GroupPlan(label='Sports', batches=3, noisy_count=771),
 )
-RELEASE = EarlierRun(run_id='first', dataset='visits', run_number=1)
 
 
 def made(
-    params: TextVoteParams = PARAMS, start: Facts = text_votes.SAMPLED_START, **changes: Any
+    params: TextVoteParams = PARAMS,
+    start: Facts = text_votes.SAMPLED_START,
+    releases: tuple[EarlierRelease, ...] = (),
+    **changes: Any,
 ) -> PrivacyReport:
     arguments: dict[str, Any] = {
         'run_id': 'run', 'delta': 1e-6, 'plan': (GroupPlan(label=None, batches=4),), 'corpus': TOTALS,
         'settings': {}, 'versions': {},
     }  # fmt: skip
-    return report.build_privacy_report(text_votes.facts(params, start=start), **(arguments | changes))
+    facts = text_votes.facts(params, start=start, releases=releases)
+    return report.build_privacy_report(facts, **(arguments | changes))
 
 
 def test_the_cost_is_that_of_all_rounds() -> None:
@@ -117,7 +120,7 @@ def test_a_cost_that_does_not_follow_from_the_settings_is_refused() -> None:
     with pytest.raises(ValueError, match='rho_total to be the sum'):
         dataclasses.replace(found, rho_total=0.001)
     with pytest.raises(ValueError, match='epsilon to follow'):
-        dataclasses.replace(found, epsilon=0.1)
+        dataclasses.replace(found, epsilon=0.1, epsilon_of_run=0.1)
 
 
 def test_settings_of_another_version_are_refused() -> None:
@@ -132,19 +135,16 @@ def test_a_ledger_charges_exactly_the_cost() -> None:
         made(ledger=ledger_entry(2 * PARAMS.rho))
 
 
-def test_a_list_of_the_same_records_is_in_the_sum_and_another_is_the_curators_word() -> None:
-    same = made(start=released_texts(text_votes.FIRST_LIST, RELEASE, dataset='visits'))
-    assert any("as run 1 on dataset 'visits'" in row for row in same.assumptions_enforced)
-    assert 'The sum of all runs has both costs' in same.data_accesses[-1]
-    for earlier, dataset in itertools.product(
-        (RELEASE, EarlierRun(run_id='first', dataset=None, run_number=None)), ('others', None)
-    ):
-        other = made(start=released_texts(text_votes.FIRST_LIST, earlier, dataset=dataset))
-        assert any("The records of the run 'first'" in row for row in other.assumptions_of_curator)
-        assert 'its cost is added' in other.data_accesses[-1]
-        assert not any('a later step on the same records' in row for row in other.assumptions_enforced)
-    public = made(start=public_texts(text_votes.FIRST_LIST))
-    assert any('saw none of these records' in row for row in public.assumptions_of_curator)
+def test_where_the_first_list_comes_from_is_said() -> None:
+    origin = TextOrigin(releases=(earlier('first'), earlier('before', through='first')))
+    found = made(start=given_texts(text_votes.FIRST_LIST, origin), releases=origin.releases)
+    assert "The first list is the corpus that the run 'first' released, or a part of it." in (
+        found.assumptions_enforced
+    )
+    assert not any('saw none of these records' in row for row in found.assumptions_of_curator)
+    public = made(start=given_texts(text_votes.FIRST_LIST, TextOrigin(vouched=True)))
+    (said,) = [row for row in public.assumptions_of_curator if 'saw none of these records' in row]
+    assert "That is the curator's word: no report and no card of a run lies beside these files" in said
 
 
 @pytest.mark.parametrize('params', [PARAMS, USER])

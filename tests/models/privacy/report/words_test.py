@@ -252,5 +252,6 @@ def test_orders_that_contradict_the_stages_are_refused(changes: dict[str, float 
 
 def test_an_epsilon_of_all_orders_is_refused_where_the_cost_is_truncated() -> None:
     made = build(dataclasses.replace(INDIVIDUAL, omega=2.5))
+    of_all_orders = accounting.epsilon_from_rho(made.rho_total, 1e-6)
     with pytest.raises(ValueError, match='Expected epsilon to follow'):
-        dataclasses.replace(made, epsilon=accounting.epsilon_from_rho(made.rho_total, 1e-6))
+        dataclasses.replace(made, epsilon=of_all_orders, epsilon_of_run=of_all_orders)
