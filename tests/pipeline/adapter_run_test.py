@@ -116,7 +116,8 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
     # The run's own mechanism is what it is without.
     assert with_one.mechanism == without.mechanism and with_one.stages == without.stages
     assert with_one.epsilon == without.epsilon and with_one.guarantee.startswith(without.guarantee)
-    assert with_one.guarantee.endswith('given an adapter that was released before: see what is not covered.')
+    assert with_one.releases[0].run_id == 'adapter' and "(run 'adapter'), are (ε = " in with_one.guarantee
+    assert (with_one.epsilon or 0.0) > (with_one.epsilon_of_run or 0.0) == without.epsilon
     assert not any('adapter' in row.lower() for row in without.assumptions_of_curator)
 
 
@@ -185,13 +186,14 @@ def test_both_costs_are_in_one_sum_and_the_report_says_so(
     assert report.ledger is not None and report.ledger.run_number == 2
     assert report.ledger.rho_before == pytest.approx(first.cost.curve.rho_at(second.renyi_order))
     enforced = ' '.join(report.assumptions_enforced)
-    assert "trained by the run 'adapter'" in enforced and "as run 1 on dataset 'fruit'" in enforced
+    assert "The run 'adapter' went in." in enforced and "as run 1 on dataset 'fruit'" in enforced
     assert 'the sum of all runs has both costs' in enforced
     card = released.read_card(str(trained / 'adapter'))
     assert report.settings['adapter_epsilon'] == card.epsilon
     assert report.settings['adapter_sha256'] == card.factors
-    (alone,) = [row for row in report.not_covered if 'adapter' in row]
-    assert alone.startswith('Not covered: what the adapter tells of the records')
+    (together,) = [row for row in report.data_accesses if row.startswith('Covered with what went in')]
+    assert "the run 'adapter' (fine-tuning; ε = " in together
+    assert report.epsilon == pytest.approx(report.ledger.epsilon_after, rel=0.02)
     assert 'adapter' not in report.settings and str(trained) not in report.to_json()
     assert not any('others than these' in row for row in report.assumptions_of_curator)
     below = 'The weights below the adapter were not trained on these records.'
@@ -242,10 +244,15 @@ def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_ch
     start.run(run, [])
     report = report_of(tmp_path / 'out')
     assert any(
-        "The first list was sampled, by the run 'samples', from the adapter that the run 'adapter' released. "
-        "The ledger charged that before this run, as run 1 on dataset 'fruit'" in row
+        "The first list was sampled, by the run 'samples', from the adapter that the run 'adapter' released."
+        in row
         for row in report.assumptions_enforced
     )
+    assert any(
+        "The run 'adapter' went in. The ledger charged it before this run, as run 1 on dataset 'fruit'" in row
+        for row in report.assumptions_enforced
+    )
+    assert report.epsilon == pytest.approx(report.ledger and report.ledger.epsilon_after, rel=1e-3)
     # Both releases together, by their losses: less than Rényi divergences add up to.
     account = Ledger.open(str(tmp_path / 'ledger.db')).account('fruit')
     events = [event for each in account.runs for event in each.cost.stages.values()]
@@ -296,16 +303,19 @@ def test_where_nothing_adds_up_the_report_says_whose_figures_these_are(
     start.run(run, [])
     report = report_of(tmp_path / 'out')
     (vouched,) = [row for row in report.assumptions_of_curator if 'others than these' in row]
+    assert "counts the run 'adapter' too, which went in" in vouched
     there = {'another ledger': "'letters'", 'other records': "'fruit'"}.get(of)
     assert f'charged {"to no ledger" if there is None else f"to dataset {there} of a ledger"}' in vouched
     here = "to dataset 'parcels' of a ledger" if given else 'to no ledger'
-    assert f'this one {here}, and no sum of a ledger has both' in vouched
-    said = report.data_accesses[-1]
-    assert said.startswith("Not covered: the training of the adapter by the run 'adapter' (ε = ")
-    assert 'Every figure of this report is of this run alone' in said and 'its ε is added' in said
-    assert said in report.not_covered
+    assert f'this run {here}, and no sum of a ledger has both' in vouched
+    assert (report.epsilon or 0.0) > (report.epsilon_of_run or 0.0)
+    (said,) = [row for row in report.data_accesses if row.startswith('Covered with what went in')]
+    assert "the run 'adapter' (fine-tuning; ε = " in said
+    assert ('The sum of the ledger lacks' in said) == bool(given)
     # Markdown escapes some of it.
-    assert 'Every figure of this report is of this run alone' in (tmp_path / 'out' / 'README.md').read_text()
+    assert 'which went in' in (tmp_path / 'out' / 'README.md').read_text().replace(
+        'that went in', 'which went in'
+    )
 
 
 @pytest.mark.parametrize(

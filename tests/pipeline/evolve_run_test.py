@@ -459,6 +459,9 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     assert len(Ledger.open(str(ledger)).account('mail').runs) == 2
     said = report_of(tmp_path / 'second').assumptions_enforced
     assert any("run 1 on dataset 'mail'" in text for text in said)
+    second = report_of(tmp_path / 'second')
+    assert [(of.run_id, of.dataset) for of in second.releases] == [('out', 'mail')]
+    assert second.ledger is not None and second.epsilon == pytest.approx(second.ledger.epsilon_after)
     texts = {row['text'] for row in rows_of(first / 'out')}
     listed = json.loads((tmp_path / 'second' / 'rounds' / 'candidates-01.json').read_text())['candidates']
     assert {of['text'] for of in listed} == texts

@@ -16,6 +16,7 @@ import pytest
 from models import batching
 from models.batch_plan import BatchPlan
 from models.generate.batch import BatchGenerator
+from models.privacy.accounting import epsilon_from_rho
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record, SyntheticExample
@@ -340,9 +341,9 @@ def test_texts_of_a_file_are_the_reference_of_every_batch(tmp_path: pathlib.Path
     found, reference = report_of(run), read_reference(run)
     assert reference is not None
     (row,) = (row for row in found.assumptions_of_curator if 'reference' in row)
-    assert row == (
+    assert row.startswith(
         f"The reference's texts (4 of each label, SHA-256 {reference.digest}) are public and were chosen "
-        'without a look at the records.'
+        "without a look at the records. That is the curator's word"
     )
     assert found.settings['reference'] == 'given by the curator' and found.settings['reference_rounds'] == 1
     for path in pathlib.Path(str(run.output.output)).glob('*.*'):
@@ -363,9 +364,13 @@ def test_an_earlier_release_is_the_reference_of_a_later_run(
             if one.label == label and one.text.strip() and one.private_tokens + one.public_tokens >= 8
         ]
         assert list(reference) == oracles.pick_texts(of_label, 2) and len(reference) == 2
-    (row,) = (row for row in report_of(run).assumptions_of_curator if 'reference' in row)
+    (row,) = (row for row in report_of(run).assumptions_enforced if 'reference' in row)
     assert "the corpus of run 'run', which is differentially private itself" in row
-    assert 'That run was charged to no ledger, this one to no ledger' in row
+    (row,) = (row for row in report_of(run).assumptions_of_curator if 'counts the run' in row)
+    assert 'it was charged to no ledger, this run to no ledger' in row
+    found = report_of(run)
+    rho = (found.rho_total or 0.0) + (report_of(first).rho_total or 0.0)
+    assert found.epsilon == pytest.approx(epsilon_from_rho(rho, found.delta), rel=1e-9)
     assert shared_of(run) == 0
 
 
@@ -383,8 +388,9 @@ def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path:
         start.run(elsewhere, [])
     assert not work_dir(run).exists() and not Ledger.open(other).account('messages').runs
     start.run(run, [])
-    (said,) = (row for row in report_of(run).assumptions_enforced if 'reference' in row)
-    assert "as run 1 on dataset 'messages': its text is post-processing" in said
+    said = ' '.join(report_of(run).assumptions_enforced)
+    assert "of the corpus of run 'earlier'" in said and 'they are post-processing of it' in said
+    assert "The run 'earlier' went in. The ledger charged it before this run, as run 1 on dataset" in said
     # A resumption asks again.
     start.run(run, [])
 

@@ -16,6 +16,7 @@ from pipeline.methods.predict.reference import read_reference
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document
+from tests.models.privacy.report.samples import older_report
 from tests.samples import write_rows
 from transforms import run_files
 from transforms.evolve import COLUMNS
@@ -185,10 +186,7 @@ def release(folder: pathlib.Path, report: str) -> pathlib.Path:
     return place
 
 
-SOUND = {
-    'schema': 'dp-corpus/privacy-report', 'statement': 'differential privacy', 'run_id': 'first',
-    'ledger': {'dataset': 'mail', 'run_number': 1},
-}  # fmt: skip
+SOUND = json.loads(older_report('first', {'dataset': 'mail', 'run_number': 1, 'rho': 0.1}))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +195,7 @@ SOUND = {
         (json.dumps(SOUND)[:-9], 'Expected a release that states (epsilon, delta)'),
         ('[]', 'Expected a release that states (epsilon, delta)'),
         (json.dumps(SOUND | {'statement': 'a diagnostic'}), 'got corpus='),
-        (json.dumps(SOUND | {'ledger': {'dataset': 'mail'}}), "Expected the ledger's entry of a release"),
+        (json.dumps(SOUND | {'ledger': {'dataset': 'mail'}}), 'Restore the release as its run wrote it'),
         (json.dumps(SOUND), 'Expected a corpus whose charge the ledger holds'),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from models.privacy.report import PrivacyReport
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released
 from pipeline.run import identity, start
 from pipeline.settings.job_config import JobConfig
@@ -71,7 +73,7 @@ def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: 
     assert (report.settings['warm_steps'], report.settings['warm_learning_rate']) == (2, 0.01 / 3)
     assert 'warm_start' not in report.settings
     assert 'public.jsonl' not in report.to_json()
-    assert (card.warm_texts, card.warm_release) == (6, None)
+    assert (card.warm_texts, card.warm_vouched, card.releases) == (6, True, ())
     # Texts that are sampled later are of the same adapter, and say the same.
     assert any(said in line for line in sampled(folder, 'out', 'more').assumptions_of_curator)
 
@@ -82,16 +84,36 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
     cold = config(folder, output=str(folder / 'first'), warm_start=None, warm_steps=50, **charged)
     start.run(cold, [])
     report, card = report_of(folder / 'first'), released.read_card(str(folder / 'first'))
-    assert 'warm_steps' not in report.settings and (card.warm_texts, card.warm_release) == (0, None)
+    assert 'warm_steps' not in report.settings and (card.warm_texts, card.warm_vouched, card.releases) == (
+        0,
+        False,
+        (),
+    )
     assert 'warm start' not in report.to_json()
     start.run(config(folder, warm_start=str(folder / 'first'), **charged), [])
     runs = Ledger.open(str(folder / 'ledger.db')).account('fruit').runs
     assert [run.run_id for run in runs] == ['first', 'out']
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     later = "The warm start is the corpus that the run 'first' released"
-    assert any(later in line and 'as run 1' in line for line in report.assumptions_enforced)
-    assert card.warm_release is not None and card.warm_release.run_id == 'first'
-    assert any(later in line for line in sampled(folder, 'out', 'more').assumptions_enforced)
+    assert any(later in line for line in report.assumptions_enforced)
+    assert any("'first' went in. The ledger charged it" in line for line in report.assumptions_enforced)
+    assert [release.run_id for release in card.releases] == ['first']
+    own, first = card.epsilon_of_run, card.releases[0].epsilon
+    assert max(own, first) < card.epsilon == report.epsilon < own + first
+    more = sampled(folder, 'out', 'more')
+    assert any(later in line for line in more.assumptions_enforced)
+    assert [(of.run_id, of.through) for of in more.releases] == [('out', None), ('first', 'out')]
+    assert more.epsilon == card.epsilon
+    # What begins with these samples has both, with and without the card beside them.
+    for name in ('with', 'without'):
+        copied = folder / name
+        shutil.copytree(folder / 'more', copied)
+        if name == 'without':
+            (copied / run_files.SAMPLED_ADAPTER).unlink()
+        found = earlier.origin_of_texts(str(copied), 'start').releases
+        assert [(of.run_id, of.sampled_by, of.dataset) for of in found] == [
+            ('out', 'more', 'fruit'), ('first', None, 'fruit'),
+        ]  # fmt: skip
     # Under a ledger that never charged it, it is refused; without one the report says what is not covered.
     Ledger.create(str(folder / 'new.db')).add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
     other = config(
@@ -101,7 +123,10 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
     with pytest.raises(ValueError, match='whose charge the ledger holds, got warm_start='):
         start.run(other, [])
     start.run(config(folder, output=str(folder / 'none'), warm_start=str(folder / 'first')), [])
-    assert any('released by the run' in line for line in report_of(folder / 'none').data_accesses)
+    alone = report_of(folder / 'none')
+    assert any("the run 'first' (fine-tuning; ε = " in line for line in alone.data_accesses)
+    assert any("counts the run 'first' too" in line for line in alone.assumptions_of_curator)
+    assert (alone.epsilon or 0.0) > (alone.epsilon_of_run or 0.0)
 
 
 def test_other_texts_are_another_run_and_a_plan_says_the_steps(folder: pathlib.Path) -> None:

@@ -32,6 +32,7 @@ from models.finetuning.adapter import AdapterCard
 from models.privacy import accounting, report
 from models.privacy.accounting import RunCost, subsampled
 from models.prompt_templates import PromptTemplate
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger import account as accounts
 from pipeline.ledger import budget, centers_charge
@@ -40,8 +41,9 @@ from pipeline.ledger.budget import BudgetExceeded, NotGaussian, OrderTooLow
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import start_corpus
 from pipeline.methods.fine_tune import mechanism as fine_tuning
-from pipeline.methods.predict import earlier
 from pipeline.run import charge
+from pipeline.settings.job_config import JobConfig
+from tests.models.privacy.report.samples import older_report
 from tests.oracles import ledger as oracle
 from transforms import run_files
 
@@ -503,10 +505,8 @@ class Machine(RuleBasedStateMachine):
         else:
             place = self._write_release(dataset, name, claimed, price)
         question = {
-            'reference': lambda ledger: earlier.check_reference(
-                job_config(**config, reference=place), ledger
-            ),
-            'adapter': lambda ledger: earlier.check_adapter(job_config(**config, adapter=place), ledger),
+            'reference': lambda ledger: _check_earlier(job_config(**config, reference=place), ledger),
+            'adapter': lambda ledger: _check_earlier(job_config(**config, adapter=place), ledger),
             'start': lambda ledger: start_corpus.check_start(place, 'start', 'visits', ledger),
         }[kind]
         # Of a dataset that is nobody's here, the curator vouches.
@@ -521,11 +521,8 @@ class Machine(RuleBasedStateMachine):
     def _write_release(self, dataset: str, name: str, number: int, rho: float) -> str:
         place = self.folder / 'release'
         (place / run_files.DATA_FOLDER).mkdir(parents=True, exist_ok=True)
-        claim = {
-            'schema': 'dp-corpus/privacy-report', 'run_id': name, 'statement': 'differential privacy',
-            'ledger': {'dataset': dataset, 'run_number': number, 'rho': rho},
-        }  # fmt: skip
-        (place / run_files.REPORT).write_text(json.dumps(claim))
+        claim = older_report(name, {'dataset': dataset, 'run_number': number, 'rho': rho})
+        (place / run_files.REPORT).write_text(claim)
         return str(place)
 
     def _write_adapter(self, dataset: str, name: str, number: int) -> str:
@@ -580,7 +577,8 @@ def _known_card() -> AdapterCard:
         template = PromptTemplate(private='{examples}', public='Write.', example='{text}', separator='\n')
         _kept['card'] = AdapterCard(
             run_id='run', dataset='visits', run_number=1, model='gemma-3-270m', weights='w', lora_rank=2,
-            factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
+            factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6),
+            epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
             mechanism=dataclasses.asdict(params), template=dataclasses.asdict(template),  # type: ignore
             prompt={
                 'label_name': 'label', 'text_name': 'text', 'corpus_description': '', 'max_prompt_tokens': 9,
@@ -589,6 +587,10 @@ def _known_card() -> AdapterCard:
             labels=(),
         )  # fmt: skip
     return _kept['card']
+
+
+def _check_earlier(config: JobConfig, ledger: Ledger) -> None:
+    methods.of(config).check_earlier(config, ledger)
 
 
 def _by_hand(cost: RunCost) -> oracle.Cost:

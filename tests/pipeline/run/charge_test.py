@@ -1,6 +1,5 @@
 """An earlier release as the reference, held against the ledger before anything is charged."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -11,6 +10,7 @@ from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
+from tests.models.privacy.report.samples import older_report
 from transforms import run_files
 
 RHO = 0.1 + 0.2
@@ -33,11 +33,7 @@ def ledger(tmp_path: pathlib.Path) -> Ledger:
 def write_release(tmp_path: pathlib.Path, entry: object, run_id: str = 'earlier') -> str:
     folder = tmp_path / 'earlier'
     (folder / run_files.DATA_FOLDER).mkdir(parents=True)
-    report = {
-        'schema': 'dp-corpus/privacy-report', 'run_id': run_id, 'statement': 'differential privacy',
-        'ledger': entry,
-    }  # fmt: skip
-    (folder / run_files.REPORT).write_text(json.dumps(report))
+    (folder / run_files.REPORT).write_text(older_report(run_id, entry))
     return str(folder)
 
 
@@ -103,5 +99,5 @@ def test_a_release_of_a_dataset_of_the_same_name_in_another_ledger_is_refused(tm
 @pytest.mark.parametrize('entry', [{'dataset': 'visits'}, 'visits', ENTRY | {'rho': 'much'}])
 def test_a_damaged_entry_is_refused(tmp_path: pathlib.Path, ledger: Ledger, entry: object) -> None:
     run = config(tmp_path, write_release(tmp_path, entry))
-    with pytest.raises(ValueError, match="ledger's entry of a release.*Restore the release"):
+    with pytest.raises(ValueError, match='edited or is damaged. Restore the release'):
         charge.check(ledger, run)

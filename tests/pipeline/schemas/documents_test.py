@@ -250,7 +250,8 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
     return adapter.AdapterCard(
         run_id='visits', dataset=dataset, run_number=None if dataset is None else 1, model='bundled',
         weights='ab' * 32, lora_rank=4, factors='cd' * 32,
-        epsilon=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
+        epsilon=subsampled.epsilon_of_event(params.event, 1e-3),
+        epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-3), delta=1e-3,
         mechanism=dataclasses.asdict(params), template=dataclasses.asdict(PRESETS['pretrained']),
         prompt={
             'label_name': 'Ward', 'text_name': 'Note', 'corpus_description': 'Notes.',

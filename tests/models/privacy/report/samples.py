@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import typing
 
 import pytest
@@ -114,6 +115,31 @@ def earlier(
         'inputs_known': True,
     }
     return EarlierRelease(**(arguments | changes))
+
+
+def older_report(run_id: str = 'earlier', entry: object = None, rho: float = 0.1, **changes: object) -> str:
+    """What the version before the list of releases wrote of a run of this ρ, as far as a later run reads it.
+
+    Args:
+        run_id: Its name.
+        entry: What it says of the ledger.
+        rho: Its cost.
+        changes: Other values.
+    """
+    stage = {'name': 'Votes', 'rho': rho, 'explanation': '', 'formula': '', 'numbers': '', 'omega': None}
+    found: dict[str, object] = {
+        'schema': report.PRIVACY_REPORT_SCHEMA,
+        'schema_version': 5,
+        'run_id': run_id,
+        'statement': 'differential privacy',
+        'epsilon': accounting.epsilon_from_rho(rho, 1e-6),
+        'delta': 1e-6,
+        'mechanism': {},
+        'stages': [stage],
+        'data_accesses': ['Covered: this run, from reading the records to the corpus and this report.'],
+        'ledger': entry,
+    }
+    return json.dumps(found | changes)
 
 
 def sample_report() -> PrivacyReport:

@@ -1,6 +1,5 @@
 """The curator's reference: what is read of files and releases, and what is refused."""
 
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from models.privacy.report.reference import Release
 from models.records import SyntheticExample
 from pipeline import methods
 from pipeline.config import job_config
@@ -18,6 +16,7 @@ from pipeline.methods.predict.worker_settings import generator_settings
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests import oracles
+from tests.models.privacy.report.samples import older_report
 from transforms import predict, run_files, write
 
 LABELS = ('Billing', 'Delivery')
@@ -137,8 +136,7 @@ def write_release(
     for shard, part in enumerate((examples[::2], examples[1::2])):
         path = folder / run_files.DATA_FOLDER / write.shard_name(shard, 2)
         path.write_bytes(write.encode_shard(part, predict.COLUMNS))
-    report = {'schema': 'dp-corpus/privacy-report', 'run_id': 'earlier', 'statement': statement}
-    (folder / run_files.REPORT).write_text(json.dumps(report))
+    (folder / run_files.REPORT).write_text(older_report('earlier', statement=statement))
     return str(folder)
 
 
@@ -153,7 +151,8 @@ def test_complete_examples_of_a_release_are_texts_of_their_labels(tmp_path: path
         label: sorted(one.text for one in good if one.label == label) for label in LABELS
     }
     found = read_reference(run)
-    assert found is not None and found.release == Release(run_id='earlier')
+    assert found is not None and [of.run_id for of in found.origin.direct] == ['earlier']
+    assert not found.origin.vouched
 
 
 @pytest.mark.parametrize(
