@@ -17,6 +17,8 @@ from etils import epy
 from models import extras
 from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
+from models.privacy.grid import NoiseSource
+from models.privacy.randomness import RunKey
 from models.records import Record
 from pipeline.ledger import centers_charge
 from pipeline.settings.input import delimiter_of
@@ -229,7 +231,12 @@ def make_centers(
         made = settings.load_embedder()
     if source == 'dp-k-means':
         assert rho is not None  # above
-        vectors = dp_kmeans.fit_private_centers(embed_all(made, texts), count=count, rho=rho, seed=seed)
+        # A key of this fit alone, which nobody keeps: each fit is a release of its own, and charged anew. The
+        # key of the reservation would not do: it is published beside the centres.
+        noise = NoiseSource(RunKey.new(), ())
+        vectors = dp_kmeans.fit_private_centers(
+            embed_all(made, texts), count=count, rho=rho, seed=seed, source=noise
+        )
         found = Centers(
             vectors=vectors,
             embedder=made.name,
@@ -239,7 +246,7 @@ def make_centers(
             seed=seed,
             source=source,
             rho=rho,
-            versions=tuple((name, importlib.metadata.version(name)) for name in ('numpy', 'opendp')),
+            versions=(('numpy', importlib.metadata.version('numpy')),),
         )
     else:
         found = centers.fit_centers(texts, made, count=count, seed=seed, source=source)

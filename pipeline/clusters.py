@@ -17,6 +17,8 @@ from sklearn import cluster, exceptions, metrics
 from models.clustering import dp_kmeans
 from models.clustering.centers import Centers
 from models.privacy import accounting, counts, report
+from models.privacy.grid import NoiseSource
+from models.privacy.randomness import RunKey
 
 SCHEMA = 'dp-corpus/cluster-comparison'
 SCHEMA_VERSION = 1
@@ -192,7 +194,9 @@ def dp_k_means(embeddings: np.ndarray, centers: Centers, count: int, rho: float,
     """Clusters `[n]` by the nearest private centre; the centres satisfy rho-zCDP, the clusters nothing."""
     # The middle of the public centres is public: it lets the tree's first planes halve the records.
     origin = centers.vectors.mean(axis=0)
-    vectors = dp_kmeans.fit_private_centers(embeddings, count=count, rho=rho, seed=seed, origin=origin)
+    vectors = dp_kmeans.fit_private_centers(
+        embeddings, count=count, rho=rho, seed=seed, source=_fresh_noise(), origin=origin
+    )
     private = dataclasses.replace(
         centers, vectors=vectors, source='dp-k-means', rho=rho, corpus_fingerprint=None, corpus_texts=None
     )
@@ -203,5 +207,10 @@ def rebalance(embeddings: np.ndarray, centers: Centers, kept: int, rho: float) -
     """Clusters `[n]` by the nearest of the public centres with the highest noisy counts (METHOD 3)."""
     nearest = centers.nearest(embeddings)
     true_counts = np.bincount(nearest, minlength=len(centers.vectors)).tolist()
-    largest = counts.largest_cells(counts.noisy_counts(true_counts, rho), kept)
+    largest = counts.largest_cells(counts.noisy_counts(true_counts, rho, _fresh_noise()), kept)
     return centers.nearest(embeddings, kept=largest)
+
+
+def _fresh_noise() -> NoiseSource:
+    """Noise of a comparison, which is no release: from a key that nothing else has."""
+    return NoiseSource(RunKey.new(), ())

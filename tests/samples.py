@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
     from models.generate.rows import PublicRows
     from models.privacy import mechanism, whole_sums
     from models.privacy.candidates import Candidates
+    from models.privacy.grid import NoiseSource
     from models.privacy.randomness import BatchDraws
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -139,6 +140,13 @@ def noise_in_limbs(noise: float, params: MechanismParams) -> 'jax.Array':
 
     quanta = np.rint(np.asarray(noise) * params.batch_size * sparse_vector.MASS).astype(np.int64)
     return jnp.asarray(sparse_vector.limbs(quanta))
+
+
+def noise_source(name: str = 'table', secret: bytes = SECRET) -> 'NoiseSource':
+    """Noise of a table of this name, under the key of `SECRET` or another."""
+    from models.privacy import grid, randomness
+
+    return grid.NoiseSource(randomness.RunKey(secret), (name.encode(),))
 
 
 def tally(

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 
 from models.batch_plan import BatchPlan
 from models.conditions import Conditions
@@ -12,7 +13,8 @@ from models.privacy import counts
 from models.privacy.params import Unit
 from models.records import Record
 from transforms.count import CountContexts
-from transforms.durable import draw_once
+from transforms.durable import draw_once, noise_source
+from transforms.run_files import CONDITIONS
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
@@ -21,19 +23,17 @@ class DrawConditions(beam.PTransform):
 
     A cell is a combination of values of the fields. One unit counts in one cell, by 1, as it counts under
     one label. A record that is no JSON object, or that lacks a field, is in no cell. It drops out before a
-    unit's cell is chosen, like a record of an undeclared label. A work directory has one draw of the noise:
-    see `durable.draw_once`.
+    unit's cell is chosen, like a record of an undeclared label. A run has one draw of the noise: see
+    `durable.noise_source`.
 
     Attributes:
-        path: File of the noisy counts, `conditions.json` in the work directory.
         structure: The run's, with its fields and their values.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
-        work_dir: The curator's folder, where workers read the run key.
+        work_dir: The curator's folder, where workers read the run key and which gets the noisy counts.
         unit: The unit of privacy.
     """
 
-    path: str
     structure: Structure
     labels: tuple[str | None, ...]
     rho: float
@@ -54,7 +54,7 @@ class DrawConditions(beam.PTransform):
             | 'Draw'
             >> beam.Map(
                 draw_conditions,
-                self.path,
+                self.work_dir,
                 fields=self.structure.condition_on,
                 cells=cells,
                 labels=self.labels,
@@ -77,25 +77,25 @@ def in_cells(records: Iterable[Record], structure: Structure) -> Iterator[Record
 
 def draw_conditions(
     true_counts: Sequence[int],
-    path: str,
+    work_dir: str,
     *,
     fields: tuple[str, ...],
     cells: tuple[tuple[str, ...], ...],
     labels: tuple[str | None, ...],
     rho: float,
 ) -> Conditions:
-    """Reads the conditions at `path`; where there are none, draws the noise and writes them first.
+    """Reads the conditions of a work directory; where there are none, draws the noise and writes them first.
 
     Args:
         true_counts: True counts of contexts, one for each cell, one label after another; private.
-        path: File of the conditions.
+        work_dir: The curator's folder, which holds the run key and gets the conditions.
         fields: The fields whose values examples are given.
         cells: Every combination of their values, each value in JSON.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
 
     Raises:
-        ValueError: The conditions at `path` have other labels, fields or cells, or another cost; or the
+        ValueError: The conditions there have other labels, fields or cells, or another cost; or the
             number of counts does not fit the labels and the cells.
     """
     if len(true_counts) != len(labels) * len(cells):
@@ -105,12 +105,13 @@ def draw_conditions(
         )
 
     def draw() -> str:
-        noisy = counts.noisy_counts(true_counts, rho)
+        noisy = counts.noisy_counts(true_counts, rho, noise_source(work_dir, CONDITIONS))
         by_label = tuple(
             tuple(noisy[first : first + len(cells)]) for first in range(0, len(noisy), len(cells))
         )
         return Conditions(fields=fields, cells=cells, noisy_counts=by_label, rho=rho).to_json()
 
+    path = FileSystems.join(work_dir, CONDITIONS)
     found = Conditions.from_json(draw_once(path, draw))
     if (found.fields, found.cells, len(found.noisy_counts), found.rho) != (fields, cells, len(labels), rho):
         raise ValueError(

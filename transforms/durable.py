@@ -19,9 +19,10 @@ from typing import Any
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from models.privacy.grid import NoiseSource
 from models.privacy.randomness import RunKey
 from transforms.places import check_filesystem
-from transforms.run_files import ERRORS_FOLDER, RUN_KEY
+from transforms.run_files import ERRORS_FOLDER, RUN, RUN_KEY
 
 # The end of the name of an unfinished file; a writer that was killed leaves it behind.
 TEMPORARY_SUFFIX = '.tmp'
@@ -211,7 +212,9 @@ def draw_once(path: str, draw: Callable[[], str]) -> str:
     """The text at `path`; if there is no file, writes what `draw` returns first.
 
     A runner may repeat this, after a failure or on a second worker. The file is written before anything
-    uses the draw, and the text is always read from the file. So every repetition returns the same text.
+    uses the draw, and the text is always read from the file. So every repetition returns the same text. The
+    guarantee does not rest on it, since a file can be lost: noise is the same whoever repeats a draw
+    (`noise_source`).
 
     Args:
         path: The file, on any filesystem that Beam knows.
@@ -235,6 +238,24 @@ def read_key(work_dir: str) -> RunKey:
     if is_local(path):
         return RunKey.read(pathlib.Path(path))
     return RunKey(read_file(path))  # the bucket's own rules say who may read it
+
+
+def noise_source(work_dir: str, *name: str) -> NoiseSource:
+    """Where the noise of a table of this run comes from: a function of the run key and of the table's name.
+
+    The run's own digests are in the name. So under one key a run of other settings, records, model or code,
+    which `run.json` is there to tell apart, has other noise.
+
+    Args:
+        work_dir: The curator's folder.
+        name: Which table of the run it is, and all that was released before and that it depends on.
+
+    Raises:
+        FileNotFoundError: The folder lacks the key or the digests.
+        PermissionError: As `read_key`.
+    """
+    run = read_file(FileSystems.join(work_dir, RUN))
+    return NoiseSource(read_key(work_dir), (run,)).of(*name)
 
 
 def write_key(work_dir: str, key: RunKey) -> None:

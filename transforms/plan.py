@@ -4,24 +4,26 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 
 from models import batch_plan
 from models.batch_plan import BatchPlan, Clustering
 from models.conditions import Conditions
 from models.privacy import counts
 from models.privacy.params import Unit
-from transforms.durable import draw_once, read_file
+from transforms.durable import draw_once, noise_source, read_file
+from transforms.run_files import PLAN
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class DrawPlan(beam.PTransform):
     """The true counts (a single list) -> the single `BatchPlan` of the run.
 
-    A work directory has one draw of the noise: see `durable.draw_once`.
+    A run has one draw of the noise: see `durable.noise_source`.
 
     Attributes:
-        plan_path: File of the batch plan, `plan.json` in the work directory, on any filesystem that Beam
-            knows.
+        work_dir: The curator's folder, which holds the run key and gets the batch plan, on any filesystem
+            that Beam knows.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batch_size: Expected batch size s.
@@ -32,7 +34,7 @@ class DrawPlan(beam.PTransform):
         conditions: The PCollection of `DrawConditions`; None where examples are given no values.
     """
 
-    plan_path: str
+    work_dir: str
     labels: tuple[str | None, ...]
     rho: float
     batch_size: int
@@ -50,7 +52,7 @@ class DrawPlan(beam.PTransform):
         records_per_count = self.examples_per_context if self.unit == 'example' else 1
         return true_counts | 'Draw' >> beam.Map(
             draw_plan,
-            self.plan_path,
+            self.work_dir,
             labels=self.labels,
             rho=self.rho,
             contexts_per_batch=self.batch_size * records_per_count,
@@ -61,7 +63,7 @@ class DrawPlan(beam.PTransform):
 
 def draw_plan(
     true_counts: Sequence[int],
-    path: str,
+    work_dir: str,
     *,
     labels: tuple[str | None, ...],
     rho: float,
@@ -73,7 +75,7 @@ def draw_plan(
 
     Args:
         true_counts: True counts of contexts, in the order that `draw_plan_of` takes; private.
-        path: File of the batch plan.
+        work_dir: The curator's folder, which holds the run key and gets the batch plan.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         contexts_per_batch: s, or s k where k > 1 records without unit ids share a context.
@@ -85,7 +87,7 @@ def draw_plan(
     """
     return draw_plan_of(
         true_counts,
-        path,
+        work_dir,
         labels=labels,
         rho=rho,
         batches_of=lambda noisy: tuple(counts.batches_for(count, contexts_per_batch) for count in noisy),
@@ -96,7 +98,7 @@ def draw_plan(
 
 def draw_plan_of(
     true_counts: Sequence[int],
-    path: str,
+    work_dir: str,
     *,
     labels: tuple[str | None, ...],
     rho: float,
@@ -104,12 +106,12 @@ def draw_plan_of(
     clustering: Clustering | None = None,
     conditions: Conditions | None = None,
 ) -> BatchPlan:
-    """Reads the batch plan at `path`; where there is none, draws the noise and writes the plan first.
+    """Reads the batch plan of a work directory; where there is none, draws the noise and writes it first.
 
     Args:
         true_counts: True counts of contexts in the order of `labels`: one for each label or, with a
             clustering, one for each centre of each label; private.
-        path: File of the batch plan.
+        work_dir: The curator's folder, which holds the run key and gets the batch plan.
         labels: The declared labels, or a single None.
         rho: zCDP cost of the noisy counts.
         batches_of: Noisy counts of the groups -> the number of batches of each group.
@@ -117,12 +119,14 @@ def draw_plan_of(
         conditions: The noisy counts of cells; None where examples are given no values.
 
     Raises:
-        ValueError: The batch plan at `path` has other labels, another cost, another clustering or other
+        ValueError: The batch plan there has other labels, another cost, another clustering or other
             conditions; or the number of counts does not fit the labels and the centres.
     """
 
     def draw() -> str:
-        noisy = counts.noisy_counts(_counts_of_groups(true_counts, labels, clustering), rho)
+        kept = '' if clustering is None else clustering.to_json()
+        source = noise_source(work_dir, PLAN, kept)
+        noisy = counts.noisy_counts(_counts_of_groups(true_counts, labels, clustering), rho, source)
         plan = BatchPlan(
             labels=labels,
             batches_per_group=batches_of(noisy),
@@ -133,6 +137,7 @@ def draw_plan_of(
         )
         return plan.to_json()
 
+    path = FileSystems.join(work_dir, PLAN)
     plan = BatchPlan.from_json(draw_once(path, draw))
     same_releases = plan.clustering == clustering and plan.conditions == conditions
     if plan.labels != labels or plan.contexts_rho != rho or not same_releases:

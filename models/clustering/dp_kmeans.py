@@ -13,7 +13,7 @@ Neighbouring inputs differ in one embedding (add or remove); one embedding belon
 one unit of privacy. We depart from the library in three places:
 
 * Its noise is Laplace for counts and floating-point Gaussian for sums. Here both are
-  OpenDP's discrete Gaussian, the sums on a grid of integers, so that the price is exact zCDP.
+  discrete Gaussians, the sums on a grid of integers, so that the price is exact zCDP.
 * Its smallest node may lie far below the noise of a count, and the tree then follows
   noise. Here a node has at least three standard deviations of it.
 * Its planes go through zero. Here they go through a public point.
@@ -27,6 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.privacy import counts
+from models.privacy.grid import NoiseSource, add_noise
 
 # A unit vector's length in steps of the grid on which sums are exact: 2^16 steps keep the
 # rounding of one embedding (below √d steps) far under any noise worth having.
@@ -80,13 +81,14 @@ def fit_private_centers(
     count: int,
     rho: float,
     seed: int,
+    source: NoiseSource,
     origin: np.ndarray | None = None,
     depth: int = DEPTH,
 ) -> np.ndarray:
     """At most `count` centres of private embeddings, under rho-zCDP.
 
-    A second call is a second release. Without noise the result is a function of the
-    embeddings and `seed`; the noise comes from the operating system (OpenDP).
+    A call with another source is a second release. The result is a function of the
+    embeddings, the settings and the source.
 
     Formal guarantees: rho-zCDP under adding or removing one row, whatever the rows
     hold. A row longer than 1 is shortened to 1, one that is not finite counts as zero.
@@ -96,6 +98,7 @@ def fit_private_centers(
         count: Centres wanted. There are fewer where the tree has fewer leaves.
         rho: zCDP cost, split by `split_rho`.
         seed: Public seed of the projections and of k-means.
+        source: A key and a name for the noise of this fit alone.
         origin: `[d]`, a public point that the projections go through; None for zero.
             The middle of public centres halves the data better than zero does.
         depth: Levels of the tree below its root, public.
@@ -124,8 +127,8 @@ def fit_private_centers(
     points = to_grid(embeddings)
     middle = to_grid(np.zeros((1, dimensions)) if origin is None else origin[np.newaxis])[0]
     signs = signs_of(points, middle, projections(dimensions, depth, seed))
-    leaf_of, leaf_counts = grow_tree(signs, split=split, count=count, dimensions=dimensions)
-    sums = noisy_sums(cell_sums(points, leaf_of, len(leaf_counts)), split.sums)
+    leaf_of, leaf_counts = grow_tree(signs, split=split, count=count, dimensions=dimensions, source=source)
+    sums = noisy_sums(cell_sums(points, leaf_of, len(leaf_counts)), split.sums, source.of('sums'))
     weights = np.maximum(1, leaf_counts)
     coreset = sums / (RADIUS * weights[:, np.newaxis])
     coreset /= np.maximum(1.0, np.linalg.norm(coreset, axis=1, keepdims=True))
@@ -179,7 +182,7 @@ def signs_of(points: np.ndarray, origin: np.ndarray, directions: np.ndarray) -> 
 
 
 def grow_tree(
-    signs: np.ndarray, *, split: RhoSplit, count: int, dimensions: int
+    signs: np.ndarray, *, split: RhoSplit, count: int, dimensions: int, source: NoiseSource
 ) -> tuple[np.ndarray, np.ndarray]:
     """Grows the tree from noisy counts; one release of `split.per_level` for each level and the root.
 
@@ -188,6 +191,7 @@ def grow_tree(
         split: The price of a level's counts and of the sums.
         count: Centres wanted, for the smallest node.
         dimensions: Of the embeddings, for the smallest node.
+        source: A key and a name for the noise of this tree alone.
 
     Returns:
         `[n]` int64, the leaf of each row, -1 for a row that was cut off (private), and
@@ -195,7 +199,7 @@ def grow_tree(
     """
     depth = signs.shape[1]
     node_of = np.zeros(len(signs), np.int64)
-    noisy = counts.noisy_counts(cell_counts(node_of, 1), split.per_level)
+    noisy = counts.noisy_counts(cell_counts(node_of, 1), split.per_level, source.of('root'))
     smallest = smallest_node(noisy[0], split=split, count=count, dimensions=dimensions)
     leaf_of = np.full(len(signs), -1, np.int64)
     leaves: list[int] = []
@@ -205,7 +209,12 @@ def grow_tree(
         child_of, below = np.full_like(node_of, -1), []
         if splitting:
             child_of = children_of(node_of, signs[:, level], splitting)
-            below = counts.noisy_counts(cell_counts(child_of, 2 * len(splitting)), split.per_level)
+            # Its own name for every question: the nodes that split are a released part of it.
+            below = counts.noisy_counts(
+                cell_counts(child_of, 2 * len(splitting)),
+                split.per_level,
+                source.of('level', str(level), str(splitting)),
+            )
         kept = [child for child, value in enumerate(below) if value >= smallest]
         inner = {splitting[child // 2] for child in kept}
         for node, value in enumerate(noisy):
@@ -279,35 +288,24 @@ def cell_sums(points: np.ndarray, cell_of: np.ndarray, cells: int) -> np.ndarray
     return sums
 
 
-def noisy_sums(sums: np.ndarray, rho: float) -> np.ndarray:
-    """Adds a discrete Gaussian to each number, from the operating system's randomness.
+def noisy_sums(sums: np.ndarray, rho: float, source: NoiseSource) -> np.ndarray:
+    """Adds a discrete Gaussian to each number.
 
     Formal guarantees: rho-zCDP for sums of which one unit moves the whole by RADIUS at
-    most in L2. OpenDP samples exactly, without floating point.
+    most in L2. The draws are exact, without floating point.
 
     Args:
         sums: `[cells, d]` int64; private.
         rho: zCDP cost of all sums together.
+        source: The key and the name of these sums.
 
     Returns:
         `[cells, d]` int64.
 
     Raises:
         ValueError: `rho` is not a positive finite number.
-        RuntimeError: OpenDP prices the noise otherwise than `rho`.
     """
-    import opendp.prelude as dp
-
-    dp.enable_features('contrib')
-    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
-    measurement = dp.m.make_gaussian(*space, scale=RADIUS * counts.gaussian_scale(rho))
-    priced = measurement.map(float(RADIUS))
-    if not math.isclose(priced, rho, rel_tol=1e-9):
-        raise RuntimeError(
-            f'Expected OpenDP to price the noise at rho={rho!r}, got priced={priced!r}. '
-            'Install the version of opendp that the project pins.'
-        )
-    return np.array(measurement(sums.ravel().tolist()), np.int64).reshape(sums.shape)
+    return add_noise(sums, counts.gaussian_variance(rho, RADIUS), source)
 
 
 def _renumber(cell_of: np.ndarray, kept: Sequence[int], cells: int) -> np.ndarray:

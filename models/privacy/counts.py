@@ -8,8 +8,12 @@ context, records are counted, and the same holds: adding one record changes one 
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
 
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
+from models.privacy.grid import NoiseSource, add_noise
 
 SENSITIVITY = 1.0
 
@@ -40,38 +44,36 @@ def gaussian_scale(rho: float) -> float:
     return SENSITIVITY / math.sqrt(2 * rho)
 
 
-def noisy_counts(true_counts: Sequence[int], rho: float) -> list[int]:
-    """Draws one discrete Gaussian for each count, from the operating system's randomness.
+def gaussian_variance(rho: float, sensitivity: int = 1) -> Fraction:
+    """σ² = sensitivity²/(2 rho), exactly: the variance at which numbers of that L2 sensitivity cost `rho`.
 
-    A second call is a second release, so store the result before anything uses it.
+    Raises:
+        ValueError: `rho` is not a positive finite number.
+    """
+    gaussian_scale(rho)
+    return sensitivity**2 / (2 * Fraction(rho))
+
+
+def noisy_counts(true_counts: Sequence[int], rho: float, source: NoiseSource) -> list[int]:
+    """Adds one discrete Gaussian to each count.
+
+    The same counts, price and source give the same noise: a second call is no second release.
 
     Formal guarantees: satisfies rho-zCDP under adding or removing one unit, for a vector in which one
-    unit moves one cell by 1. OpenDP samples exactly, without floating point.
+    unit moves one cell by 1. The draws are exact, without floating point.
 
     Args:
         true_counts: Contexts of each cell; private.
         rho: zCDP cost of the whole vector.
+        source: The key of the run and the name of these counts.
 
     Returns:
         The noisy counts in the same order. They can be negative.
 
     Raises:
         ValueError: `rho` is not a positive finite number.
-        RuntimeError: OpenDP states another price than `rho` for this noise.
     """
-    import opendp.prelude as dp
-
-    dp.enable_features('contrib')
-    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
-    measurement = dp.m.make_gaussian(*space, scale=gaussian_scale(rho))
-    priced = measurement.map(SENSITIVITY)
-    # OpenDP rounds its price up by some units in the last place.
-    if not math.isclose(priced, rho, rel_tol=1e-9):
-        raise RuntimeError(
-            f'Expected OpenDP to price the noise at rho={rho!r}, got priced={priced!r}. '
-            'Install the version of opendp that the project pins.'
-        )
-    return measurement([int(count) for count in true_counts])
+    return add_noise(np.array(true_counts, np.int64), gaussian_variance(rho), source).tolist()
 
 
 def batches_for(noisy_count: int, batch_size: int, examples_per_context: int = 1) -> int:

@@ -20,7 +20,7 @@ import os
 import pathlib
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from models.privacy import sparse_vector
 
 KEY_BYTES = 32
 HASH_BYTES = 16
+_STREAM_BYTES = 8192
 
 # (parts of a name, count) to so many uniform 64-bit words, such as `RunKey.words` of one purpose.
 Words = Callable[..., np.ndarray]
@@ -125,6 +126,14 @@ class RunKey:
         """`count` uniform 64-bit words, a function of the key, purpose and parts."""
         seed = self.hash(purpose, *parts, size=64)
         return np.frombuffer(hashlib.shake_256(seed).digest(8 * count), dtype='<u8')
+
+    def stream(self, purpose: str, *parts: bytes) -> Iterator[int]:
+        """Uniform 64-bit words without end, a function of the key, purpose and parts."""
+        seed = self.hash(purpose, *parts, size=64)
+        for block in itertools.count():
+            # Of another length than the seed of `words`, so no input of SHAKE is that of a draw from there.
+            digest = hashlib.shake_256(seed + block.to_bytes(8, 'little')).digest(_STREAM_BYTES)
+            yield from np.frombuffer(digest, dtype='<u8').tolist()
 
 
 def discrete_laplace(scale: fractions.Fraction, count: int, words: Words) -> np.ndarray:

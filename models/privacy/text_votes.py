@@ -14,12 +14,14 @@ import dataclasses
 import decimal
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
 from models.privacy import events
 from models.privacy.accounting import conversion
+from models.privacy.grid import NoiseSource, add_noise
 from models.privacy.public_numbers import Unit, expect
 
 # A vote in quanta. Of the k nearest each gets 1/√k, which no whole number of votes is.
@@ -222,26 +224,25 @@ def votes_of_unit(nearest_of_records: Sequence[np.ndarray]) -> tuple[np.ndarray,
     )
 
 
-def noisy_votes(sums: np.ndarray, noise_scale: float) -> np.ndarray:
-    """Draws one discrete Gaussian of scale σ votes for each cell, from the operating system's randomness.
+def noisy_votes(sums: np.ndarray, noise_scale: float, source: NoiseSource) -> np.ndarray:
+    """Adds one discrete Gaussian of scale σ votes to each cell.
 
-    A second call is a second release, so store the result before anything uses it
-    (`transforms.durable.draw_once`).
+    The same table, scale and source give the same noise: a second call is no second release.
 
     Formal guarantees: satisfies zCDP of rho = 1/(2σ²) under adding or removing one unit that adds to the
-    table what `votes_of_unit` gives, once; twice that under replacing one. OpenDP samples exactly, without
+    table what `votes_of_unit` gives, once; twice that under replacing one. The draws are exact, without
     floating point.
 
     Args:
         sums: `[G, N]` int64, the quanta of all units; private. An empty row is a row like any other.
         noise_scale: σ, in votes.
+        source: The key of the run, and the name of this table: its round and the list that is voted on.
 
     Returns:
         `[G, N]` int64 quanta. They can be negative.
 
     Raises:
         ValueError: σ is not a positive finite number, or `sums` is no table of whole numbers.
-        RuntimeError: OpenDP states another price for this noise.
     """
     _check_noise_scale(noise_scale)
     if sums.ndim != 2 or sums.dtype != np.int64:
@@ -249,20 +250,7 @@ def noisy_votes(sums: np.ndarray, noise_scale: float) -> np.ndarray:
             f'Expected sums [labels, candidates] of int64 quanta, got shape={sums.shape!r}, '
             f'dtype={str(sums.dtype)!r}. Add up what votes_of_unit gives.'
         )
-    import opendp.prelude as dp
-
-    dp.enable_features('contrib')
-    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
-    measurement = dp.m.make_gaussian(*space, scale=noise_scale * QUANTA_PER_VOTE)
-    priced = measurement.map(SENSITIVITY * QUANTA_PER_VOTE)
-    rho = TextVoteParams(rounds=1, noise_scale=noise_scale).rho
-    # OpenDP rounds its price up by some units in the last place.
-    if not math.isclose(priced, rho, rel_tol=1e-9):
-        raise RuntimeError(
-            f'Expected OpenDP to price the noise at rho={rho!r}, got priced={priced!r}. '
-            'Install the version of opendp that the project pins.'
-        )
-    return np.array(measurement(sums.ravel().tolist()), np.int64).reshape(sums.shape)
+    return add_noise(sums, (Fraction(noise_scale) * QUANTA_PER_VOTE) ** 2, source)
 
 
 def in_votes(quanta: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The charge for centres of private records, and how a later run recognises centres that are paid for.
 
-`dp-corpus centers --source dp-k-means` draws noise from the operating system, so each fit is a release of
-its own. It is charged once, before a record is read, under a name of its own. Under a name that was charged
-before, nothing is fitted: that would be fresh noise, and the charge paid for other noise.
+`dp-corpus centers --source dp-k-means` draws its noise from a key that it keeps nowhere, so each fit is a
+release of its own. It is charged once, before a record is read, under a name of its own. Under a name that
+was charged before, nothing is fitted: that would be fresh noise, and the charge paid for other noise.
 
 A file beside the centres says which charge paid for them. The ledger has the commitment of a key that was
 drawn for this charge alone; the file opens the commitment and seals the centres with the key. So a run that

@@ -29,7 +29,7 @@ from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.settings.job_config import JobConfig
-from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER
+from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER, RUN, RUN_KEY
 
 
 class TextVotingCanaries(CanaryAuditor):
@@ -105,7 +105,7 @@ class _Run:
         sabotage: Sabotage,
         progress: Callable[[str], None],
     ) -> None:
-        from transforms.durable import make_folder, write_key
+        from transforms.durable import make_folder, write_file, write_key
 
         noise = NOISE_LEFT.get(sabotage, 1.0) * settings.params.noise_scale
         self._settings = dataclasses.replace(
@@ -117,6 +117,8 @@ class _Run:
         for folder in (ROUNDS_FOLDER, BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER):
             make_folder(os.path.join(work_dir, folder))
         write_key(work_dir, self._key)
+        # The key is of this audit alone: there is no other run to be told from.
+        write_file(os.path.join(work_dir, RUN), b'{}')
 
     def list_texts(self, number: int) -> None:
         """Samples and writes the list of a round."""
@@ -204,11 +206,16 @@ class _Run:
 
     def _drawn(self, summed: bytes, number: int) -> np.ndarray:
         """The released votes of a round, `[G N]`; another release where there is one."""
+        from transforms.durable import write_key
         from transforms.evolve import files, vote
 
         path = files.round_path(self._work_dir, files.votes_name(number))
         if os.path.exists(path):
             os.remove(path)
+        if self._sabotage == 'noise-again':
+            # As if noise came from the operating system: under one key every retry draws the same.
+            os.remove(os.path.join(self._work_dir, RUN_KEY))
+            write_key(self._work_dir, RunKey.new())
         vote.draw_votes(summed, self._settings, self._work_dir, number)
         return files.read_generation(self._work_dir, number).votes
 

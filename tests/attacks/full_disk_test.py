@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from models.privacy import text_votes
+from models.privacy.grid import NoiseSource
 from models.privacy.randomness import RunKey
 from models.sampling import loading
 from pipeline.config import job_config
@@ -60,14 +61,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True, scope='module')
 def _tiny() -> Iterator[None]:
-    """One key, one draw of noise and one model for all runs, so that nothing else differs between two."""
-    draw, drawn = text_votes.noisy_votes, dict[bytes, Any]()
+    """One key, one name of tables and one model for all runs: noise follows from a run's folder as well."""
+    draw, one = text_votes.noisy_votes, NoiseSource(RunKey(SECRET), ())
 
-    def draw_once(sums: Any, noise_scale: float) -> Any:
-        return drawn.setdefault(sums.tobytes(), draw(sums, noise_scale))
+    def draw_alike(sums: Any, noise_scale: float, source: NoiseSource) -> Any:
+        return draw(sums, noise_scale, one)
 
     with tiny.known(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_votes, 'noisy_votes', draw_once)
+        patch.setattr(text_votes, 'noisy_votes', draw_alike)
         patch.setattr(folders.RunKey, 'new', staticmethod(lambda: RunKey(SECRET)))
         patch.setattr(sample, 'load_source', functools.lru_cache(loading.load_source))
         yield

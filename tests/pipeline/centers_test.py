@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models.batch_plan import BatchPlan, Clustering
-from models.clustering import centers, dp_kmeans
+from models.clustering import centers
 from models.privacy import counts, report
 from models.privacy.accounting import RunCost
 from models.privacy.randomness import RunKey
@@ -322,9 +322,14 @@ def _report(run: JobConfig, entry: typing.Any, paid: str | None) -> typing.Any:
     return report.PrivacyReport.from_json(files['privacy_report.json'].decode())
 
 
-def test_a_fit_draws_its_noise_anew_each_time() -> None:
-    """Which is why a repetition is never free: the noise is the operating system's."""
-    points = np.random.default_rng(0).normal(size=(50, 4))
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    first, second = (dp_kmeans.fit_private_centers(points, count=2, rho=0.1, seed=0) for _ in range(2))
-    assert not np.array_equal(first, second)
+def test_a_fit_draws_its_noise_anew_each_time(tmp_path: pathlib.Path, records: str) -> None:
+    """Which is why a repetition is never free: each fit has a key that nobody keeps."""
+    texts = centers_lib.read_texts(records, FIELDS)
+    first, second = (
+        centers_lib.make_centers(
+            texts, tmp_path / name, settings=SETTINGS, source='dp-k-means', count=4, rho=RHO, seed=0
+        )
+        for name in ('first', 'second')
+    )
+    assert not np.array_equal(first.vectors, second.vectors)
+    assert dict(first.versions).keys() == {'numpy'}

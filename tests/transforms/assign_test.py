@@ -199,16 +199,13 @@ def test_removing_one_unit_changes_exactly_one_batch(work_dir: str, unit: Unit, 
 def test_shuffles_use_no_coder_that_guesses(work_dir: str, caplog: pytest.LogCaptureFixture) -> None:
     p = beam.Pipeline(options=PipelineOptions(['--runner=FnApiRunner']))
     records = p | beam.Create(some_records()).with_output_types(Record)
-    plan_path = f'{work_dir}/plan.json'
     true_counts = records | count.CountContexts(LABELS, work_dir, 'user')
-    plan = true_counts | DrawPlan(plan_path, LABELS, 1.0, SLOTS, 'user')
+    plan = true_counts | DrawPlan(work_dir, LABELS, 1.0, SLOTS, 'user')
     for unit, k in MODES:
         records | f'Assign {unit} {k}' >> assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
     clustering = p | 'Clustering' >> beam.Create([CLUSTERED.clustering])
     cells = records | 'Count cells' >> count.CountContexts(LABELS, work_dir, 'user', CENTERS)
-    plan = cells | 'Plan of clusters' >> DrawPlan(
-        plan_path, LABELS, 1.0, SLOTS, 'user', clustering=clustering
-    )
+    plan = cells | 'Plan of clusters' >> DrawPlan(work_dir, LABELS, 1.0, SLOTS, 'user', clustering=clustering)
     for unit, k in MODES:
         records | f'Assign clusters {unit} {k}' >> assign.AssignBatches(plan, work_dir, SLOTS, unit, k)
     components = p.to_runner_api().components

@@ -14,11 +14,10 @@ import pytest
 from models.conditions import Conditions
 from models.grammars.structure import Structure
 from models.privacy.params import Unit
-from models.privacy.randomness import RunKey
 from models.records import Record
 from tests import oracles
 from tests.samples import LABELS, SECRET, pipeline
-from transforms import condition, durable, run_files
+from transforms import condition, run_files
 
 SCHEMA = {
     'type': 'object',
@@ -33,13 +32,6 @@ STRUCTURE = Structure(json_schema=json.dumps(SCHEMA), condition_on=('sex', 'urge
 CELLS = [('F', False), ('F', True), ('M', False), ('M', True), (None, False), (None, True)]
 # Noise below half of one, but for e^-400.
 SHARP = 200.0
-
-
-@pytest.fixture
-def work_dir(tmp_path: pathlib.Path) -> str:
-    durable.write_key(str(tmp_path), RunKey(SECRET))
-    (tmp_path / durable.ERRORS_FOLDER).mkdir()
-    return str(tmp_path)
 
 
 def some_records(number: int = 90) -> list[Record]:
@@ -93,9 +85,7 @@ def drawn(records: list[Record], work_dir: str, unit: Unit, rho: float = SHARP) 
             p
             | beam.Create(records)
             | beam.Reshuffle()
-            | condition.DrawConditions(
-                f'{work_dir}/{run_files.CONDITIONS}', STRUCTURE, LABELS, rho, work_dir, unit
-            )
+            | condition.DrawConditions(STRUCTURE, LABELS, rho, work_dir, unit)
         )
         assert found.element_type is Conditions
         found | beam.Map(_keep, f'{work_dir}/found')
@@ -179,35 +169,41 @@ def test_the_released_counts_cost_their_price_exactly() -> None:
 
 @pytest.mark.run
 def test_noise_is_drawn_once_and_of_the_right_scale(work_dir: str) -> None:
-    path = f'{work_dir}/{run_files.CONDITIONS}'
     cells = tuple((str(number),) for number in range(256))
 
-    def draw(at: str, rho: float) -> np.ndarray:
-        found = condition.draw_conditions([0] * 512, at, fields=('x',), cells=cells, labels=LABELS, rho=rho)
-        return np.array(found.noisy_counts).reshape(-1)
+    def draw(rho: float, of: int = 0) -> np.ndarray:
+        found = condition.draw_conditions(
+            [of] * 512, work_dir, fields=('x',), cells=cells, labels=LABELS, rho=rho
+        )
+        return np.array(found.noisy_counts).reshape(-1) - of
 
-    first = draw(path, 0.005)
-    assert (draw(path, 0.005) == first).all() and first.std() > 1
+    def draw_again(rho: float, of: int = 0) -> np.ndarray:
+        pathlib.Path(work_dir, run_files.CONDITIONS).unlink()
+        return draw(rho, of)
+
+    first = draw(0.005)
+    assert (draw(0.005) == first).all() and first.std() > 1
+    # Who lost the file draws the same again; other counts get other noise.
+    assert (draw_again(0.005) == first).all() and (draw_again(0.005, of=1) != first).any()
     # 4096 draws: a standard deviation of 10 is found to 5 %, six of its own errors.
-    many = np.concatenate([draw(f'{path}{number}', 0.005) for number in range(8)])
+    many = np.concatenate([draw_again(0.005, of=number) for number in range(8)])
     assert abs(many.std() / 10 - 1) < 0.07 and abs(many.mean()) < 1
     for wrong in (0.005 / 2, 0.005 * 2):
-        others = np.concatenate([draw(f'{path}{wrong}{number}', wrong) for number in range(8)])
+        others = np.concatenate([draw_again(wrong, of=number) for number in range(8)])
         assert abs(others.std() / 10 - 1) > 0.2
 
 
 def test_conditions_of_another_run_are_refused(work_dir: str) -> None:
-    path = f'{work_dir}/{run_files.CONDITIONS}'
     given = {'fields': ('sex',), 'cells': (('"F"',), ('"M"',)), 'labels': LABELS, 'rho': 0.5}
-    condition.draw_conditions([1, 2, 3, 4], path, **given)
+    condition.draw_conditions([1, 2, 3, 4], work_dir, **given)
     changes = [{'rho': 0.6}, {'fields': ('ward',)}, {'cells': (('"F"',), ('"X"',))}]
     for change in changes:
         with pytest.raises(ValueError, match='Expected the conditions of this run'):
-            condition.draw_conditions([1, 2, 3, 4], path, **{**given, **change})
+            condition.draw_conditions([1, 2, 3, 4], work_dir, **{**given, **change})
     with pytest.raises(ValueError, match='one count for each of cells=2'):
-        condition.draw_conditions([1, 2, 3], path, **given)
+        condition.draw_conditions([1, 2, 3], work_dir, **given)
     with pytest.raises(ValueError, match='rho > 0'):
-        condition.DrawConditions(path, STRUCTURE, LABELS, 0.0, work_dir)
+        condition.DrawConditions(STRUCTURE, LABELS, 0.0, work_dir)
 
 
 def test_an_undeclared_cell_or_label_cannot_win_a_units_cell() -> None:

@@ -4,13 +4,9 @@ import pathlib
 
 import pytest
 
-from models.privacy.randomness import RunKey
-from tests.samples import SECRET
-from transforms import durable
+from tests.transforms.samples import make_work_dir
 
 
 @pytest.fixture
 def work_dir(tmp_path: pathlib.Path) -> str:
-    durable.write_key(str(tmp_path), RunKey(SECRET))
-    (tmp_path / durable.ERRORS_FOLDER).mkdir()
-    return str(tmp_path)
+    return make_work_dir(tmp_path)

@@ -9,24 +9,26 @@ from apache_beam.io.filesystems import FileSystems
 from models import batch_plan
 from models.batch_plan import Clustering
 from models.privacy import counts
-from transforms.durable import draw_once
+from transforms.durable import draw_once, noise_source
+from transforms.run_files import CLUSTERING
 
 
 @dataclasses.dataclass(eq=False)  # Not frozen: Beam sets attributes on a transform.
 class DrawClustering(beam.PTransform):
     """The true counts of centres (a single list) -> the single `Clustering` of the run.
 
-    A work directory has one draw of the noise: see `durable.draw_once`.
+    A run has one draw of the noise: see `durable.noise_source`.
 
     Attributes:
-        clustering_path: File of the clustering, on any filesystem that Beam knows.
+        work_dir: The curator's folder, which holds the run key and gets the clustering, on any filesystem
+            that Beam knows.
         labels: The declared labels, or a single None.
         centers: Number K of centres.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the noisy counts.
     """
 
-    clustering_path: str
+    work_dir: str
     labels: tuple[str | None, ...]
     centers: int
     kept: int
@@ -50,7 +52,7 @@ class DrawClustering(beam.PTransform):
     def expand(self, true_counts: beam.PCollection[list[int]]) -> beam.PCollection[Clustering]:
         return true_counts | 'DrawCounts' >> beam.Map(
             draw_clustering,
-            self.clustering_path,
+            self.work_dir,
             labels=self.labels,
             centers=self.centers,
             kept=self.kept,
@@ -60,25 +62,25 @@ class DrawClustering(beam.PTransform):
 
 def draw_clustering(
     true_counts: Sequence[int],
-    path: str,
+    work_dir: str,
     *,
     labels: tuple[str | None, ...],
     centers: int,
     kept: int,
     rho: float,
 ) -> Clustering:
-    """Reads the clustering at `path`; where there is none, draws the noise and writes the clustering first.
+    """Reads the clustering of a work directory; where there is none, draws the noise and writes it first.
 
     Args:
         true_counts: True counts of contexts, one for each centre, one label after another; private.
-        path: File of the clustering.
+        work_dir: The curator's folder, which holds the run key and gets the clustering.
         labels: The declared labels, or a single None.
         centers: Number K of centres.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the noisy counts.
 
     Raises:
-        ValueError: The clustering at `path` has other labels, other numbers of centres or another cost; or
+        ValueError: The clustering there has other labels, other numbers of centres or another cost; or
             the number of counts does not fit the labels and the centres.
     """
     if len(true_counts) != len(labels) * centers:
@@ -88,11 +90,12 @@ def draw_clustering(
         )
 
     def draw() -> str:
-        noisy = counts.noisy_counts(true_counts, rho)
+        noisy = counts.noisy_counts(true_counts, rho, noise_source(work_dir, CLUSTERING))
         by_label = tuple(tuple(noisy[first : first + centers]) for first in range(0, len(noisy), centers))
         chosen = tuple(counts.largest_cells(cells, kept) for cells in by_label)
         return Clustering(kept=chosen, noisy_counts=by_label, rho=rho).to_json()
 
+    path = FileSystems.join(work_dir, CLUSTERING)
     clustering = Clustering.from_json(draw_once(path, draw))
     shape = len(clustering.kept), clustering.centers, {len(indices) for indices in clustering.kept}
     if shape != (len(labels), centers, {kept}) or clustering.rho != rho:

@@ -31,8 +31,8 @@ class ClusterRecords(beam.PTransform):
     Attributes:
         settings: The centres and the embedder.
         labels: The declared labels, or a single None.
-        work_dir: The curator's folder, which holds the run key and takes the details of errors.
-        clustering_path: File of the clustering, `clustering.json` in the work directory.
+        work_dir: The curator's folder, which holds the run key, and takes the clustering and the details of
+            errors.
         kept: Number k' of centres that each label keeps.
         rho: zCDP cost of the counts of centres: the first share of `counts.split_rho`.
         unit: The unit of privacy.
@@ -42,7 +42,6 @@ class ClusterRecords(beam.PTransform):
     settings: ClusterSettings
     labels: tuple[str | None, ...]
     work_dir: str
-    clustering_path: str
     kept: int
     rho: float
     unit: Unit = 'example'
@@ -58,7 +57,7 @@ class ClusterRecords(beam.PTransform):
         clustering = (
             embedded
             | 'Count' >> CountContexts(self.labels, self.work_dir, self.unit, centers)
-            | 'Draw' >> DrawClustering(self.clustering_path, self.labels, centers, self.kept, self.rho)
+            | 'Draw' >> DrawClustering(self.work_dir, self.labels, centers, self.kept, self.rho)
         )
         clustered = embedded | 'Recluster' >> Recluster(self.settings, self.labels, clustering, self.work_dir)
         return clustered, clustering

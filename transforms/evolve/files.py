@@ -1,5 +1,6 @@
 """Files of the rounds in the work directory: lists and noisy votes, which are released, and embeddings."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -62,6 +63,14 @@ def read_candidates(work_dir: str, number: int) -> tuple[Candidate, ...]:
     """
     name = candidates_name(number)
     return candidates_from_json(read_file(round_path(work_dir, name)).decode(), name)
+
+
+def list_digest(work_dir: str, number: int) -> str:
+    """Digest of a round's list and its embeddings: what was asked of the records."""
+    digest = hashlib.sha256()
+    for path in (round_path(work_dir, candidates_name(number)), vectors_path(work_dir, number)):
+        digest.update(hashlib.sha256(read_file(path)).digest())
+    return digest.hexdigest()
 
 
 def read_vectors(work_dir: str, number: int) -> np.ndarray:

@@ -13,9 +13,9 @@ from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import votes_to_json
 from models.evolution.settings import EvolutionSettings
 from models.privacy import text_votes
-from transforms.durable import draw_once, guarded
+from transforms.durable import draw_once, guarded, noise_source
 from transforms.evolve.embed import Shard, read_shard
-from transforms.evolve.files import read_candidates, read_vectors, round_path, votes_name
+from transforms.evolve.files import list_digest, read_candidates, read_vectors, round_path, votes_name
 
 # Records whose similarities are held at a time: with tens of thousands of candidates a row is long.
 _ROWS = 512
@@ -113,7 +113,7 @@ def add_votes(tables: Iterable[bytes]) -> bytes:
 
 
 def draw_votes(summed: bytes, settings: EvolutionSettings, work_dir: str, number: int) -> int:
-    """Draws the noise of a round, once in the life of a work directory, and writes the votes.
+    """Draws the noise of a round, the same whoever draws it again, and writes the votes.
 
     Args:
         summed: `[G N]` int64 quanta as bytes, private; empty where no unit votes.
@@ -128,7 +128,8 @@ def draw_votes(summed: bytes, settings: EvolutionSettings, work_dir: str, number
 
     def draw() -> str:
         sums = np.frombuffer(summed, np.int64).reshape(shape) if summed else np.zeros(shape, np.int64)
-        noisy = text_votes.noisy_votes(sums, settings.params.noise_scale)
+        source = noise_source(work_dir, votes_name(number), list_digest(work_dir, number))
+        noisy = text_votes.noisy_votes(sums, settings.params.noise_scale, source)
         return votes_to_json(number, settings.labels, noisy, settings.params.noise_scale)
 
     guarded(

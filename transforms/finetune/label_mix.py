@@ -18,20 +18,18 @@ from transforms.plan import draw_plan_of
 class DrawLabelMix(beam.PTransform):
     """Records -> the single `BatchPlan` of a run that samples labels as often as the records have them.
 
-    A unit counts once, under the label that it is trained on (`SelectUnits`). A work directory has one draw
-    of the noise: see `transforms.plan.draw_plan_of`.
+    A unit counts once, under the label that it is trained on (`SelectUnits`). A run has one draw of the
+    noise: see `durable.noise_source`.
 
     Attributes:
-        plan_path: File of the batch plan, `plan.json` in the work directory.
         labels: The declared labels.
         rho: zCDP cost of the noisy counts.
-        work_dir: The curator's folder, where workers read the run key.
+        work_dir: The curator's folder, where workers read the run key and which gets the batch plan.
         texts: Number of texts of all labels together.
         together: Largest number of texts that are sampled together; they have one label.
         unit: The unit of privacy.
     """
 
-    plan_path: str
     labels: tuple[str | None, ...]
     rho: float
     work_dir: str
@@ -50,7 +48,7 @@ class DrawLabelMix(beam.PTransform):
             | 'Draw'
             >> beam.Map(
                 draw_plan_of,
-                self.plan_path,
+                self.work_dir,
                 labels=self.labels,
                 rho=self.rho,
                 batches_of=functools.partial(

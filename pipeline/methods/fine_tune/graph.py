@@ -1,7 +1,6 @@
 """The part of the graph that trains and samples, and what it is built from."""
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
 from models.batch_plan import BatchPlan
 from models.evolution.generation import Candidate
@@ -12,7 +11,6 @@ from pipeline.methods import earlier, start_corpus, workers
 from pipeline.methods.fine_tune import mechanism, released
 from pipeline.methods.fine_tune.mechanism import Config
 from transforms.finetune import DrawLabelMix, FineTuneText
-from transforms.run_files import PLAN
 
 
 def prepare(config: Config, dtype: str) -> TuningSettings:
@@ -94,7 +92,6 @@ def plan_batches(
     own, labels = config.method, config.input.label_values
     assert own.label_mix_rho is not None  # `configured_plan`
     return records, records | 'Plan' >> DrawLabelMix(
-        FileSystems.join(config.output.resolved_work_dir, PLAN),
         labels,
         own.label_mix_rho,
         config.output.resolved_work_dir,

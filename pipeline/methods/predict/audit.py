@@ -41,6 +41,7 @@ from pipeline.methods import canary_audit, workers
 from pipeline.methods.predict import mechanism, worker_settings
 from pipeline.methods.predict.mechanism import Config
 from transforms import cluster, condition, run_files
+from transforms.durable import write_file, write_key
 from transforms.plan import draw_plan
 from transforms.predict import load_generator
 
@@ -325,13 +326,16 @@ def form_batches(
     labels, params = config.input.label_values, mechanism.params(config)
     clustering, centers, conditions, rho = None, None, None, config.method.count_rho
     with tempfile.TemporaryDirectory() as folder:
+        write_key(folder, key)
+        # The key is of this audit alone: there is no other run to be told from.
+        write_file(os.path.join(folder, run_files.RUN), b'{}')
         if config.method.condition_on:
             assert config.method.structure is not None  # `Structured.check`
             in_cells = condition.in_cells(records, config.method.structure)
             cells = config.method.structure.cells
             conditions = condition.draw_conditions(
                 _true_counts(audit_batches.placements(in_cells, labels, params, key), labels, len(cells)),
-                os.path.join(folder, run_files.CONDITIONS),
+                folder,
                 fields=config.method.condition_on,
                 cells=cells,
                 labels=labels,
@@ -346,7 +350,7 @@ def form_batches(
             )
             clustering = cluster.draw_clustering(
                 _true_counts(audit_batches.placements(records, labels, params, key), labels, centers),
-                os.path.join(folder, run_files.CLUSTERING),
+                folder,
                 labels=labels,
                 centers=centers,
                 kept=config.method.clusters,
@@ -361,7 +365,7 @@ def form_batches(
             records_per_count = params.examples_per_context if params.unit == 'example' else 1
             plan = draw_plan(
                 _true_counts(placed, labels, centers),
-                os.path.join(folder, run_files.PLAN),
+                folder,
                 labels=labels,
                 rho=rho,
                 contexts_per_batch=params.batch_size * records_per_count,

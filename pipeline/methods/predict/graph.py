@@ -3,7 +3,6 @@
 import dataclasses
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 
 from models.assembly import GeneratorSettings
 from models.batch_plan import BatchPlan
@@ -18,7 +17,6 @@ from transforms.condition import DrawConditions, with_conditions
 from transforms.count import CountContexts
 from transforms.plan import DrawPlan
 from transforms.predict import PredictText
-from transforms.run_files import CLUSTERING, CONDITIONS, PLAN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,6 @@ def plan_batches(
         assert own.structure is not None  # `Structured.check`
         # conditions: one Conditions
         conditions = records | 'Condition' >> DrawConditions(
-            FileSystems.join(work_dir, CONDITIONS),
             own.structure,
             labels,
             own.resolved_condition_rho,
@@ -77,7 +74,6 @@ def plan_batches(
             worker_settings.cluster_settings(config),
             labels,
             work_dir,
-            FileSystems.join(work_dir, CLUSTERING),
             own.clusters,
             rho_of_centers,
             unit=config.budget.unit,
@@ -88,7 +84,7 @@ def plan_batches(
         labels, work_dir, unit=config.budget.unit, centers=None if centers is None else centers.count
     )
     plan = true_counts | 'Plan' >> DrawPlan(
-        FileSystems.join(work_dir, PLAN),
+        work_dir,
         labels,
         rho,
         own.batch_size,

@@ -3,14 +3,18 @@
 import itertools
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from models.clustering import dp_kmeans
-from models.privacy import counts
+from models.privacy import counts, grid
+from models.privacy.grid import NoiseSource
+from models.privacy.randomness import RunKey
 from tests import oracles
+from tests.samples import noise_source
 
 # Each statistical test calls the right code wrong with this probability.
 FALSE_ALARM = 1e-7
@@ -49,25 +53,36 @@ def test_levels_and_sums_cost_rho_together(rho: float, depth: int) -> None:
     assert (depth + 1) * split.per_level == pytest.approx(rho / 5, rel=1e-12)
 
 
-def test_opendp_prices_what_was_drawn_at_rho(monkeypatch: pytest.MonkeyPatch) -> None:
-    import opendp.prelude as dp
-
+def test_what_was_drawn_costs_rho_and_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
-    make = dp.m.make_gaussian
+    names: set[tuple[bytes, ...]] = set()
 
-    def pricing(domain: object, metric: object, scale: float) -> object:
-        measurement = make(domain, metric, scale=scale)
-        # Counts have sensitivity 1, sums that of one embedding. Their scales tell them apart.
-        is_sum = scale > dp_kmeans.RADIUS / 2
-        spent.append(measurement.map(float(dp_kmeans.RADIUS) if is_sum else 1.0))
-        return measurement
+    def pricing(table: np.ndarray, variance: Fraction, source: NoiseSource) -> np.ndarray:
+        # Counts have sensitivity 1, sums that of one embedding. Their shapes tell them apart.
+        sensitivity = dp_kmeans.RADIUS if table.ndim == 2 else 1
+        spent.append(float(sensitivity**2 / (2 * variance)))
+        names.add(source.name)
+        return grid.add_noise(table, variance, source)
 
-    monkeypatch.setattr(dp.m, 'make_gaussian', pricing)
+    for module in (counts, dp_kmeans):
+        monkeypatch.setattr(module, 'add_noise', pricing)
     embeddings, _ = topics(8, 16, 2000, 0.3)
-    dp_kmeans.fit_private_centers(embeddings, count=8, rho=0.5, seed=0, depth=3)
+    dp_kmeans.fit_private_centers(embeddings, count=8, rho=0.5, seed=0, depth=3, source=noise_source())
     # The root, three levels and the sums: 2,000 rows on both sides of three planes reach every level.
-    assert len(spent) == 5
+    assert len(spent) == len(names) == 5
     assert sum(spent) == pytest.approx(0.5, rel=1e-9)
+
+
+def test_a_fit_is_a_function_of_its_source() -> None:
+    """Another source is another release, which `pipeline.ledger.centers_charge` charges anew."""
+    embeddings, _ = topics(8, 16, 2000, 0.3)
+
+    def fit(source: NoiseSource) -> np.ndarray:
+        return dp_kmeans.fit_private_centers(embeddings, count=8, rho=0.5, seed=0, depth=3, source=source)
+
+    np.testing.assert_array_equal(fit(noise_source()), fit(noise_source()))
+    others = [fit(source) for source in (noise_source('other'), NoiseSource(RunKey.new(), ()))]
+    assert all(not np.array_equal(fit(noise_source()), other) for other in others)
 
 
 # ---------------------------------------------------------------- sensitivity
@@ -92,13 +107,13 @@ def test_one_row_moves_one_cell_of_each_release_and_no_other_row() -> None:
         released: list[list[int]] = []
         seen: tuple[list[list[int]], list[list[int]]] = ([], [])
 
-        def draw(true: list[int], rho: float, seen=seen, released=released) -> list[int]:
+        def draw(true: list[int], rho: float, _: object, seen=seen, released=released) -> list[int]:
             assert rho == split.per_level
             seen[0].append(list(true))
             released.append(rng.integers(0, 30, len(true)).tolist())
             return released[-1]
 
-        def replay(true: list[int], rho: float, seen=seen, released=released) -> list[int]:
+        def replay(true: list[int], rho: float, _: object, seen=seen, released=released) -> list[int]:
             seen[1].append(list(true))
             return released[len(seen[1]) - 1]
 
@@ -110,7 +125,9 @@ def test_one_row_moves_one_cell_of_each_release_and_no_other_row() -> None:
                 patch.setattr(counts, 'noisy_counts', noise)
                 # A rule by which a true total in the place of the noisy one would show.
                 patch.setattr(dp_kmeans, 'smallest_node', lambda total, **_: 1 + total % 5)
-                leaf_of, leaves = dp_kmeans.grow_tree(signs, split=split, count=2, dimensions=3)
+                leaf_of, leaves = dp_kmeans.grow_tree(
+                    signs, split=split, count=2, dimensions=3, source=noise_source()
+                )
             found.append((leaf_of, leaves, dp_kmeans.cell_sums(points, leaf_of, len(leaves))))
         (leaf_of, leaves, sums), (other_leaf_of, other_leaves, other_sums) = found
         assert len(seen[0]) == len(seen[1])
@@ -173,7 +190,7 @@ def test_the_tree_is_its_slow_twin(seed: int) -> None:
     directions = dp_kmeans.projections(8, 6, seed)
     signs = dp_kmeans.signs_of(points, np.zeros(8, np.int64), directions)
     split = dp_kmeans.split_rho(NO_NOISE, 6)
-    leaf_of, leaves = dp_kmeans.grow_tree(signs, split=split, count=12, dimensions=8)
+    leaf_of, leaves = dp_kmeans.grow_tree(signs, split=split, count=12, dimensions=8, source=noise_source())
     # Without noise the smallest node is one point; 700 points leave no other bound.
     assert dp_kmeans.smallest_node(700, split=split, count=12, dimensions=8) == 1
     expected = oracles.prefix_tree_leaves(signs.tolist(), smallest=1)
@@ -204,7 +221,8 @@ def test_the_smallest_node(total: int, rho: float, count: int, dimensions: int, 
 
 def test_noise_of_the_sums_has_the_scale_of_its_rho() -> None:
     rho, draws = 0.004, 20_000
-    noise = dp_kmeans.noisy_sums(np.zeros((100, draws // 100), np.int64), rho).astype(float)
+    zeros = np.zeros((100, draws // 100), np.int64)
+    noise = dp_kmeans.noisy_sums(zeros, rho, noise_source()).astype(float)
     scale = dp_kmeans.RADIUS / math.sqrt(2 * rho)
     # At this scale the discrete Gaussian is the Gaussian of the same variance (CKS, fact 18), so the
     # sum of squares over σ² is chi-square. A scale 5% off is ten standard deviations away.
@@ -218,13 +236,7 @@ def test_noise_of_the_sums_has_the_scale_of_its_rho() -> None:
 
 def test_noise_is_added_to_each_sum_in_its_place() -> None:
     sums = np.array([[3, -(10**12)], [0, 7]])
-    np.testing.assert_array_equal(dp_kmeans.noisy_sums(sums, NO_NOISE), sums)
-
-
-def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, 'gaussian_scale', lambda rho: 1.01 / math.sqrt(2 * rho))
-    with pytest.raises(RuntimeError, match='price'):
-        dp_kmeans.noisy_sums(np.zeros((1, 1), np.int64), 0.5)
+    np.testing.assert_array_equal(dp_kmeans.noisy_sums(sums, NO_NOISE, noise_source()), sums)
 
 
 # ---------------------------------------------------------------- what it finds
@@ -232,26 +244,26 @@ def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_separated_topics_are_found_when_noise_is_small() -> None:
     embeddings, labels = topics(8, 32, 4000, 0.05)
-    centers = dp_kmeans.fit_private_centers(embeddings, count=8, rho=1e6, seed=1)
+    centers = dp_kmeans.fit_private_centers(embeddings, count=8, rho=1e6, seed=1, source=noise_source())
     assert centers.shape == (8, 32) and centers.dtype == np.float32
     assert agreement(embeddings, labels, centers) > 0.99
-    again = dp_kmeans.fit_private_centers(embeddings, count=8, rho=NO_NOISE, seed=1)
+    again = dp_kmeans.fit_private_centers(embeddings, count=8, rho=NO_NOISE, seed=1, source=noise_source())
     np.testing.assert_array_equal(
-        again, dp_kmeans.fit_private_centers(embeddings, count=8, rho=NO_NOISE, seed=1)
+        again, dp_kmeans.fit_private_centers(embeddings, count=8, rho=NO_NOISE, seed=1, source=noise_source())
     )
 
 
 def test_a_tiny_rho_leaves_one_centre() -> None:
     embeddings, labels = topics(8, 32, 2000, 0.05)
     # The root splits at 9 σ and holds 2,000 rows, below 1 σ = 2,291: eight deviations, odds below 1e-14.
-    centers = dp_kmeans.fit_private_centers(embeddings, count=8, rho=1e-5, seed=1)
+    centers = dp_kmeans.fit_private_centers(embeddings, count=8, rho=1e-5, seed=1, source=noise_source())
     assert centers.shape == (1, 32)
     assert agreement(embeddings, labels, centers) == 0.0
 
 
 def test_no_centre_is_longer_than_one_and_nothing_is_too_little() -> None:
     for embeddings in (np.zeros((0, 4), np.float32), np.full((3, 4), np.nan), POOL):
-        centers = dp_kmeans.fit_private_centers(embeddings, count=5, rho=0.01, seed=0)
+        centers = dp_kmeans.fit_private_centers(embeddings, count=5, rho=0.01, seed=0, source=noise_source())
         assert 1 <= len(centers) <= 5 and np.isfinite(centers).all()
         assert np.linalg.norm(centers, axis=1).max() < 1 + 1e-6
 
@@ -268,7 +280,7 @@ def test_no_centre_is_longer_than_one_and_nothing_is_too_little() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict, message: str) -> None:
-    arguments = {'count': 2, 'rho': 1.0, 'seed': 0} | changes
+    arguments = {'count': 2, 'rho': 1.0, 'seed': 0, 'source': noise_source()} | changes
     with pytest.raises(ValueError, match=message):
         dp_kmeans.fit_private_centers(POOL, **arguments)
 
@@ -276,5 +288,5 @@ def test_settings_out_of_range_are_refused(changes: dict, message: str) -> None:
 @pytest.mark.parametrize('embeddings', [np.zeros(5), np.zeros((1234, 0)), np.zeros((1234, 2, 2))])
 def test_a_wrong_shape_is_refused_without_telling_the_number_of_records(embeddings: np.ndarray) -> None:
     with pytest.raises(ValueError, match='embeddings') as caught:
-        dp_kmeans.fit_private_centers(embeddings, count=2, rho=1.0, seed=0)
+        dp_kmeans.fit_private_centers(embeddings, count=2, rho=1.0, seed=0, source=noise_source())
     assert '1234' not in str(caught.value)

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from models.privacy import counts
+from tests.samples import noise_source
 
 DRAWS = 20_000
 # The chi-square test calls a right sampler wrong with this probability; at 20,000 draws
@@ -42,7 +44,7 @@ def fit(draws: np.ndarray, scale: float) -> float:
 @pytest.mark.parametrize('rho', [0.5, 0.005])
 def test_noise_is_the_discrete_gaussian_of_its_rho(rho: float) -> None:
     scale = 1 / math.sqrt(2 * rho)
-    draws = np.array(counts.noisy_counts([0] * DRAWS, rho))
+    draws = np.array(counts.noisy_counts([0] * DRAWS, rho, noise_source()))
     assert fit(draws, scale) > FALSE_ALARM
     for wrong in (0.9 * scale, 1.1 * scale):
         assert fit(draws, wrong) < FALSE_ALARM
@@ -78,12 +80,12 @@ def test_a_unit_in_one_cell_costs_one_discrete_gaussian_exactly() -> None:
 
 def test_noise_is_added_to_each_count_in_its_place() -> None:
     # Scale 0.05: a value other than 0 has probability below e^-199.
-    assert counts.noisy_counts([3, 0, 10**12], rho=200.0) == [3, 0, 10**12]
+    assert counts.noisy_counts([3, 0, 10**12], 200.0, noise_source()) == [3, 0, 10**12]
 
 
-def test_two_cells_and_two_calls_draw_independent_noise() -> None:
-    draws = np.array(counts.noisy_counts([0] * DRAWS, 0.005))
-    again = np.array(counts.noisy_counts([0] * DRAWS, 0.005))
+def test_two_cells_and_two_releases_draw_independent_noise() -> None:
+    draws = np.array(counts.noisy_counts([0] * DRAWS, 0.005, noise_source('one')))
+    again = np.array(counts.noisy_counts([0] * DRAWS, 0.005, noise_source('other')))
     # Six standard deviations of a correlation of independent draws: odds 2e-9 each.
     limit = 6 / math.sqrt(DRAWS / 2)
     assert abs(np.corrcoef(draws[::2], draws[1::2])[0, 1]) < limit
@@ -93,7 +95,7 @@ def test_two_cells_and_two_calls_draw_independent_noise() -> None:
 @pytest.mark.parametrize('rho', [0.0, -1.0, math.inf, math.nan])
 def test_rho_must_be_positive(rho: float) -> None:
     with pytest.raises(ValueError, match='rho > 0, got rho='):
-        counts.noisy_counts([1], rho)
+        counts.noisy_counts([1], rho, noise_source())
 
 
 def test_scale_is_the_one_whose_price_is_rho() -> None:
@@ -101,10 +103,11 @@ def test_scale_is_the_one_whose_price_is_rho() -> None:
     assert counts.gaussian_scale(0.5) == pytest.approx(1)
 
 
-def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, 'gaussian_scale', lambda rho: 1.01 / math.sqrt(2 * rho))
-    with pytest.raises(RuntimeError, match='price'):
-        counts.noisy_counts([1], 0.5)
+def test_variance_is_the_one_whose_price_is_rho_to_the_last_bit() -> None:
+    for rho in (0.005, 0.1, 1e-300):
+        assert 1 / (2 * counts.gaussian_variance(rho)) == Fraction(rho)
+        assert 7**2 / (2 * counts.gaussian_variance(rho, 7)) == Fraction(rho)
+    assert counts.gaussian_variance(0.005) == pytest.approx(counts.gaussian_scale(0.005) ** 2)
 
 
 def test_the_price_of_clustering_is_split_into_halves_that_add_up() -> None:
@@ -123,7 +126,7 @@ def test_each_histogram_of_a_clustering_gets_the_noise_of_its_half() -> None:
     """A histogram at the whole price, or at a quarter of it, would be a scale that this rejects."""
     rho = 0.5
     for part in counts.split_rho(rho):
-        draws = np.array(counts.noisy_counts([0] * DRAWS, part))
+        draws = np.array(counts.noisy_counts([0] * DRAWS, part, noise_source()))
         assert fit(draws, 1 / math.sqrt(2 * rho / 2)) > FALSE_ALARM
         for wrong in (rho, rho / 4):
             assert fit(draws, 1 / math.sqrt(2 * wrong)) < FALSE_ALARM

@@ -13,6 +13,7 @@ from models.privacy import accounting, text_votes
 from models.privacy.text_votes import QUANTA_PER_VOTE, TextVoteParams
 from tests.oracles import goodness_of_fit
 from tests.oracles import text_votes as oracle
+from tests.samples import noise_source
 
 DRAWS = 20_000
 # The chi-square test calls a right sampler wrong with this probability. At 20,000 draws a scale that is 10 %
@@ -208,7 +209,7 @@ def fit(draws: np.ndarray, scale: float) -> float:
 
 @pytest.mark.parametrize('noise_scale', [2 / QUANTA_PER_VOTE, 0.25, 1.0, 40.0])
 def test_noise_is_the_discrete_gaussian_of_its_scale(noise_scale: float) -> None:
-    draws = text_votes.noisy_votes(np.zeros((10, DRAWS // 10), np.int64), noise_scale).ravel()
+    draws = text_votes.noisy_votes(np.zeros((10, DRAWS // 10), np.int64), noise_scale, noise_source()).ravel()
     scale = noise_scale * QUANTA_PER_VOTE
     assert fit(draws, scale) > FALSE_ALARM
     for wrong in (0.9 * scale, 1.1 * scale):
@@ -218,25 +219,28 @@ def test_noise_is_the_discrete_gaussian_of_its_scale(noise_scale: float) -> None
 def test_noise_is_on_every_cell_in_its_place() -> None:
     # A scale of 0.05 quanta: a value other than 0 has probability below e^-199.
     sums = np.array([[3, 0, 10**12], [-7, 2**40, 1]])
-    found = text_votes.noisy_votes(sums, 0.05 / QUANTA_PER_VOTE)
+    found = text_votes.noisy_votes(sums, 0.05 / QUANTA_PER_VOTE, noise_source())
     assert found.dtype == np.int64 and np.array_equal(found, sums)
-    assert text_votes.noisy_votes(np.zeros((3, 0), np.int64), 1.0).shape == (3, 0)
+    assert text_votes.noisy_votes(np.zeros((3, 0), np.int64), 1.0, noise_source()).shape == (3, 0)
 
 
-def test_cells_rows_and_calls_have_independent_noise() -> None:
-    draws = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0)
-    again = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0)
+def test_cells_rows_and_releases_have_independent_noise() -> None:
+    draws = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0, noise_source('one'))
+    again = text_votes.noisy_votes(np.zeros((2, DRAWS // 2), np.int64), 1.0, noise_source('other'))
     # Six standard deviations of a correlation of independent draws: odds 2e-9 each.
     limit = 6 / math.sqrt(DRAWS / 4)
     pairs = [(draws[0], draws[1]), (draws[0, ::2], draws[0, 1::2]), (draws.ravel(), again.ravel())]
     assert all(abs(np.corrcoef(one, other)[0, 1]) < limit for one, other in pairs)
 
 
-def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_votes, 'SENSITIVITY', 1.01)
-    monkeypatch.setattr(TextVoteParams, 'rho', 0.5)
-    with pytest.raises(RuntimeError, match='price'):
-        text_votes.noisy_votes(np.zeros((1, 1), np.int64), 1.0)
+@pytest.mark.parametrize('noise_scale', [0.25, 3.57, 40.0])
+def test_opendp_has_the_same_price(noise_scale: float) -> None:
+    import opendp.prelude as dp
+
+    dp.enable_features('contrib')
+    space = dp.vector_domain(dp.atom_domain(T='i64')), dp.l2_distance(T='f64')
+    priced = dp.m.make_gaussian(*space, scale=noise_scale * QUANTA_PER_VOTE).map(float(QUANTA_PER_VOTE))
+    assert priced == pytest.approx(TextVoteParams(rounds=1, noise_scale=noise_scale).rho, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +248,7 @@ def test_a_wrong_price_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_table_of_anything_but_whole_quanta_is_refused_and_not_quoted(sums: np.ndarray) -> None:
     with pytest.raises(ValueError, match='int64 quanta, got shape') as caught:
-        text_votes.noisy_votes(sums, 1.0)
+        text_votes.noisy_votes(sums, 1.0, noise_source())
     assert '0.5' not in str(caught.value)
 
 

@@ -54,26 +54,24 @@ def run(
 ) -> tuple[Clustering, BatchPlan, list[Batch]]:
     """Clusters, plans and assigns, as a job does; what the work directory and the batches hold."""
     out = tempfile.mkdtemp(dir=work_dir)
-    plan_path, clustering_path = f'{work_dir}/plan.json', f'{work_dir}/clustering.json'
     with pipeline(*flags) as p:
         clustered, clustering = (
             p
             | beam.Create(records)
             | beam.Reshuffle()
-            | cluster.ClusterRecords(
-                settings_in(work_dir), LABELS, work_dir, clustering_path, KEPT, rho, unit
-            )
+            | cluster.ClusterRecords(settings_in(work_dir), LABELS, work_dir, KEPT, rho, unit)
         )
         assert (clustered.element_type, clustering.element_type) == (Record, Clustering)
         plan = (
             clustered
             | CountContexts(LABELS, work_dir, unit, CENTERS.count)
-            | DrawPlan(plan_path, LABELS, rho, SLOTS, unit, k, clustering)
+            | DrawPlan(work_dir, LABELS, rho, SLOTS, unit, k, clustering)
         )
         batches = clustered | AssignBatches(plan, work_dir, SLOTS, unit, k)
         batches | beam.Map(keep_batch, out)
     found = [pickle.loads(path.read_bytes()) for path in sorted(pathlib.Path(out).iterdir())]
-    return cluster.read_clustering(clustering_path), read_plan(plan_path), found
+    clustering = cluster.read_clustering(f'{work_dir}/clustering.json')
+    return clustering, read_plan(f'{work_dir}/plan.json'), found
 
 
 @pytest.mark.run
@@ -168,7 +166,7 @@ def test_centres_of_another_embedder_are_refused(work_dir: str) -> None:
 def test_more_kept_than_the_artefact_holds_is_refused_when_the_pipeline_is_built(work_dir: str) -> None:
     records = beam.Pipeline() | beam.Create(some_records())
     with pytest.raises(ValueError, match='keep 1 to 8 centres for each label, got kept=9'):
-        records | cluster.ClusterRecords(settings_in(work_dir), LABELS, work_dir, 'clustering.json', 9, 1.0)
+        records | cluster.ClusterRecords(settings_in(work_dir), LABELS, work_dir, 9, 1.0)
 
 
 TEXTS_OF_TOPICS = [
@@ -185,12 +183,11 @@ TEXTS_OF_TOPICS = [
 @pytest.mark.run
 def test_records_of_a_topic_share_a_shipped_centre_whatever_their_company(work_dir: str) -> None:
     records = [Record(text=text, label='a', record_id=str(n)) for n in range(50) for text in TEXTS_OF_TOPICS]
-    path = f'{work_dir}/clustering.json'
     with pipeline() as p:
         clustered, _ = (
             p
             | beam.Create(records)
-            | cluster.ClusterRecords(ClusterSettings(), ('a',), work_dir, path, 4, 10_000.0)
+            | cluster.ClusterRecords(ClusterSettings(), ('a',), work_dir, 4, 10_000.0)
         )
         found = clustered | beam.Map(lambda record: (record.text, record.cluster))
         clusterer = ClusterSettings().build()

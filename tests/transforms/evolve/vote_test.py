@@ -1,6 +1,7 @@
 """Votes of shares of units: against their slow twin; drawn once; nobody moves another's."""
 
 import collections
+import itertools
 import pathlib
 from collections.abc import Sequence
 
@@ -124,7 +125,7 @@ def with_list(work_dir: str) -> str:
 
 
 def test_noise_is_drawn_once(with_list: str) -> None:
-    sums = np.arange(8).reshape(2, 4) * text_votes.QUANTA_PER_VOTE
+    sums: np.ndarray = np.arange(8).reshape(2, 4) * text_votes.QUANTA_PER_VOTE
     assert vote.draw_votes(sums.tobytes(), settings(), with_list, 1) == 1
     path = pathlib.Path(round_path(with_list, votes_name(1)))
     drawn = path.read_bytes()
@@ -136,6 +137,32 @@ def test_noise_is_drawn_once(with_list: str) -> None:
     assert (votes * text_votes.QUANTA_PER_VOTE != sums).any()
     # Noise of 2 votes: 8 cells are all within 20 of the truth but for one time in 10²².
     assert np.abs(votes - sums / text_votes.QUANTA_PER_VOTE).max() < 20
+
+
+def test_noise_follows_from_the_key_the_list_and_the_votes(with_list: str) -> None:
+    """Whoever lost the file draws the same. Two draws of a cell are equal once in 7,000 times."""
+    sums: np.ndarray = np.arange(8).reshape(2, 4) * text_votes.QUANTA_PER_VOTE
+
+    def noise(of: np.ndarray) -> np.ndarray:
+        pathlib.Path(round_path(with_list, votes_name(1))).unlink(missing_ok=True)
+        vote.draw_votes(of.tobytes(), settings(), with_list, 1)
+        return read_generation(with_list, 1).votes - of / text_votes.QUANTA_PER_VOTE
+
+    first = noise(sums)
+    assert (noise(sums) == first).all()
+    neighbour = sums.copy()
+    neighbour[0, 0] += text_votes.QUANTA_PER_VOTE
+    found = [noise(neighbour)]
+    # Another list with the same votes: equal tables would show that both lists have them.
+    texts = made_up.candidates()[1:5]
+    pathlib.Path(round_path(with_list, 'candidates-01.json')).write_text(candidates_to_json(1, texts))
+    found.append(noise(sums))
+    pathlib.Path(vectors_path(with_list, 1)).write_bytes(vectors_to_bytes(unit_rows(4, 2)))
+    found.append(noise(sums))
+    pathlib.Path(with_list, 'run.json').write_text('{"input": "another"}')
+    found.append(noise(sums))
+    for one, other in itertools.combinations([first, *found], 2):
+        assert (one != other).sum() > 6
 
 
 def test_noise_is_drawn_also_where_nobody_votes(with_list: str) -> None:

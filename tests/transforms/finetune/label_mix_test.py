@@ -16,6 +16,7 @@ from models.privacy.randomness import RunKey
 from models.records import Record
 from tests.samples import SECRET, pipeline
 from transforms.finetune.label_mix import DrawLabelMix
+from transforms.plan import read_plan
 from transforms.units import SelectUnits
 
 LABELS = ('a', 'b', 'c')
@@ -51,7 +52,7 @@ def slow_counts(records: list[Record], unit: Unit) -> list[int]:
     return [labels.count(label) for label in LABELS]
 
 
-def drawn(records: list[Record], path: str, work_dir: str, unit: Unit, **changed: Any) -> BatchPlan:
+def drawn(records: list[Record], work_dir: str, unit: Unit, **changed: Any) -> BatchPlan:
     """The plan of a real run, which counts, and the number of units that training would have."""
     k = 3 if unit == 'user' else 1
     settings: dict[str, Any] = {
@@ -60,31 +61,30 @@ def drawn(records: list[Record], path: str, work_dir: str, unit: Unit, **changed
     }  # fmt: skip
     with pipeline() as p:
         read = p | beam.Create(records) | beam.Reshuffle()
-        _ = read | DrawLabelMix(path, **(settings | changed))
+        _ = read | DrawLabelMix(**(settings | changed))
         units = read | SelectUnits(LABELS, work_dir, of_users=unit == 'user', k=k)
         trained = units | beam.Map(lambda row: row[1]) | beam.combiners.Count.PerElement()
         expected = zip(LABELS, slow_counts(records, unit), strict=True)
         util.assert_that(trained, util.equal_to([pair for pair in expected if pair[1]]))
-    return BatchPlan.from_json(pathlib.Path(path).read_text())
+    return read_plan(f'{work_dir}/plan.json')
 
 
 @pytest.mark.run
 @pytest.mark.parametrize('unit', ['example', 'user'])
-def test_a_unit_counts_once_under_the_label_that_it_is_trained_on(
-    work_dir: str, tmp_path: pathlib.Path, unit: Unit
-) -> None:
+def test_a_unit_counts_once_under_the_label_that_it_is_trained_on(work_dir: str, unit: Unit) -> None:
     records = some_records()
-    plan = drawn(records, f'{tmp_path}/plan.json', work_dir, unit)
+    plan = drawn(records, work_dir, unit)
     assert list(plan.noisy_counts or ()) == slow_counts(records, unit)
     assert plan.contexts_rho == WITHOUT_NOISE and sum(plan.noisy_counts or ()) > 10
     # Taking any one unit away moves one count, by one: here three of them, of several records.
-    for place, taken in enumerate(records[:30:10]):
+    for taken in records[:30:10]:
         rest = [
             record
             for record in records
             if (record.unit != taken.unit if unit == 'user' else record is not taken)
         ]
-        moved = drawn(rest, f'{tmp_path}/plan-{place}.json', work_dir, unit)
+        pathlib.Path(work_dir, 'plan.json').unlink()
+        moved = drawn(rest, work_dir, unit)
         pairs = zip(plan.noisy_counts or (), moved.noisy_counts or (), strict=True)
         differences = [one - other for one, other in pairs]
         declared = taken.label in LABELS or unit == 'user'
@@ -96,14 +96,17 @@ def test_a_unit_counts_once_under_the_label_that_it_is_trained_on(
 
 
 @pytest.mark.run
-def test_the_mix_is_drawn_once_and_belongs_to_its_run(work_dir: str, tmp_path: pathlib.Path) -> None:
-    records, path = some_records(), f'{tmp_path}/plan.json'
-    first = drawn(records, path, work_dir, 'example', rho=0.005)
+def test_the_mix_is_drawn_once_and_belongs_to_its_run(work_dir: str) -> None:
+    records = some_records()
+    first = drawn(records, work_dir, 'example', rho=0.005)
     assert first.noisy_counts is not None and sum(first.batches_per_group) >= 8
     # Whoever comes later reads it, with other records even.
-    assert drawn(records[:20], path, work_dir, 'example', rho=0.005) == first
+    assert drawn(records[:20], work_dir, 'example', rho=0.005) == first
+    # Whoever lost it draws it again.
+    pathlib.Path(work_dir, 'plan.json').unlink()
+    assert drawn(records, work_dir, 'example', rho=0.005) == first
     for changed in ({'rho': 0.5}, {'labels': ('a', 'c', 'b')}):
         with pytest.raises(Exception, match='Expected the batch plan of this run'):
-            drawn(records, path, work_dir, 'example', **({'rho': 0.005} | changed))
+            drawn(records, work_dir, 'example', **({'rho': 0.005} | changed))
     with pytest.raises(ValueError, match='rho > 0'):
-        DrawLabelMix(path, LABELS, 0.0, work_dir, texts=3, together=1)
+        DrawLabelMix(LABELS, 0.0, work_dir, texts=3, together=1)
