@@ -14,6 +14,7 @@ from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, fittin
 from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import identity
+from pipeline.run.folders import is_finished
 from pipeline.settings.job_config import JobConfig
 from transforms.durable import read_key
 
@@ -109,10 +110,12 @@ def check(ledger: Ledger, config: JobConfig) -> None:
 
     Raises:
         BudgetExceeded: It does not fit into what the dataset has left; it names what would.
-        ValueError: It builds on an earlier release that claims a charge which the ledger does not hold.
+        ValueError: It builds on an earlier release that claims a charge which the ledger does not hold, or it
+            was finished and its release is not there.
     """
     methods.of(config).check_earlier(config, ledger)
     account = ledger.account(str(config.budget.dataset))
+    _refuse_lost_release(config, account)
     cost = cost_to_charge(config, account)
     try:
         ledger.check(
@@ -126,6 +129,23 @@ def check(ledger: Ledger, config: JobConfig) -> None:
         raise error.with_remedy(words, account.sufficient_epsilon(cost)) from None
     except OrderTooLow as error:
         raise _with_order(error, config, account) from None
+
+
+def _refuse_lost_release(config: JobConfig, account: Account) -> None:
+    """Refuses to resume a run that is finished: its release is out, so whatever came now would be another.
+
+    Raises:
+        ValueError: The ledger has it as settled, and its report is not in the output folder.
+    """
+    run_id = config.output.resolved_run_id
+    run = account.run(run_id)
+    if run is not None and run.state == 'settled' and not is_finished(config):
+        raise ValueError(
+            f'Expected the release of run_id={run_id!r} in output={config.output.output!r}, since '
+            f'dataset={account.dataset.name!r} has that run as settled, got no report there. A finished run '
+            'is not resumed: restore its release from a copy, or choose another --run-id (and --output), '
+            'which is charged anew.'
+        )
 
 
 def fitting(config: JobConfig, account: Account) -> tuple[FittingSetting, ...]:

@@ -5,7 +5,6 @@ SIGKILL at a file operation, or within a write.
 """
 
 import pathlib
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -102,7 +101,7 @@ def states(folder: pathlib.Path) -> dict[str, tuple[int, bytes]]:
 
 
 def kill_at(folder: pathlib.Path, name: str, stops: list[Stop]) -> None:
-    """Kills a run at each stop in turn, then lets it end; then writes its release anew."""
+    """Kills a run at each stop in turn, then lets it end; then its release is lost, and found again."""
     folder.mkdir()
     full_disk_test.write_input(folder)
     with tiny.known():
@@ -120,7 +119,12 @@ def kill_at(folder: pathlib.Path, name: str, stops: list[Stop]) -> None:
     assert run.state == 'settled' and not list((folder / 'out').rglob('*.tmp'))
     released = {path: data for path, (_, data) in known.items() if path.startswith('out/')}
     assert 'out/privacy_report.json' in released
-    shutil.rmtree(folder / 'out')
+    (folder / 'out').rename(folder / 'published')
+    code, _ = start(folder, None).end()
+    assert code == 1 and 'A finished run is not resumed' in (folder / 'log').read_text()
+    assert not (folder / 'out').exists()
+    # Its copy is back: nothing is left to do.
+    (folder / 'published').rename(folder / 'out')
     code, _ = start(folder, None).end()
     assert code == 0, (folder / 'log').read_text()[-3000:]
     assert {path: data for path, (_, data) in states(folder).items() if path.startswith('out/')} == released

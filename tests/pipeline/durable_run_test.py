@@ -273,10 +273,16 @@ class Run:
 
     def forget(self) -> None:
         """Back to the point where the noise of the plan is drawn and no token is."""
-        shutil.rmtree(self.output, ignore_errors=True)
+        self.forget_release()
         for path in self.files().values():
             if path.parent.name in ('batches', 'losses') or path.name.startswith('restricted'):
                 path.unlink()
+
+    def forget_release(self) -> None:
+        """Back to the point where nothing is released, and to a ledger in which nothing is settled."""
+        shutil.rmtree(self.output, ignore_errors=True)
+        if self.ledger is not None:
+            self.open_ledger()
 
     def finished(self) -> set[str]:
         """Batches that need no decoding."""
@@ -665,7 +671,7 @@ def test_a_damaged_batch_is_named_and_is_decoded_again_once_removed(
 ) -> None:
     run, expected = undisturbed
     batch = next(name for name in expected if 'batches/' in name)
-    shutil.rmtree(run.output)
+    run.forget_release()
     (run.folder / batch).write_bytes(expected[batch][:CUT_BYTES])
     code, _ = run.start().end()
     said = (run.folder / 'log').read_text()

@@ -20,6 +20,7 @@ import pytest
 from models.attributes import label_of
 from models.clustering.embedder import TfidfEmbedder
 from models.privacy import accounting, text_votes
+from models.privacy.grid import NoiseSource
 from models.privacy.report import PrivacyReport
 from models.sampling import loading
 from pipeline import job, methods, released_corpus
@@ -98,9 +99,9 @@ def counted() -> Iterator[tuple[list[np.ndarray], list[str]]]:
     drawn: list[np.ndarray] = []
     texts: list[str] = []
 
-    def drawing(sums: np.ndarray, noise_scale: float) -> np.ndarray:
+    def drawing(sums: np.ndarray, noise_scale: float, source: NoiseSource) -> np.ndarray:
         drawn.append(sums)
-        return draw(sums, noise_scale)
+        return draw(sums, noise_scale, source)
 
     def embedding(self: TfidfEmbedder, of: Sequence[str]) -> np.ndarray:
         texts.extend(of)
@@ -117,11 +118,17 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The folder of a finished run of two rounds that a ledger charged."""
     folder = tmp_path_factory.mktemp('first')
     write_rows(folder / 'in.jsonl', ROWS)
-    Ledger.create(str(folder / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=90.0)
+    open_ledger(folder)
     with counted() as (drawn, texts):
         start.run(charged(folder), [])
     assert len(drawn) == 2 and sum(CANARY in text for text in texts) == len(ROWS)
     return folder
+
+
+def open_ledger(folder: pathlib.Path) -> None:
+    """A new ledger, in which no run is settled."""
+    (folder / 'ledger.db').unlink(missing_ok=True)
+    Ledger.create(str(folder / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=90.0)
 
 
 def charged(folder: pathlib.Path, **changed: Any) -> JobConfig:
@@ -249,6 +256,7 @@ def test_from_the_votes_on_a_run_ends_with_the_same_corpus(
     """All of it follows from the votes and the run key: texts, lists, embeddings and corpus."""
     before, rounds = contents(first / 'out'), contents(first / 'out.curator' / 'rounds')
     remove(first, *kept)
+    open_ledger(first)
     with counted() as (drawn, texts):
         start.run(charged(first), [])
     assert not drawn and not any(CANARY in text for text in texts)
@@ -262,15 +270,15 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     write_rows(tmp_path / 'in.jsonl', ROWS)
-    Ledger.create(str(tmp_path / 'ledger.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=90.0)
+    open_ledger(tmp_path)
     draw = text_votes.noisy_votes
     run, rounds = charged(tmp_path), []
 
-    def dies_once(sums: np.ndarray, noise_scale: float) -> np.ndarray:
+    def dies_once(sums: np.ndarray, noise_scale: float, source: NoiseSource) -> np.ndarray:
         rounds.append(sums.sum())
         if len(rounds) == 2:
             raise KeyError(ROWS[0]['text'])
-        return draw(sums, noise_scale)
+        return draw(sums, noise_scale, source)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_votes, 'noisy_votes', dies_once)

@@ -464,7 +464,10 @@ def test_workers_import_no_database() -> None:
 @pytest.mark.run
 def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     first_run = charged_config(tmp_path, 100.0)
-    start.run(first_run, [])
+    with pytest.MonkeyPatch.context() as patch:
+        # It died before the ledger knew of its end: else it would not be resumed without its release.
+        patch.setattr(charge, 'settle', lambda *_: None)
+        start.run(first_run, [])
     second = first_run.replace(output=str(tmp_path / 'second'), run_id='second')
     start.run(second, [])
     entry = report_of(second).ledger
@@ -497,12 +500,40 @@ def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) ->
 @pytest.mark.run
 def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 100.0)
-    start.run(run, [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charge, 'settle', lambda *_: None)
+        start.run(run, [])
     shutil.rmtree(run.output.resolved_work_dir)
     shutil.rmtree(str(run.output.output))
     with pytest.raises(ValueError, match='two corpora would be released for one price'):
         start.run(run, [])
     assert not list(pathlib.Path(str(run.output.output), 'data').iterdir())
+
+
+@pytest.mark.run
+def test_a_settled_run_whose_report_is_missing_is_not_resumed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = charged_config(tmp_path, 100.0)
+    start.run(run, [])
+    account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
+    output, kept = pathlib.Path(str(run.output.output)), tmp_path / 'kept'
+    before = {path: path.read_bytes() for path in output.rglob('*') if path.is_file()}
+    start.run(run, [])  # whole: a repetition writes nothing
+    assert {path: path.read_bytes() for path in output.rglob('*') if path.is_file()} == before
+    for lost in (output, output / run_files.REPORT):
+        lost.rename(kept)
+        with pytest.raises(ValueError, match='A finished run is not resumed: restore its release') as refused:
+            start.run(run, [])
+        assert 'Message' not in str(refused.value) and not lost.exists()
+        kept.rename(lost)
+    start.run(run, [])
+    assert ledger.Ledger.open(str(run.budget.ledger)).account('visits') == account
+    # The open twin resumes it, and would release whatever it drew.
+    output.rename(kept)
+    monkeypatch.setattr(charge, '_refuse_lost_release', lambda *_: None)
+    start.run(run, [])
+    assert (output / run_files.REPORT).exists()
 
 
 # --- Refusals --------------------------------------------------------------------
