@@ -175,9 +175,9 @@ def _votes(params: TextVoteParams, one: str) -> Facts:
             'The list of a round is written down before a vote on it, and follows from public values and '
             'from the noisy votes of earlier rounds: never from a record, a true count or the number of '
             'records.',
-            'The noise of a table is drawn once, exactly, on every cell, and written down before anything '
-            'reads it: a step that is repeated after a failure releases nothing new. Without it no '
-            'vote leaves the curator.',
+            'The noise of a table is exact, on every cell, and follows from the run key, the list and the '
+            'votes: whoever repeats a step, after a failure or from a copy of the work directory, draws the '
+            'same and releases nothing new. Without it no vote leaves the curator.',
         ),
         assumptions_of_curator=(
             'The number of rounds, of texts and of nearest texts was chosen without a look at the records.',
@@ -231,8 +231,8 @@ def _during(unit: Unit) -> Facts:
             'The work directory, its logs and the restricted report are not published.',
         ),
         limits=(
-            'The noise comes from the random numbers of the operating system: the guarantee holds against '
-            f'readers who cannot predict these.{which}',
+            'The noise is pseudo-random: the guarantee holds against readers who have not the run key and '
+            f'cannot break BLAKE2b and SHAKE-256.{which}',
         ),
     )
 
