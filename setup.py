@@ -35,10 +35,8 @@ REQUIREMENTS = [
     'typer>=0.24,<1',
     'zstandard>=0.23,<1',
 ]
-# The noise on votes and counts: all that `dp-corpus refine` needs beside the above.
-VOTES = ['opendp==0.16.0']
 # Texts from an endpoint: a client, for whose HTTP library models/sampling/answers.py is written.
-ENDPOINT = ['openai==3.57.0', *VOTES]
+ENDPOINT = ['openai==3.57.0']
 JAX = ['jax==0.12.0.1']
 # Models that run here. Beam's protobuf breaks sentencepiece 0.2.3, and the gemma library needs this JAX.
 GEMMA = [
@@ -52,7 +50,6 @@ GEMMA = [
     'tensorflow==2.21.0',
     'tensorflow-text==2.21.1',
     *JAX,
-    *VOTES,
 ]
 # Dataflow, and gs:// paths.
 GCP = ['apache-beam[gcp]==2.77.0']
@@ -73,6 +70,7 @@ TEST = [
     'llguidance==1.9.1',
     'mypy==1.19.1',
     'nbclient>=0.11,<1',
+    'opendp==0.16.0',
     'pytest>=9,<10',
     'pytest-xdist>=3.8,<4',
     'ruff==0.15.0',
@@ -112,7 +110,6 @@ setuptools.setup(
         'minilm': MINILM,
         'notebook': NOTEBOOK,
         'test': TEST,
-        'votes': VOTES,
     },
     entry_points={'console_scripts': ['dp-corpus=pipeline.main:main']},
 )

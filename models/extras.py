@@ -15,20 +15,18 @@ GCP: Final = 'gcp'
 GEMMA: Final = 'gemma'
 MINILM: Final = 'minilm'
 NOTEBOOK: Final = 'notebook'
-VOTES: Final = 'votes'
 # The libraries that each extra of setup.py brings, by the names under which they are imported.
 LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     DATASETS: ('datasets',),
-    ENDPOINT: ('openai', 'opendp'),
+    ENDPOINT: ('openai',),
     EVALUATE: ('jsonschema', 'mauve'),
     GCP: ('google.cloud.storage',),
     GEMMA: (
-        'gemma', 'gguf', 'jax', 'jax_privacy', 'mpmath', 'opendp', 'optax', 'orbax.checkpoint',
-        'sentencepiece', 'tensorflow', 'tensorflow_text',
+        'gemma', 'gguf', 'jax', 'jax_privacy', 'mpmath', 'optax', 'orbax.checkpoint', 'sentencepiece',
+        'tensorflow', 'tensorflow_text',
     ),
     MINILM: ('jax', 'tokenizers'),
     NOTEBOOK: ('datasets', 'ipykernel', 'ipywidgets', 'pandas'),
-    VOTES: ('opendp',),
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from etils import epy
 
-from models import extras
 from models.clustering import centers, dp_kmeans, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.privacy.grid import NoiseSource
@@ -157,7 +156,6 @@ def check_fit(
 
     Raises:
         FileExistsError: The folder holds something.
-        MissingExtraError: A library is not installed.
         ValueError: `rho` or the ledger does not go with the source.
     """
     if (dataset is None) != (ledger is None) or (run_id is not None and ledger is None):
@@ -176,8 +174,6 @@ def check_fit(
             f"Expected rho with source='dp-k-means' and with no other, got rho={rho!r}, source={source!r}. "
             'Public centres are free, and k-means on private texts has no price.'
         )
-    if source == 'dp-k-means':
-        extras.need(extras.VOTES, use=f'source={source!r}')
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f'Expected a new folder, got output={str(folder)!r}, which holds files. Choose another --output.'

@@ -52,7 +52,6 @@ HEAVY = frozenset(
         'jinja2',
         'matplotlib',
         'numpy',
-        'opendp',
         'openpyxl',
         'optax',
         'orbax',

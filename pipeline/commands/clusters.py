@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from models import extras
 from pipeline import centers as centers_lib
 from pipeline import curator_files, terminal
 from pipeline import embedder as embedder_lib
@@ -46,7 +45,6 @@ def clusters(
     """
     path = pathlib.Path(output)
     curator_files.check(path, curator_files.PAGE_OR_JSON)
-    extras.need(extras.VOTES, use='DP k-means')
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         settings = embedder_lib.settings_of(

@@ -27,7 +27,7 @@ from transforms.read import RecordFields, check_input, check_same, list_input
 MAY_CHANGE = frozenset({'runner', 'accelerator', 'ledger'})
 PACKAGE = 'dp-corpus'
 # Its extras that a run may use, in setup.py's words; others train, test and compare.
-RUN_EXTRAS = (extras.GCP, extras.MINILM, extras.ENDPOINT, extras.GEMMA, extras.VOTES)
+RUN_EXTRAS = (extras.GCP, extras.MINILM, extras.ENDPOINT, extras.GEMMA)
 # What an error says of each part that differs.
 CHANGES = {
     'run_id': 'It has another run id.',
@@ -148,7 +148,7 @@ def installed_versions() -> Mapping[str, str]:
 def software_versions() -> dict[str, str]:
     """Versions that a report names, of what is installed."""
     found = {'python': platform.python_version()}
-    for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy', 'opendp'):
+    for name in ('dp-corpus', 'apache-beam', 'jax', 'gemma', 'tensorflow-text', 'numpy'):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

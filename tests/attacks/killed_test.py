@@ -59,7 +59,7 @@ def warm_launchers() -> Iterator[None]:
     with fork_server.preloaded(
         'pipeline.main', 'pipeline.run.start', 'pipeline.progress', 'jax', 'jax.numpy',
         'sklearn.feature_extraction.text',
-        'apache_beam.runners.portability.fn_api_runner', 'jinja2', 'pydantic', 'opendp.prelude',
+        'apache_beam.runners.portability.fn_api_runner', 'jinja2', 'pydantic',
         'tests.models.finetuning.tiny',
     ):  # fmt: skip
         yield

@@ -24,6 +24,7 @@ from models.privacy.accounting import (
     subsampled,
 )
 from models.privacy.earlier_release import epsilon_alone
+from models.privacy.grid import NoiseSource
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
 from pipeline import methods
 from pipeline.config import job_config
@@ -157,8 +158,8 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
     run, work_dir = config(folder, tuning_steps=3), folder / 'out.curator'
     step, draw, drawn, planned = train.Trainer.step, counts.noisy_counts, [], []
 
-    def counting(true_counts: Any, rho: float) -> list[int]:
-        drawn.append(draw(true_counts, rho))
+    def counting(true_counts: Any, rho: float, source: NoiseSource) -> list[int]:
+        drawn.append(draw(true_counts, rho, source))
         return drawn[-1]
 
     def dies_twice(self: train.Trainer, state: Any, *rest: Any) -> Any:
@@ -173,7 +174,7 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
     for _ in range(2):
         with pytest.raises(RuntimeError):
             start.run(run, [])
-    # A plan that is lost once there is a step would be drawn anew: a second release.
+    # A plan that is lost once there is a step is restored, and not drawn again.
     kept = (work_dir / run_files.PLAN).rename(work_dir / 'kept')
     with pytest.raises(FileNotFoundError, match='got no plan.json'):
         start.run(run, [])

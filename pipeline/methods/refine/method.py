@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
@@ -99,9 +98,7 @@ class Refine(TextVoting[RefineSettings]):
         return VotingView(config)
 
     def extras(self, config: Config) -> tuple[str, ...]:
-        needed = config.method.embedder_extras
-        # Other machines may have the package where this one has not.
-        return (*needed, extras.VOTES) if config.runner.is_local else needed
+        return config.method.embedder_extras
 
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
         if config.method.resolved_embedder != 'decoder':

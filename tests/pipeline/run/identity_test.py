@@ -149,7 +149,7 @@ def test_every_library_that_decides_a_records_place_or_a_draw_is_known() -> None
     names = {
         'jax', 'jaxlib', 'flax', 'gemma', 'orbax-checkpoint', 'safetensors', 'zstandard', 'tensorstore',
         'scikit-learn', 'scipy', 'numpy', 'pyarrow', 'tokenizers', 'sentencepiece', 'tensorflow',
-        'tensorflow-text', 'opendp', 'apache-beam', 'dp-accounting', 'ml-dtypes', 'gguf', 'dp-corpus',
+        'tensorflow-text', 'apache-beam', 'dp-accounting', 'ml-dtypes', 'gguf', 'dp-corpus',
     }  # fmt: skip
     found = identity.installed_versions()
     assert names - {'tokenizers'} <= set(found)
