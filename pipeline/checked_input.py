@@ -67,6 +67,7 @@ class InputCheck:
         batch_size: s, what a batch should hold, or a step of fine-tuning in the mean.
         declared_records: --records; None without.
         units: Units of privacy among the records.
+        alike_units: Units whose ids differ from another's in case, zeros in front or punctuation alone.
         largest_unit: Records of the unit that has most.
         duplicates: Records whose text another one had before.
         lengths: Of texts; None where there is no record, the method reads no tokens, or the libraries that
@@ -82,6 +83,7 @@ class InputCheck:
     batch_size: int
     declared_records: int | None
     units: int = dataclasses.field(repr=False)
+    alike_units: int = dataclasses.field(repr=False)
     largest_unit: int = dataclasses.field(repr=False)
     duplicates: int = dataclasses.field(repr=False)
     lengths: Lengths | None = dataclasses.field(repr=False)

@@ -10,7 +10,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from models import extras
+from models import extras, spelling
 from models.batching import record_hash, unit_hash
 from models.privacy.randomness import RunKey
 from models.records import Record
@@ -82,6 +82,8 @@ class _Found:
         self._by_label: collections.Counter[str | None] = collections.Counter()
         self._texts: set[bytes] = set()
         self._units: collections.Counter[bytes] = collections.Counter()
+        # Units by what the spellings of their ids have in common.
+        self._alike: collections.Counter[bytes] = collections.Counter()
         # Of each unit: hash of the record that decides its label, and that label (METHOD 1).
         self._first: dict[bytes, tuple[bytes, str | None]] = {}
         # Drawn anew each time, as a run's key is: another run puts a unit under another of its labels.
@@ -106,6 +108,8 @@ class _Found:
         self._texts.add(digest)
         if row.unit is not None:
             unit, own = unit_hash(self._key, row.unit), (record_hash(self._key, row), row.label)
+            if unit not in self._units:
+                self._alike[unit_hash(self._key, spelling.alike(row.unit))] += 1
             self._units[unit] += 1
             self._first[unit] = min(self._first.get(unit, own), own, key=lambda one: one[0])
         # Each of the records so far is among the drawn ones with the same probability.
@@ -128,6 +132,7 @@ class _Found:
             batch_size=self._view.expected_batch_size,
             declared_records=self._config.input.records,
             units=len(self._units) if of_user else self._records,
+            alike_units=sum(count for count in self._alike.values() if count > 1),
             largest_unit=max(self._units.values(), default=0) if of_user else min(1, self._records),
             duplicates=self._duplicates,
             lengths=lengths,
@@ -174,13 +179,6 @@ def _cut(label: str | None) -> str | None:
     return f'{label[:SHOWN_CHARACTERS]}… (cut, of {len(label):,} characters)'
 
 
-def _number(label: str | None) -> float | None:
-    try:
-        return None if label is None else float(label)
-    except ValueError:
-        return None
-
-
 def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator[str]:
     rows = found.records + sum(found.rejected.values())
     if not rows:
@@ -197,13 +195,12 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
             f'declare: {names}{more}. Declare them from a published scheme (VALUE=WORDS gives prompts words '
             'for a value), or leave these rows out as now.'
         )
-    declared = {_number(each.label): each.label for each in found.labels if each.declared}
+    declared = {spelling.alike(str(each.label)): each.label for each in found.labels if each.declared}
     for other in others:
-        if (number := _number(other.label)) is not None and number in declared:
+        if (like := declared.get(spelling.alike(str(other.label)))) is not None:
             yield (
-                f'Rows have the label {other.label!r}, and --labels declares {declared[number]!r}: the same '
-                'number, and not the same text. CSV is compared as it is written; numbers of other formats '
-                f"lose a .0. Declare '{other.label}=WORDS'."
+                f'Rows have the label {other.label!r}, and --labels declares {like!r}: they differ in case, '
+                'zeros in front or punctuation alone, and are two labels. Spell one of them as the other.'
             )
     for label in found.labels:
         if label.declared and found.records and not label.records:
@@ -239,6 +236,12 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
         yield (
             f'{found.duplicates:,} records repeat a text of another. Each is a unit of its own unless one '
             'unit id holds them together: --unit user with --unit-field.'
+        )
+    if found.alike_units:
+        yield (
+            f'{found.alike_units:,} unit ids differ from another one in case, zeros in front or punctuation '
+            'alone. Where two of them are one person, ε holds for each of them and not for the person: '
+            'spell the ids of a person in one way.'
         )
     if config.budget.unit == 'user' and found.largest_unit > 10 * max(
         1, found.records // max(1, found.units)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from models.privacy.randomness import RunKey
+from models.spelling import id_of, spelled
 from transforms.places import is_database, is_workbook
 from transforms.read import (
     CorruptStream,
@@ -27,7 +28,6 @@ from transforms.read import (
     csv_rows,
     decompressed,
     file_format,
-    name_of,
 )
 from transforms.read.errors import naming_only
 from transforms.read.files import open_file
@@ -87,7 +87,7 @@ def split(
             f'Expected files with names of their own, got input={pattern!r} with two of one name. '
             'Rename one, or split them apart.'
         )
-    chooser = _Chooser(key, test_share)
+    chooser = _Chooser(fields, key, test_share)
     folder.mkdir(mode=0o700)
     try:
         key.write(folder / KEY)
@@ -96,7 +96,7 @@ def split(
         for file in files:
             if (source := source_of(file.path)) is not None:
                 with naming_only(file.path):
-                    _split_rows(file.path, source.whole_rows(file.path, fields), folder, fields, chooser)
+                    _split_rows(file.path, source.whole_rows(file.path, fields), folder, chooser)
                 continue
             name, codec = file_format(file.path)
             if name == 'xlsx':
@@ -114,13 +114,18 @@ def split(
 class _Chooser:
     """Chooses the side of each row, and counts."""
 
-    def __init__(self, key: RunKey, test_share: float) -> None:
-        self._key, self._below = key, int(test_share * 256**_BYTES)
+    def __init__(self, fields: RecordFields, key: RunKey, test_share: float) -> None:
+        self._fields, self._key, self._below = fields, key, int(test_share * 256**_BYTES)
         self.records = self.test = self.without_unit = 0
 
-    def side(self, unit: object) -> str | None:
+    def side(self, values: Mapping[str, object] | Reason) -> str | None:
         """'records' or 'test'; None for a row without a unit id."""
-        name = name_of(unit)
+        if isinstance(values, Reason):
+            name = None
+        elif self._fields.unit is None:
+            name = spelled(values.get(self._fields.text))
+        else:
+            name = id_of(values.get(self._fields.unit))
         if not name:
             self.without_unit += 1
             return None
@@ -171,10 +176,9 @@ def _split_text(
             for values, raw in FORMATS[name].rows(file, codec, WHOLE, fields):
                 if values is Reason.UNREADABLE_REST:
                     raise _damaged(path)
-                unit = None if isinstance(values, Reason) else values.get(fields.unit or fields.text)
-                side_name = chooser.side(unit)
+                side_name = chooser.side(values)
                 if side_name is not None:
-                    whole = raw if name != 'json' else json.dumps(values).encode()
+                    whole = raw if name != 'json' else json.dumps(values, default=_as_text).encode()
                     sides[side_name].write(_encoded(_line(whole), encoding))
         except CorruptStream:
             raise _damaged(path) from None
@@ -204,14 +208,13 @@ def _split_rows(
     path: str,
     rows: Iterable[Mapping[str, object]],
     folder: pathlib.Path,
-    fields: RecordFields,
     chooser: _Chooser,
 ) -> None:
     """Whole rows as JSON lines."""
     with _sides(folder, path) as sides:
         try:
             for values in rows:
-                side_name = chooser.side(values.get(fields.unit or fields.text))
+                side_name = chooser.side(values)
                 if side_name is not None:
                     sides[side_name].write(json.dumps(values, default=_as_text).encode() + b'\n')
         except CorruptStream:
@@ -232,7 +235,7 @@ def _split_excel(path: str, folder: pathlib.Path, fields: RecordFields, chooser:
                 # Of a formula without a value there is nothing to write, and no unit to hold together.
                 yield {} if isinstance(values, Reason) else values
 
-    _split_rows(path, rows(), folder, fields, chooser)
+    _split_rows(path, rows(), folder, chooser)
 
 
 def _split_parquet(path: str, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser) -> None:
@@ -245,10 +248,7 @@ def _split_parquet(path: str, folder: pathlib.Path, fields: RecordFields, choose
                 rows = list(FORMATS['parquet'].rows(again, None, part, fields))
             if any(values is Reason.UNREADABLE_REST for values, _ in rows):
                 raise _damaged(path)
-            chosen = [
-                chooser.side(None if isinstance(values, Reason) else values.get(fields.unit or fields.text))
-                for values, _ in rows
-            ]
+            chosen = [chooser.side(values) for values, _ in rows]
             table = source.read_row_group(part)
             for name, writer in writers.items():
                 writer.write_table(table.filter(pa.array([side == name for side in chosen])))

@@ -7,6 +7,7 @@ import math
 import typing
 
 from models import attributes as attributes_lib
+from models import spelling
 from pipeline.settings import panel
 from transforms import places
 from transforms.run_files import CORPUS_COLUMNS
@@ -73,6 +74,12 @@ def delimiter_of(name: str | None) -> str | None:
             f"delimiter={name!r}. Give --delimiter ';', or tab."
         )
     return delimiter
+
+
+def _spelled(value: str) -> str:
+    """A declared value as records are compared with it."""
+    # What is no text has no spelling, and no record has it.
+    return value if (found := spelling.spelled(value)) is None else found
 
 
 def check_table(
@@ -242,7 +249,7 @@ class Input(panel.Panel):
                     f"{given}. Give --labels 'category:books=Books,sentiment:pos=positive', say, with those "
                     'of --attributes.'
                 )
-            of_each[name].append(declared.partition('=')[0])
+            of_each[name].append(_spelled(declared.partition('=')[0]))
         for name, values in of_each.items():
             if not values:
                 raise ValueError(
@@ -275,7 +282,7 @@ class Input(panel.Panel):
         for entry in self.labels if self.attributes else ():
             name, _, declared = entry.partition(':')
             value, _, words = declared.partition('=')
-            found[name][value] = words
+            found[name][_spelled(value)] = words
         return found
 
     @property
@@ -294,11 +301,16 @@ class Input(panel.Panel):
         if self.attributes:
             return list(itertools.product(*(words.items() for words in self.attribute_words.values())))
         pairs = (label.partition('=') for label in self.labels)
-        return [((value, words),) for value, _, words in pairs]
+        return [((_spelled(value), words),) for value, _, words in pairs]
+
+    def label_named(self, label: str) -> str:
+        """A label as `label_values` has it, where another setting names it."""
+        values = attributes_lib.values_of(label) if self.attributes else (label,)
+        return attributes_lib.label_of(map(_spelled, values))
 
     @property
     def label_values(self) -> tuple[str | None, ...]:
-        """Declared labels as they stand in the records; a single None without labels.
+        """Declared labels, spelled as those of records are (`models.spelling`); a single None without labels.
 
         Of attributes all combinations of their values, in which those of the last one change fastest.
         """

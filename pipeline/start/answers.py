@@ -1,11 +1,11 @@
 """What the curator declares of a run, and the settings that it gives."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from models.spelling import spelled
 from pipeline.methods.follows import Follows
 
 if TYPE_CHECKING:
@@ -181,17 +181,14 @@ def check_numbers_of(labels: Sequence[str], column: str) -> None:
     for label in labels:
         value = label.partition('=')[0]
         try:
-            number = float(value)
+            written = spelled(float(value))
         except ValueError:
-            number = None
-        if number is not None and not math.isfinite(number):
-            number = None
-        written = None if number is None else str(int(number)) if number.is_integer() else repr(number)
-        if written != value:
+            written = None
+        if written != spelled(value):
             instead = '' if written is None else f' Write {written}.'
             raise ValueError(
                 f'Expected labels as numbers are compared, got label={value!r} of label_field={column!r}, a '
-                f'column of numbers with fractions: 1.0 is the label 1.{instead} A measurement is no label: '
+                f'column of numbers with fractions.{instead} A measurement is no label: '
                 'leave --label-field out, or add a column of kinds.'
             )
 

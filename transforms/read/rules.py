@@ -2,10 +2,9 @@
 
 import dataclasses
 import enum
-import math
 from collections.abc import Mapping
 
-from models import attributes
+from models import attributes, spelling
 from models.privacy.params import Unit
 from models.records import Record
 from transforms.read.dialect import Dialect
@@ -183,25 +182,30 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
         return Reason.BLANK_TEXT
     if len(text) > rules.max_record_bytes or len(text.encode()) > rules.max_record_bytes:
         return Reason.TOO_LONG
-    names: list[str | None] = []
-    for field, missing in (
-        *((column, Reason.MISSING_FIELD) for column in fields.of_label),
-        (fields.unit, Reason.MISSING_UNIT),
-        (fields.record_id, Reason.MISSING_RECORD_ID),
-    ):
-        value = None if field is None else values[field]
-        name = _as_name(value)
+    of_label: list[str] = []
+    for column in fields.of_label:
+        value = values[column]
+        if value is None:
+            return Reason.MISSING_FIELD
         # An empty label may be a declared one; an empty id identifies nothing.
-        if field is not None and (value is None or (name == '' and missing is not Reason.MISSING_FIELD)):
-            return missing
-        if value is not None and name is None:
+        if (name := spelling.spelled(value)) is None:
             return Reason.WRONG_TYPE
-        names.append(name)
-    *of_label, unit, record_id = names
-    label = attributes.label_of(map(str, of_label)) if of_label else None
+        of_label.append(name)
+    ids: dict[str, str | None] = {}
+    for kind, column, missing in (
+        ('unit', fields.unit, Reason.MISSING_UNIT),
+        ('record_id', fields.record_id, Reason.MISSING_RECORD_ID),
+    ):
+        value = None if column is None else values[column]
+        ids[kind] = name = spelling.id_of(value)
+        if column is not None and name is None:
+            return missing if value is None else Reason.WRONG_TYPE
+        if name == '':
+            return missing
+    label = attributes.label_of(of_label) if of_label else None
     if rules.labels is not None and label not in rules.labels:
         return Reason.UNDECLARED_LABEL
-    return Record(text=text, label=label, unit=unit, record_id=record_id)
+    return Record(text=text, label=label, **ids)
 
 
 def _decoded(value: object) -> object:
@@ -211,28 +215,6 @@ def _decoded(value: object) -> object:
     if isinstance(value, str):
         value.encode()
     return value
-
-
-def name_of(value: object) -> str | None:
-    """A label or an id as it is compared: 1, 1.0 and '1' are the same; None for other types of values."""
-    try:
-        return _as_name(_decoded(value))
-    except UnicodeError:
-        return None
-
-
-def _as_name(value: object) -> str | None:
-    """A label or an id as a string; None for other types of values."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return 'true' if value else 'false'
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        # pandas turns a column of whole numbers into floats if one value is missing.
-        return str(int(value)) if value.is_integer() else repr(value)
-    return None
 
 
 def is_utf8(raw: bytes) -> bool:

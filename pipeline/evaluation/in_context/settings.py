@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from models import spelling
 from models.decoders import family
 
 
@@ -55,4 +56,7 @@ class InContextSettings:
     def label_words(self) -> dict[str, str]:
         """What prompts call each declared label."""
         pairs = (label.partition('=') for label in self.labels)
-        return {value: (words if equals else value).strip() for value, equals, words in pairs}
+        return {
+            spelling.spelled(value) or '': (words if equals else value).strip()
+            for value, equals, words in pairs
+        }

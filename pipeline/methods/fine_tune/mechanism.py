@@ -56,7 +56,7 @@ def texts_of_labels(config: Config) -> tuple[int, ...]:
         from pipeline.methods.fine_tune import released
 
         counts = released.released_counts(config.method)
-    return config.method.texts_of_labels(config.input.label_values, counts)
+    return config.method.texts_of_labels(config.input, counts)
 
 
 def batches_of_texts(config: Config) -> tuple[int, ...]:

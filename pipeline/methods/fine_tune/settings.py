@@ -285,7 +285,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
             self._check_label_mix_rho(declared)
         # The mechanism's settings and a mix of labels check themselves.
         self._params(declared, budget, noise_multiplier=self.noise_multiplier or 1.0)
-        self.texts_of_labels(declared.label_values)
+        self.texts_of_labels(declared)
 
     def _check_label_mix_rho(self, declared: Input) -> None:
         """Refuses to pay for a mix of labels that nothing would follow from."""
@@ -386,28 +386,28 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
         """Texts of so many labels together."""
         return self.examples_per_label * labels if self.examples is None else self.examples
 
-    def texts_of_labels(
-        self, labels: Sequence[str | None], released: Sequence[int] | None = None
-    ) -> tuple[int, ...]:
+    def texts_of_labels(self, declared: Input, released: Sequence[int] | None = None) -> tuple[int, ...]:
         """Texts to sample of each label, in their declared order: by the given mix, or the released one.
 
         Without either the number of each is the same. Where the run itself counts labels the mix is not
         known yet: see `models.finetuning.settings.TuningSettings.texts_by`.
 
         Args:
-            labels: The declared ones.
+            declared: The input, for its labels.
             released: Noisy counts of labels that were released with the adapter; None without.
 
         Raises:
             ValueError: The mix has other labels than were declared.
         """
+        labels = declared.label_values
         if not self.label_mix:
             if released is not None:
                 return label_mix.texts_of_counts(self.wanted_texts(len(labels)), tuple(released))
             if self.examples is None:
                 return (self.examples_per_label,) * len(labels)
             return label_mix.texts_of_shares(self.examples, [1.0] * len(labels))
-        pairs = [(label, float(share)) for label, _, share in (of.rpartition('=') for of in self.label_mix)]
+        mix = (entry.rpartition('=') for entry in self.label_mix)
+        pairs = [(declared.label_named(label), float(share)) for label, _, share in mix]
         shares = dict(pairs)
         if len(pairs) != len(labels) or shares.keys() != set(labels):
             raise ValueError(

@@ -171,10 +171,10 @@ def test_texts_of_an_adapter_are_of_all_labels_together() -> None:
     config = job_config(**given_of('fine-tune', examples=100, **labels))
     plan = methods.of(config).plan(config)
     assert plan.written_texts() == 100
-    assert config.method.texts_of_labels(config.input.label_values) == (34, 33, 33)
+    assert config.method.texts_of_labels(config.input) == (34, 33, 33)
     shares = config.replace(label_mix=('a=2', 'b=1', 'c=1'))
-    assert shares.method.texts_of_labels(shares.input.label_values) == (50, 25, 25)
-    assert config.method.texts_of_labels(config.input.label_values, (1, 1, 2)) == (25, 25, 50)
+    assert shares.method.texts_of_labels(shares.input) == (50, 25, 25)
+    assert config.method.texts_of_labels(config.input, (1, 1, 2)) == (25, 25, 50)
 
 
 def test_texts_of_an_adapter_are_given_once() -> None:

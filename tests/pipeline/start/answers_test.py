@@ -4,10 +4,10 @@ import doctest
 
 import pytest
 
+from models.spelling import spelled
 from pipeline.start import answers, questions
 from pipeline.start.answers import check_numbers_of, declared_labels, likely_text
 from pipeline.start.questions import numbers, one_of
-from transforms.read import name_of
 
 
 def test_examples_hold() -> None:
@@ -37,13 +37,13 @@ def test_labels_are_a_comma_list() -> None:
             declared_labels(typed)
 
 
-@pytest.mark.parametrize('label', ['1', '4.5', '-2', '2000'])
+@pytest.mark.parametrize('label', ['1', '1.0', '4.5', '-2', '2000'])
 def test_numbers_as_records_are_compared_may_be_labels_of_fractions(label: str) -> None:
     check_numbers_of((label, f'{label}=words'), 'stars')
-    assert name_of(float(label)) == label
+    assert spelled(float(label)) == spelled(label)
 
 
-@pytest.mark.parametrize('label, instead', [('1.0', 'Write 1.'), ('4.50', 'Write 4.5.'), ('low', 'no label')])
+@pytest.mark.parametrize('label, instead', [('1e3', 'Write 1000.'), ('4.50', 'Write 4.5.'), ('low', 'no label')])
 def test_labels_that_no_record_of_fractions_has_are_refused(label: str, instead: str) -> None:
     with pytest.raises(ValueError, match='Expected labels as numbers are compared') as error:
         check_numbers_of((label,), 'stars')

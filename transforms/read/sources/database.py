@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from models import spelling
 from transforms import places
 from transforms.read.columns import check_columns
 from transforms.read.formats.format import Column, RawRow
@@ -40,6 +41,7 @@ _TEXT_TYPES, _FIRST_OWN_TYPE = frozenset({25, 1043, 1042, 19, 705}), 16384
 # Types of PostgreSQL whose values are floats: real and double precision. Values of numeric are written as
 # they are (4.50).
 _FLOATS = frozenset({700, 701})
+_TAKEN_AS_TEXT = ('date', 'time', 'timetz', 'timestamp', 'timestamptz', 'interval', 'json', 'jsonb')
 _NAMES = (
     'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL writes '
     'names in lower case unless they are quoted.'
@@ -119,7 +121,7 @@ class Database(Source):
 
     def rows(self, place: str, part: Part, fields: RecordFields) -> Iterator[RawRow]:
         for values in _values(place, part, fields):
-            yield values, json.dumps(values, default=repr).encode()
+            yield values, _json(values)
 
     def whole_rows(self, place: str, fields: RecordFields) -> Iterator[Mapping[str, object]]:
         return _values(place, None, fields, whole=True)
@@ -128,7 +130,7 @@ class Database(Source):
         # A sum: the order of a result is the database's own affair.
         rows, total = 0, 0
         for values in _values(place, None, fields):
-            row = json.dumps([values[name] for name in fields.names], default=repr).encode()
+            row = _json([values[name] for name in fields.names])
             total += int.from_bytes(hashlib.sha256(row).digest(), 'little')
             rows += 1
         return hashlib.sha256(f'{rows} {total % 2**256}'.encode()).hexdigest()
@@ -171,12 +173,18 @@ def _condition(connection: sa.Connection, part: Part, table: Table) -> tuple[str
 
 def _plain(value: object) -> object:
     """A value as JSON or Parquet would have it: text, a number, a boolean, bytes, or another type."""
-    if isinstance(value, decimal.Decimal):
-        whole = value.is_finite() and value == value.to_integral_value()
-        return int(value) if whole else str(value)
+    if isinstance(value, decimal.Decimal) and (whole := spelling.whole(value)) is not None:
+        return whole
     if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
         return str(value)
     return bytes(value) if isinstance(value, memoryview) else value
+
+
+def _json(values: object) -> bytes:
+    """Values as JSON, whatever they are: a decimal by its digits, what has no form of JSON as Python shows it."""
+    return json.dumps(
+        values, default=lambda value: str(value) if isinstance(value, decimal.Decimal) else repr(value)
+    ).encode()
 
 
 def _query(place: str, table: Table) -> str:
@@ -246,6 +254,7 @@ def connected(place: str, *, writes: bool = False) -> Iterator[sa.Connection]:
             own['password'] = password
         engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, connect_args=own)
         if not writes:
+            sa.event.listen(engine, 'connect', _take_as_text)
             sa.event.listen(engine, 'begin', _begin_reading)
     reason = None
     try:
@@ -284,8 +293,22 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
+def _take_as_text(connection: Any, _: object) -> None:
+    """Has the driver of PostgreSQL give the text of values that Python may have no value for.
+
+    It raises an error otherwise, which would end the run for one row: of an infinite date, or of a number of
+    5,000 digits in JSON.
+    """
+    from psycopg.types import string
+
+    for name in _TAKEN_AS_TEXT:
+        connection.adapters.register_loader(name, string.TextLoader)
+
+
 def _begin_reading(connection: sa.Connection) -> None:
     connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
+    # As Python writes dates, whatever the server's own settings are.
+    connection.exec_driver_sql('SET LOCAL datestyle = ISO')
 
 
 def _look_at(
