@@ -210,13 +210,27 @@ def test_long_labels_are_cut_and_said_to_be(path: pathlib.Path) -> None:
     assert cut in ' '.join(done.stdout.split()) and long not in done.stdout
 
 
-def test_a_label_of_floats_is_said(tmp_path: pathlib.Path) -> None:
+def test_labels_that_are_alike_are_said(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'rows.csv'
-    path.write_text('kind,text\n1.0,One.\n2.0,Two.\nx,Three.\n')
-    found = checked(path, labels=('1', '2'))
-    assert [finding for finding in found.findings if "'1.0'" in finding and 'the same number' in finding]
-    assert not [finding for finding in found.findings if "label 'x'" in finding]
-    assert not [finding for finding in checked(path, labels=('1.0', '2.0')).findings if 'number' in finding]
+    path.write_text('kind,text\na1,One.\n2.0,Two.\nx,Three.\n')
+    found = checked(path, labels=('A-01', '2'))
+    assert [finding for finding in found.findings if "'a1'" in finding and "declares 'A-01'" in finding]
+    assert not [finding for finding in found.findings if "label 'x'" in finding or "label '2'" in finding]
+
+
+@pytest.mark.parametrize(
+    ('ids', 'alike'),
+    [(('P000', 'p000', 'P001'), 2), (('7', '007', '7-'), 3), (('7', '7.0', ' 7'), 0), (('7', '8', '9'), 0)],
+)
+def test_unit_ids_that_are_alike_are_counted_and_said(
+    tmp_path: pathlib.Path, ids: tuple[str, ...], alike: int
+) -> None:
+    path = tmp_path / 'rows.csv'
+    path.write_text('who,text\n' + ''.join(f'{who},Text {n}.\n' for n, who in enumerate(2 * ids)))
+    found = checked(path, label_field=None, labels=(), unit='user', unit_field='who')
+    assert found.alike_units == alike and found.units == (len(ids) if alike or '8' in ids else 1)
+    said = [finding for finding in found.findings if finding.startswith(f'{alike} unit ids differ')]
+    assert len(said) == bool(alike) and not any(each in ' '.join(said) for each in ids if len(each) > 1)
 
 
 def test_formulas_without_a_value_are_said(tmp_path: pathlib.Path) -> None:

@@ -4,28 +4,25 @@ A cell gives what CSV would: numbers of the text column become text, and dates b
 gives the value that the program computed that wrote the file. Where it wrote none, as libraries do, or an
 error such as #REF!, a row that needs the cell is rejected.
 
-The whole workbook is one part, and is held in memory compressed; rows are streamed.
+A cell that cannot be read rejects its row and no other, and only if its column is needed. The whole workbook is one
+part, and is held in memory compressed; rows are streamed (`transforms.read.formats.sheet`).
 """
 
-import contextlib
-import datetime
-import io
+import itertools
 import json
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
 
+from models import spelling
 from transforms.read.columns import RestrictedError, shown
 from transforms.read.dialect import Dialect
 from transforms.read.formats.format import Column, Format, RawRow
+from transforms.read.formats.sheet import Row, Sheet, Unread, Workbook
 from transforms.read.rules import Reason, RecordFields, Table
-
-if TYPE_CHECKING:
-    from openpyxl.worksheet.worksheet import Worksheet
 
 # Rows of a sheet without a header row that show how many columns it has.
 _ROWS_LOOKED_AT = 1_000
-_MIDNIGHT = datetime.time()
 
 
 class Excel(Format):
@@ -47,13 +44,11 @@ class Excel(Format):
             ValueError: No workbook, or without this sheet.
             RestrictedError: Several sheets, of which none is named.
         """
-        with _readable_sheet(file.read(), fields.table, path) as sheet:
-            rows = _filled(sheet)
-            if not fields.positional:
-                names = _names(next(rows, ()))
-                return {name for name in names if names.count(name) == 1}
-            head = [len(row) for row, _ in zip(rows, range(_ROWS_LOOKED_AT))]
-            return {str(place) for place in range(max(head, default=0))}
+        rows = _beginning(file.read(), fields.table, path, _ROWS_LOOKED_AT if fields.positional else 1)
+        if fields.positional:
+            return {str(place) for place in range(max(map(_width, rows), default=0))}
+        names = _names(rows[0]) if rows else []
+        return {name for name in names if names.count(name) == 1}
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
@@ -62,11 +57,10 @@ class Excel(Format):
 
         So a title above the header row is no column. Of the next row nothing else is looked at.
         """
-        with _readable_sheet(file.read(), table, path) as sheet:
-            rows = _filled(sheet)
-            names, below = _names(next(rows, ())), next(rows, ())
-        used = [place for place, cell in enumerate(below) if cell is not None]
-        names += [''] * (max(used, default=-1) + 1 - len(names))
+        rows = _beginning(file.read(), table, path, 2)
+        names, below = _names(rows[0]) if rows else [], rows[1] if len(rows) > 1 else {}
+        used = [] if isinstance(below, Reason) else sorted(below)
+        names += [''] * (_width(below) - len(names))
         kept = [name for place, name in enumerate(names) if name or place in used]
         return tuple(Column(name=name) for name in kept), Dialect()
 
@@ -87,130 +81,95 @@ def excel_rows(file: BinaryIO, fields: RecordFields, wanted: Sequence[str] | Non
     """
     data = file.read()
     try:
-        with _sheet(data, fields.table) as sheet, _Formulas(data, sheet.title) as formulas:
-            rows = enumerate(sheet.iter_rows(values_only=True))
-            places: dict[str, int] = {name: int(name) for name in fields.names if fields.positional}
-            for ordinal, row in rows:
-                if all(cell is None for cell in row):
-                    continue
-                if not places:
-                    names = _names(row)
-                    places = {
-                        name: names.index(name) for name in (wanted or filter(None, names)) if name in names
-                    }
-                    continue
-                values = {name: _plain(row[at]) for name, at in places.items() if at < len(row)}
-                empty = [places[name] for name in fields.names if values.get(name) is None and name in places]
-                # The text is text, whatever a spreadsheet takes it for.
-                if isinstance(text := values.get(fields.text), (int, float)) and not isinstance(text, bool):
-                    values[fields.text] = repr(int(text) if float(text).is_integer() else text)
-                raw = json.dumps(values, ensure_ascii=False, default=repr).encode(errors='replace')
-                yield Reason.NO_VALUE if formulas.among(ordinal, empty) else values, raw
-    except (OSError, RestrictedError):
+        rows = _sheet(data, fields.table).filled()
+        if fields.positional:
+            places = {name: int(name) for name in fields.names}
+        elif isinstance(header := next(rows, {}), Reason):
+            yield Reason.UNREADABLE_REST, b''
+            return
+        else:
+            names = _names(header)
+            places = {name: names.index(name) for name in (wanted or filter(None, names)) if name in names}
+        for row in rows:
+            if isinstance(row, Reason):
+                yield row, b''
+                continue
+            values = {name: row.get(place) for name, place in places.items()}
+            raw = json.dumps(values, ensure_ascii=False, default=str).encode(errors='replace')
+            yield _reason(values, fields) or _with_text(values, fields.text), raw
+    except RestrictedError:
         raise
     except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
         yield Reason.UNREADABLE_REST, b''
 
 
-class _Formulas:
-    """The formulas of a sheet, read for a second time, and only as far as an empty cell asks for."""
-
-    def __init__(self, data: bytes, title: str) -> None:
-        self._data, self._title = data, title
-        self._stack = contextlib.ExitStack()
-        self._rows: Iterator[tuple[int, Sequence[Any]]] | None = None
-
-    def __enter__(self) -> '_Formulas':
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def among(self, ordinal: int, places: Sequence[int]) -> bool:
-        """Whether a cell of a row holds a formula; rows are asked for in their order."""
-        if not places:
-            return False
-        if self._rows is None:
-            sheet = self._stack.enter_context(_sheet(self._data, Table(sheet=self._title), values=False))
-            self._rows = enumerate(sheet.iter_rows(values_only=True))
-        row = next(row for place, row in self._rows if place == ordinal)
-        return any(at < len(row) and row[at] is not None for at in places)
+def _reason(values: Mapping[str, object], fields: RecordFields) -> Reason | None:
+    """Why a row is none that can be read."""
+    for name, cell in values.items():
+        # What is too long is not there as a whole, for whoever wants all columns.
+        if isinstance(cell, Unread) and (name in fields.names or cell.reason is Reason.TOO_LONG):
+            return cell.reason
+    return None
 
 
-@contextlib.contextmanager
-def _readable_sheet(data: bytes, table: Table, path: str) -> Iterator['Worksheet']:
-    """As `_sheet`, for the beginning of a sheet.
+def _with_text(values: dict[str, object], text: str) -> dict[str, object]:
+    """The row with a text for a number in the column of the text, whatever a spreadsheet takes it for."""
+    value = values.get(text)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        values[text] = spelling.spelled(value) or repr(value)
+    return values
+
+
+def _beginning(data: bytes, table: Table, path: str, count: int) -> list[Row]:
+    """The first rows of a sheet that are not blank.
 
     Raises:
         ValueError: No workbook. The error quotes `path` and no content.
         RestrictedError: As of `_sheet`.
     """
-    is_workbook = True
+    found = None
     try:
-        with _sheet(data, table, path) as sheet:
-            yield sheet
-    except (RestrictedError, OSError):
+        found = list(itertools.islice(_sheet(data, table, path).filled(), count))
+    except RestrictedError:
         raise
     except Exception:  # noqa: BLE001 - of the zip file, of XML, of what the library expects there
-        is_workbook = False
-    if not is_workbook:
+        pass
+    if found is None:
         raise ValueError(
-            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, or has a '
-            'password. Save it again as .xlsx, without a password.'
+            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, has a password, or '
+            'has files that are no part of one. Save it again as .xlsx, without a password.'
         )
+    return found
 
 
-@contextlib.contextmanager
-def _sheet(data: bytes, table: Table, path: str = '', *, values: bool = True) -> Iterator['Worksheet']:
-    """A sheet of a workbook, with the values of its formulas or with the formulas.
+def _sheet(data: bytes, table: Table, path: str = '') -> Sheet:
+    """A sheet of a workbook.
 
     Raises:
         RestrictedError: None is named and several are not empty, or the one that is named is not there.
     """
-    import openpyxl
-
     with warnings.catch_warnings():
         # Of what a workbook has beyond values.
         warnings.simplefilter('ignore')
-        workbook = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=values)
-    with contextlib.closing(workbook):
-        sheets = workbook.worksheets
-        for sheet in sheets:
-            # What a file says of the size of its sheets may be wrong.
-            sheet.reset_dimensions()
-        names = [sheet.title for sheet in sheets]
-        if table.sheet is not None:
-            chosen = [sheet for sheet in sheets if sheet.title == table.sheet]
-        else:
-            seen = [sheet for sheet in sheets if sheet.sheet_state == 'visible']
-            chosen = [sheet for sheet in seen if next(_filled(sheet), None) is not None] or seen[:1]
-        if len(chosen) != 1:
-            got = f'sheet={table.sheet!r}' if table.sheet is not None else f'{len(chosen)} sheets with cells'
-            raise RestrictedError(
-                f'Expected one sheet to read, got {got} in path={path!r}. Name one that is there: --sheet.',
-                f'For the curator alone, its sheets: {shown(names)}',
-            )
-        yield chosen[0]
+        sheets = Workbook(data).sheets
+    if table.sheet is not None:
+        chosen = [sheet for sheet in sheets if sheet.title == table.sheet]
+    else:
+        seen = [sheet for sheet in sheets if sheet.is_visible]
+        chosen = [sheet for sheet in seen if next(sheet.filled(), None) is not None] or seen[:1]
+    if len(chosen) != 1:
+        got = f'sheet={table.sheet!r}' if table.sheet is not None else f'{len(chosen)} sheets with cells'
+        raise RestrictedError(
+            f'Expected one sheet to read, got {got} in path={path!r}. Name one that is there: --sheet.',
+            f'For the curator alone, its sheets: {shown(sheet.title for sheet in sheets)}',
+        )
+    return chosen[0]
 
 
-def _filled(sheet: 'Worksheet') -> Iterator[tuple[Any, ...]]:
-    """The rows that are not blank."""
-    return (row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row))
+def _width(row: Row) -> int:
+    return 0 if isinstance(row, Reason) else max(row, default=-1) + 1
 
 
-def _names(row: Sequence[Any]) -> list[str]:
-    return ['' if cell is None else str(_plain(cell)).strip() for cell in row]
-
-
-def _plain(cell: Any) -> object:
-    """A value as JSON or Parquet would have it; None for an empty cell and an error."""
-    from openpyxl.cell.cell import ERROR_CODES
-    from openpyxl.utils.escape import unescape
-
-    if isinstance(cell, str):
-        return None if cell in ERROR_CODES else unescape(cell)
-    if isinstance(cell, datetime.datetime) and cell.time() == _MIDNIGHT:
-        return str(cell.date())
-    if isinstance(cell, (datetime.date, datetime.time, datetime.timedelta)):
-        return str(cell)
-    return cell
+def _names(row: Row) -> list[str]:
+    cells = {} if isinstance(row, Reason) else row
+    return [str(cells.get(place, '')).strip() for place in range(_width(row))]

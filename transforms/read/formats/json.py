@@ -5,10 +5,13 @@ values have different types.
 """
 
 import codecs
+import decimal
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
+from models import spelling
 from transforms.read import lines
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.formats.format import Format, RawRow
@@ -16,6 +19,16 @@ from transforms.read.rules import Reason, RecordFields, is_utf8
 
 # How much of a file is read to find its columns.
 _PEEK_BYTES = 256 * 2**10
+# Brackets, and strings, which may hold some; one without an end goes as far as the text.
+_MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}]', re.DOTALL)
+
+
+def _whole_number(digits: str) -> int | decimal.Decimal:
+    """A whole number of any length; Python makes an error of an int of more than 4,300 digits."""
+    return int(digits) if len(digits) <= spelling.MOST_DIGITS else decimal.Decimal(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 class JsonLines(Format):
@@ -58,11 +71,10 @@ def json_lines(chunks: Iterable[bytes]) -> Iterator[RawRow]:
 def _json_object(data: bytes) -> Mapping[str, object] | Reason:
     """The JSON object in `data`, or why there is none."""
     try:
-        return _only_object(json.loads(data.decode()))
+        return _only_object(_DECODER.decode(data.decode()))
     except UnicodeDecodeError:
         return Reason.NOT_TEXT
     except (ValueError, RecursionError):
-        # ValueError also stands for a whole number of over 4,300 digits.
         return Reason.MALFORMED
 
 
@@ -117,7 +129,7 @@ def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line.decode(errors='surrogateescape'))
+        _DECODER.decode(line.decode(errors='surrogateescape'))
     except (ValueError, RecursionError):
         return False
     return True
@@ -132,8 +144,7 @@ def json_array(chunks: Iterable[bytes]) -> Iterator[RawRow]:
         buffer.skip()
     else:
         while (element := buffer.element()) is not None:
-            value, raw = element
-            yield (_only_object(value) if is_utf8(raw) else Reason.NOT_TEXT), raw
+            yield element
             if buffer.skip() == ']':
                 break
         else:
@@ -172,7 +183,6 @@ class _Buffer:
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
         self._utf8 = codecs.getincrementaldecoder('utf-8')(errors='surrogateescape')
-        self._decode = json.JSONDecoder().raw_decode
         self._text = ''
         self._place = 0
 
@@ -191,13 +201,17 @@ class _Buffer:
         self._place += len(character)
         return character
 
-    def element(self) -> tuple[object, bytes] | None:
-        """The next value and its bytes; None if there is no value, or no comma or bracket after it."""
+    def element(self) -> tuple[Mapping[str, object] | Reason, bytes] | None:
+        """The row of the next value and its bytes; None if there is no value, or no comma or bracket after it.
+
+        A value that is broken within its own brackets, or nested too deeply, is a bad row and ends there.
+        """
         while self.following():
             try:
-                value, end = self._decode(self._text, self._place)
+                value, end = _DECODER.raw_decode(self._text, self._place)
+                row = _only_object(value)
             except (ValueError, RecursionError):
-                end = len(self._text)
+                row, end = Reason.MALFORMED, _end_of_value(self._text, self._place)
             after = _skip_space(self._text, end)
             # The text may end within a value, or within a longer number.
             if after < len(self._text) and self._text[after] not in '.eE':
@@ -205,7 +219,7 @@ class _Buffer:
                     return None
                 raw = self._text[self._place : end].encode(errors='surrogateescape')
                 self._place = after
-                return value, raw
+                return (row if is_utf8(raw) else Reason.NOT_TEXT), raw
             if not self._fetch():
                 return None
         return None
@@ -238,6 +252,20 @@ def _skip_space(text: str, place: int) -> int:
     while place < len(text) and text[place] in ' \t\r\n':
         place += 1
     return place
+
+
+def _end_of_value(text: str, place: int) -> int:
+    """Where the brackets are closed that a value begins with; the end of the text where they are not."""
+    if text[place] in '{[':
+        depth = 0
+        for mark in _MARKS.finditer(text, place):
+            if mark[0] in '{[':
+                depth += 1
+            elif mark[0] in '}]':
+                depth -= 1
+                if not depth:
+                    return mark.end()
+    return len(text)
 
 
 def _head(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -53,7 +53,8 @@ def test_cells_are_what_other_formats_have(tmp_path: pathlib.Path) -> None:
             (1.0, None, 'One.', 1.0),
             (2, 'x', 12, True),
             (),
-            (2.5, 'x', 1.5, 'b'),
+            (3.0, 'x', 1.5, 'b'),
+            (2.5, 'x', 'Half an id.', 'b'),
             (day, 'x', day, hour),
             ('5', 'x', ' ä\n_x000D_ ', None),
             ('6', 'x', True, 'b'),
@@ -66,13 +67,14 @@ def test_cells_are_what_other_formats_have(tmp_path: pathlib.Path) -> None:
     assert [(one.record_id, one.text, one.label) for one in records] == [
         ('1', 'One.', '1'),
         ('2', '12', 'true'),
-        ('2.5', '1.5', 'b'),
+        ('3', '1.5', 'b'),
         ('2024-05-06', '2024-05-06', '2024-05-06 07:08:00'),
     ]
     assert [one.reason for one in rejected] == [
-        Reason.MISSING_FIELD, Reason.WRONG_TYPE, Reason.MISSING_RECORD_ID, Reason.MISSING_FIELD
+        Reason.WRONG_TYPE, Reason.MISSING_FIELD, Reason.WRONG_TYPE, Reason.MISSING_RECORD_ID,
+        Reason.MISSING_FIELD,
     ]  # fmt: skip
-    assert rejected[2].raw.decode() == '{"text": "No id.", "label": "b", "id": null}'
+    assert rejected[3].raw.decode() == '{"text": "No id.", "label": "b", "id": null}'
     assert read_file(path, TEXT)[0][-2].text == ' ä\n\r '
 
 

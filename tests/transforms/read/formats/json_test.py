@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.transforms.read.samples import TEXT, read_bytes
 from transforms import read
 from transforms.read import Reason, lines
+from transforms.read.formats import json as json_lib
 
 
 def test_json_lines_without_an_array_may_be_called_json(tmp_path: pathlib.Path) -> None:
@@ -40,7 +41,7 @@ def test_a_broken_array_keeps_what_came_before(tmp_path: pathlib.Path, rest: str
         (b'{"text": "x"', Reason.MALFORMED),
         (b'"text"', Reason.MALFORMED),
         (b'[' * 100_000, Reason.MALFORMED),
-        (b'{"text": "x", "n": ' + b'9' * 5_000 + b'}', Reason.MALFORMED),
+        (b'{"text": ' + b'9' * 5_000 + b'}', Reason.WRONG_TYPE),
         (b'{}', Reason.MISSING_FIELD),
         (b'{"text": null}', Reason.MISSING_FIELD),
         (b'{"text": 5}', Reason.WRONG_TYPE),
@@ -57,6 +58,43 @@ def test_a_bad_json_line_is_rejected_alone(tmp_path: pathlib.Path, line: bytes, 
     texts, rejected = read_bytes(tmp_path, 'a.jsonl', data, TEXT)
     assert texts == ['before', 'after']
     assert rejected == [(reason, 1, (line + b'\n')[: read.REJECTION_BYTES])]
+
+
+# Elements of an array, the last two with what an array's own decoder takes for its end.
+BAD_ELEMENTS = [
+    (b'{"text": ' + b'9' * 5_000 + b'}', Reason.WRONG_TYPE),
+    (b'9' * 5_000, Reason.MALFORMED),
+    (b'[' * 100_000 + b']' * 100_000, Reason.MALFORMED),
+    (b'{"text": "\\"}]", "n": ' + b'[' * 100_000 + b']' * 100_000 + b'}', Reason.MALFORMED),
+    (b'{"text": nonsense, "]": "{"}', Reason.MALFORMED),
+    (b'{"text" "x", "other": {"a": [1, 2}]}', Reason.MALFORMED),
+    (b'{"text": "caf\xe9"}', Reason.NOT_TEXT),
+]
+
+
+@pytest.mark.parametrize(('element', 'reason'), BAD_ELEMENTS, ids=lambda value: repr(value)[:24])
+@pytest.mark.parametrize('size', [7, 70_000])
+def test_a_bad_element_of_an_array_is_rejected_alone(element: bytes, reason: Reason, size: int) -> None:
+    data = b'[{"text": "before"}, ' + element + b' , {"text": "after"}]'
+    rows = list(read.json_file(cut(data, size)))
+    found = [values if isinstance(values, Reason) else read.to_record(values, TEXT) for values, _ in rows]
+    assert [one if isinstance(one, Reason) else one.text for one in found] == ['before', reason, 'after']
+    assert rows[1][1] == element
+
+
+def test_an_open_twin_of_arrays_loses_the_elements_after_a_bad_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes as Python does by itself, and looks for no end of what it cannot decode."""
+    monkeypatch.setattr(json_lib, '_DECODER', json.JSONDecoder())
+    monkeypatch.setattr(json_lib, '_end_of_value', lambda text, place: len(text))
+    for element, _ in BAD_ELEMENTS[:4]:
+        rows = list(read.json_file([b'[{"text": "before"}, ' + element + b' , {"text": "after"}]']))
+        assert [values for values, _ in rows if not isinstance(values, Reason)] == [{'text': 'before'}]
+
+
+def test_a_number_of_any_length_in_another_column_rejects_no_row(tmp_path: pathlib.Path) -> None:
+    row = b'{"text": "x", "n": ' + b'9' * 5_000 + b'}'
+    assert read_bytes(tmp_path, 'a.jsonl', row + b'\n', TEXT) == (['x'], [])
+    assert read_bytes(tmp_path, 'a.json', b'[' + row + b']', TEXT) == (['x'], [])
 
 
 def test_a_text_of_the_longest_length_is_kept(tmp_path: pathlib.Path) -> None:

@@ -24,7 +24,7 @@ def saved() -> datasets.Dataset:
     """Rows that are chosen and shuffled by a list of places, which a saved folder no longer has."""
     rows = {
         'text': [f'Text {n}.' for n in range(20)],
-        'id': [n / 2 for n in range(20)],
+        'id': [n * 2.0 for n in range(20)],
         'label': [n % 2 for n in range(20)],
         'tokens': [['x']] * 20,
     }
