@@ -43,7 +43,9 @@ def test_numbers_as_records_are_compared_may_be_labels_of_fractions(label: str) 
     assert spelled(float(label)) == spelled(label)
 
 
-@pytest.mark.parametrize('label, instead', [('1e3', 'Write 1000.'), ('4.50', 'Write 4.5.'), ('low', 'no label')])
+@pytest.mark.parametrize(
+    'label, instead', [('1e3', 'Write 1000.'), ('4.50', 'Write 4.5.'), ('low', 'no label')]
+)
 def test_labels_that_no_record_of_fractions_has_are_refused(label: str, instead: str) -> None:
     with pytest.raises(ValueError, match='Expected labels as numbers are compared') as error:
         check_numbers_of((label,), 'stars')
