@@ -33,7 +33,7 @@ if typing.TYPE_CHECKING:
 
     from models.decoders.decoder import Decoder
     from models.generate.rows import PublicRows
-    from models.privacy import mechanism, whole_sums
+    from models.privacy import mechanism
     from models.privacy.candidates import Candidates
     from models.privacy.grid import NoiseSource
     from models.privacy.randomness import BatchDraws
@@ -121,14 +121,6 @@ def distance_of(limbs: 'jax.Array | np.ndarray', params: MechanismParams) -> 'np
 
     high, low = np.moveaxis(np.asarray(limbs, np.int64), -1, 0)
     return sparse_vector.probability((high << 24) + low, params)
-
-
-def whole(limbs: 'whole_sums.Limbs') -> 'np.ndarray':
-    """The whole numbers themselves, int64."""
-    import numpy as np
-
-    high, low = (np.asarray(part, np.int64) for part in limbs)
-    return (high << 12) + low
 
 
 def noise_in_limbs(noise: float, params: MechanismParams) -> 'jax.Array':

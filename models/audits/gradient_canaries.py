@@ -160,7 +160,7 @@ def _dirac_sum(loudness: float, clip_norm: float) -> Any:
     return jax.jit(train.batch_sum(gradients.clipped_sum(loss, clip_norm), _TOGETHER))
 
 
-def _at(noisy: whole_numbers.Sum, components: np.ndarray) -> np.ndarray:
+def _at(noisy: whole_numbers.Limbs, components: np.ndarray) -> np.ndarray:
     """The noisy sum in whole steps at some components."""
     leaves = jax.tree.leaves(whole_numbers.integers(noisy))
     return np.concatenate([leaf.ravel() for leaf in leaves])[components]

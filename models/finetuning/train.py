@@ -166,7 +166,7 @@ class Trainer:
 
     def gradient(
         self, state: dict[str, Any], encoded: Encoded, members: np.ndarray, words: np.ndarray
-    ) -> whole_numbers.Sum:
+    ) -> whole_numbers.Limbs:
         """The sum of the clipped gradients of some units, in whole steps; zeros for none.
 
         Args:
@@ -178,9 +178,11 @@ class Trainer:
         total = whole_numbers.zeros_like(state['adapter'])
         if not len(members):
             return total
-        if len(members) > whole_numbers.MOST_UNITS:
-            raise ValueError(
-                f'Expected at most {whole_numbers.MOST_UNITS} units in a step. Lower --expected-batch-size.'
+        if len(members) > whole_numbers.MOST_CONTEXTS:
+            # How many there are is private, so the text does not give it.
+            raise MemoryError(
+                'Expected the units of a step to add up exactly, got more than a sum has room for. Lower '
+                '--expected-batch-size.'
             )
         capacity = _capacity(self._settings.params.expected_batch_size, self._together)
         of_adapter = functools.partial(self._batch_sum, state['adapter'], self._shared(state['adapter']))
@@ -251,7 +253,7 @@ class Trainer:
         return self.updated(state, total, noise_on_sum)
 
     def updated(
-        self, state: dict[str, Any], total: whole_numbers.Sum, noise: whole_numbers.Sum
+        self, state: dict[str, Any], total: whole_numbers.Limbs, noise: whole_numbers.Limbs
     ) -> dict[str, Any]:
         """The state after a step of DP-Adam, from the sum of clipped gradients and the noise on it."""
         return typing.cast(dict[str, Any], self._update(state, total, noise))
@@ -354,7 +356,7 @@ def summed(
     members: np.ndarray,
     collate: Callable[[np.ndarray], Any],
     capacity: int,
-) -> whole_numbers.Sum:
+) -> whole_numbers.Limbs:
     """The sum of the clipped gradients of a batch of any size; zeros for an empty batch.
 
     Args:
@@ -402,7 +404,7 @@ def noise_like(like: Any, key: RunKey, run_id: str, params: gradients.TuningPara
     return gradients.StepNoise(key, run_id, size, params)
 
 
-def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> whole_numbers.Sum:
+def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> whole_numbers.Limbs:
     """The noise of one step on each component, whole numbers in trees of the shapes of `like`."""
     leaves, tree = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
@@ -411,21 +413,21 @@ def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> whole_num
         parts = zip(np.split(flat, ends), leaves, strict=True)
         return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
 
-    return whole_numbers.Sum(*map(shaped, noise.of_step(step)))
+    return whole_numbers.Limbs(*map(shaped, noise.of_step(step)))
 
 
 def _update(
     optimizer: Any,
     params: gradients.TuningParams,
     state: dict[str, Any],
-    total: whole_numbers.Sum,
-    noise: whole_numbers.Sum,
+    total: whole_numbers.Limbs,
+    noise: whole_numbers.Limbs,
 ) -> dict[str, Any]:
     """The state after a step: noise is added once, and only then is the sum a float, over the public s."""
     import optax
 
     noisy = whole_numbers.add(total, noise)
-    mean = whole_numbers.to_float(noisy, params.step / params.expected_batch_size)
+    mean = whole_numbers.as_floats(noisy, params.step / params.expected_batch_size)
     changes, inner = optimizer.update(mean, state['optimizer'], state['adapter'])
     return {
         'adapter': optax.apply_updates(state['adapter'], changes),

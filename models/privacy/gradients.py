@@ -86,6 +86,12 @@ class TuningParams:
                 f'Expected {LEAST_CLIP_NORM:g} <= clip_norm <= {MOST_CLIP_NORM:g}, got clip_norm='
                 f'{self.clip_norm!r}. Beyond it float32 cannot hold a quotient of two norms: give 1, say.'
             )
+        if self.expected_batch_size > whole_numbers.MOST_CONTEXTS // 2:
+            raise ValueError(
+                f'Expected expected_batch_size <= {whole_numbers.MOST_CONTEXTS // 2}, got '
+                f'expected_batch_size={self.expected_batch_size!r}. The sum of a larger batch has no room: '
+                'take more steps.'
+            )
         if self.noise_multiplier > MOST_NOISE:
             raise ValueError(
                 f'Expected noise_multiplier <= {MOST_NOISE:g}, got noise_multiplier='
@@ -229,7 +235,7 @@ class StepNoise:
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError('Noise of steps is never pickled: workers draw it from the run key.')
 
-    def of_step(self, step: int) -> whole_numbers.Sum:
+    def of_step(self, step: int) -> whole_numbers.Limbs:
         """`[size]` whole numbers: row `step` of σ M⁻¹ ξ, and of one band N(0, σ²), rounded.
 
         Each is the whole number nearest to the exact draw, of which no bit is lost before.
@@ -249,10 +255,10 @@ class StepNoise:
         self._next = step + 1
         return found
 
-    def _draw(self, step: int) -> whole_numbers.Sum:
+    def _draw(self, step: int) -> whole_numbers.Limbs:
         """The noise of a step whose last b − 1 rows are held; its own row is held afterwards."""
         scale = self._scale * float(self._factors[step])
-        found = whole_numbers.Sum(*(np.empty(self._size, np.int32) for _ in range(2)))
+        found = whole_numbers.Limbs(*(np.empty(self._size, np.int32) for _ in range(2)))
         is_held = len(self._taken_back) > 0
         row = np.empty(self._size if is_held else 0)
         for number, start in enumerate(range(0, self._size, _DRAWN_AT_A_TIME)):
@@ -265,7 +271,7 @@ class StepNoise:
                 row[piece] = drawn
             exactly = functools.partial(self._exactly, step, number)
             noise = gaussian_noise.rounded(drawn, scale, self._error, exactly)
-            found.high[piece], found.low[piece] = whole_numbers.halves(noise)
+            found.high[piece], found.low[piece] = whole_numbers.limbs_of(noise)
         if is_held:
             self._before.appendleft(row)
         return found
@@ -307,7 +313,7 @@ def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any
 
     Returns:
         A function of the parameters, the constants and m units, stacked along a first axis, to the sum, a
-        `whole_numbers.Sum`. Its keyword `is_padding_example`, `[m]` bool, marks units that count as zero.
+        `whole_numbers.Limbs`. Its keyword `is_padding_example`, `[m]` bool, marks units that count as zero.
     """
     import jax
     import jax.numpy as jnp
@@ -316,7 +322,7 @@ def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any
         clipped = whole_numbers.steps(jax.grad(loss)(parameters, fixed, unit), clip_norm)
         return jax.tree.map(lambda leaf: jnp.where(is_padding, 0, leaf), clipped)
 
-    def of_units(parameters: Any, fixed: Any, units: Any, *, is_padding_example: Any) -> whole_numbers.Sum:
+    def of_units(parameters: Any, fixed: Any, units: Any, *, is_padding_example: Any) -> whole_numbers.Limbs:
         each = jax.vmap(of_unit, (None, None, 0, 0))(parameters, fixed, units, is_padding_example)
         return whole_numbers.sum_of_units(each)
 

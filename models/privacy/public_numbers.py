@@ -15,7 +15,7 @@ import enum
 import fractions
 from typing import Final, Literal, get_args
 
-from models.privacy import whole_sums
+from models.privacy import whole_numbers
 
 Unit = Literal['example', 'user']
 # How contexts are charged: each token's worst case, or what each context gives (METHOD 4d).
@@ -132,8 +132,8 @@ class PublicNumbers:
                 'Outside of that, arithmetic could lose what the guarantee rests on.',
             )
         expect(
-            self.batch_size <= whole_sums.MOST_CONTEXTS,
-            f'batch_size <= {whole_sums.MOST_CONTEXTS}',
+            self.batch_size <= whole_numbers.MOST_CONTEXTS,
+            f'batch_size <= {whole_numbers.MOST_CONTEXTS}',
             'batch_size',
             self.batch_size,
             'Plan more batches.',

@@ -14,7 +14,7 @@ from typing import Final
 
 from etils import epy
 
-from models.privacy import events, whole_sums
+from models.privacy import events, whole_numbers
 from models.privacy.aggregates import clipping
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
@@ -27,7 +27,7 @@ with epy.lazy_imports():
 
 # Quanta that make up the mass of one prediction. Distances, thresholds and noise are whole numbers of
 # quanta of s predictions together, so a distance of 1 is s · 2^24.
-MASS: Final = whole_sums.MOST_QUANTA
+MASS: Final = whole_numbers.MOST_QUANTA
 # A prediction's probabilities are rounded towards zero, and so much lower that float32 seldom passes MASS.
 _KEPT = MASS * (1 - 2.0**-20)
 # Bits of the lower limb of distances, thresholds and noise.
@@ -56,7 +56,7 @@ def in_quanta(logits: jax.Array, counted: jax.Array | None = None) -> jax.Array:
 
 def tally(
     logits: tuple[jax.Array, ...], is_private: tuple[jax.Array, ...], counted: jax.Array | None = None
-) -> whole_sums.Limbs:
+) -> whole_numbers.Limbs:
     """Σ softmax(z) over the private rows, `[V]` in quanta, of the raw logits at temperature 1.
 
     The logits are not clipped: a softmax of the average of clipped logits would not have sensitivity 1/s
@@ -75,11 +75,11 @@ def tally(
         jnp.where(mask[:, None], in_quanta(rows, counted), 0)
         for rows, mask in zip(logits, is_private, strict=True)
     ]
-    return whole_sums.sum_of_rows(parts, MASS)
+    return whole_numbers.sum_of_rows(parts, MASS)
 
 
 def public_distance(
-    mass: whole_sums.Limbs,
+    mass: whole_numbers.Limbs,
     public_logits: jax.Array,
     params: MechanismParams,
     counted: jax.Array | None = None,
@@ -96,22 +96,22 @@ def public_distance(
         counted: As for `tally`.
     """
     assert public_logits.shape[-1] <= MOST_COLUMNS
-    s, low = params.batch_size, 2**whole_sums.LIMB - 1
+    s, low = params.batch_size, 2**whole_numbers.LIMB - 1
     expected = in_quanta(public_logits, counted)
     # s times the public prediction, less the private ones, in limbs: each sum is below 2^31.
-    moved = whole_sums.carried(
-        whole_sums.Limbs(s * (expected >> whole_sums.LIMB) - mass.high, s * (expected & low) - mass.low)
+    moved = whole_numbers.carried(
+        whole_numbers.Limbs(s * (expected >> whole_numbers.LIMB) - mass.high, s * (expected & low) - mass.low)
     )
     below = moved.high < 0
-    size = whole_sums.carried(
-        whole_sums.Limbs(
+    size = whole_numbers.carried(
+        whole_numbers.Limbs(
             jnp.where(below, -moved.high, moved.high).sum(axis=-1),
             jnp.where(below, -moved.low, moved.low).sum(axis=-1),
         )
     )
-    further = _LIMB - whole_sums.LIMB
+    further = _LIMB - whole_numbers.LIMB
     high = size.high >> further
-    return jnp.stack([high, ((size.high & (2**further - 1)) << whole_sums.LIMB) + size.low], axis=-1)
+    return jnp.stack([high, ((size.high & (2**further - 1)) << whole_numbers.LIMB) + size.low], axis=-1)
 
 
 def limbs(quanta: np.ndarray) -> np.ndarray:

@@ -1,18 +1,19 @@
-"""Clipped vectors of units as whole numbers of steps of a public grid, and their exact sums (METHOD 7a).
+"""What units add, in whole numbers of a public grid, and exact sums of it (METHOD 7a).
 
 A sum of floats depends on its order and is rounded: one unit of norm 1 can move a float32 sum of 16,384 units
-by 2. So each unit's vector is clipped to C, written in steps of C / RADIUS, rounded towards zero, and added
-up as whole numbers. Such a sum is exact, in any order and over any devices, and one unit moves it by its own
-vector, whose norm is at most RADIUS steps. Noise is whole numbers of the same steps (`gaussian_noise`). The
-sum with its noise becomes a float once: post-processing.
+by 2. So what a unit adds is rounded towards zero to a public grid, and added up as whole numbers. Such a sum
+is exact, in any order, however rows are cut into micro-batches and spread over devices, and one unit moves
+it by what it adds itself. Noise is whole numbers of the same grid. The sum with its noise becomes a float
+once: post-processing.
 
-XLA has 32-bit numbers here. So a sum is held as two of them: `high · 2¹⁶ + low` with 0 ≤ low < 2¹⁶.
-README, section 9, has the proof.
+XLA has whole numbers of 32 bits here, so a sum is kept as two of them. Gradients are counted in steps of
+C / RADIUS, votes and probabilities in quanta that `aggregates.aggregate` and `sparse_vector` name.
 """
 
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,42 +24,103 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-# C in steps of the grid. Of 270 million equal components each is 256 steps.
+# Bits of the lower of two limbs.
+LIMB: Final = 12
+# The largest quantity of one row in a column, and in all columns of a non-negative vector.
+MOST_QUANTA: Final = 2**24
+# Contexts of a batch, units of a step, and the public divisor s. With these bounds no limb leaves 31 bits.
+MOST_CONTEXTS: Final = 2**17
+# C in steps of the grid of gradients. Of 270 million equal components each is 256 steps.
 RADIUS: Final = 2**22
-# What rounding may do to a float32 norm, doubled: units are scaled to this share of RADIUS less.
+# What rounding may do to a float32 norm, doubled: gradients are scaled to this share of RADIUS less.
 NORM_SLACK: Final = 2.0**-12
-# Units that are added at a time: as many low halves fit into 32 bits.
-MOST_TOGETHER: Final = 2**15
-# Units of a sum: the high half holds 2²⁵ of RADIUS steps.
-MOST_UNITS: Final = 2**24
 
-_LOW_BITS: Final = 16
-_LOW: Final = 2**_LOW_BITS
 # Squares are added up so many at a time, in whatever order: that rounds by 2¹⁰ · 2⁻²⁴ of the result at most.
 _TERMS: Final = 2**10
 
 
-class Sum(typing.NamedTuple):
-    """Whole numbers in two halves, `high · 2¹⁶ + low`: two trees of int32 arrays of the same shapes."""
+class Limbs(typing.NamedTuple):
+    """Whole numbers `high · 2^12 + low`, where `low` need not be below 2^12.
+
+    Attributes:
+        high: int32: an array, or a tree of arrays.
+        low: int32, of the same shape or shapes.
+    """
 
     high: Any
     low: Any
 
 
-def steps(vector: Any, clip_norm: float) -> Any:
-    """One unit's vector, clipped to C, in whole steps of C / RADIUS: a tree of int32 arrays.
+def sum_of_rows(parts: Sequence[jax.Array], most: int) -> Limbs:
+    """The sum over the rows of all micro-batches, `[...]`.
+
+    Formal guarantee: the sum is exact, for up to `MOST_CONTEXTS` rows.
+
+    Args:
+        parts: `[m, ...]` int32 for every micro-batch.
+        most: No element is larger in size, at most `MOST_QUANTA`.
+    """
+    assert most <= MOST_QUANTA
+    together = (2**31 - 1) // most
+    high = low = jnp.int32(0)
+    for part in parts:
+        for start in range(0, len(part), together):
+            here = part[start : start + together].sum(axis=0)
+            high, low = high + (here >> LIMB), low + (here & (2**LIMB - 1))
+    return Limbs(high, low)
+
+
+def carried(limbs: Limbs) -> Limbs:
+    """The same numbers with every `low` in [0, 2^12)."""
+    return Limbs(
+        jax.tree.map(lambda high, low: high + (low >> LIMB), limbs.high, limbs.low),
+        jax.tree.map(lambda low: low & (2**LIMB - 1), limbs.low),
+    )
+
+
+def add(one: Limbs, other: Limbs) -> Limbs:
+    """The exact sum of both, with every `low` in [0, 2^12)."""
+    return carried(jax.tree.map(jnp.add, one, other))
+
+
+def as_floats(limbs: Limbs, unit: float = 1.0) -> Any:
+    """The numbers times a unit, in float32: a function of each alone, right to a relative 2^-22."""
+
+    def of_leaf(high: Any, low: Any) -> Any:
+        return (high.astype(jnp.float32) * 2.0**LIMB + low.astype(jnp.float32)) * unit
+
+    return jax.tree.map(of_leaf, *carried(limbs))
+
+
+def limbs_of(numbers: np.ndarray) -> Limbs:
+    """int64 numbers below 2^43 in size as limbs: numpy arrays of the same shape."""
+    return Limbs((numbers >> LIMB).astype(np.int32), (numbers & (2**LIMB - 1)).astype(np.int32))
+
+
+def integers(limbs: Limbs) -> Any:
+    """The numbers as int64, in numpy arrays."""
+    return jax.tree.map(
+        lambda high, low: (np.asarray(high, np.int64) << LIMB) + np.asarray(low, np.int64), *limbs
+    )
+
+
+# --- Gradients -------------------------------------------------------------------------
+
+
+def steps(gradient: Any, clip_norm: float) -> Any:
+    """One unit's gradient, clipped to C, in whole steps of C / RADIUS: a tree of int32 arrays.
 
     Formal guarantee: for any input the L2 norm over all components is at most RADIUS. Components that are
     not finite count as zero; neither a norm beyond float32 nor one below it changes that.
 
-    The vector is divided by its largest component first, so that no square over- or underflows. Then it is
-    scaled by min(largest / C, 1 / norm) and rounded towards zero.
+    The gradient is divided by its largest component first, so that no square over- or underflows. Then it
+    is scaled by min(largest / C, 1 / norm) and rounded towards zero.
 
     Args:
-        vector: A tree of float arrays.
+        gradient: A tree of float arrays.
         clip_norm: C.
     """
-    leaves, tree = jax.tree.flatten(vector)
+    leaves, tree = jax.tree.flatten(gradient)
     leaves = [jnp.where(jnp.isfinite(leaf), leaf, 0.0).astype(jnp.float32) for leaf in leaves]
     largest = jnp.stack([jnp.abs(leaf).max(initial=0.0) for leaf in leaves]).max()
     shares = [leaf / jnp.where(largest > 0, largest, 1.0) for leaf in leaves]
@@ -80,50 +142,13 @@ def _added(terms: Any) -> Any:
     return terms.sum()
 
 
-def sum_of_units(of_units: Any) -> Sum:
-    """The sum over the first axis of a tree of `steps`, int32 `[m ...]`, where m is at most MOST_TOGETHER."""
-    assert jax.tree.leaves(of_units)[0].shape[0] <= MOST_TOGETHER
-    high = jax.tree.map(lambda leaf: (leaf >> _LOW_BITS).sum(axis=0, dtype=jnp.int32), of_units)
-    low = jax.tree.map(lambda leaf: (leaf & (_LOW - 1)).sum(axis=0, dtype=jnp.int32), of_units)
-    return _carried(high, low)
+def sum_of_units(of_units: Any) -> Limbs:
+    """The sum over the first axis of a tree of `steps`: int32 `[m ...]`."""
+    leaves, tree = jax.tree.flatten(of_units)
+    sums = [sum_of_rows([leaf], RADIUS) for leaf in leaves]
+    return Limbs(*(jax.tree.unflatten(tree, list(limb)) for limb in zip(*sums, strict=True)))
 
 
-def zeros_like(like: Any) -> Sum:
+def zeros_like(like: Any) -> Limbs:
     """Zeros of the shapes of a tree."""
-    return Sum(*(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), like) for _ in range(2)))
-
-
-def add(one: Sum, other: Sum) -> Sum:
-    """The exact sum of both."""
-    return _carried(
-        *(jax.tree.map(jnp.add, half, with_half) for half, with_half in zip(one, other, strict=True))
-    )
-
-
-def _carried(high: Any, low: Any) -> Sum:
-    """A sum whose low half may have grown beyond 2¹⁶."""
-    return Sum(
-        jax.tree.map(lambda a, b: a + (b >> _LOW_BITS), high, low),
-        jax.tree.map(lambda leaf: leaf & (_LOW - 1), low),
-    )
-
-
-def to_float(whole: Sum, step: float) -> Any:
-    """The numbers times the length of a step: a tree of float32 arrays, each right to about 2⁻²³."""
-
-    def of_leaf(high: Any, low: Any) -> Any:
-        return (high.astype(jnp.float32) * _LOW + low.astype(jnp.float32)) * jnp.float32(step)
-
-    return jax.tree.map(of_leaf, whole.high, whole.low)
-
-
-def halves(numbers: np.ndarray) -> Sum:
-    """int64 numbers, of less than 2⁴⁷, as a sum: numpy arrays of the same shape."""
-    return Sum((numbers >> _LOW_BITS).astype(np.int32), (numbers & (_LOW - 1)).astype(np.int32))
-
-
-def integers(whole: Sum) -> Any:
-    """A sum as a tree of numpy int64 arrays."""
-    return jax.tree.map(
-        lambda high, low: np.asarray(high, np.int64) * _LOW + np.asarray(low, np.int64), whole.high, whole.low
-    )
+    return Limbs(*(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), like) for _ in range(2)))

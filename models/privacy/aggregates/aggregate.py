@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import candidates, events, whole_sums
+from models.privacy import candidates, events, whole_numbers
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
@@ -89,7 +89,7 @@ class Aggregate(abc.ABC):
 
     def most_contexts(self, params: PublicNumbers) -> int:
         """The largest number of contexts whose votes `tally` adds up exactly."""
-        return whole_sums.MOST_CONTEXTS
+        return whole_numbers.MOST_CONTEXTS
 
     def open_accounts(self, rows: tuple[int, ...]) -> Any:
         """The accounts that the loop carries: what each row has spent. None without individual accounting.
@@ -222,7 +222,7 @@ def sum_over_contexts(
     logits: tuple[jax.Array, ...],
     is_private: tuple[jax.Array, ...],
     clip_bound: float,
-) -> whole_sums.Limbs:
+) -> whole_numbers.Limbs:
     """Σ vote(z) over the private rows of all micro-batches, `[C]` in quanta: a sum, never a mean.
 
     Every vote is rounded towards zero to a whole number of quanta, in [−c, c].
@@ -241,15 +241,15 @@ def sum_over_contexts(
         jnp.where(mask[:, None], jnp.clip((vote(rows) * per_nat).astype(jnp.int32), -limit, limit), 0)
         for rows, mask in zip(logits, is_private, strict=True)
     ]
-    return whole_sums.sum_of_rows(counts, limit)
+    return whole_numbers.sum_of_rows(counts, limit)
 
 
-def average(tallied: whole_sums.Limbs, params: PublicNumbers) -> jax.Array:
+def average(tallied: whole_numbers.Limbs, params: PublicNumbers) -> jax.Array:
     """The sum of `sum_over_contexts` over the public s, `[C]` float32, in nats.
 
     It is a function of the whole numbers alone (README step 9).
     """
-    return whole_sums.as_floats(tallied) * (quantum(params.clip_bound) / params.batch_size)
+    return whole_numbers.as_floats(tallied) * (quantum(params.clip_bound) / params.batch_size)
 
 
 def top_k(mask: jax.Array, public_logits: jax.Array, k: int | None, slack: float = 0.0) -> jax.Array:

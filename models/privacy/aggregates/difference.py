@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy import events, whole_sums
+from models.privacy import events, whole_numbers
 from models.privacy.aggregates import aggregate, clipping, replay
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
@@ -46,7 +46,7 @@ class Difference(aggregate.Aggregate):
         is_private: tuple[jax.Array, ...],
         candidates: Candidates,
         params: PublicNumbers,
-    ) -> whole_sums.Limbs:
+    ) -> whole_numbers.Limbs:
         """Σ clamp(z − z_pub, −c, c), `[C]`, in quanta; a context adds at most c in size to any component."""
         return aggregate.sum_over_contexts(
             lambda rows: clipping.clip_difference(

@@ -160,7 +160,7 @@ def trained_memory(config: Config, devices: int = 1) -> int:
     numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
     # The embedding has a gradient as the input and one as the output layer.
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.method.full else 0)
-    # Itself, two moments of Adam, and a sum and its noise, which have two halves each.
+    # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
     return 4 * (7 * numbers + _units_of_device(config, devices) * of_unit)
 
 

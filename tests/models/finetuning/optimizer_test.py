@@ -93,7 +93,7 @@ def test_what_is_subtracted_is_the_noise_in_adams_moment_at_each_step(bands: int
     state = moments.init(jnp.zeros(200_000))
     found = []
     for step in range(params.tuning_steps):
-        drawn = whole_numbers.to_float(noise.of_step(step), params.step / params.expected_batch_size)
+        drawn = whole_numbers.as_floats(noise.of_step(step), params.step / params.expected_batch_size)
         _, state = moments.update(drawn, state)
         found.append(float(state.nu.mean()) / (1 - 0.999 ** (step + 1)))
     np.testing.assert_allclose(found, optimizer.mean_variances(params), rtol=0.02)

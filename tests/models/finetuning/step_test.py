@@ -41,9 +41,9 @@ def close(found: object, expected: object, tolerance: float) -> None:
         np.testing.assert_allclose(one, other, atol=tolerance, rtol=1e-4)
 
 
-def floats(whole: whole_numbers.Sum, settings: TuningSettings) -> Adapter:
+def floats(whole: whole_numbers.Limbs, settings: TuningSettings) -> Adapter:
     """A clipped sum as a gradient."""
-    return whole_numbers.to_float(whole, settings.params.step)  # type: ignore[no-any-return]
+    return whole_numbers.as_floats(whole, settings.params.step)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize('cap', [None, 3.0])
@@ -176,7 +176,7 @@ def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: p
     of_units = slow.unit_loss(tiny.ARCHITECTURE, 16, settings.mismatch_weight)
     whole = jax.jit(gradients.clipped_sum(of_units, settings.params.clip_norm))
 
-    def clipped(adapter: Adapter) -> whole_numbers.Sum:
+    def clipped(adapter: Adapter) -> whole_numbers.Limbs:
         return whole(adapter, model, batch, is_padding_example=np.zeros(len(ROWS), bool))  # type: ignore[no-any-return]
 
     close(floats(found, settings), floats(clipped(tiny.adapter()), settings), 2e-4)

@@ -16,7 +16,7 @@ from models.generate.examples import places_in_examples, split_examples
 from models.generate.loop import Watch, decode_stream
 from models.generate.rows import prefill_public
 from models.generate.stream import TokenStream
-from models.privacy import randomness, sampling, sparse_vector, whole_sums
+from models.privacy import randomness, sampling, sparse_vector, whole_numbers
 from models.privacy.params import MechanismParams
 from models.stop_rule import StopRule
 from tests import oracles, samples
@@ -232,7 +232,7 @@ def test_a_batch_without_room_for_its_votes_is_an_error_before_a_token(
     params: MechanismParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does the error tell the number of its contexts; one context less has room."""
-    monkeypatch.setattr(whole_sums, 'MOST_CONTEXTS', 4)
+    monkeypatch.setattr(whole_numbers, 'MOST_CONTEXTS', 4)
     assert _decode(params, contexts_of(4), draws_of(params, 650))
     monkeypatch.setattr('models.generate.rows.prefill_private', None)
     with pytest.raises(MemoryError) as caught:

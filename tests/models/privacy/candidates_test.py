@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import candidates, mechanism
+from models.privacy import candidates, mechanism, whole_numbers
 from models.privacy.aggregates import AGGREGATES, aggregate, median_range
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
@@ -190,5 +190,5 @@ def test_without_k_rows_are_centred_over_all_tokens() -> None:
     for k, expected in ((None, -2.0), (4, 2.0)):
         params = _params('mean', k)
         votes = mechanism.tally(None, (jnp.asarray(rows),), private, mask, params)
-        found = samples.whole(votes.tallied)[1:] * aggregate.quantum(params.clip_bound)
+        found = whole_numbers.integers(votes.tallied)[1:] * aggregate.quantum(params.clip_bound)
         np.testing.assert_allclose(found, 2 * expected)

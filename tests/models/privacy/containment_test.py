@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import mechanism, sparse_vector
+from models.privacy import mechanism, sparse_vector, whole_numbers
 from models.privacy.aggregates import AGGREGATES, clipping, median_range
 from models.privacy.params import MechanismParams
 from tests import samples
@@ -92,7 +92,7 @@ def test_a_broken_row_moves_nothing_by_more_than_its_bound(aggregate: str, vocab
     without = everyone & (np.arange(ROWS) != BROKEN)
     step = jax.tree.map(np.asarray, _step(logits, without, params))
     before, distance_before, mass_before, medians_before = step
-    mass_before, distance_before = samples.whole(mass_before), _whole(distance_before)
+    mass_before, distance_before = whole_numbers.integers(mass_before), _whole(distance_before)
     for name, row in patterns(logits[BROKEN]).items():
         spoilt = logits.copy()
         spoilt[BROKEN] = row
@@ -108,12 +108,12 @@ def test_a_broken_row_moves_nothing_by_more_than_its_bound(aggregate: str, vocab
             assert np.abs(medians.lowest).max() <= C and np.abs(medians.highest).max() <= C, name
         # Whole numbers: no rounding.
         assert abs(_whole(distance) - distance_before) <= params.change.value * sparse_vector.MASS, name
-        moved = samples.whole(mass) - mass_before
+        moved = whole_numbers.integers(mass) - mass_before
         assert moved.min() >= 0 and moved.sum() <= sparse_vector.MASS, name
         # A public row that is broken spoils no context's vote either.
         spoilt[[0, BROKEN]] = row, logits[BROKEN]
         _, _, mass_beside, medians_beside = _step(spoilt, without, params)
-        np.testing.assert_array_equal(samples.whole(mass_beside), mass_before, err_msg=name)
+        np.testing.assert_array_equal(whole_numbers.integers(mass_beside), mass_before, err_msg=name)
         if medians is not None:
             jax.tree.map(np.testing.assert_array_equal, medians_beside, medians_before)
 

@@ -55,7 +55,7 @@ def clipped_sum():  # type: ignore[no-untyped-def]
     return of_batch
 
 
-def flat(whole: whole_numbers.Sum) -> np.ndarray:
+def flat(whole: whole_numbers.Limbs) -> np.ndarray:
     """All components of a sum, int64."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(whole_numbers.integers(whole))])
 
@@ -265,6 +265,7 @@ def test_normal_is_right_in_the_tail() -> None:
         ({'clip_norm': 0.0}, 'a finite clip_norm > 0'),
         ({'clip_norm': 1e-20}, 'Expected 1e-08 <= clip_norm <= 1e\\+08, got clip_norm=1e-20'),
         ({'clip_norm': 1e20}, 'clip_norm <= 1e\\+08'),
+        ({'units': 1e6, 'expected_batch_size': 100_000}, 'expected_batch_size <= 65536'),
         ({'noise_multiplier': 5000.0}, 'noise_multiplier <= 4096'),
         ({'noise_multiplier': math.inf}, 'a finite noise_multiplier > 0'),
         ({'tuning_steps': 0}, 'tuning_steps >= 1'),

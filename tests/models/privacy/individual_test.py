@@ -135,7 +135,7 @@ def test_what_falls_below_the_range_of_floats_is_not_free() -> None:
     counts, allowed = np.array([[0, 1]], np.int32), np.ones(2, bool)
     (exact,) = exact_prices(counts, public, allowed, params)
     # The open twin: float32 has no such number.
-    assert 0 < exact and np.float32(float(exact)) < np.finfo(np.float32).tiny
+    assert exact > 0 and np.float32(float(exact)) < np.finfo(np.float32).tiny
     (price,) = np.asarray(_prices(counts, public, allowed, params))
     assert exact <= float(price) < 1e-29
     assert not np.asarray(_prices(np.zeros_like(counts), public, allowed, params)).any()

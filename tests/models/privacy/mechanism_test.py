@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import candidates, mechanism, sampling, sparse_vector
+from models.privacy import candidates, mechanism, sampling, sparse_vector, whole_numbers
 from models.privacy.aggregates import AGGREGATES, aggregate, median_range
 from models.privacy.params import MechanismParams
 from models.privacy.randomness import RunKey
@@ -48,13 +48,14 @@ def test_a_broken_row_costs_no_more_than_any_other(name: str) -> None:
     without = np.array([True, True, False, True])
     votes = samples.tally((jnp.asarray(logits),), (jnp.asarray(mask),), PARAMS)
     others = samples.tally((jnp.asarray(logits),), (jnp.asarray(without),), PARAMS)
-    moved = samples.whole(votes.tallied) - samples.whole(others.tallied)
+    moved = whole_numbers.integers(votes.tallied) - whole_numbers.integers(others.tallied)
     limit = aggregate.vote_limit(PARAMS.clip_bound)
     assert (np.abs(moved) <= limit).all() and limit * aggregate.quantum(
         PARAMS.clip_bound
     ) <= PARAMS.clip_bound
     sums = [
-        samples.whole(sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),))) for m in (mask, without)
+        whole_numbers.integers(sparse_vector.tally((jnp.asarray(logits),), (jnp.asarray(m),)))
+        for m in (mask, without)
     ]
     mass = sums[0] - sums[1]
     assert (mass >= 0).all() and mass.sum() <= sparse_vector.MASS
@@ -66,13 +67,15 @@ def test_rows_that_are_not_private_vote_nothing_whatever_they_hold() -> None:
     rng = np.random.default_rng(3)
     private = rng.normal(0, 3, (3, 6)).astype(np.float32)
     expected = samples.tally((jnp.asarray(private),), (jnp.ones(3, bool),), PARAMS)
-    mass = samples.whole(sparse_vector.tally((jnp.asarray(private),), (jnp.ones(3, bool),)))
+    mass = whole_numbers.integers(sparse_vector.tally((jnp.asarray(private),), (jnp.ones(3, bool),)))
     for filling in (0.0, 1e30, np.nan, np.inf, -np.inf):
         padded = np.concatenate([private, np.full((5, 6), filling, np.float32)])
         votes = samples.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,), PARAMS)
-        np.testing.assert_array_equal(samples.whole(votes.tallied), samples.whole(expected.tallied))
+        np.testing.assert_array_equal(
+            whole_numbers.integers(votes.tallied), whole_numbers.integers(expected.tallied)
+        )
         found = sparse_vector.tally((jnp.asarray(padded),), (jnp.arange(8) < 3,))
-        np.testing.assert_array_equal(samples.whole(found), mass)
+        np.testing.assert_array_equal(whole_numbers.integers(found), mass)
 
 
 def test_a_row_votes_the_same_whatever_the_others_hold() -> None:
@@ -83,10 +86,10 @@ def test_a_row_votes_the_same_whatever_the_others_hold() -> None:
         rows = np.concatenate([others, row[None]]).astype(np.float32)
         everyone = samples.tally((jnp.asarray(rows),), (jnp.ones(8, bool),), PARAMS)
         rest = samples.tally((jnp.asarray(rows),), (jnp.arange(8) < 7,), PARAMS)
-        moved = samples.whole(everyone.tallied) - samples.whole(rest.tallied)
-        np.testing.assert_array_equal(moved, samples.whole(alone.tallied))
+        moved = whole_numbers.integers(everyone.tallied) - whole_numbers.integers(rest.tallied)
+        np.testing.assert_array_equal(moved, whole_numbers.integers(alone.tallied))
         mass = [
-            samples.whole(sparse_vector.tally((jnp.asarray(some),), (jnp.asarray(mask),)))
+            whole_numbers.integers(sparse_vector.tally((jnp.asarray(some),), (jnp.asarray(mask),)))
             for some, mask in (
                 (rows, np.ones(8, bool)),
                 (rows, np.arange(8) < 7),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from models.privacy import accounting, randomness, sparse_vector, whole_sums
+from models.privacy import accounting, randomness, sparse_vector, whole_numbers
 from models.privacy.aggregates.aggregate import quantum, vote_limit
 from models.privacy.params import Change, MechanismParams
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
@@ -126,7 +126,7 @@ def test_what_is_let_in_has_its_price(data: st.DataObject) -> None:
     # A vote is whole quanta of normal floats, and its largest is at most c and hardly less.
     step, limit = quantum(params.clip_bound), vote_limit(params.clip_bound)
     assert c * (1 - fractions.Fraction(1, 2**21)) <= limit * fractions.Fraction(step) <= c
-    assert 2**21 <= limit <= whole_sums.MOST_QUANTA
+    assert 2**21 <= limit <= whole_numbers.MOST_QUANTA
     assert step / (params.batch_size * params.temperature) > np.finfo(np.float32).tiny
     # Noise and threshold are numbers that the device's limbs have room for.
     scales = sparse_vector.noise_scales(params.threshold_noise_scale, params.batch_size)

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.privacy import mechanism, sparse_vector, whole_sums
+from models.privacy import mechanism, sparse_vector, whole_numbers
 from models.privacy.aggregates import aggregate
 from models.privacy.params import MechanismParams
-from tests import samples
 
 PARAMS = MechanismParams(
     batch_size=64, clip_bound=1.0, temperature=1.0, max_private_tokens=1, max_batch_tokens=1,
@@ -21,10 +20,10 @@ PARAMS = MechanismParams(
 
 
 def _sum(parts: list[np.ndarray], most: int) -> list[int]:
-    found = jax.jit(whole_sums.sum_of_rows, static_argnums=1)([jnp.asarray(part) for part in parts], most)
-    for limb, floored in zip(whole_sums.carried(found), found, strict=True):
+    found = jax.jit(whole_numbers.sum_of_rows, static_argnums=1)([jnp.asarray(part) for part in parts], most)
+    for limb, floored in zip(whole_numbers.carried(found), found, strict=True):
         assert limb.dtype == floored.dtype == jnp.int32
-    return samples.whole(found).tolist()
+    return whole_numbers.integers(found).tolist()
 
 
 @pytest.mark.parametrize('most', [1, 1000, 2**22, 2**24])
@@ -41,10 +40,10 @@ def test_a_sum_of_rows_is_that_of_whole_numbers(most: int) -> None:
 @pytest.mark.parametrize('sign', [-1, 1])
 def test_the_largest_batch_that_is_let_in_has_room(sign: int) -> None:
     """And a float of it is right to a relative 2^-22."""
-    n, most = whole_sums.MOST_CONTEXTS, whole_sums.MOST_QUANTA
+    n, most = whole_numbers.MOST_CONTEXTS, whole_numbers.MOST_QUANTA
     rows = np.full((n, 1), sign * most, np.int32)
     assert _sum(np.split(rows, 8), most) == [sign * n * most]
-    found = whole_sums.as_floats(whole_sums.sum_of_rows([jnp.asarray(rows)], most))
+    found = whole_numbers.as_floats(whole_numbers.sum_of_rows([jnp.asarray(rows)], most))
     assert float(found[0]) == sign * n * most
     # More rows than fit into 32 bits at once, the open twin, wrap around.
     assert int(jnp.asarray(rows).sum()) != sign * n * most
@@ -53,8 +52,8 @@ def test_the_largest_batch_that_is_let_in_has_room(sign: int) -> None:
 def test_floats_of_whole_numbers_are_right_and_never_out_of_order() -> None:
     rng = np.random.default_rng(0)
     numbers = np.unique(rng.integers(-(2**40), 2**40, 1000) >> rng.integers(0, 40, 1000))
-    limbs = whole_sums.Limbs(*(jnp.asarray(part, jnp.int32) for part in (numbers >> 12, numbers & 4095)))
-    found = np.asarray(whole_sums.as_floats(limbs), np.float64)
+    limbs = whole_numbers.Limbs(*(jnp.asarray(part, jnp.int32) for part in (numbers >> 12, numbers & 4095)))
+    found = np.asarray(whole_numbers.as_floats(limbs), np.float64)
     assert (np.abs(found - numbers) <= 2.0**-22 * np.abs(numbers)).all()
     assert (np.diff(found) >= 0).all()
 
@@ -91,16 +90,18 @@ def test_one_context_moves_a_sum_of_votes_by_its_own_vote(kind: str) -> None:
     everyone = np.ones(len(rows), bool)
     without = np.arange(len(rows)) > 0
     found = {
-        parts: [samples.whole(_tally(rows, mask, params, parts).tallied) for mask in (everyone, without)]
+        parts: [
+            whole_numbers.integers(_tally(rows, mask, params, parts).tallied) for mask in (everyone, without)
+        ]
         for parts in (1, 16)
     }
     np.testing.assert_array_equal(found[1], found[16])
-    alone = samples.whole(_tally(rows[:1], np.ones(1, bool), params, 1).tallied)
+    alone = whole_numbers.integers(_tally(rows[:1], np.ones(1, bool), params, 1).tallied)
     moved = found[1][0] - found[1][1]
     np.testing.assert_array_equal(moved, alone)
     assert np.abs(moved).max() == aggregate.vote_limit(1.0)
     shuffled = np.random.default_rng(1).permutation(len(rows))
-    again = samples.whole(_tally(rows[shuffled], everyone, params, 16).tallied)
+    again = whole_numbers.integers(_tally(rows[shuffled], everyone, params, 16).tallied)
     np.testing.assert_array_equal(again, found[1][0])
 
 
