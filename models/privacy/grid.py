@@ -18,7 +18,7 @@ import numpy as np
 
 from models.privacy.randomness import RunKey
 
-_PURPOSE: Final = 'noise'
+_PURPOSE: Final = 'table noise'
 # Numbers of a table are of 64 bits. What noise would carry beyond stops there: a function of the exact sum.
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
