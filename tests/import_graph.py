@@ -56,6 +56,7 @@ HEAVY = frozenset(
         'optax',
         'orbax',
         'pandas',
+        'psycopg',
         'pyarrow',
         'pydantic',
         'safetensors',

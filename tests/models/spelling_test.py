@@ -15,8 +15,8 @@ from models import spelling
 from models.spelling import alike, id_of, spelled
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.integers(600, 6_000).map(lambda digits: 10**digits) | st.floats()
-    | st.decimals() | st.sampled_from([decimal.Decimal('sNaN'), decimal.Decimal('-1e999999'), float('-0')])
+    st.none() | st.booleans() | st.integers() | st.integers(600, 6_000).map(lambda digits: 10**digits)
+    | st.floats() | st.decimals() | st.sampled_from([decimal.Decimal('sNaN'), decimal.Decimal('-1e999999'), float('-0')])
     | st.text() | st.text(st.characters(categories=['Cs', 'Nd', 'Zs', 'Cf', 'Mn'])) | st.binary()
     | st.dates() | st.datetimes() | st.uuids(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -31,7 +31,7 @@ def test_examples_hold() -> None:
 @pytest.mark.parametrize(
     ('values', 'expected'),
     [
-        ((7, 7.0, '7', '7.0', '7.00', ' 7', '7\u200b', '\ufeff7.0\t', b'7', b'7.0', decimal.Decimal('7.000')), '7'),
+        ((7, 7.0, '7', '7.0', '7.00', ' 7', '7\u200b', '\ufeff7.0\t', b'7', decimal.Decimal('7.000')), '7'),
         ((-7, '-7.0', decimal.Decimal('-7')), '-7'),
         ((0, -0.0, '-0', '-0.0', '0.0'), '0'),
         (('007', '007.0', ' 007'), '007'),

@@ -23,6 +23,7 @@ from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from transforms import places, read
 from transforms.read import Dialect, RecordFields, RecordRules, Rejection, Table
+from transforms.read.sources import database
 
 QUERY = 'SELECT id, note AS text, ward, other FROM notes'
 PASSWORD = 's3cr/t?%@x'
@@ -117,6 +118,67 @@ def test_values_are_what_other_formats_would_have(place: str) -> None:
     assert reasons == {read.Reason.UNDECLARED_LABEL: 3, read.Reason.BLANK_TEXT: 3}
     rejected = next(one for one in found if isinstance(one, Rejection))
     assert b'Note' in rejected.raw or b'"  "' in rejected.raw
+
+
+# Values that neither the driver nor Python has a number or a date for, and one that is fine.
+ODD = {
+    'digits': ('NUMERIC', f"'{'7' * 5_000}'"),
+    'no number': ('NUMERIC', "'NaN'"),
+    'infinite date': ('DATE', "'infinity'"),
+    'date before Christ': ('DATE', "'0044-03-15 BC'"),
+    'infinite time': ('TIMESTAMPTZ', "'-infinity'"),
+    'long interval': ('INTERVAL', "'178000000 years'"),
+    'digits in JSON': ('JSONB', f"""'{{"n": {'7' * 5_000}}}'"""),
+    'array': ('NUMERIC[]', f'ARRAY[{"7" * 5_000}]'),
+}
+
+
+@pytest.mark.parametrize(('kind', 'value'), ODD.values(), ids=ODD)
+def test_no_value_stops_a_run_or_another_row(place: str, kind: str, value: str) -> None:
+    """Read as an id it is a rejection or a text, as a column beside it nothing; a digest sees it."""
+    if places.POSTGRESQL not in place:
+        # SQLite has none of these types, and keeps what it is given.
+        value = value if value.startswith("'") else f"'{value}'"
+        kind = 'BLOB'
+    change(place, f'CREATE TABLE odd (note TEXT, who {kind}, n INTEGER)')
+    change(
+        place,
+        *(f"INSERT INTO odd VALUES ('Note {n}.', {value if n == 1 else 'NULL'}, {n})" for n in range(3)),
+    )
+    alone = rules_of('SELECT note AS text, n FROM odd', record_id='n')
+    (rows,) = pieces(place, alone)
+    assert [one.text for one in rows if isinstance(one, Record)] == ['Note 0.', 'Note 1.', 'Note 2.']
+    table = Table(query='SELECT note AS text, who, n FROM odd ORDER BY n')
+    rules = RecordRules(fields=RecordFields(text='text', unit='who', table=table), unit='user')
+    (found,) = pieces(place, rules)
+    reasons = [one.reason if isinstance(one, Rejection) else one.text for one in found]
+    assert reasons[::2] == 2 * [read.Reason.MISSING_UNIT]
+    assert reasons[1] in ('Note 1.', read.Reason.WRONG_TYPE)
+    (file,) = read.list_input(place)
+    digest = file.checksum(rules.fields)
+    change(place, 'UPDATE odd SET who = NULL')
+    assert file.checksum(rules.fields) != digest
+
+
+@pytest.mark.parametrize('where', ['postgresql'], indirect=True)
+def test_an_open_twin_that_leaves_values_to_the_driver_is_stopped_by_one(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = rules_of("SELECT 'Note.' AS text, DATE 'infinity' AS day", record_id='day')
+    ((found,),) = pieces(where, rules)
+    assert isinstance(found, Record) and found.record_id == 'infinity'
+    monkeypatch.setattr(database, '_TAKEN_AS_TEXT', ())
+    with pytest.raises(ConnectionError, match='Expected all rows'):
+        pieces(where, rules)
+
+
+@pytest.mark.parametrize('where', ['postgresql'], indirect=True)
+def test_dates_are_written_as_python_writes_them(where: str) -> None:
+    change(where, f'ALTER DATABASE "{sa.make_url(where).database}" SET datestyle = "German"')
+    query = "SELECT 'Note.' AS text, DATE '2024-05-06' AS day, TIMESTAMP '2024-05-06 07:08:00' AS at"
+    for column, expected in (('day', '2024-05-06'), ('at', '2024-05-06 07:08:00')):
+        ((found,),) = pieces(where, rules_of(query, record_id=column))
+        assert isinstance(found, Record) and found.record_id == expected
 
 
 @pytest.mark.parametrize(

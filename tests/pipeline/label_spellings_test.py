@@ -22,9 +22,10 @@ def test_a_declared_label_is_the_records_however_both_are_composed(
 ) -> None:
     path = tmp_path / 'a.csv'
     kind = unicodedata.normalize(found, CAFE)
+    people = [unicodedata.normalize(form, JOSE) for form in ('NFC', 'NFD')]
     path.write_text(
         'text,who,kind,size\n'
-        + ''.join(f'Note {n}.,{unicodedata.normalize(("NFC", "NFD")[n % 2], JOSE)}{n // 2},{kind} ,1.0\n' for n in range(40))
+        + ''.join(f'Note {n}.,{people[n % 2]}{n // 2},{kind} ,1.0\n' for n in range(40))
     )  # fmt: skip
     label = unicodedata.normalize(declared, CAFE)
     columns: dict[str, Any] = (

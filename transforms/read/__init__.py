@@ -21,8 +21,8 @@ is read. In CSV an unclosed quote makes the rows after it part of one value, so 
 The header row of a `.csv` file names its columns. If all given names are numbers ('0', '1', ...), they are
 positions, and the file has no header row.
 
-Labels, unit ids and record ids are compared as `models.spelling` spells them, in every format: 1, 1.0, '1.0' and
-' 1' are one id.
+Labels, unit ids and record ids are compared as `models.spelling` spells them, in every format: 1, 1.0, '1.0'
+and ' 1' are one id.
 """
 
 from transforms.places import split_patterns

@@ -11,12 +11,12 @@ import zstandard
 _CHUNK_BYTES = 64 * 2**10
 # Bytes of the longest piece, whatever a compressed file says: one of 32 KB can stand for 1 GB.
 PIECE_BYTES = 2**20
-# Memory that a file may ask of a decompressor: the windows of xz and zst, which these keep. It is what the program
-# zstd grants by default (--long), and four times what xz -9 needs.
+# Memory that a file may ask of a decompressor: the window of xz and zst. The program zstd grants as much by
+# default, and xz -9 needs half of it.
 MAX_WINDOW_BYTES = 2**27
 _MAX_XZ_BYTES = 2**28
-# zstandard puts no limit on what it returns. A block of 128 KiB has four bytes at least, so what comes of these
-# many is at most 16 MiB.
+# zstandard puts no limit on what it returns. A block of 128 KiB has four bytes at least, so what comes of so
+# many bytes is some 16 MiB at most.
 _ZSTD_BYTES = 512
 
 

@@ -1,13 +1,21 @@
-"""Every format under every codec, and streams that break."""
+"""Every format under every codec, streams that break, and those that stand for very much."""
 
+import bz2
+import io
 import json
+import lzma
 import pathlib
+import tracemalloc
+import zlib
 
+import hypothesis
 import pytest
+import zstandard
+from hypothesis import strategies as st
 
 from tests.transforms.read.samples import PACK, TEXT, read_bytes
 from transforms import read
-from transforms.read import Reason
+from transforms.read import Reason, compression, decompressed
 
 CONTENT = {
     'jsonl': b'{"text": "one\\nline"}\n\n{"text": "two, \\u00e9"}\r\n{"text": "three"}',
@@ -54,3 +62,62 @@ def test_a_broken_stream_rejects_its_rest_once(tmp_path: pathlib.Path, suffix: s
         assert len(texts) == 20_000
     if damage == 'cut' and suffix != '.bz2':  # Its blocks of 900 kB come whole or not at all.
         assert len(texts) > 1_000
+
+
+# What each codec makes of many blank rows: a file of some hundred kilobytes at the most.
+ROWS, ROW = 40_000, b'{"text": "x"}' + b' ' * 2_000 + b'\n'
+
+
+@pytest.mark.parametrize('suffix', [suffix for suffix in PACK if suffix])
+def test_what_a_small_file_stands_for_is_never_held(suffix: str) -> None:
+    packed = PACK[suffix](ROW * ROWS)
+    assert len(packed) < 500_000
+    tracemalloc.start()
+    sizes = [len(piece) for piece in decompressed(io.BytesIO(packed), suffix[1:])]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(sizes) == len(ROW) * ROWS and max(sizes) <= compression.PIECE_BYTES
+    assert most < 20 * 2**20
+    # An open twin, which gives all that comes of a chunk, holds far more.
+    decoder = {
+        '.gz': lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), '.bz2': bz2.BZ2Decompressor,
+        '.xz': lzma.LZMADecompressor, '.zst': lambda: zstandard.ZstdDecompressor().decompressobj(),
+    }[suffix]()  # fmt: skip
+    assert len(decoder.decompress(packed[: 64 * 2**10])) > 8 * compression.PIECE_BYTES
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+    parts=st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 3_000)), min_size=1, max_size=5),
+    suffix=st.sampled_from([suffix for suffix in PACK if suffix]),
+    piece=st.integers(1, 3_000),
+    chunk=st.integers(1, 100),
+    step=st.integers(1, 20),
+)
+def test_pieces_make_up_the_content_whatever_their_size(
+    parts: list[tuple[bytes, int]], suffix: str, piece: int, chunk: int, step: int
+) -> None:
+    contents = [data * times for data, times in parts]
+    packed = b''.join(map(PACK[suffix], contents))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, 'PIECE_BYTES', piece)
+        patch.setattr(compression, '_CHUNK_BYTES', chunk)
+        patch.setattr(compression, '_ZSTD_BYTES', step)
+        found = list(decompressed(io.BytesIO(packed), suffix[1:]))
+    assert b''.join(found) == b''.join(contents)
+    assert all(0 < len(one) <= piece for one in found)
+
+
+@pytest.mark.parametrize('suffix', ['.xz', '.zst'])
+def test_a_window_that_is_too_large_is_not_granted(tmp_path: pathlib.Path, suffix: str) -> None:
+    data = b'{"text": "a"}\n'
+    for log, expected in ((27, (['a'], [])), (29, ([], [(Reason.UNREADABLE_REST, 0, b'')]))):
+        if suffix == '.xz':
+            # A header that asks for the window, and no data of that size.
+            dictionary = {'id': lzma.FILTER_LZMA2, 'preset': 0, 'dict_size': 2**log}
+            packed = lzma.compress(data, filters=[dictionary])
+        else:
+            parameters = zstandard.ZstdCompressionParameters(window_log=log, write_content_size=False)
+            writer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+            packed = writer.compress(data) + writer.flush()
+        assert read_bytes(tmp_path, 'a.jsonl' + suffix, packed, TEXT) == expected

@@ -107,7 +107,7 @@ def test_a_person_is_one_unit_in_every_format_and_spelling(
     found = units_of(places)
     assert len(found) == PEOPLE * len(WRITERS) * len(spellings)
     assert len(set(found)) == PEOPLE
-    # An open twin, which compares ids as they are written: people become several units each, and counting tells.
+    # An open twin, which compares ids as they are written: people become several units, and counting tells.
     monkeypatch.setattr(spelling, 'id_of', lambda value: None if value is None else str(value))
     assert len(set(units_of(places))) >= 3 * PEOPLE
 

@@ -4,8 +4,8 @@ A cell gives what CSV would: numbers of the text column become text, and dates b
 gives the value that the program computed that wrote the file. Where it wrote none, as libraries do, or an
 error such as #REF!, a row that needs the cell is rejected.
 
-A cell that cannot be read rejects its row and no other, and only if its column is needed. The whole workbook is one
-part, and is held in memory compressed; rows are streamed (`transforms.read.formats.sheet`).
+A cell that cannot be read rejects its row and no other, and only if its column is needed. The whole workbook
+is one part, and is held in memory compressed; rows are streamed (`transforms.read.formats.sheet`).
 """
 
 import itertools
@@ -136,8 +136,8 @@ def _beginning(data: bytes, table: Table, path: str, count: int) -> list[Row]:
         pass
     if found is None:
         raise ValueError(
-            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, has a password, or '
-            'has files that are no part of one. Save it again as .xlsx, without a password.'
+            f'Expected an Excel workbook, got path={path!r}, which is none, is incomplete, has a password, '
+            'or has files that are no part of one. Save it again as .xlsx, without a password.'
         )
     return found
 

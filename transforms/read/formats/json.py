@@ -202,7 +202,7 @@ class _Buffer:
         return character
 
     def element(self) -> tuple[Mapping[str, object] | Reason, bytes] | None:
-        """The row of the next value and its bytes; None if there is no value, or no comma or bracket after it.
+        """The row of the next value and its bytes; None without a value, or a comma or bracket after it.
 
         A value that is broken within its own brackets, or nested too deeply, is a bad row and ends there.
         """

@@ -1,9 +1,9 @@
 """The cells of a workbook's sheets, row by row, whatever its files hold.
 
-openpyxl says which sheets there are and which formats are dates, and converts them. Its readers of cells and of
-shared texts are not used: a cell that they cannot convert ends the sheet, and they hold a row of any size. Here
-such a cell is an `Unread`, and memory is bounded by the limits below, although a zip file can unpack to a thousand
-times its size.
+openpyxl says which sheets there are and which formats are dates, and converts dates. Its readers of cells and
+of shared texts are not used: a cell that they cannot convert ends the sheet, and they hold a row of any size.
+Here such a cell is an `Unread`, and memory is bounded by the limits below, although a zip file can unpack to
+a thousand times its size.
 """
 
 import datetime
@@ -203,8 +203,8 @@ def _events(file: IO[bytes], handler: _Handler) -> Iterator[Any]:
     """What a handler finds in XML, as it comes up.
 
     Raises:
-        Exception: No XML; a declaration of a document type, since what it declares can stand for any length of
-            text; tags that are too long or too deep.
+        Exception: No XML; a declaration of a document type, since what it declares can stand for any length
+            of text; tags that are too long or too deep.
     """
     parser, depth, size = expat.ParserCreate(namespace_separator=' '), 0, 0
 

@@ -181,7 +181,7 @@ def _plain(value: object) -> object:
 
 
 def _json(values: object) -> bytes:
-    """Values as JSON, whatever they are: a decimal by its digits, what has no form of JSON as Python shows it."""
+    """Values as JSON, whatever they are: decimals by their digits, other types as Python shows them."""
     return json.dumps(
         values, default=lambda value: str(value) if isinstance(value, decimal.Decimal) else repr(value)
     ).encode()
