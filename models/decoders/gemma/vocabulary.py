@@ -9,16 +9,20 @@ has U+2581, and the unknown piece is a control piece.
 
 import contextlib
 import os
+import re
 from typing import Any
 
 import numpy as np
 from etils import epath
 
 from models.decoders.gemma import architectures, gguf_file
+from models.privacy import intact
 
 # Multi-modal files add placeholders, which no text gives, after the last piece.
 _NUM_PIECES = {1: 256_000, 2: 256_000, 3: 262_144}
 _SPACE = '\u2581'
+# A piece that stands for a byte.
+_BYTE = re.compile('<0x[0-9A-Fa-f]{2}>')
 
 
 def read_vocabulary(path: str | os.PathLike[str], generation: int) -> Any:
@@ -36,11 +40,20 @@ def read_vocabulary(path: str | os.PathLike[str], generation: int) -> Any:
         ValueError: It is no SentencePiece model, or a GGUF file that is damaged or has no SentencePiece
             vocabulary.
     """
+    with intact.reading(f'the vocabulary of tokenizer={str(path)!r}', 'Fetch the file again'):
+        model = _from_gguf(path, generation) if gguf_file.is_gguf(path) else _from_sentencepiece(path)
+        for piece in model.pieces:
+            # Where its text is not UTF-8, protobuf gives bytes, which match no pattern of text.
+            if not _BYTE.fullmatch(piece.piece) and piece.type == piece.BYTE:
+                raise ValueError(piece)
+    return model
+
+
+def _from_sentencepiece(path: str | os.PathLike[str]) -> Any:
+    """The `ModelProto` that a file holds."""
     from google.protobuf import message
     from sentencepiece import sentencepiece_model_pb2
 
-    if gguf_file.is_gguf(path):
-        return _from_gguf(path, generation)
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     with contextlib.suppress(message.DecodeError):
         model.ParseFromString(epath.Path(path).read_bytes())

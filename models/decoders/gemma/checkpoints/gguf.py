@@ -118,7 +118,9 @@ def _stored_name(name: str, architecture: architectures.Architecture) -> str:
 
 def _check_kind(metadata: Mapping[str, Any], path: pathlib.Path) -> None:
     """Refuses what is no text model of the three generations, or not all of it."""
-    kind, name = metadata.get('general.type', 'model'), metadata.get('general.architecture')
+    kind, name = (
+        _plain(metadata.get(*key)) for key in (('general.type', 'model'), ('general.architecture',))
+    )
     if kind == 'adapter' or 'adapter.type' in metadata:
         raise ValueError(
             f'Expected the weights of a model, got an adapter, path={str(path)!r}. '
@@ -154,7 +156,7 @@ def _check_metadata(architecture: architectures.Architecture, metadata: Mapping[
 
 def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Where a file's numbers are not the architecture's."""
-    name, expected = metadata['general.architecture'], ARCHITECTURE_NAMES[a.generation]
+    name, expected = _plain(metadata['general.architecture']), ARCHITECTURE_NAMES[a.generation]
     if name != expected:
         yield f'general.architecture={name!r} where {expected!r} is expected'
         return
@@ -164,12 +166,12 @@ def _differences(a: architectures.Architecture, metadata: Mapping[str, Any]) -> 
             continue
         if not _same(found, value):
             yield f'{name}.{key}={_shown(found)} where {value!r} is expected'
-    scaling = metadata.get(f'{name}.rope.scaling.type', 'linear')
+    scaling = _plain(metadata.get(f'{name}.rope.scaling.type', 'linear'))
     if scaling not in ('linear', 'none'):
         yield f"{name}.rope.scaling.type={scaling!r} where 'linear' is expected"
     pattern_key = f'{name}.attention.sliding_window_pattern'
     pattern = metadata.get(pattern_key, _PATTERN_PERIODS.get(a.generation))
-    same_depth = metadata.get(f'{name}.block_count') == a.num_layers
+    same_depth = _plain(metadata.get(f'{name}.block_count')) == a.num_layers
     if same_depth and pattern is not None and _attention_types(pattern, a.num_layers) != a.attention_types:
         yield f"{pattern_key}={_shown(_plain(pattern))} where the model's own is expected"
 

@@ -61,7 +61,7 @@ def has_chat_template(directory: pathlib.Path) -> bool | None:
         return None
     try:
         found = json.loads(path.read_text(encoding='utf-8'))
-    except ValueError:
+    except (RecursionError, ValueError):
         found = None
     if not isinstance(found, dict):
         raise ValueError(f'Expected a JSON object, got another file={str(path)!r}. Fetch the file again.')
@@ -246,8 +246,10 @@ def _check_config(architecture: architectures.Architecture, path: pathlib.Path) 
     """
     if not path.is_file():
         return
-    config = _flat_config(json.loads(path.read_text(encoding='utf-8')))
-    if complaints := _differences(architecture, config):
+    with intact.reading(f'file={str(path)!r}', 'Fetch the checkpoint again'):
+        config = _flat_config(json.loads(path.read_text(encoding='utf-8')))
+        complaints = _differences(architecture, config)
+    if complaints:
         remedy = differences.remedy(
             lambda known: not _differences(known, config),
             'Choose the architecture that the checkpoint was made for.',
