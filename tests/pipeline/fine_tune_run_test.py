@@ -541,7 +541,7 @@ def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder:
     card = folder / 'out' / 'adapter' / 'adapter.json'
     text = json.loads(card.read_text())
     for changed, said in (
-        ({'epsilon': 0.1}, 'Expected the guarantee that the settings give'),
+        ({'epsilon_of_run': 0.1}, 'Expected the guarantee that the settings give'),
         ({'mechanism': {'seed': 1}}, 'An adapter without'),
         ({'schema': 'peft'}, 'Without it an adapter has no guarantee'),
     ):

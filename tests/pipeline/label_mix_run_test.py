@@ -212,18 +212,23 @@ def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Pat
 
     # An ε of the steps alone, and counts that are said to cost less or nothing.
     alone = subsampled.epsilon_of_event(params.event_of_steps, found['delta'])
-    refused('Expected the guarantee that the settings give', epsilon=alone)
+    refused('Expected the guarantee that the settings give', epsilon=alone, epsilon_of_run=alone)
+    refused('Expected epsilon of the training and of all releases that went in', epsilon=alone)
     for rho in (None, RHO / 2):
         other = found['mechanism'] | {'label_mix_rho': rho}
         refused('Expected the guarantee that the settings give', mechanism=other)
     # Counts that nobody paid for, and none where they were paid for
     refused('where they were paid for, and only there', label_counts=None)
     refused('where they were paid for, and only there', label_counts=[1, 2, 3])
-    unpaid = {'epsilon': alone, 'mechanism': found['mechanism'] | {'label_mix_rho': None}}
+    unpaid = {
+        'epsilon': alone,
+        'epsilon_of_run': alone,
+        'mechanism': found['mechanism'] | {'label_mix_rho': None},
+    }
     refused('where they were paid for, and only there', **unpaid)
     # A card from before labels were counted
     del found['label_counts'], found['mechanism']['label_mix_rho']
-    old = AdapterCard.from_json(json.dumps(found | {'epsilon': alone}))
+    old = AdapterCard.from_json(json.dumps(found | {'epsilon': alone, 'schema_version': 2}))
     assert old.label_counts is None and old.params == dataclasses.replace(params, label_mix_rho=None)
 
 

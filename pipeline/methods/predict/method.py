@@ -90,7 +90,7 @@ class PrivatePrediction(Method[PredictSettings]):
 
         if own.reference is not None:
             origin = earlier.origin_of_texts(own.reference, 'reference')
-            what = 'an earlier release as the reference'
+            what = 'an earlier release'
             earlier.check(origin.releases, what, own.reference, 'reference', dataset, ledger)
         if own.adapter is not None:
             releases = released.read_card(own.adapter).handed_on()
