@@ -34,8 +34,8 @@ def check(output: str, name: str, given: str, places: Iterable[str]) -> None:
 def lies_in(place: str, folder: str) -> bool:
     """Whether a file or folder is a folder, or lies in it at any depth."""
     if '://' in place or '://' in folder:
-        inner, outer = pathlib.PurePosixPath(place), pathlib.PurePosixPath(folder)
-        return inner == outer or outer in inner.parents
+        named, around_it = pathlib.PurePosixPath(place), pathlib.PurePosixPath(folder)
+        return named == around_it or around_it in named.parents
     inner, outer = (pathlib.Path(os.path.realpath(path)) for path in (place, folder))
     around = (inner, *inner.parents)
     # One folder may have two names without a link: another spelling, or another mount.

@@ -252,15 +252,16 @@ def batch_draws(
     identity = (run_id.encode(), batch_id.encode())
     counts = {'threshold': max_private_tokens + 1, 'distance': max_batch_tokens}
     if threshold_noise_scale is None:
-        noise = [np.zeros(count, np.int64) for count in counts.values()]
+        threshold, distance = (np.zeros(count, np.int64) for count in counts.values())
     else:
         scales = sparse_vector.noise_scales(threshold_noise_scale, batch_size)
-        noise = [
+        threshold, distance = (
             discrete_laplace(scale, count, functools.partial(key.words, purpose, *identity))
             for scale, (purpose, count) in zip(scales, counts.items(), strict=True)
-        ]
+        )
     return BatchDraws(
-        *noise,
+        threshold_noise=threshold,
+        distance_noise=distance,
         token_words=key.words('token', *identity, count=max_batch_tokens * levels).reshape(
             max_batch_tokens, levels
         ),

@@ -29,7 +29,7 @@ def within_this_user(options: PipelineOptions) -> Iterator[None]:
         def start(job: UberJarBeamJob, jar: str, requested_port: int) -> None:
             """As Beam's, but for the place."""
             job._artifact_manager = JarArtifactManager(jar, job.ARTIFACT_FOLDER)
-            job._artifact_staging_service = ArtifactStagingService(job._artifact_manager.file_writer)
+            job._artifact_staging_service = ArtifactStagingService(job._artifact_manager.file_writer)  # type: ignore[arg-type]
             environments = job._pipeline_proto.components.environments
             job._artifact_staging_service.register_job(
                 job._job_id, {name: environment.dependencies for name, environment in environments.items()}
@@ -42,8 +42,8 @@ def within_this_user(options: PipelineOptions) -> Iterator[None]:
             job._artifact_staging_endpoint = endpoints_pb2.ApiServiceDescriptor(url=place)
             job._artifact_staging_server.start()
 
-        UberJarBeamJob._start_artifact_service = start
+        UberJarBeamJob._start_artifact_service = start  # type: ignore[method-assign]
         try:
             yield
         finally:
-            UberJarBeamJob._start_artifact_service = before
+            UberJarBeamJob._start_artifact_service = before  # type: ignore[method-assign]

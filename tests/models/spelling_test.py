@@ -16,7 +16,8 @@ from models.spelling import alike, id_of, spelled
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(600, 6_000).map(lambda digits: 10**digits)
-    | st.floats() | st.decimals() | st.sampled_from([decimal.Decimal('sNaN'), decimal.Decimal('-1e999999'), float('-0')])
+    | st.floats() | st.decimals()
+    | st.sampled_from([decimal.Decimal('sNaN'), decimal.Decimal('-1e999999'), float('-0')])
     | st.text() | st.text(st.characters(categories=['Cs', 'Nd', 'Zs', 'Cf', 'Mn'])) | st.binary()
     | st.dates() | st.datetimes() | st.uuids(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -188,24 +188,26 @@ def to_record(values: Mapping[str, object], rules: RecordRules) -> Record | Reas
         if value is None:
             return Reason.MISSING_FIELD
         # An empty label may be a declared one; an empty id identifies nothing.
-        if (name := spelling.spelled(value)) is None:
+        if (part := spelling.spelled(value)) is None:
             return Reason.WRONG_TYPE
-        of_label.append(name)
-    ids: dict[str, str | None] = {}
-    for kind, column, missing in (
-        ('unit', fields.unit, Reason.MISSING_UNIT),
-        ('record_id', fields.record_id, Reason.MISSING_RECORD_ID),
+        of_label.append(part)
+    ids: list[str | None] = []
+    for given, missing in (
+        (fields.unit, Reason.MISSING_UNIT),
+        (fields.record_id, Reason.MISSING_RECORD_ID),
     ):
-        value = None if column is None else values[column]
-        ids[kind] = name = spelling.id_of(value)
-        if column is not None and name is None:
+        value = None if given is None else values[given]
+        name = spelling.id_of(value)
+        ids.append(name)
+        if given is not None and name is None:
             return missing if value is None else Reason.WRONG_TYPE
         if name == '':
             return missing
     label = attributes.label_of(of_label) if of_label else None
     if rules.labels is not None and label not in rules.labels:
         return Reason.UNDECLARED_LABEL
-    return Record(text=text, label=label, **ids)
+    unit, record_id = ids
+    return Record(text=text, label=label, unit=unit, record_id=record_id)
 
 
 def _decoded(value: object) -> object:

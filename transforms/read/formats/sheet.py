@@ -373,8 +373,11 @@ class _Rows(_Texts):
         # Damage of these texts is damage of the file, and not of a cell.
         shared = self._workbook.shared if kind == 's' else None
         try:
-            if shared is not None and (written := shared.text(int(written))) is None:
-                return Unread(Reason.TOO_LONG, '…')
+            if shared is not None:
+                found = shared.text(int(written))
+                if found is None:
+                    return Unread(Reason.TOO_LONG, '…')
+                written = found
             return _VALUES.get(kind, _Values.text)(_Values(self._workbook, self._attributes), written)
         except Exception:  # noqa: BLE001 - of any conversion; it is of this cell alone
             return Unread(Reason.MALFORMED, written)
