@@ -79,7 +79,7 @@ class Ledger:
             where: Path of an SQLite file, or `sqlite:///PATH`, or `postgresql://USER@HOST/DATABASE`.
 
         Raises:
-            ValueError: No such address is known, or it holds a password.
+            ValueError: No such address is known, or it holds a password; or an older ledger was edited.
             ConnectionError: Nothing answers there, or what does is no ledger of this version.
         """
         database = Database(where)
@@ -95,7 +95,15 @@ class Ledger:
             with database.writing() as connection:
                 lock_schema(connection)
                 # Another process may have been first.
-                migrations.migrate(connection, tables.version_of(connection), SCHEMA_VERSION, at=_now())
+                version = tables.version_of(connection)
+                try:
+                    migrations.migrate(connection, version, SCHEMA_VERSION, at=_now())
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    raise ValueError(
+                        f'Expected a ledger as version={version} wrote it, got a row or a line of the log '
+                        f'that nothing reads in ledger={shown!r}. Somebody edited it: restore a copy of the '
+                        'ledger.'
+                    ) from None
                 version = tables.version_of(connection)
         if version != SCHEMA_VERSION:
             found = 'no tables of a ledger' if version is None else f'version={version}'

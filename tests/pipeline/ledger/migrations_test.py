@@ -303,3 +303,18 @@ def test_of_version_3_an_edit_before_the_migration_is_noticed_as_that_version_di
         connection.exec_driver_sql("UPDATE ledger_runs SET identity = 'y' WHERE dataset = 'gaussian'")
     with pytest.raises(ValueError, match='another identity of run_id'):
         ledger.account('gaussian')
+
+
+@pytest.mark.parametrize('version', [VERSION_1, VERSION_2, VERSION_3], ids=lambda version: version.name)
+@pytest.mark.parametrize('details', ['7', '{}', 'not JSON'])
+def test_an_older_ledger_whose_log_nothing_reads_is_refused_and_stays(
+    tmp_path: pathlib.Path, version: pathlib.Path, details: str
+) -> None:
+    where = str(tmp_path / 'ledger.db')
+    with sqlite3.connect(where) as connection:
+        connection.executescript((version / 'sqlite.sql').read_text())
+        connection.execute('UPDATE ledger_events SET details = ?', [details])
+    before = contents(where)
+    with pytest.raises(ValueError, match='Somebody edited it: restore a copy of'):
+        Ledger.open(where)
+    assert contents(where) == before
