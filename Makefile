@@ -66,7 +66,7 @@ gemma-if-possible: $(READY)
 
 # Of setup.py: what the image has, and what an installation of everything has.
 IMAGE_EXTRAS ?= gcp gemma
-LOCK_EXTRAS ?= all datasets endpoint evaluate gcp gemma minilm notebook test votes
+LOCK_EXTRAS ?= all datasets endpoint evaluate gcp gemma minilm notebook test
 UPGRADE ?=
 # Wheels for the image's Debian: JAX's library for TPUs needs a newer C library than most.
 PIN = UV_CUSTOM_COMPILE_COMMAND='make lock' $(SUPPLY)/bin/uv pip compile --quiet --generate-hashes $(UPGRADE) \
