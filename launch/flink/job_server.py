@@ -1,7 +1,8 @@
 """Beam's job server, which turns a pipeline into a Flink job; Maven downloads it.
 
 Beam publishes it as one jar. Where Maven's repository does not hold that jar, the job server is put together
-from the modules of Beam that pom.xml names.
+from the modules of Beam that pom.xml names. Either is changed so that its servers, and those of task
+managers, listen on localhost alone (`bound_servers`).
 """
 
 import importlib.metadata
@@ -13,13 +14,14 @@ import tempfile
 import xml.etree.ElementTree
 import zipfile
 
+from launch.flink import bound_servers
 from launch.flink.distribution import FLINK_MINOR
 
 POM = pathlib.Path(__file__).with_name('pom.xml')
 _LOG_SETTINGS = POM.with_name('simplelogger.properties')
 _MODULES = xml.etree.ElementTree.parse(POM).findtext('{*}properties/{*}beam.version')
 JOB_SERVER = f'beam-runners-flink-{FLINK_MINOR}-job-server'
-ASSEMBLED = f'{JOB_SERVER}-{_MODULES}-assembled.jar'
+ASSEMBLED = f'{JOB_SERVER}-{_MODULES}-assembled-bound.jar'
 _MAVEN_COPY = 'org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy'
 # Their versions are the pom's.
 _MAVEN_JAR = 'org.apache.maven.plugins:maven-jar-plugin:jar'
@@ -43,7 +45,7 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
         RuntimeError: Maven cannot download it.
     """
     version = importlib.metadata.version('apache-beam')
-    published, assembled = cache / f'{JOB_SERVER}-{version}.jar', cache / ASSEMBLED
+    published, assembled = cache / f'{JOB_SERVER}-{version}-bound.jar', cache / ASSEMBLED
     for jar in (published, assembled):
         if jar.is_file():
             return jar
@@ -51,12 +53,13 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
         folder = pathlib.Path(temporary)
-        artifact = f'org.apache.beam:{JOB_SERVER}:{version}'
+        artifact, fetched = f'org.apache.beam:{JOB_SERVER}:{version}', folder / f'{JOB_SERVER}-{version}.jar'
         answer = _run_maven(
-            maven, folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=published.name
+            maven, folder, _MAVEN_COPY, f'-Dartifact={artifact}', '-DoutputDirectory=.', made=fetched.name
         )
         if answer is None:
-            (folder / published.name).rename(published)
+            bound_servers.bind(fetched)
+            fetched.rename(published)
             return published
         # If the repository cannot be reached, Maven says 'Could not transfer artifact' instead.
         if f'Could not find artifact org.apache.beam:{JOB_SERVER}:' not in answer:
@@ -74,8 +77,26 @@ def fetch_job_server(cache: pathlib.Path) -> pathlib.Path:
         answer = _run_maven(maven, folder, _MAVEN_JAR, _MAVEN_SHADE, made='target/job-server.jar')
         if answer is not None:
             raise _maven_failed(f'org.apache.beam:beam-runners-flink-{FLINK_MINOR}:{_MODULES}', answer)
-        (folder / 'target' / 'job-server.jar').rename(assembled)
+        made = folder / 'target' / 'job-server.jar'
+        bound_servers.bind(made)
+        made.rename(assembled)
     return assembled
+
+
+def bound_copy(jar: pathlib.Path, cache: pathlib.Path) -> pathlib.Path:
+    """A copy of somebody's job server in the cache, whose servers listen on localhost alone.
+
+    Raises:
+        ValueError: It is no job server of Beam.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    made = cache / f'{jar.stem}-bound.jar'
+    with tempfile.TemporaryDirectory(dir=cache, prefix='job-server-') as temporary:
+        copied = pathlib.Path(temporary) / jar.name
+        shutil.copyfile(jar, copied)
+        bound_servers.bind(copied)
+        copied.replace(made)
+    return made
 
 
 def describe(jar: pathlib.Path) -> str:

@@ -165,7 +165,10 @@ def run(
             'Expected task managers, got slots-total=0. Start them on the other machines: '
             'launch/flink/flink.sh start --job-manager.'
         )
-    jar = job_server_jar or job_server.fetch_job_server(pathlib.Path(settings['cache']))
+    cache = pathlib.Path(settings['cache'])
+    jar = job_server_jar or job_server.fetch_job_server(cache)
+    if jar == job_server_jar and jar.is_file():
+        jar = job_server.bound_copy(jar, cache)
     arguments = generate_command(
         flags or (),
         port=settings['port'],

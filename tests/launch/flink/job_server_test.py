@@ -38,7 +38,7 @@ def test_a_job_server_that_was_fetched_is_used_again_without_maven(
     assembled = tmp_path / job_server.ASSEMBLED
     assembled.touch()
     assert job_server.fetch_job_server(tmp_path) == assembled
-    published = tmp_path / f'{job_server.JOB_SERVER}-{apache_beam.__version__}.jar'
+    published = tmp_path / f'{job_server.JOB_SERVER}-{apache_beam.__version__}-bound.jar'
     published.touch()
     assert job_server.fetch_job_server(tmp_path) == published
 
@@ -55,7 +55,7 @@ def test_the_modules_are_of_the_clusters_flink() -> None:
     pom = xml.etree.ElementTree.parse(job_server.POM)
     assert pom.findtext('{*}properties/{*}flink.minor') == distribution.FLINK_MINOR
     modules = pom.findtext('{*}properties/{*}beam.version')
-    assert modules is not None and job_server.ASSEMBLED.endswith(f'-job-server-{modules}-assembled.jar')
+    assert modules is not None and job_server.ASSEMBLED.endswith(f'-job-server-{modules}-assembled-bound.jar')
 
 
 def test_every_version_of_the_pom_is_one() -> None:
