@@ -85,7 +85,7 @@ def bound(code: bytes) -> bytes:
     if len(found) != 1 or code.count(found[0]) != 1:
         raise ValueError(
             'Expected servers of Beam that are made by one call of NettyServerBuilder.forPort, got calls='
-            f'{sum(map(code.count, found))}. Beam is of another version: change launch/flink/bound_servers.py.'
+            f'{sum(map(code.count, found))}. Beam is another version: change launch/flink/bound_servers.py.'
         )
     (call,) = calls
     builder, count = builders[call][0], struct.unpack('>H', code[8:10])[0]
