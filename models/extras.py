@@ -22,8 +22,8 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     EVALUATE: ('jsonschema', 'mauve'),
     GCP: ('google.cloud.storage',),
     GEMMA: (
-        'gemma', 'gguf', 'jax', 'jax_privacy', 'mpmath', 'optax', 'orbax.checkpoint', 'sentencepiece',
-        'tensorflow', 'tensorflow_text',
+        'gemma', 'gguf', 'jax', 'jax_privacy', 'optax', 'orbax.checkpoint', 'sentencepiece', 'tensorflow',
+        'tensorflow_text',
     ),
     MINILM: ('jax', 'tokenizers'),
     NOTEBOOK: ('datasets', 'ipykernel', 'ipywidgets', 'pandas'),

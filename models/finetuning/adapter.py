@@ -144,6 +144,7 @@ class AdapterCard:
                 f'{self.epsilon_of_run!r} at delta={self.delta!r}, where they give {found!r}. Restore '
                 'adapter.json as it was released.'
             )
+        earlier_releases.check(self.releases)
         counted = earlier_releases.counted(self.releases, self.unit)
         found = earlier_releases.epsilon_with(self.epsilon_of_run, self.costs, counted, self.delta)
         if not math.isclose(found, self.epsilon, rel_tol=1e-6):

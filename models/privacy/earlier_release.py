@@ -6,7 +6,6 @@ of what went into it (README, section 7).
 """
 
 import dataclasses
-import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -52,40 +51,6 @@ class EarlierRelease:
     inputs_known: bool
     through: str | None = None
     sampled_by: str | None = None
-
-    def __post_init__(self) -> None:
-        computed = epsilon_alone(self.costs, self.delta)
-        if not math.isclose(computed, self.epsilon, rel_tol=1e-6):
-            raise ValueError(
-                f'Expected epsilon to follow from the costs of run_id={self.run_id!r}, got '
-                f'epsilon={self.epsilon!r}, computed={computed!r}. Restore its report as the run wrote it.'
-            )
-
-
-def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
-    """epsilon of one run's stages, as its report states it."""
-    # Not at the top: the accounting knows the parts, whose facts hold releases.
-    from models.privacy import accounting
-    from models.privacy.accounting import subsampled
-
-    curve = accounting.compose(map(accounting.curve_of, costs.values()))
-    if curve.sampled and len(costs) == 1:
-        return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
-    return curve.epsilon(delta)
-
-
-def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:
-    """epsilon of several runs on the same records: of their sum of ρ, or what their losses or curves give.
-
-    Args:
-        costs: Of each run, by stage.
-        delta: In (0, 1).
-    """
-    from models.privacy import accounting
-
-    events = [event for of_run in costs for event in of_run.values()]
-    curve = accounting.compose(map(accounting.curve_of, events))
-    return curve.epsilon(delta) if curve.is_zcdp else accounting.epsilon_of_events(events, delta)
 
 
 def handed_on(release: EarlierRelease, went_in: Iterable[EarlierRelease] = ()) -> tuple[EarlierRelease, ...]:

@@ -13,13 +13,10 @@ change a draw with probability 2⁻¹⁸⁰. README, section 9, has the bounds.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Sequence
 
+import mpmath
 import numpy as np
-
-if typing.TYPE_CHECKING:
-    import mpmath
 
 # Words behind the first one that a draw may need.
 MORE_WORDS = 3
@@ -55,7 +52,6 @@ def exact_deviate(word: int, more: Sequence[int]) -> mpmath.mpf:
         word: Of 64 bits.
         more: MORE_WORDS words.
     """
-    import mpmath
     from scipy import special
 
     context = mpmath.mp.clone()

@@ -16,13 +16,13 @@ import typing
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 from etils import epy
 
 # `plan` and `--help` read settings that name the constants, and answer at once.
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
 # Bits of the lower of two limbs.
 LIMB: Final = 12

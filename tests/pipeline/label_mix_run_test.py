@@ -23,9 +23,9 @@ from models.privacy.accounting import (
     gaussian_rho,
     subsampled,
 )
-from models.privacy.earlier_release import epsilon_alone
 from models.privacy.grid import NoiseSource
 from models.privacy.report import GaussianLedgerEntry, MixedLedgerEntry
+from models.privacy.report.earlier_releases import epsilon_alone
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger

@@ -4,8 +4,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.privacy import accounting, earlier_release
-from models.privacy.accounting import losses
+from models.privacy import accounting
+from models.privacy.accounting import losses, subsampled
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.events import (
     DiscreteGaussianDpEvent,
@@ -19,6 +19,41 @@ from models.privacy.numbers import format_exact, format_up
 from models.privacy.public_numbers import Unit
 from models.privacy.report import prediction, text_votes, tuning, words
 from models.privacy.report.ledger import LedgerEntry
+
+
+def check(releases: Iterable[EarlierRelease]) -> None:
+    """Checks that each release states the epsilon that its costs give.
+
+    Raises:
+        ValueError: One does not.
+    """
+    for release in releases:
+        computed = epsilon_alone(release.costs, release.delta)
+        if not math.isclose(computed, release.epsilon, rel_tol=1e-6):
+            raise ValueError(
+                f'Expected epsilon to follow from the costs of run_id={release.run_id!r}, got '
+                f'epsilon={release.epsilon!r}, computed={computed!r}. Restore its report as the run wrote it.'
+            )
+
+
+def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
+    """epsilon of one run's stages, as its report states it."""
+    curve = accounting.compose(map(accounting.curve_of, costs.values()))
+    if curve.sampled and len(costs) == 1:
+        return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
+    return curve.epsilon(delta)
+
+
+def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:
+    """epsilon of several runs on the same records: of their sum of ρ, or what their losses or curves give.
+
+    Args:
+        costs: Of each run, by stage.
+        delta: In (0, 1).
+    """
+    events = [event for of_run in costs for event in of_run.values()]
+    curve = accounting.compose(map(accounting.curve_of, events))
+    return curve.epsilon(delta) if curve.is_zcdp else accounting.epsilon_of_events(events, delta)
 
 
 def costs_of(mechanism: Mapping[str, Setting], stages: Sequence[RhoStage]) -> dict[str, DpEvent]:
@@ -71,7 +106,7 @@ def epsilon_with(
     """
     if not releases:
         return alone
-    return max(alone, earlier_release.epsilon_together([own, *(of.costs for of in releases)], delta))
+    return max(alone, epsilon_together([own, *(of.costs for of in releases)], delta))
 
 
 def without_ledger(releases: Iterable[EarlierRelease], dataset: str | None) -> tuple[EarlierRelease, ...]:
@@ -90,9 +125,9 @@ def with_ledger(entry: LedgerEntry, releases: Sequence[EarlierRelease], delta: f
     costs = [release.costs for release in releases]
     if type(entry) is LedgerEntry:
         before = {'ledger': ZCDpEvent(rho=entry.rho_after)}
-        return earlier_release.epsilon_together([before, *costs], entry.delta), entry.delta
+        return epsilon_together([before, *costs], entry.delta), entry.delta
     # Basic composition: the bound of the second holds whatever the first released.
-    return entry.epsilon_after + earlier_release.epsilon_together(costs, delta), entry.delta + delta
+    return entry.epsilon_after + epsilon_together(costs, delta), entry.delta + delta
 
 
 # --- Words ---------------------------------------------------------------------------

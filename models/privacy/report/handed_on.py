@@ -57,7 +57,7 @@ def _of_earlier_version(found: dict[str, Any], digest: str) -> EarlierRelease:
             'charged_rho': None,
             'sampled_by': str(found['run_id']),
         }
-    return EarlierRelease(
+    earlier = EarlierRelease(
         **release,
         method=earlier_releases.method_of(mechanism),
         unit=prediction.unit_of(mechanism),
@@ -68,3 +68,5 @@ def _of_earlier_version(found: dict[str, Any], digest: str) -> EarlierRelease:
         told_by='report',
         inputs_known=False,
     )
+    earlier_releases.check([earlier])
+    return earlier

@@ -376,6 +376,7 @@ class PrivacyReport:
             )
 
     def _check_together(self) -> None:
+        earlier_releases.check(self.releases)
         if len({release.identity for release in self.releases}) < len(self.releases):
             raise ValueError(
                 'Expected each release that went in once, got one twice. Do not edit the report.'

@@ -197,7 +197,7 @@ def test_numbers_in_the_prose_are_those_of_the_example() -> None:
     delta = 18_000**-1.1
     cap, rho = price()
     slots, _ = price(examples_per_context=2)
-    error = 1e-5 + 2 * (88 + 2) * 2**-24 * 1.5 * 10 / 2
+    error = 1e-5 + 2**-20 * 1.5 * 10 / 2
     batches = round(18_000 / 64)
     sentences = [
         f'ε = {accounting.epsilon_from_rho(2 * rho, delta):.2f}, not 10',  # the job run twice

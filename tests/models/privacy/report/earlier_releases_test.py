@@ -10,11 +10,12 @@ import typing
 import pytest
 
 from models.privacy import accounting, report
-from models.privacy.earlier_release import EarlierRelease, each_once, epsilon_together, handed_on
+from models.privacy.earlier_release import EarlierRelease, each_once, handed_on
 from models.privacy.gradients import TuningParams
 from models.privacy.params import MechanismParams
 from models.privacy.report import GroupPlan, PrivacyReport, prediction, text_votes, tuning
 from models.privacy.report import handed_on as reports
+from models.privacy.report.earlier_releases import epsilon_together
 from models.privacy.text_votes import TextVoteParams
 from pipeline.pages import dataset_card, report_page, signer
 from tests.documents import check_document

@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from models.privacy import accounting, earlier_release, report
+from models.privacy import accounting, report
 from models.privacy.earlier_release import EarlierRelease
 from models.privacy.ex_post import BatchLoss
 from models.privacy.individual import BatchSpending
@@ -21,6 +21,7 @@ from models.privacy.report import (
     LedgerEntry,
     PrivacyReport,
     RestrictedReport,
+    earlier_releases,
 )
 
 PARAMS = MechanismParams(
@@ -104,7 +105,7 @@ def earlier(
         'run_id': run_id,
         'method': 'fine-tuning' if tuned else 'private prediction',
         'unit': 'example',
-        'epsilon': earlier_release.epsilon_alone(changes.get('costs', costs), 1e-6),
+        'epsilon': earlier_releases.epsilon_alone(changes.get('costs', costs), 1e-6),
         'delta': 1e-6,
         'costs': costs,
         'dataset': dataset,
