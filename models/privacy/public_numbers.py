@@ -129,7 +129,7 @@ class PublicNumbers:
                 f'{name} > 0, from {SMALLEST:g} to {LARGEST:g}',
                 name,
                 value,
-                'Outside of that, arithmetic could lose what the guarantee rests on.',
+                'Give a positive finite number of that range: beyond it arithmetic loses what is proven.',
             )
         expect(
             self.batch_size <= whole_numbers.MOST_CONTEXTS,

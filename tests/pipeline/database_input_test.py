@@ -160,6 +160,7 @@ def test_no_value_stops_a_run_or_another_row(place: str, kind: str, value: str) 
     assert file.checksum(rules.fields) != digest
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('where', ['postgresql'], indirect=True)
 def test_an_open_twin_that_leaves_values_to_the_driver_is_stopped_by_one(
     where: str, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +173,7 @@ def test_an_open_twin_that_leaves_values_to_the_driver_is_stopped_by_one(
         pieces(where, rules)
 
 
+@pytest.mark.run
 @pytest.mark.parametrize('where', ['postgresql'], indirect=True)
 def test_dates_are_written_as_python_writes_them(where: str) -> None:
     change(where, f'ALTER DATABASE "{sa.make_url(where).database}" SET datestyle = "German"')

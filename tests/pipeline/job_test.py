@@ -620,10 +620,8 @@ def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
-    run = config(tmp_path, runner='NoSuchRunner')
-    with pytest.raises(ValueError, match='NoSuchRunner'):
-        start.run(run, [])
-    assert not work_dir(run).exists()
+    with pytest.raises(ValueError, match="runner='NoSuchRunner'"):
+        config(tmp_path, runner='NoSuchRunner')
 
 
 def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
