@@ -173,9 +173,9 @@ def settle(
 ) -> None:
     """Mark a run as finished, if its launcher did not wait for its end. Its charge stays.
 
-    A run that is marked is not resumed unless its report is there.
-
     Example: dp-corpus ledger settle visits june --ledger budget.db
+
+    A run that is marked is not resumed unless its report is there.
     """
     run = _open(ledger).settle(dataset, run_id)
     terminal.console().print(

@@ -78,6 +78,7 @@ def test_data_files_alone_are_the_curators_word_and_the_report_says_so(chain: pa
     assert "That is the curator's word: no report and no card of a run lies beside these files" in said
 
 
+@pytest.mark.run
 def test_a_claimed_charge_that_the_ledger_lacks_is_refused_for_files_and_further_up(
     chain: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

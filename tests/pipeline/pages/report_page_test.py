@@ -138,7 +138,7 @@ REPORTS = [
     ),
     pytest.param(make(dataclasses.replace(PARAMS, max_private_tokens=1, clip_bound=1e-4)), id='tiny-rho'),
     pytest.param(
-        make(dataclasses.replace(PARAMS, max_private_tokens=1, threshold_noise_scale=1e4), delta=0.5),
+        make(dataclasses.replace(PARAMS, max_private_tokens=1, threshold_noise_scale=1e3), delta=0.5),
         id='epsilon-of-zero',
     ),
     pytest.param(make(dataclasses.replace(PARAMS, max_private_tokens=9_000_000)), id='huge-rho'),
