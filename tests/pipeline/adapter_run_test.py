@@ -251,11 +251,14 @@ def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_ch
         "The run 'adapter' went in. The ledger charged it before this run, as run 1 on dataset 'fruit'" in row
         for row in report.assumptions_enforced
     )
-    assert report.epsilon == pytest.approx(report.ledger and report.ledger.epsilon_after, rel=1e-3)
+    # Alone the votes are stated in zCDP, which is more than both by their losses.
+    assert report.ledger is not None and report.epsilon_of_run is not None
+    least = max(report.epsilon_of_run, report.ledger.epsilon_after)
+    assert report.epsilon == pytest.approx(least, rel=1e-3)
     # Both releases together, by their losses: less than Rényi divergences add up to.
     account = Ledger.open(str(tmp_path / 'ledger.db')).account('fruit')
     events = [event for each in account.runs for event in each.cost.stages.values()]
-    assert report.ledger is not None and len(account.runs) == 2
+    assert len(account.runs) == 2
     assert report.ledger.epsilon_after == asked.epsilon_together == epsilon_of_events(events, 1e-2)
     assert card.epsilon < report.ledger.epsilon_after
     assert report.ledger.epsilon_after < compose(each.cost.curve for each in account.runs).epsilon(1e-2)
