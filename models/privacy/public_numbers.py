@@ -24,7 +24,7 @@ Accounting = Literal['worst-case', 'individual']
 # Numbers in nats, temperatures, noise scales and budgets. Within these no square, quotient or product that a
 # price, a sensitivity or a vote is computed by leaves the range of float32.
 SMALLEST: Final = 1e-6
-LARGEST: Final = 1e6
+LARGEST: Final = 1e7
 # Noise of the sparse-vector test is whole numbers below 2^54: σ s is at most this, and |θ| at most that.
 MOST_NOISE: Final = 2**18
 LARGEST_THRESHOLD: Final = 1000.0
