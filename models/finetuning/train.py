@@ -332,7 +332,8 @@ def batch_sum(
 
     Returns:
         A function of the parameters, of what is not differentiated, of units whose first axis is a multiple
-        of `size`, and of the number of real units, which come first. Padding contributes exactly zero.
+        of `size` and at most `whole_numbers.TOGETHER`, and of the number of real units, which come first, to
+        the sum in limbs. Padding contributes exactly zero.
     """
 
     def of_batch(parameters: Any, fixed: Any, units: Any, count: Any) -> Any:
@@ -342,10 +343,12 @@ def batch_sum(
             is_padding = first + jnp.arange(size) >= count
             part, is_padding = spread((part, is_padding))
             of_part = clipped_sum(parameters, fixed, part, is_padding_example=is_padding)
-            return whole_numbers.add(total, of_part)
+            return jax.tree.map(jnp.add, total, of_part)
 
-        nothing = whole_numbers.zeros_like(parameters)
-        return jax.lax.fori_loop(0, (count + size - 1) // size, add, nothing)
+        # So few that 32 bits hold the sum of all.
+        assert jax.tree.leaves(units)[0].shape[0] <= whole_numbers.TOGETHER
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.int32), parameters)
+        return whole_numbers.of_steps(jax.lax.fori_loop(0, (count + size - 1) // size, add, nothing))
 
     return of_batch
 
@@ -394,8 +397,9 @@ def by_length(members: np.ndarray, longest: np.ndarray, max_tokens: int) -> Iter
 
 
 def _capacity(expected: int, size: int) -> int:
-    """Units that one call holds: more than nearly every Poisson batch has, in whole micro-batches."""
-    return -(-(expected + math.ceil(4 * math.sqrt(expected))) // size) * size
+    """Units of one call, in whole micro-batches: more than nearly every Poisson batch has, if it can."""
+    wanted = -(-(expected + math.ceil(4 * math.sqrt(expected))) // size) * size
+    return min(wanted, whole_numbers.TOGETHER // size * size)
 
 
 def noise_like(like: Any, key: RunKey, run_id: str, params: gradients.TuningParams) -> gradients.StepNoise:

@@ -313,7 +313,8 @@ def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any
 
     Returns:
         A function of the parameters, the constants and m units, stacked along a first axis, to the sum, a
-        `whole_numbers.Limbs`. Its keyword `is_padding_example`, `[m]` bool, marks units that count as zero.
+        tree of int32, where m is at most `whole_numbers.TOGETHER`. Its keyword `is_padding_example`, `[m]`
+        bool, marks units that count as zero.
     """
     import jax
     import jax.numpy as jnp
@@ -322,8 +323,9 @@ def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any
         clipped = whole_numbers.steps(jax.grad(loss)(parameters, fixed, unit), clip_norm)
         return jax.tree.map(lambda leaf: jnp.where(is_padding, 0, leaf), clipped)
 
-    def of_units(parameters: Any, fixed: Any, units: Any, *, is_padding_example: Any) -> whole_numbers.Limbs:
+    def of_units(parameters: Any, fixed: Any, units: Any, *, is_padding_example: Any) -> Any:
+        assert len(is_padding_example) <= whole_numbers.TOGETHER
         each = jax.vmap(of_unit, (None, None, 0, 0))(parameters, fixed, units, is_padding_example)
-        return whole_numbers.sum_of_units(each)
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0, dtype=jnp.int32), each)
 
     return of_units

@@ -32,6 +32,8 @@ MOST_QUANTA: Final = 2**24
 MOST_CONTEXTS: Final = 2**17
 # C in steps of the grid of gradients. Of 270 million equal components each is 256 steps.
 RADIUS: Final = 2**22
+# Units whose steps are added up in one number of 32 bits.
+TOGETHER: Final = 2**31 // RADIUS - 1
 # What rounding may do to a float32 norm, doubled: gradients are scaled to this share of RADIUS less.
 NORM_SLACK: Final = 2.0**-12
 
@@ -142,11 +144,11 @@ def _added(terms: Any) -> Any:
     return terms.sum()
 
 
-def sum_of_units(of_units: Any) -> Limbs:
-    """The sum over the first axis of a tree of `steps`: int32 `[m ...]`."""
-    leaves, tree = jax.tree.flatten(of_units)
-    sums = [sum_of_rows([leaf], RADIUS) for leaf in leaves]
-    return Limbs(*(jax.tree.unflatten(tree, list(limb)) for limb in zip(*sums, strict=True)))
+def of_steps(total: Any) -> Limbs:
+    """A tree of sums of `steps`, of up to `TOGETHER` units, as limbs."""
+    return Limbs(
+        jax.tree.map(lambda leaf: leaf >> LIMB, total), jax.tree.map(lambda leaf: leaf & (2**LIMB - 1), total)
+    )
 
 
 def zeros_like(like: Any) -> Limbs:

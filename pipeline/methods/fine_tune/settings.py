@@ -21,6 +21,8 @@ NAME = 'fine-tune'
 # Units whose gradients are computed together. A processor's caches hold what a few compute; an accelerator
 # has more to do at once.
 UNITS_ON_PROCESSOR, UNITS_ON_ACCELERATOR = 4, 16
+# However many texts are sampled together: a sum of more units has no room (`whole_numbers.TOGETHER`).
+MOST_UNITS_TOGETHER = 256
 # Texts that are sampled together: these have no gradient.
 TEXTS_TOGETHER = 64
 DEFAULT_WARM_STEPS = 50
@@ -251,8 +253,8 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
     added_help: ClassVar[Mapping[str, str]] = {
         'dtype': 'And float32 on any processor.',
         'micro_batch_size': 'They are units whose gradients are held together, and texts that are sampled '
-        'together. Default: 64 texts, and 4 units on a processor or 16 on an accelerator, but with --full '
-        'only as many as have gradients of 1 GiB.',
+        'together; at most 256 units are. Default: 64 texts, and 4 units on a processor or 16 on an '
+        'accelerator, but with --full only as many as have gradients of 1 GiB.',
     }
 
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
@@ -343,7 +345,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
     def units_together(self, *, on_accelerator: bool) -> int:
         """Units whose gradients are computed together: one has as many numbers as are trained. Public."""
         if self.micro_batch_size is not None:
-            return self.micro_batch_size
+            return min(self.micro_batch_size, MOST_UNITS_TOGETHER)
         most = UNITS_ON_ACCELERATOR if on_accelerator else UNITS_ON_PROCESSOR
         if not self.full:
             return most

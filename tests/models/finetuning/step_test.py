@@ -176,10 +176,10 @@ def test_a_batch_of_texts_of_all_lengths_has_the_same_clipped_sum(monkeypatch: p
     of_units = slow.unit_loss(tiny.ARCHITECTURE, 16, settings.mismatch_weight)
     whole = jax.jit(gradients.clipped_sum(of_units, settings.params.clip_norm))
 
-    def clipped(adapter: Adapter) -> whole_numbers.Limbs:
+    def clipped(adapter: Adapter) -> Adapter:
         return whole(adapter, model, batch, is_padding_example=np.zeros(len(ROWS), bool))  # type: ignore[no-any-return]
 
-    close(floats(found, settings), floats(clipped(tiny.adapter()), settings), 2e-4)
+    close(floats(found, settings), floats(whole_numbers.of_steps(clipped(tiny.adapter())), settings), 2e-4)
     nothing = trainer.gradient(state, encoded, members[:0], words)
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(nothing))
 

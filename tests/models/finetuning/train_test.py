@@ -155,7 +155,7 @@ def test_the_gradient_of_all_weights_is_that_of_each_unit_on_the_added_weights_c
     assert max(norms) > settings.params.clip_norm
     state = trainer.first_state(KEY) | {'adapter': difference}
     found = flat(gradient_of(trainer, state, encoded, members, words))
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(found, expected, rtol=1.1 * whole_numbers.NORM_SLACK, atol=2e-5)
 
 
 def test_a_unit_moves_the_gradient_of_all_weights_by_the_clip_norm_over_all_of_them() -> None:

@@ -143,11 +143,11 @@ def test_forced_tokens_are_free_and_wrong_streams_are_others(mechanism: str) -> 
     """They use up no private token; masks after the votes, and a bare distance, are noticed."""
     case, params = (
         CASES['forcing grammar'],
-        dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=12, max_batch_tokens=80),
+        dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=15, max_batch_tokens=80),
     )
     stream = _stream(params, case.constraint, case.stop_tokens)
     flags = _flags(stream)
-    assert flags.count(None) > 3 and flags.count(True) == 12
+    assert flags.count(None) > 3 and flags.count(True) == 15
     assert not (stream.is_private & ~stream.is_chosen).any()
     found = tuple(zip(stream.tokens.tolist(), flags, strict=True))
     assert found == _twin(params, case.twin, case.stop_tokens, narrows=True)
@@ -210,7 +210,7 @@ def test_an_example_ends_by_itself_after_as_many_tokens_and_not_before(
     mechanism: str, min_tokens: int
 ) -> None:
     """By stop tokens and by a stop text, which decides what may come; a walk shows the same masks."""
-    params = dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=60, max_batch_tokens=60)
+    params = dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=90, max_batch_tokens=90)
     constraint = LongEnough.held(Vocabulary.of(SAMPLED), ENDS, min_tokens)
     stream = _stream(params, constraint, ENDS)
     draws = samples.batch_draws(params, sampling.tree_levels(VOCAB))

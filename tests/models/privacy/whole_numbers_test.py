@@ -77,7 +77,7 @@ def test_equal_components_are_the_longest_vector_and_a_float_norm_alone_is_longe
 @settings(max_examples=200, deadline=None)
 def test_sums_are_those_of_whole_numbers(rows: list[list[int]], beside: list[int]) -> None:
     of_units = np.array(rows, np.int32)
-    found = whole_numbers.sum_of_units(jnp.asarray(of_units))
+    found = whole_numbers.of_steps(jnp.asarray(of_units).sum(axis=0))
     np.testing.assert_array_equal(whole_numbers.integers(found), of_units.sum(axis=0, dtype=np.int64))
     together = whole_numbers.add(found, whole_numbers.limbs_of(np.array(beside)))
     expected = of_units.sum(axis=0, dtype=np.int64) + beside
@@ -89,8 +89,10 @@ def test_sums_are_those_of_whole_numbers(rows: list[list[int]], beside: list[int
 
 
 def test_as_many_units_as_are_let_in_have_room_beside_the_largest_noise() -> None:
-    count = whole_numbers.MOST_CONTEXTS
-    units = whole_numbers.sum_of_units(jnp.full((count, 2), RADIUS, jnp.int32) * jnp.array([1, -1]))
+    calls = whole_numbers.MOST_CONTEXTS // whole_numbers.TOGETHER
+    count = calls * whole_numbers.TOGETHER
+    of_call = whole_numbers.of_steps(whole_numbers.TOGETHER * RADIUS * jnp.array([1, -1], jnp.int32))
+    units = functools.reduce(whole_numbers.add, calls * [of_call])
     noise = np.array([1, -1]) * int(2 * 9 * gradients.MOST_NOISE * RADIUS)  # of correlated steps, too
     found = whole_numbers.add(units, whole_numbers.limbs_of(noise))
     np.testing.assert_array_equal(whole_numbers.integers(found), noise + np.array([1, -1]) * count * RADIUS)
@@ -121,6 +123,6 @@ def test_one_unit_moves_a_long_sum_by_its_own_vector_and_a_float_sum_by_more(lar
 
     def whole(of: np.ndarray) -> int:
         steps = jax.vmap(lambda unit: whole_numbers.steps(unit, 1.0))(jnp.asarray(of)[:, None])
-        return int(whole_numbers.integers(whole_numbers.sum_of_units(steps))[0])
+        return int(whole_numbers.integers(whole_numbers.sum_of_rows([steps], RADIUS))[0])
 
     assert 0.999 * RADIUS < whole(units) - whole(without) <= RADIUS
