@@ -333,8 +333,10 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
 def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None:
     start.run(config(folder, 'out', TUNED, JOINED), [])
     path = folder / 'out' / 'adapter' / 'adapter.json'
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text()) | {'schema_version': 2, 'warm_release': None}
     assert written.pop('attributes') == []
+    for name in ('epsilon_of_run', 'warm_vouched', 'releases', 'inputs_known', 'commitment'):
+        written.pop(name)
     path.write_text(json.dumps(written))
     card = released.read_card(str(folder / 'out'))
     assert card.attributes == () and adapters.AdapterCard.from_json(card.to_json()) == card
