@@ -24,7 +24,9 @@ Accounting = Literal['worst-case', 'individual']
 # Numbers in nats, temperatures, noise scales and budgets. Within these no square, quotient or product that a
 # price, a sensitivity or a vote is computed by leaves the range of float32.
 SMALLEST: Final = 1e-6
-LARGEST: Final = 1e7
+LARGEST: Final = 1e6
+# Of what one context may spend: it is compared with what is spent, and enters no product.
+LARGEST_BUDGET: Final = 1e12
 # Noise of the sparse-vector test is whole numbers below 2^54: σ s is at most this, and |θ| at most that.
 MOST_NOISE: Final = 2**18
 LARGEST_THRESHOLD: Final = 1000.0
@@ -123,10 +125,10 @@ class PublicNumbers:
                 'Give a positive whole number.',
             )
         for name in positive:
-            value = getattr(self, name)
+            value, largest = getattr(self, name), LARGEST_BUDGET if name == 'context_budget' else LARGEST
             expect(
-                value is not None and SMALLEST <= value <= LARGEST,
-                f'{name} > 0, from {SMALLEST:g} to {LARGEST:g}',
+                value is not None and SMALLEST <= value <= largest,
+                f'{name} > 0, from {SMALLEST:g} to {largest:g}',
                 name,
                 value,
                 'Give a positive finite number of that range: beyond it arithmetic loses what is proven.',

@@ -84,9 +84,11 @@ def test_clip_over_temperature_is_bounded_where_the_sampler_stays_exact() -> Non
         'threshold_noise_scale',
     ],
 )
-@pytest.mark.parametrize('value', [5e-324, 1e-170, 1e-30, 9e-7, 1.1e7, 1e30, 1e200, 1.7e308])
+@pytest.mark.parametrize('value', [5e-324, 1e-170, 1e-30, 9e-7, 1.1e6, 1e30, 1e200, 1.7e308])
 def test_numbers_that_arithmetic_could_lose_are_refused_by_name(name: str, value: float) -> None:
     """The open twin: a square of 1e-170 is 0, and so would a price be."""
+    if name == 'context_budget' and value == 1.1e6:
+        value = 1.1e12
     given = {'threshold': 0.5, 'threshold_noise_scale': 0.2}
     if name in ('shift_bound', 'context_budget'):
         given = dict(INDIVIDUAL)
