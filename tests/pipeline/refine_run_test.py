@@ -131,7 +131,9 @@ def test_a_release_is_refined_as_files_are_and_may_be_a_reference(refined: pathl
     # Without a ledger the curator vouches for it.
     refine(folder, folder / 'out', output=str(folder / 'third'), keep='2')
     report = json.loads((folder / 'third' / run_files.REPORT).read_text())
-    assert any("records of the run 'out'" in text for text in report['assumptions_of_curator'])
+    assert any("counts the run 'out' too" in text for text in report['assumptions_of_curator'])
+    assert [release['run_id'] for release in report['releases']] == ['out']
+    assert report['epsilon'] > report['epsilon_of_run']
     # As public text of another run's prompts: it has all that a reference needs.
     given = job_config(
         input=str(folder / 'in.jsonl'), output='x', epsilon=1.0, delta=1e-2, records=40,
@@ -139,7 +141,8 @@ def test_a_release_is_refined_as_files_are_and_may_be_a_reference(refined: pathl
         labels=('billing', 'delivery'), reference_size=1,
     )  # fmt: skip
     reference = read_reference(given)
-    assert reference is not None and reference.release is not None and reference.release.run_number == 1
+    assert reference is not None
+    assert [release.run_number for release in reference.origin.releases] == [1]
 
 
 @pytest.mark.run
