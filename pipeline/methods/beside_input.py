@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pipeline.settings.input import Input
 from transforms.durable import is_local
 from transforms.read import InputFile, identities_of, list_input, split_patterns
+from transforms.read.columns import RestrictedError
 
 
 def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> None:
@@ -27,9 +28,11 @@ def refuse_input(declared: Input, listed: Sequence[InputFile], name: str) -> Non
         for file in listed
         if _place(file.path).startswith(folders) or not read.isdisjoint(identities_of(file.path))
     ]:
-        raise ValueError(
-            f'Expected {name} texts beside the input, got {name} file={same[0]!r}, which --input names '
-            f'too. Texts of --{name} are public: name another file.'
+        # The name of a file of the input may belong to the records.
+        raise RestrictedError(
+            f'Expected {name} texts beside the input, got a file of --{name} which --input names too. Texts '
+            f'of --{name} are public: name another file.',
+            f'For the curator alone: {same[0]!r}',
         )
 
 

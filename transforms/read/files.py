@@ -134,9 +134,11 @@ def _refuse_shared(listed: Iterable[InputFile]) -> None:
     for file in listed:
         for identity in identities_of(file.path):
             if (first := owner.setdefault(identity, file.path)) != file.path:
-                raise ValueError(
-                    f'Expected places that share no file, got input={first!r} and input={file.path!r}, which '
-                    'share some: their records would count twice. Leave one of them out.'
+                # A glob may have matched them, and then their names belong to the records.
+                raise RestrictedError(
+                    'Expected places that share no file, got two of the input that share some: their records '
+                    'would count twice. Leave one of them out.',
+                    f'For the curator alone: {first!r} and {file.path!r}',
                 )
 
 

@@ -14,6 +14,7 @@ from tests.object_store import object_store
 from tests.transforms.read.samples import LABELLED, TEXT
 from transforms import durable, read
 from transforms.read import RecordFields, files
+from transforms.read.columns import RestrictedError
 
 
 @pytest.mark.parametrize('pattern', ['', ' , '])
@@ -103,6 +104,11 @@ def test_folders_that_share_a_file_are_refused(
         with pytest.raises(ValueError, match='share no file') as caught:
             read.list_input(','.join(pair))
         assert '.txt' not in str(caught.value)
+    # What a glob matches in a folder of texts is named after persons.
+    for pattern in ('g,g/pos/*', 'g/pos/*,g'):
+        with pytest.raises(RestrictedError, match='share no file') as restricted:
+            read.list_input(pattern)
+        assert '.txt' not in str(restricted.value) and '.txt' in restricted.value.for_the_curator
     assert len(read.list_input('g,apart')) == 2
     # A list that goes by paths is told.
     monkeypatch.setattr(files, '_refuse_shared', lambda listed: None)
