@@ -332,7 +332,9 @@ def test_a_file_of_the_input_is_refused(tmp_path: pathlib.Path, name: str) -> No
     records = write_texts(tmp_path / 'records.jsonl', MESSAGES)
     os.symlink(records, tmp_path / 'link.jsonl')
     run = config(input=f'{tmp_path}/not-yet.jsonl,{tmp_path}/rec*.jsonl')
-    with pytest.raises(ValueError, match=r'a file of --calibration which --input names too.*name another file'):
+    with pytest.raises(
+        ValueError, match=r'a file of --calibration which --input names too.*name another file'
+    ):
         estimate_votes(run, str(tmp_path / name))
     # Records that are not there yet are none of these texts.
     other = write_texts(tmp_path / 'public.jsonl', MESSAGES)
