@@ -167,10 +167,24 @@ def test_an_open_twin_that_leaves_values_to_the_driver_is_stopped_by_one(
 ) -> None:
     rules = rules_of("SELECT 'Note.' AS text, DATE 'infinity' AS day", record_id='day')
     ((found,),) = pieces(where, rules)
-    assert isinstance(found, Record) and found.record_id == 'infinity'
-    monkeypatch.setattr(database, '_TAKEN_AS_TEXT', ())
+    assert isinstance(found, Rejection) and found.reason is read.Reason.WRONG_TYPE
+    assert b'"infinity"' in found.raw
+    monkeypatch.setattr(database, '_TAKEN_AS_TEXT', {})
     with pytest.raises(ConnectionError, match='Expected all rows'):
         pieces(where, rules)
+
+
+@pytest.mark.run
+@pytest.mark.parametrize('where', ['postgresql'], indirect=True)
+@pytest.mark.parametrize(
+    'key', ['CASE WHEN n > 50 THEN DATE \'infinity\' ELSE DATE \'2024-05-06\' + n END',
+            'TIMESTAMPTZ \'-infinity\'', '(n / 10.0)::real', "lpad(n::text, 32, '0')::uuid"],
+)  # fmt: skip
+def test_every_row_is_in_one_part_whatever_the_type_of_the_key(where: str, key: str) -> None:
+    query = f"SELECT 'Note ' || n AS text, {key} AS id FROM generate_series(1, 100) AS n"
+    parts = pieces(where, rules_of(query, 'id'))
+    texts = collections.Counter(one.text for part in parts for one in part if isinstance(one, Record))
+    assert texts == {f'Note {n}': 1 for n in range(1, 101)}
 
 
 @pytest.mark.run

@@ -6,7 +6,6 @@ Here such a cell is an `Unread`, and memory is bounded by the limits below, alth
 a thousand times its size.
 """
 
-import datetime
 import functools
 import io
 import re
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 from xml.parsers import expat
 
+from models import spelling
 from transforms.read import lines
 from transforms.read.rules import REJECTION_BYTES, Reason
 
@@ -32,7 +32,6 @@ _CHUNK_BYTES = 64 * 2**10
 _OVERHEAD_BYTES = 64
 _NAMESPACE = 'http://schemas.openxmlformats.org/spreadsheetml/2006/main '
 _COLUMN = re.compile(r'([A-Za-z]{1,3})[0-9]*')
-_MIDNIGHT = datetime.time()
 
 
 class Unread:
@@ -405,12 +404,12 @@ class _Values:
         if style not in self._workbook.dates:
             return value
         is_duration = style in self._workbook.durations
-        return _of_date(dates.from_excel(value, self._workbook.epoch, timedelta=is_duration))
+        return spelling.spelled(dates.from_excel(value, self._workbook.epoch, timedelta=is_duration))
 
     def date(self, written: str) -> object:
         from openpyxl.utils import datetime as dates
 
-        return _of_date(dates.from_ISO8601(written))
+        return spelling.spelled(dates.from_ISO8601(written))
 
 
 _VALUES: Mapping[str, Callable[[_Values, str], object]] = {
@@ -418,12 +417,6 @@ _VALUES: Mapping[str, Callable[[_Values, str], object]] = {
     'b': _Values.boolean,
     'd': _Values.date,
 }
-
-
-def _of_date(value: object) -> str:
-    if isinstance(value, datetime.datetime) and value.time() == _MIDNIGHT:
-        return str(value.date())
-    return str(value)
 
 
 @functools.lru_cache(maxsize=2**15)

@@ -11,19 +11,17 @@ password. The password is in none of the values here: it comes from the environm
 from __future__ import annotations
 
 import contextlib
-import datetime
-import decimal
 import hashlib
 import json
 import os
 import sqlite3
 import urllib.parse
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from models import spelling
 from transforms import places
+from transforms.read import types
 from transforms.read.columns import check_columns
 from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
@@ -41,7 +39,13 @@ _TEXT_TYPES, _FIRST_OWN_TYPE = frozenset({25, 1043, 1042, 19, 705}), 16384
 # Types of PostgreSQL whose values are floats: real and double precision. Values of numeric are written as
 # they are (4.50).
 _FLOATS = frozenset({700, 701})
-_TAKEN_AS_TEXT = ('date', 'time', 'timetz', 'timestamp', 'timestamptz', 'interval', 'json', 'jsonb')
+# Types whose values are taken as PostgreSQL writes them: Python may have no value for one, and the driver's
+# error would end the run for one row. So it is with an infinite date, and a number of 5,000 digits in JSON.
+_TAKEN_AS_TEXT: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(('date', 'timestamp', 'timestamptz'), types.moment),
+    **dict.fromkeys(('time', 'timetz', 'interval', 'json', 'jsonb', 'uuid'), str),
+    'float4': spelling.Single,
+}
 _NAMES = (
     'Name the columns as --query does (SELECT id, note AS text FROM notes), each once. PostgreSQL writes '
     'names in lower case unless they are quoted.'
@@ -115,7 +119,11 @@ class Database(Source):
                 _query(place, table),
             )
             # Bytes of SQLite are either no key that has an order among texts, or a text that is not UTF-8.
-            firsts = list(dict.fromkeys(first for (first,) in found if not isinstance(first, bytes)))
+            keys = (first for (first,) in found if not isinstance(first, bytes))
+            # An infinite date has its place in the order, too.
+            firsts = list(
+                dict.fromkeys(str(key) if isinstance(key, types.Unspelled) else key for key in keys)
+            )
         yield from zip([None, *firsts], [*firsts, None])
         yield ()
 
@@ -150,7 +158,8 @@ def _values(
         where, bounds = _condition(connection, part, fields.table)
         sql = f'SELECT * FROM ({{query}}\n) AS records{where}'
         for row in _run(connection, place, sql, query, bounds):
-            yield {name: _plain(row[position]) for name, position in wanted}
+            values = {name: row[position] for name, position in wanted}
+            yield {name: bytes(one) if isinstance(one, memoryview) else one for name, one in values.items()}
 
 
 def _key(table: Table) -> tuple[str, ...]:
@@ -171,20 +180,9 @@ def _condition(connection: sa.Connection, part: Part, table: Table) -> tuple[str
     return f' WHERE {" AND ".join(conditions)}', tuple(bound for bound in part if bound is not None)
 
 
-def _plain(value: object) -> object:
-    """A value as JSON or Parquet would have it: text, a number, a boolean, bytes, or another type."""
-    if isinstance(value, decimal.Decimal) and (whole := spelling.whole(value)) is not None:
-        return whole
-    if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
-        return str(value)
-    return bytes(value) if isinstance(value, memoryview) else value
-
-
 def _json(values: object) -> bytes:
     """Values as JSON, whatever they are: decimals by their digits, other types as Python shows them."""
-    return json.dumps(
-        values, default=lambda value: str(value) if isinstance(value, decimal.Decimal) else repr(value)
-    ).encode()
+    return json.dumps(values, default=str).encode()
 
 
 def _query(place: str, table: Table) -> str:
@@ -294,21 +292,26 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _take_as_text(connection: Any, _: object) -> None:
-    """Has the driver of PostgreSQL give the text of values that Python may have no value for.
+    """Has the driver of PostgreSQL convert the texts of some types as this project does."""
+    for name, convert in _TAKEN_AS_TEXT.items():
+        connection.adapters.register_loader(name, _loader(convert))
 
-    It raises an error otherwise, which would end the run for one row: of an infinite date, or of a number of
-    5,000 digits in JSON.
-    """
-    from psycopg.types import string
 
-    for name in _TAKEN_AS_TEXT:
-        connection.adapters.register_loader(name, string.TextLoader)
+def _loader(convert: Callable[[str], object]) -> Any:
+    from psycopg import adapt
+
+    class FromText(adapt.Loader):
+        def load(self, data: Any) -> object:
+            return convert(bytes(data).decode())
+
+    return FromText
 
 
 def _begin_reading(connection: sa.Connection) -> None:
     connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY')
-    # As Python writes dates, whatever the server's own settings are.
-    connection.exec_driver_sql('SET LOCAL datestyle = ISO')
+    # One way to write values, whatever the server's own settings are; of floats the shortest.
+    for setting in ("datestyle = 'ISO'", "intervalstyle = 'postgres'", 'extra_float_digits = 1'):
+        connection.exec_driver_sql(f'SET LOCAL {setting}')
 
 
 def _look_at(

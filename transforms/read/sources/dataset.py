@@ -20,10 +20,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from models import extras
 from transforms import durable, places
+from transforms.read import types
 from transforms.read.columns import check_columns
 from transforms.read.compression import CorruptStream
 from transforms.read.formats.format import Column, RawRow
-from transforms.read.formats.parquet import batch_rows, check_types, schema_columns
 from transforms.read.identities import identity_of
 from transforms.read.rules import Reason, RecordFields, Table
 from transforms.read.sources.source import Part, Source, content_digest
@@ -49,7 +49,7 @@ class Dataset(Source):
 
     def header(self, place: str, table: Table) -> tuple[Column, ...]:
         schema = _schema_of(place, table)
-        return () if schema is None else schema_columns(schema)
+        return () if schema is None else types.columns_of(schema)
 
     def check(self, place: str, fields: RecordFields) -> None:
         if (schema := _schema_of(place, fields.table)) is not None:
@@ -59,7 +59,7 @@ class Dataset(Source):
                 schema.names,
                 'Name the columns as the data set does.',
             )
-            check_types(schema, place, fields)
+            types.check_schema(schema, place, fields)
 
     def parts(self, place: str, table: Table) -> Iterator[Part]:
         files, version = _files(place, table)
@@ -76,10 +76,8 @@ class Dataset(Source):
             )
         try:
             with _open(files[number]) as file:
-                stream = pa.ipc.open_stream(file)
-                names = [name for name in fields.names if name in stream.schema.names]
-                for batch in stream:
-                    yield from batch_rows(batch, names, fields)
+                for batch in pa.ipc.open_stream(file):
+                    yield from types.rows_of(batch, fields)
         except (pa.ArrowException, OSError) as error:
             # As of Parquet: an error of a filesystem goes to the runner, which tries again.
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
@@ -91,7 +89,9 @@ class Dataset(Source):
             for path in _files(place, fields.table)[0]:
                 with _open(path) as file:
                     for batch in pa.ipc.open_stream(file):
-                        yield from batch.to_pylist()
+                        columns = map(types.values_of, batch.columns)
+                        for values in zip(*columns, strict=True):
+                            yield dict(zip(batch.schema.names, values, strict=True))
         except pa.ArrowException:
             raise CorruptStream from None
 
