@@ -179,6 +179,18 @@ def _cut(label: str | None) -> str | None:
     return f'{label[:SHOWN_CHARACTERS]}… (cut, of {len(label):,} characters)'
 
 
+def _of_like_labels(labels: Sequence[LabelRecords]) -> Iterator[str]:
+    """How undeclared labels differ from declared ones that may look the same."""
+    declared = {spelling.alike(str(each.label)): str(each.label) for each in labels if each.declared}
+    for other in (str(each.label) for each in labels if not each.declared):
+        if (like := declared.get(spelling.alike(other))) is not None:
+            yield (
+                f'Rows have the label {other!r}, and --labels declares {like!r}: they differ in '
+                f'{spelling.difference(other, like)} alone, and are two labels. Spell one of them as the '
+                'other.'
+            )
+
+
 def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator[str]:
     rows = found.records + sum(found.rejected.values())
     if not rows:
@@ -195,13 +207,7 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
             f'declare: {names}{more}. Declare them from a published scheme (VALUE=WORDS gives prompts words '
             'for a value), or leave these rows out as now.'
         )
-    declared = {spelling.alike(str(each.label)): each.label for each in found.labels if each.declared}
-    for other in others:
-        if (like := declared.get(spelling.alike(str(other.label)))) is not None:
-            yield (
-                f'Rows have the label {other.label!r}, and --labels declares {like!r}: they differ in case, '
-                'zeros in front or punctuation alone, and are two labels. Spell one of them as the other.'
-            )
+    yield from _of_like_labels(found.labels)
     for label in found.labels:
         if label.declared and found.records and not label.records:
             yield f'No row has the declared label {label.label!r}. Check how the column spells it.'

@@ -241,3 +241,21 @@ def test_formulas_without_a_value_are_said(tmp_path: pathlib.Path) -> None:
     found = checked(tmp_path / 'rows.xlsx')
     assert found.rejected == {'a formula without a value': 1}
     assert any(finding.startswith('1 rows hold a formula without a value') for finding in found.findings)
+
+
+@pytest.mark.parametrize(
+    ('found', 'said'),
+    [
+        ('WARD 1', 'in case alone'),
+        ('Ward\u200b 1', "in '\\u200b' (ZERO WIDTH SPACE) against nothing alone"),
+        ('Ward\u00a01', "in '\\xa0' (NO-BREAK SPACE) against ' ' (SPACE) alone"),
+        ('Ward \uff11', "in '\\uff11' (FULLWIDTH DIGIT ONE) against '1' (DIGIT ONE) alone"),
+    ],
+)
+def test_a_label_that_looks_like_a_declared_one_is_told_apart(
+    tmp_path: pathlib.Path, found: str, said: str
+) -> None:
+    path = tmp_path / 'rows.csv'
+    path.write_text(f'kind,text\n{found},One.\n')
+    findings = checked(path, labels=('Ward 1',)).findings
+    assert [one for one in findings if f"declares 'Ward 1': they differ {said}, and are two" in one], findings
