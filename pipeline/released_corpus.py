@@ -20,10 +20,10 @@ _TUNED_COLUMNS = ['text', 'label', 'tokens', 'truncated']
 
 def is_release(place: str) -> bool:
     """Whether it names a folder, and not files."""
-    if len(split_patterns(place)) != 1:
+    if len(patterns := split_patterns(place)) != 1:
         return False
     check_filesystem(place)
-    return os.path.isdir(place) or FileSystems.exists(FileSystems.join(place, REPORT))
+    return os.path.isdir(patterns[0]) or FileSystems.exists(FileSystems.join(patterns[0], REPORT))
 
 
 def list_shards(folder: str, name: str) -> list[InputFile]:
@@ -37,6 +37,7 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
         ValueError: No run has finished there.
         FileNotFoundError: There are no shards.
     """
+    folder = ','.join(split_patterns(folder))
     if not FileSystems.exists(FileSystems.join(folder, REPORT)):
         raise ValueError(
             f'Expected files of texts, or the folder of a finished release, got {name}={folder!r}, a folder '

@@ -1,12 +1,13 @@
-"""What an `--input` names, as far as its text alone tells: files, a database or a data set.
+"""What an `--input` names, as its text tells and the names of files: files, a database or a data set.
 
 Nothing is opened here, and nothing heavy is imported: settings are checked before a library loads.
 """
 
 import os
 import re
+import unicodedata
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from models import extras
 
@@ -20,7 +21,11 @@ _DATABASES = frozenset(
 )  # fmt: skip
 DATASET = 'hf://'
 # Before the absolute path of a file of this machine, as some programs give it.
-_LOCAL = 'file:///'
+_LOCAL = re.compile(r'file:(?://(?:localhost)?)?/+', re.IGNORECASE)
+# Begins the part of a path that makes it a glob.
+_WILDCARD = re.compile(r'[*?[]')
+# Linux takes no path of more bytes.
+_LONGEST_PATH = 4096
 # A path of Google's object store, alone or in a list.
 GOOGLE = 'gs://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
@@ -33,13 +38,96 @@ _PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
 def split_patterns(pattern: str) -> list[str]:
     """The paths and globs of a comma-separated list; the URL of a database is one, whatever it holds.
 
+    A comma belongs to a name where a file, a folder or a data set of that name is there, also a folder that
+    a glob begins with; it separates two elsewhere. A path is the one that is there: as it was typed, else
+    without spaces around it, without `file://`, with `~` for the folder of a user, or with its accents
+    composed or decomposed.
+
+    Raises:
+        ValueError: Two names with commas that are there share a part of the list.
+
     >>> split_patterns('notes.csv, file:///data/notes.csv')
     ['notes.csv', '/data/notes.csv']
     """
     if is_database(pattern):
         return [pattern.strip()]
-    parts = (part.strip() for part in pattern.split(','))
-    return [f'/{part.removeprefix(_LOCAL)}' if part.startswith(_LOCAL) else part for part in parts if part]
+    parts = pattern.split(',')
+    found, end = [], 0
+    for begin, part in enumerate(parts):
+        name, after = _longest(parts, begin)
+        if begin >= end:
+            found.append(_path_of(part) if name is None else name)
+            end = after
+        elif after > end:
+            raise ValueError(
+                f'Expected a list that can be read in one way, got input={pattern!r} with two names with a '
+                'comma that share a part. Give a ? for a comma of a name.'
+            )
+    return [path for path in found if path]
+
+
+def _longest(parts: Sequence[str], begin: int) -> tuple[str | None, int]:
+    """The longest name with commas that is there and begins with a part, and the part after its last one."""
+    name, after, text = None, begin + 1, parts[begin]
+    is_of_machine = '://' not in text
+    for end, part in enumerate(parts[begin + 1 :], begin + 2):
+        if '://' in part or not (part or is_of_machine) or len(text) > _LONGEST_PATH:
+            break
+        text += f',{part}'
+        path = _path_of(text)
+        # Of a glob the folder that it begins with.
+        folder = os.path.dirname(_WILDCARD.split(path)[0])
+        if _is_there(path) or (
+            _WILDCARD.search(path) and ',' not in path[len(folder) :] and _is_there(folder)
+        ):
+            name, after = path, end
+    return name, after
+
+
+def _path_of(text: str) -> str:
+    """The path that is there of those that a text may mean; without a space at its ends where none is."""
+    stripped = text.strip()
+    if '://' in stripped and not _LOCAL.match(stripped):
+        return stripped
+    if _LOCAL.match(stripped):
+        path = _LOCAL.sub('/', stripped, count=1)
+        meant = [path, urllib.parse.unquote(path)]
+    else:
+        meant = [text, stripped, os.path.expanduser(stripped)]
+    otherwise = meant[0] if _LOCAL.match(stripped) else meant[-1]
+    composed = [unicodedata.normalize('NFC', path) for path in meant]
+    meant += [*composed, *(unicodedata.normalize('NFD', path) for path in composed)]
+    # Of a glob nothing is there by its own name.
+    return next(filter(os.path.exists, dict.fromkeys(meant)), otherwise)
+
+
+def _is_there(path: str) -> bool:
+    """Whether a path or a URL of one file, or a data set on this machine, is there."""
+    if '://' not in path or is_dataset(path):
+        return os.path.exists(path.removeprefix(DATASET))
+    # Loads for a URL with a comma alone.
+    from apache_beam.io.filesystems import FileSystems
+
+    check_filesystem(path)
+    return FileSystems.exists(path)
+
+
+def none_found(part: str, pattern: str) -> FileNotFoundError:
+    """The error over a path or glob without a file.
+
+    Args:
+        part: One of the patterns.
+        pattern: The list that it is of.
+    """
+    remedy = 'Check the path, and that this machine may list it.'
+    if ',' in pattern:
+        remedy += (
+            f' The comma in input={pattern!r} separates two patterns, since no file has the whole name: in a '
+            'glob give a ? for a comma of a name, and write all paths out that {a,b} stands for.'
+        )
+    if '\\' in part:
+        remedy += ' Folders have / between them here.'
+    return FileNotFoundError(f'Expected files for each pattern, got none for pattern={part!r}. {remedy}')
 
 
 def is_database(place: str) -> bool:

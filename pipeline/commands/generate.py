@@ -18,7 +18,7 @@ from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
 from pipeline.settings.runner import DATAFLOW
-from transforms.places import check_filesystem, split_patterns
+from transforms.places import check_filesystem, none_found, split_patterns
 from transforms.run_files import RESTRICTED_PAGE
 
 BUNDLED_TEXT = (
@@ -181,7 +181,4 @@ def check_local_files(pattern: str) -> None:
     for path in split_patterns(pattern):
         is_plain = '://' not in path and not path.endswith('/')
         if is_plain and not set(path) & set('*?[') and not pathlib.Path(path).exists():
-            raise FileNotFoundError(
-                f'Expected files for each pattern, got none for pattern={path!r}. '
-                'Check the path, and that this machine may list it.'
-            )
+            raise none_found(path, pattern)

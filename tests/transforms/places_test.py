@@ -1,5 +1,8 @@
 """What an --input names, and that no part of a password stays in it."""
 
+import pathlib
+import unicodedata
+
 import pytest
 
 from transforms import places
@@ -39,3 +42,69 @@ def test_a_password_is_taken_out_of_the_url(given: str, without: str, password: 
 def test_the_url_of_a_database_is_one_pattern() -> None:
     assert places.split_patterns(' postgresql://a,b/d ') == ['postgresql://a,b/d']
     assert places.split_patterns('a.csv, gs://b/c.csv,') == ['a.csv', 'gs://b/c.csv']
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A working directory of files whose names are not what a list takes them for."""
+    for name in (
+        'a,b.csv',
+        'c.csv',
+        ' d.csv',
+        'e f.csv',
+        'Smith, J/g.csv',
+        'é.csv',
+        'two,names',
+        'names,twice',
+    ):
+        path = tmp_path / unicodedata.normalize('NFD', name)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HOME', str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ('given', 'found'),
+    [
+        ('a,b.csv', ['a,b.csv']),
+        ('a,b.csv,c.csv', ['a,b.csv', 'c.csv']),
+        ('c.csv, a,b.csv,*.csv', ['c.csv', 'a,b.csv', '*.csv']),
+        ('c.csv, d.csv', ['c.csv', ' d.csv']),
+        ('c.csv , c.csv', ['c.csv', 'c.csv']),
+        ('Smith, J/g.csv,c.csv', ['Smith, J/g.csv', 'c.csv']),
+        ('Smith, J', ['Smith, J']),
+        ('c.csv,Smith, J/*.csv', ['c.csv', 'Smith, J/*.csv']),
+        ('hf://Smith, J,c.csv', ['hf://Smith, J', 'c.csv']),
+        ('none,here.csv', ['none', 'here.csv']),
+        ('none*,here.csv', ['none*', 'here.csv']),
+        ('\u00e9.csv', ['e\u0301.csv']),
+    ],
+)
+def test_a_comma_belongs_to_the_name_of_what_is_there(
+    folder: pathlib.Path, given: str, found: list[str]
+) -> None:
+    assert places.split_patterns(given) == found
+
+
+def test_a_list_of_two_readings_is_refused(folder: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match='read in one way, got input=.two,names,twice.*Give a [?]'):
+        places.split_patterns('two,names,twice')
+    (folder / 'two,names,twice').touch()
+    assert places.split_patterns('two,names,twice') == ['two,names,twice']
+
+
+@pytest.mark.parametrize('before', ['file://', 'file:', 'FILE://localhost', 'file:///'])
+def test_a_url_of_a_file_is_its_path(folder: pathlib.Path, before: str) -> None:
+    assert places.split_patterns(f'{before}{folder}/e%20f.csv') == [f'{folder}/e f.csv']
+    assert places.split_patterns(f'{before}{folder}/a,b.csv,c.csv') == [f'{folder}/a,b.csv', 'c.csv']
+    (folder / 'e%20f.csv').touch()
+    assert places.split_patterns(f'{before}{folder}/e%20f.csv') == [f'{folder}/e%20f.csv']
+
+
+def test_a_tilde_is_the_folder_of_a_user(folder: pathlib.Path) -> None:
+    assert places.split_patterns('~/c.csv,~/*.csv') == [f'{folder}/c.csv', f'{folder}/*.csv']
+    (folder / '~').mkdir()
+    (folder / '~' / 'c.csv').touch()
+    assert places.split_patterns('~/c.csv') == ['~/c.csv']

@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+import re
 import stat
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import BinaryIO
@@ -11,7 +13,7 @@ from apache_beam.io import filesystem
 from apache_beam.io.filesystems import FileSystems
 
 from transforms.durable import is_local
-from transforms.places import check_filesystem, split_patterns
+from transforms.places import check_filesystem, none_found, split_patterns
 from transforms.read.columns import RestrictedError, check_columns
 from transforms.read.compression import CODECS
 from transforms.read.errors import naming_only
@@ -54,8 +56,9 @@ def list_input(pattern: str) -> list[InputFile]:
     """The files and other places that a comma-separated list names, each once, sorted by path.
 
     A run reads exactly these files, and its digest of the input is of exactly these files. If a file has
-    exactly the given name, that file is meant, even if the name has a `[`, `*` or `?`; otherwise these
-    characters form a pattern. A name with a comma cannot be given: write a `?` for the comma.
+    exactly the given name, that file is meant, even if the name has a `[`, `*`, `?` or a comma
+    (`split_patterns`); otherwise these characters form a pattern, and a comma separates two. `**` stands for
+    any folders, also for none.
 
     Each file is listed once, because a file that is read twice would count its units twice: by the first of
     its names, whatever links and ways lead to it (`identity_of`). Copies are files of their own.
@@ -73,22 +76,22 @@ def list_input(pattern: str) -> list[InputFile]:
     found: list[InputFile] = []
     for part in patterns:
         with naming_only(part):
-            found += _listed(part)
+            found += _listed(part, pattern)
     with naming_only(pattern):
         return _each_once(found)
 
 
-def _listed(part: str) -> Iterable[InputFile]:
+def _listed(part: str, pattern: str) -> Iterable[InputFile]:
     if (source := source_of(part)) is not None:
         source.look(part)
         return [InputFile(part, 0, 0)]
-    if matches := list(map(_file_of, _match(part))):
-        _refuse_pipes(part, matches)
-        return matches
-    raise FileNotFoundError(
-        f'Expected files for each pattern, got none for pattern={part!r}. '
-        'Check the path, and that this machine may list it.'
-    )
+    # An accent of a pattern may be a character of its own in the names, or none.
+    forms = (part, unicodedata.normalize('NFC', part), unicodedata.normalize('NFD', part))
+    for form in dict.fromkeys(forms):
+        if matches := _match(form):
+            _refuse_pipes(part, matches)
+            return matches
+    raise none_found(part, pattern)
 
 
 def _refuse_pipes(part: str, listed: Iterable[InputFile]) -> None:
@@ -152,13 +155,26 @@ def identities_of(place: str) -> Iterator[Identity]:
         yield from map(identity_of, source.files(place))
 
 
-def _match(part: str) -> Iterable[filesystem.FileMetadata]:
+def _match(part: str) -> list[InputFile]:
     check_filesystem(part)
+    try:
+        files = FileSystems.get_filesystem(part)
+    except ValueError:
+        raise ValueError(
+            'Expected a path of this machine, or a URL of a filesystem that Beam knows, such as '
+            f'gs://BUCKET/FILE, got pattern={part!r}. Fetch the file, and give its path here.'
+        ) from None
+    if not _WILDCARDS & set(part) or files.exists(part):
+        return [_file_of(files.metadata(part))] if files.exists(part) else []
+    # Beam lists nothing for a pattern that begins with no folder.
+    start = './' if is_local(part) and not os.path.dirname(re.split(r'[*?[]', part)[0]) else ''
+    pattern = re.sub(r'/(?:\*\*/)+', '/**/', start + part)
+    # Beam's ** has a folder where it stands between slashes.
+    wanted = re.compile(files.translate_pattern(pattern).replace('/.*/', '/(?:.*/)?'))
     # One pattern at a time: Beam takes the filesystem of the first pattern for all.
-    if _WILDCARDS & set(part) and FileSystems.exists(part):
-        return [FileSystems.get_filesystem(part).metadata(part)]
-    (match,) = FileSystems.match([part])
-    return match.metadata_list
+    (match,) = FileSystems.match([pattern.replace('/**/', '/**')])
+    found = [_file_of(metadata) for metadata in match.metadata_list if wanted.match(metadata.path)]
+    return [dataclasses.replace(file, path=file.path.removeprefix(start)) for file in found]
 
 
 def _file_of(metadata: filesystem.FileMetadata) -> InputFile:

@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import pathlib
+import unicodedata
 
 import datasets
 import pyarrow as pa
@@ -238,6 +239,89 @@ def test_a_pattern_names_the_files_that_it_matches_where_none_is_called_so(tmp_p
     assert [pathlib.Path(file.path).name for file in found] == ['a.csv', 'b.csv', 'visits [2024].csv']
     (tmp_path / '[ab].csv').write_text('text\nx\n')
     assert [file.path for file in read.list_input(f'{tmp_path}/[ab].csv')] == [f'{tmp_path}/[ab].csv']
+
+
+TREE = ('a.csv', 's/b.csv', 's/t/c.csv', 's/t/a.csv', 's/t/u/a.csv', 'ta.csv')
+
+
+@pytest.mark.parametrize('place', ['here', 'by its path', 'object store'])
+@pytest.mark.parametrize(
+    ('glob', 'found'),
+    [
+        ('*.csv', ['a.csv', 'ta.csv']),
+        ('*/*.csv', ['s/b.csv']),
+        ('**/*.csv', list(TREE)),
+        ('**/**/*.csv', list(TREE)),
+        ('**.csv', list(TREE)),
+        ('**', list(TREE)),
+        ('**/a.csv', ['a.csv', 's/t/a.csv', 's/t/u/a.csv']),
+        ('**/t/**/a.csv', ['s/t/a.csv', 's/t/u/a.csv']),
+        ('s/**/*.csv', ['s/b.csv', 's/t/c.csv', 's/t/a.csv', 's/t/u/a.csv']),
+        ('s/**/[bc].csv', ['s/b.csv', 's/t/c.csv']),
+        ('?.csv,s/**/b.csv,**/b.csv', ['a.csv', 's/b.csv']),
+    ],
+)
+def test_two_stars_stand_for_any_folders_and_for_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str, glob: str, found: list[str]
+) -> None:
+    if place == 'object store':
+        with object_store():
+            for name in TREE:
+                durable.write_file(f'gs://bucket/d/{name}', b'text\nx\n')
+            glob = ','.join(f'gs://bucket/d/{part}' for part in glob.split(','))
+            assert [file.path for file in read.list_input(glob)] == sorted(
+                f'gs://bucket/d/{n}' for n in found
+            )
+        return
+    for name in TREE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('text\nx\n')
+    monkeypatch.chdir(tmp_path)
+    root = '' if place == 'here' else f'{tmp_path}/'
+    glob = ','.join(f'{root}{part}' for part in glob.split(','))
+    assert [file.path for file in read.list_input(glob)] == sorted(f'{root}{name}' for name in found)
+
+
+def test_an_object_with_a_comma_in_its_name_is_found() -> None:
+    with object_store():
+        for name in ('a,b.csv', 'c.csv'):
+            durable.write_file(f'gs://bucket/{name}', b'text\nx\n')
+        found = read.list_input('gs://bucket/a,b.csv,gs://bucket/c.csv')
+        assert [file.path for file in found] == ['gs://bucket/a,b.csv', 'gs://bucket/c.csv']
+
+
+def test_a_glob_finds_accents_however_they_are_composed(tmp_path: pathlib.Path) -> None:
+    name = unicodedata.normalize('NFD', 'Größe.csv')
+    (tmp_path / name).write_text('text\nx\n')
+    for given in ('Größe.csv', 'Grö*.csv', name):
+        assert [file.path for file in read.list_input(f'{tmp_path}/{given}')] == [f'{tmp_path}/{name}']
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'message'),
+    [
+        (
+            'notes{a,b}.csv',
+            r"pattern='notes\{a'.*comma in input='notes\{a,b\}.csv' separates.*write all paths out",
+        ),
+        ('C:\\notes\\a.csv', 'Folders have / between them here'),
+        ('http://example.org/a.csv', 'a filesystem that Beam knows.*Fetch the file'),
+    ],
+)
+def test_what_names_no_file_here_is_told_what_to_do(pattern: str, message: str) -> None:
+    with pytest.raises((FileNotFoundError, ValueError), match=message):
+        read.list_input(pattern)
+
+
+CASE = pathlib.Path(__file__).parents[4] / 'shared' / 'cases' / '14-glob-names'
+
+
+@pytest.mark.skipif(not CASE.is_dir(), reason='files of shared/cases are not here')
+@pytest.mark.parametrize('name', ['notes 1,2.csv', 'notes{a,b}.csv', 'notes [2024].csv', 'n{ab}*?.csv'])
+def test_files_of_the_case_are_found_by_their_own_names(name: str) -> None:
+    assert [file.path for file in read.list_input(str(CASE / name))] == [str(CASE / name)]
+    (piece,) = read.split_file(str(CASE / name))
+    assert len(list(read.read_piece(piece, TEXT))) == 40
 
 
 def test_a_missing_column_of_a_long_array_is_refused(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ values have different types.
 """
 
 import codecs
+import contextlib
 import decimal
 import json
 import re
@@ -34,19 +35,49 @@ _DECODER = json.JSONDecoder(parse_int=_whole_number)
 class JsonLines(Format):
     """One row for each line that is not blank."""
 
+    _reads_arrays = False
+
     def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
         return self._rows_of(decompressed(file, codec))
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
-        """Keys of the objects near the beginning; None if there is no object."""
-        columns: set[str] | None = None
+        """Keys of the objects near the beginning; None if there is no object.
+
+        Raises:
+            ValueError: The file begins with values over several lines, of which no line is a row.
+        """
+        head, is_cut = bytearray(), False
         try:
-            for values, _ in self._rows_of(_head(decompressed(file, codec))):
+            for chunk in _head(decompressed(file, codec)):
+                head += chunk
+        except CorruptStream:
+            is_cut = True  # the rows before the damage decide; the rest is read or rejected later
+        self._check_lines(bytes(head), is_cut, path)
+        columns: set[str] | None = None
+        with contextlib.suppress(CorruptStream):
+            for values, _ in self._rows_of(_as_read(head, is_cut)):
                 if not isinstance(values, Reason):
                     columns = (columns or set()) | set(values)
-        except CorruptStream:
-            pass  # the rows before the damage decide; the rest is read or rejected later
         return columns
+
+    def _check_lines(self, head: bytes, is_cut: bool, path: str) -> None:
+        """Refuses a file whose rows are no lines, which would all be bad rows.
+
+        Raises:
+            ValueError: See above.
+        """
+        text = b''.join(_from_first_row([head])).decode(errors='surrogateescape')
+        is_array = text.startswith('[')
+        if (is_array and self._reads_arrays) or not _spans_lines(text, is_cut):
+            return
+        found = 'objects over several lines, such as one around an array'
+        remedy = (
+            "Write each record into one line: jq -c '.data[]' FILE > FILE.jsonl where the key data has them "
+            'all, jq -c . FILE > FILE.jsonl where each is an object by itself.'
+        )
+        if is_array:
+            found, remedy = 'one array over several lines', 'Let its name end in .json.'
+        raise ValueError(f'Expected one JSON object in each line, got path={path!r} with {found}. {remedy}')
 
     def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
         return json_lines(chunks)
@@ -54,6 +85,8 @@ class JsonLines(Format):
 
 class JsonFile(JsonLines):
     """One array of objects, or lines."""
+
+    _reads_arrays = True
 
     def _rows_of(self, chunks: Iterable[bytes]) -> Iterator[RawRow]:
         return json_file(chunks)
@@ -104,14 +137,17 @@ def json_file(chunks: Iterable[bytes]) -> Iterator[RawRow]:
     except CorruptStream:
         is_cut = True
 
-    def again() -> Iterator[bytes]:
-        yield bytes(head)
-        if is_cut:
-            raise CorruptStream
-        yield from chunks
-
     is_array = head.startswith(b'[') and not (more_follow and _is_json(head[:line_end]))
-    yield from json_array(again()) if is_array else json_lines(again())
+    again = _as_read(head, is_cut, chunks)
+    yield from json_array(again) if is_array else json_lines(again)
+
+
+def _as_read(head: bytes | bytearray, is_cut: bool, chunks: Iterable[bytes] = ()) -> Iterator[bytes]:
+    """A stream once more from its beginning, which was read; its damage if it came there."""
+    yield bytes(head)
+    if is_cut:
+        raise CorruptStream
+    yield from chunks
 
 
 def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -125,6 +161,39 @@ def _from_first_row(chunks: Iterable[bytes]) -> Iterator[bytes]:
             break
     yield first.lstrip()
     yield from chunks
+
+
+def _spans_lines(text: str, is_cut: bool) -> bool:
+    """Whether a file begins with JSON values over several lines, and nothing there is a row of one line.
+
+    A bad row may look like the first line of such a value. Good rows after it tell: one object after another
+    is within no value, and by itself a value of one line.
+
+    Args:
+        text: The beginning, from its first character that is not blank.
+        is_cut: Whether the file goes on.
+    """
+    # The last line may be cut off within a string or a number.
+    text = text[: text.rfind('\n') + 1].rstrip() if is_cut else text.rstrip()
+    place, has_one = 0, False
+    while place < len(text):
+        try:
+            _, end = _DECODER.raw_decode(text, place)
+        except RecursionError:
+            return False
+        except json.JSONDecodeError as error:
+            if is_cut and error.pos >= len(text):
+                return has_one or text.count('\n') > 1
+            if not has_one:
+                return False
+            line_end = text.find('\n', place)
+            end = len(text) if line_end < 0 else line_end
+        else:
+            if '\n' not in text[place:end]:
+                return False
+            has_one = True
+        place = _skip_space(text, end)
+    return has_one
 
 
 def _is_json(line: bytes) -> bool:

@@ -210,3 +210,85 @@ def test_what_follows_an_array_is_told(tmp_path: pathlib.Path) -> None:
         ['a', 'b'],
         [(Reason.MALFORMED, 2, b'rest\n')],
     )
+
+
+# --- Values over several lines ------------------------------------------------------
+
+CASE = pathlib.Path(__file__).parents[5] / 'shared' / 'cases' / '15-jsonl'
+RECORDS = [{'text': f'text {number}', 'n': [1, 2.5, None], 'of': {}} for number in range(3)]
+GOOD = '{"text": "x"}\n'
+PRETTY = {
+    'an object around an array': json.dumps({'data': RECORDS}, indent=1),
+    'an object around rows': '{"data": [\n' + ',\n'.join(map(json.dumps, RECORDS)) + '\n]}',
+    'objects': '\n'.join(json.dumps(row, indent=2) for row in RECORDS),
+    'objects with commas': ',\n'.join(json.dumps(row, indent='\t') for row in RECORDS),
+    'an object longer than what is looked at': json.dumps({'data': RECORDS * 10_000}, indent=0),
+    'objects longer than what is looked at': '\n'.join(json.dumps(row, indent=2) for row in RECORDS * 10_000),
+    'behind a mark and blank lines': '\ufeff \r\n' + json.dumps({'data': RECORDS}, indent=1),
+}
+
+
+@pytest.mark.parametrize('name', ['a.json', 'a.jsonl', 'a.json.gz'])
+@pytest.mark.parametrize('kind', PRETTY)
+def test_objects_over_several_lines_are_refused(tmp_path: pathlib.Path, kind: str, name: str) -> None:
+    data = PRETTY[kind].encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith('.gz') else data)
+    for look in (
+        lambda: read.check_input(str(tmp_path / name), TEXT.fields),
+        lambda: read.read_header(str(tmp_path / name), read.Dialect()),
+    ):
+        with pytest.raises(ValueError, match=r'objects over several lines.*jq -c') as caught:
+            look()
+        assert name in str(caught.value) and 'text 0' not in str(caught.value)
+
+
+def test_an_array_over_several_lines_has_to_be_called_json(tmp_path: pathlib.Path) -> None:
+    for name in ('a.jsonl', 'a.json'):
+        (tmp_path / name).write_text(json.dumps(RECORDS, indent=1))
+    read.check_input(str(tmp_path / 'a.json'), TEXT.fields)
+    with pytest.raises(ValueError, match=r'one array over several lines. Let its name end in .json'):
+        read.check_input(str(tmp_path / 'a.jsonl'), TEXT.fields)
+
+
+@pytest.mark.parametrize('name', ['a.json', 'a.jsonl'])
+@pytest.mark.parametrize(
+    'bad',
+    [
+        '{',
+        '{"a":',
+        '{"a": [',
+        '{"a": {"b":',
+        '[1,',
+        '[[',
+        '"',
+        '{"a": "',
+        '{"a": 1,',
+        '{\n"a": 1\n}',
+        '{\n}\nx',
+        '5',
+    ],
+)
+@pytest.mark.parametrize('rows', [1, 2, 30_000])
+def test_a_bad_first_row_does_not_stop_the_others(
+    tmp_path: pathlib.Path, name: str, bad: str, rows: int
+) -> None:
+    (tmp_path / name).write_text(f'{bad}\n{GOOD * rows}')
+    read.check_input(str(tmp_path / name), TEXT.fields)
+
+
+@pytest.mark.parametrize('end', [*range(3, 12), 20, 28])
+@pytest.mark.parametrize('indent', [0, 1, '\t'])
+def test_where_a_long_value_is_cut_tells_nothing(indent: int | str, end: int) -> None:
+    lines_of = json.dumps({'data': RECORDS, 'e': [[], {}, 'x'], 'k': True}, indent=indent).splitlines(True)
+    for within in ('', '  "x', ' 12', '"a\\'):
+        assert json_lib._spans_lines(''.join(lines_of[:end]) + within, is_cut=True)
+
+
+@pytest.mark.skipif(not CASE.is_dir(), reason='files of shared/cases are not here')
+def test_files_of_the_case_are_read_or_refused() -> None:
+    with pytest.raises(ValueError, match='objects over several lines'):
+        read.check_input(str(CASE / 'pretty.json'), TEXT.fields)
+    for name in ('array.json', 'crlf.jsonl', 'mixed.jsonl', 'u2028.jsonl'):
+        (file,) = read.check_input(str(CASE / name), TEXT.fields)
+        (piece,) = read.split_file(file.path)
+        assert [type(row).__name__ for row in read.read_piece(piece, TEXT)] == ['Record'] * 40, name
