@@ -82,7 +82,8 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         with staging.within_this_user(options), root:
             pass  # Leaving the block runs the graph and waits.
     except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
-        failure = keep_failure(config, error, root.applied_labels)
+        # Beam sets it as soon as an engine has the job.
+        failure = keep_failure(config, error, root.applied_labels, submitted=hasattr(root, 'result'))
     else:
         # A template's launcher only submits: its job is not over.
         if ledger is not None and is_finished(config):
