@@ -97,6 +97,7 @@ ModelFlag = Annotated[
 
 
 def start(
+    context: typer.Context,
     files: FilesArgument,
     output: OutputFlag = 'run.toml',
     force: ForceFlag = False,
@@ -145,20 +146,26 @@ def start(
     _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
-    check_table(files, **of_place)
     generate_command.check_local_files(files)
     console = terminal.console()
     screen.silence_libraries()
-    from transforms.read import Dialect, Table
+    from transforms.read import Dialect, Header, Table
 
     dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
     table = Table(**of_place)
-    header = _header(files, dialect, table, text_field)
+    try:
+        check_table(files, **of_place)
+        header, unread = _header(files, dialect, table, text_field), None
+    except ValueError as error:
+        if not yes:
+            raise
+        # All that is missing is said at once.
+        header, unread = Header(columns=(), dialect=dialect), error
     questions = Questions(takes_defaults=yes)
     if not yes:
         console.print(WHY, markup=False, highlight=False)
     columns = tuple(column.name for column in header.columns)
-    text = _text_field(questions, text_field, columns)
+    text = _text_field(questions, text_field, columns) if unread is None else text_field
     others = tuple(column for column in columns if column != text)
     label, declared = _label(questions, label_columns, labels, no_label, others)
     person = _unit_field(questions, unit, unit_field, tuple(each for each in others if each not in label))
@@ -179,9 +186,9 @@ def start(
         questions, (records, typical_words), ('people' if person else 'records', 'words'),
         ('--records', '--typical-words'), (None, None),
         ('About how many {who} are there', 'how many words has a typical record, as is publicly known'),
-        'people' if person else 'records',
+        'people' if person else 'records', ('10000', '100'),
     )  # fmt: skip
-    questions.check()
+    questions.check(_as_typed(context, files), columns, unread)
     answers = Answers(
         records=files, dialect=header.dialect, table=table, text_field=str(text), label_columns=label,
         labels=declared, unit_field=person, corpus_description=str(description), epsilon=float(spent),
@@ -189,6 +196,17 @@ def start(
     )  # fmt: skip
     _check_columns(answers, header)
     _write(answers, method, model, output, console)
+
+
+def _as_typed(context: typer.Context, files: str) -> list[str]:
+    """The words of the command, without a password in the URL of the records."""
+    words = ['dp-corpus', 'start', files]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source, value = context.get_parameter_source(name), context.params.get(name)
+        if name != 'files' and source is not None and source.name == 'COMMANDLINE':
+            words += [parameter.opts[0]] if value is True else [parameter.opts[0], str(value)]
+    return words
 
 
 def _label_columns(label_field: str | None, attributes: str | None) -> tuple[str, ...]:
@@ -244,7 +262,11 @@ def _text_field(questions: Questions, given: str | None, columns: tuple[str, ...
     if found is not None:
         return found
     return questions.ask(
-        f'Which column is the text? {", ".join(columns)}', one_of(columns), default=None, flags='--text-field'
+        f'Which column is the text? {", ".join(columns)}',
+        one_of(columns),
+        default=None,
+        flags='--text-field',
+        example=('--text-field', 'COLUMN'),
     )
 
 
@@ -270,6 +292,7 @@ def _label(
             answers_lib.declared_labels,
             default=None,
             flags='--labels',
+            example=('--labels', example.replace(', ', ',')),
         )
         return columns, found or ()
     if labels is not None:
@@ -278,6 +301,7 @@ def _label(
             one_of(others),
             default=None,
             flags='--label-field',
+            example=('--label-field', 'COLUMN'),
         )
         return () if chosen is None else (chosen,), answers_lib.declared_labels(labels)
 
@@ -309,6 +333,7 @@ def _unit_field(
         one_of(others, or_none=unit is None),
         default=None if unit == 'user' else 'none',
         flags='--unit-field',
+        example=('--unit-field', 'COLUMN'),
     )
 
 
@@ -320,6 +345,7 @@ def _pair(
     defaults: tuple[str | None, str | None],
     asked: tuple[str, str],
     who: str,
+    examples: tuple[str, str] = ('', ''),
 ) -> tuple[float, float]:
     """Two numbers by one question, or by what was given of them."""
     open_places = [place for place, value in enumerate(given) if value is None]
@@ -334,6 +360,7 @@ def _pair(
         numbers(*(names[place] for place in open_places)),
         default=default,
         flags=' and '.join(of_flags[place] for place in open_places),
+        example=[word for place in open_places for word in (of_flags[place], examples[place])],
     )
     answers = iter(found or (0.0, 0.0))  # `Questions.check` refuses what is missing
     first, second = (next(answers) if value is None else value for value in given)

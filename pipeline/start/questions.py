@@ -1,8 +1,9 @@
 """Questions to the curator, of which there are six at the most, and what an answer has to be."""
 
 import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -24,9 +25,16 @@ class Questions:
         self.asked = 0
         self._takes_defaults = takes_defaults
         self._missing: list[str] = []
+        self._example: list[str] = []
 
     def ask[T](
-        self, question: str, parse: Callable[[str], T], *, default: str | None, flags: str
+        self,
+        question: str,
+        parse: Callable[[str], T],
+        *,
+        default: str | None,
+        flags: str,
+        example: Sequence[str] = (),
     ) -> T | None:
         """The parsed answer; None where defaults are taken and there is none, which `check` then refuses.
 
@@ -35,6 +43,7 @@ class Questions:
             parse: Makes a value of what was typed; its ValueError is shown, and the question is asked again.
             default: What an empty answer means; None where nothing follows from nothing.
             flags: The flags that answer it in advance.
+            example: These with values, where there is no default.
 
         Raises:
             ValueError: Nobody is there to answer.
@@ -42,6 +51,7 @@ class Questions:
         if self._takes_defaults:
             if default is None:
                 self._missing.append(flags)
+                self._example += example
                 return None
             return parse(default)
         self.asked += 1
@@ -64,16 +74,31 @@ class Questions:
                 '--yes for all defaults, or answer in a terminal.'
             ) from None
 
-    def check(self) -> None:
-        """Refuses questions without a default where defaults are taken.
+    def check(self, command: Sequence[str], columns: Sequence[str], unread: ValueError | None) -> None:
+        """Refuses all questions without a default at once, where defaults are taken.
+
+        Args:
+            command: What was typed.
+            columns: Of the place; what looks like their names may be a record.
+            unread: Why the columns are not known, if so.
 
         Raises:
-            ValueError: See above.
+            ValueError: See above; `unread`.
         """
-        if self._missing:
-            raise ValueError(
-                f'Expected {", ".join(self._missing)} with yes=True, got none. Names of columns do not tell '
-                'them, and records may not: give these.'
+        # With Beam, which is loaded when the columns are read.
+        from transforms.read.columns import RestrictedError
+
+        missing = ', '.join(self._missing)
+        if unread is not None:
+            if not missing:
+                raise unread
+            curator = getattr(unread, 'for_the_curator', 'The columns are not known before.')
+            raise RestrictedError(f'{unread} Give {missing} too.', curator)
+        if missing:
+            raise RestrictedError(
+                f'Expected {missing} with yes=True, got none. Names of columns do not tell them, and records '
+                f'may not: give these, as in {shlex.join([*command, *self._example])}',
+                f'For the curator alone, because a first row may be a record: columns={list(columns)}',
             )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import shlex
 import sqlite3
 import tomllib
 
@@ -270,6 +271,68 @@ def test_a_bad_request_is_one_line_of_what_and_what_to_do(folder: pathlib.Path, 
     assert done.returncode == 2, done.stdout + done.stderr
     assert said in ' '.join(done.stderr.split()) and 'Traceback' not in done.stderr
     assert not (folder / 'run.toml').exists()
+
+
+def example_of(message: str) -> list[str]:
+    """The words of the command that an error gives, without the program's name."""
+    return shlex.split(message.partition(', as in ')[2])[1:]
+
+
+@pytest.mark.parametrize(
+    ('given', 'missing'),
+    [
+        ((), '--text-field, --records and --typical-words'),
+        (('--records', '50', '--label-field', 'ward'), '--text-field, --labels, --typical-words'),
+        (('--unit', 'user', '--attributes', 'ward,patient'), '--text-field, --labels, --unit-field'),
+        (('--text-field', 'story', '--labels', 'A,B'), '--label-field, --records and --typical-words'),
+    ],
+)  # fmt: skip
+def test_all_that_is_missing_is_said_at_once_with_a_command_that_works(
+    given: tuple[str, ...], missing: str
+) -> None:
+    done = in_this_process('start', 'visits.csv', '--yes', *given)
+    said = ' '.join(done.stderr.split())
+    assert done.returncode == 2 and f'Expected {missing}' in said and 'Traceback' not in said
+    # Names of columns may be a record's: the curator puts them in.
+    unsaid = {'patient', 'story', 'ward'} - set(','.join(given).split(','))
+    assert not any(name in said for name in unsaid)
+    words = example_of(done.stderr)
+    assert words[:2] == ['start', 'visits.csv'] and {'--yes', *given} < set(words)
+    columns = {'--text-field': 'story', '--unit-field': 'patient', '--label-field': 'ward'}
+    words = [columns[before] if word == 'COLUMN' else word for before, word in zip(['', *words], words)]
+    done = in_this_process(*words)
+    assert done.returncode == 0, done.stderr
+    assert pathlib.Path('run.toml').exists()
+
+
+def test_an_example_works_as_it_stands_where_the_column_of_texts_is_known(folder: pathlib.Path) -> None:
+    (folder / 'my notes, 1.csv').write_text('text\nx\n')
+    done = in_this_process('start', 'my notes, 1.csv', '--yes', '--output', 'my run.toml')
+    assert done.returncode == 2
+    assert in_this_process(*example_of(done.stderr)).returncode == 0
+    assert settings_in('my run.toml')['output'] == 'my-notes-1-synthetic'
+
+
+@pytest.mark.usefixtures('other_places')
+@pytest.mark.parametrize('given', [('notes.xlsx',), ('hf://saved',), ('sqlite:///notes.db',)])
+def test_what_a_place_lacks_is_said_with_the_rest(given: tuple[str, ...]) -> None:
+    done = in_this_process('start', *given, '--yes')
+    said = ' '.join(done.stderr.split())
+    assert done.returncode == 2 and 'Give --records and --typical-words too.' in said
+    assert '--sheet' in said or '--split' in said or '--query' in said
+    done = in_this_process('start', *given, '--yes', *NUMBERS)
+    assert done.returncode == 2 and 'too.' not in done.stderr
+
+
+CASE = pathlib.Path(__file__).parents[4] / 'shared' / 'cases' / '15-jsonl'
+
+
+@pytest.mark.skipif(not CASE.is_dir(), reason='files of shared/cases are not here')
+def test_a_file_of_one_object_over_several_lines_is_refused() -> None:
+    place = str(CASE / 'pretty.json')
+    done = in_this_process('start', place, '--yes', '--text-field', 'text', '--no-label', *NUMBERS)
+    assert done.returncode == 2 and 'objects over several lines' in ' '.join(done.stderr.split())
+    assert not pathlib.Path('run.toml').exists()
 
 
 # --- Other places than files ----------------------------------------------------------

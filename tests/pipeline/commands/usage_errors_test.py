@@ -18,6 +18,8 @@ ERRORS = {
     ('generate', *CHEAP): 'Give --input FILES --output FOLDER',
     ('generate', *CHEAP, '--input', 'none.jsonl', '--output', 'o'): "got none for pattern='none.jsonl'",
     ('generate', *CHEAP, '--input', 'x.jsonl', '--output', 'o', '--aggregate', 'mode'): "'mode' is not",
+    ('generate', *CHEAP, '--input', 'x.jsonl', '--output', 'o', '--runner', 'PrismRunner'): 'give FnApiRunner',
+    ('generate', *CHEAP, '--input', 'a,b.jsonl', '--output', 'o'): "comma in input='a,b.jsonl' separates two",
     ('report', 'no-such-folder'): 'Give the folder that --output named',
     ('audit', 'leave-one-out', *CHEAP): 'Give --input FILES',
     ('audit', 'leave-one-out', *CHEAP, '--input', 'x.jsonl', '--result', 'a.txt'): 'ending in .json',
