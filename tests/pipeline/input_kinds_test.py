@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import sqlite3
+import unicodedata
 from collections.abc import Callable, Iterator
 
 import datasets
@@ -95,6 +96,18 @@ def glob(folder: pathlib.Path) -> tuple[str, ...]:
     return ('--input', f'{folder}/part-*.jsonl', *LABELLED)
 
 
+def nested(folder: pathlib.Path) -> tuple[str, ...]:
+    (folder / 'a, b' / 'c').mkdir(parents=True)
+    for place, name in enumerate(('1.jsonl', 'c/2.jsonl')):
+        write_rows(folder / 'a, b' / name, ROWS[place::2])
+    return ('--input', f'{folder}/a, b/**/*.jsonl', *LABELLED)
+
+
+def decomposed(folder: pathlib.Path) -> tuple[str, ...]:
+    write_rows(folder / unicodedata.normalize('NFD', 'é.jsonl'), ROWS)
+    return ('--input', str(folder / 'é.jsonl'), *LABELLED)
+
+
 def several(folder: pathlib.Path) -> tuple[str, ...]:
     (folder / 'a.csv').write_bytes(table(ROWS[:4]))
     write_rows(folder / 'b.jsonl', ROWS[4:])
@@ -129,7 +142,10 @@ KINDS: dict[str, Callable[[pathlib.Path], tuple[str, ...]]] = {
     'folder of texts': texts,
     'database': database,
     'data set': data_set,
+    'a name of what lists and globs are made of': file('notes {1},2 [3]*?.csv', table()),
+    'accents of two characters': decomposed,
     'glob': glob,
+    'glob of all folders': nested,
     'several files': several,
     'one file by many names': many_names,
 }
@@ -196,3 +212,35 @@ def test_a_run_knows_its_folder_of_texts(tmp_path: pathlib.Path) -> None:
     text.rename(text.with_name('pos-9.txt'))
     done = in_this_process(*line)
     assert done.returncode == 2 and "changed=['input']" in done.stderr and 'pos-9' not in done.stderr
+
+
+CASES = pathlib.Path(__file__).parents[3] / 'shared' / 'cases'
+
+
+@needs_model
+@pytest.mark.skipif(not CASES.is_dir(), reason='files of shared/cases are not here')
+@pytest.mark.parametrize(
+    'name',
+    [
+        '14-glob-names/notes 1,2.csv', '14-glob-names/notes{a,b}.csv', '14-glob-names/notes [2024].csv',
+        '14-glob-names/n{ab}*?.csv', '15-jsonl/array.json', '15-jsonl/crlf.jsonl', '15-jsonl/u2028.jsonl',
+        '15-jsonl/mixed.jsonl',
+    ],
+)  # fmt: skip
+def test_check_and_generate_count_the_same_records_of_a_case(name: str, tmp_path: pathlib.Path) -> None:
+    given = ('--input', str(CASES / name))
+    checked = in_this_process('check', '--json', *given, '--records', '40')
+    assert checked.returncode == 0 and json.loads(checked.stdout)['records'] == 40, checked.stderr
+    done = in_this_process(*arguments('generate', tmp_path, given))
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = json.loads((tmp_path / 'out.curator' / run_files.RESTRICTED_REPORT).read_text())
+    assert (kept['records_read'], kept['rejected_by_reason']) == (40, {})
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason='files of shared/cases are not here')
+@pytest.mark.parametrize('command', ['check', 'generate'])
+def test_an_object_over_several_lines_stops_every_command(command: str, tmp_path: pathlib.Path) -> None:
+    given = ('--input', str(CASES / '15-jsonl' / 'pretty.json'))
+    done = in_this_process(*arguments(command, tmp_path, given))
+    assert done.returncode == 2 and 'objects over several lines' in ' '.join(done.stderr.split())
+    assert not (tmp_path / 'out').exists()
