@@ -76,6 +76,27 @@ def test_a_changed_file_of_such_a_name_is_another_input(tmp_path: pathlib.Path) 
         folders.prepare(run)
 
 
+def test_a_list_of_names_with_commas_is_the_same_input_from_everywhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ('a,b.jsonl', 'c.jsonl', 'Smith, J/d.jsonl')
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_record(tmp_path / name, name)
+    given = ('a,b.jsonl, c.jsonl,Smith, J/*.jsonl', 'c.jsonl,a,b.jsonl,./Smith, J/**/*.jsonl', '**/*.jsonl')
+    monkeypatch.chdir(tmp_path)
+    runs = [config(tmp_path, input=each) for each in given]
+    files = sorted(f'{tmp_path}/{name}' for name in names)
+    assert [identity.input_files(run) for run in runs] == [files] * 3
+    known = [identity.fingerprint(run)['input'] for run in runs]
+    assert len(set(known)) == 1
+    absolute = with_absolute_paths(runs[0])
+    assert absolute.input.input == f'{tmp_path}/a,b.jsonl,{tmp_path}/c.jsonl,{tmp_path}/Smith, J/*.jsonl'
+    assert with_absolute_paths(absolute) == absolute
+    monkeypatch.chdir('/')
+    assert identity.fingerprint(absolute)['input'] == known[0]
+
+
 def test_a_changed_setting_is_named_with_both_values(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, record_id_field='id')
     (tmp_path / 'in.jsonl').write_text(json.dumps({'text': 'A record.', 'id': '1'}) + '\n', encoding='utf-8')

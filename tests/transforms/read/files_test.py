@@ -57,7 +57,7 @@ def named(folder: pathlib.Path) -> list[str]:
     return [
         'data/a.csv', 'data/link.csv', 'data/hard.csv', './data/a.csv', 'data//a.csv', 'data/../data/a.csv',
         'other/a.csv', 'other/../data/a.csv', f'{folder}/data/a.csv', f'file://{folder}/data/a.csv',
-        'data/*.csv', f'{folder}/*/a.csv',
+        'data/*.csv', f'{folder}/*/a.csv', '**/*.csv', f'data/../../{folder.name}/**/a.csv',
     ]  # fmt: skip
 
 
