@@ -24,8 +24,8 @@ DATASET = 'hf://'
 _LOCAL = re.compile(r'file:(?://(?:localhost)?)?/+', re.IGNORECASE)
 # Begins the part of a path that makes it a glob.
 _WILDCARD = re.compile(r'[*?[]')
-# Linux takes no path of more bytes.
-_LONGEST_PATH = 4096
+# Linux takes no name of more bytes.
+_LONGEST_NAME = 255
 # A path of Google's object store, alone or in a list.
 GOOGLE = 'gs://'
 # From a password in a URL, for this process and those that it starts; see `take_password`.
@@ -69,11 +69,17 @@ def split_patterns(pattern: str) -> list[str]:
 def _longest(parts: Sequence[str], begin: int) -> tuple[str | None, int]:
     """The longest name with commas that is there and begins with a part, and the part after its last one."""
     name, after, text = None, begin + 1, parts[begin]
-    is_of_machine = '://' not in text
+    comma, is_of_machine = len(text), '://' not in text
     for end, part in enumerate(parts[begin + 1 :], begin + 2):
-        if '://' in part or not (part or is_of_machine) or len(text) > _LONGEST_PATH:
+        if '://' in part or not (part or is_of_machine):
             break
         text += f',{part}'
+        if is_of_machine:
+            # Every longer one has this name too, of a folder, or a longer name.
+            above, slash, _ = text[comma:].partition('/')
+            named = text[:comma] + above
+            if slash and not os.path.isdir(_path_of(named)) or len(named.rpartition('/')[2]) > _LONGEST_NAME:
+                break
         path = _path_of(text)
         # Of a glob the folder that it begins with.
         folder = os.path.dirname(_WILDCARD.split(path)[0])

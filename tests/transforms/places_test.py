@@ -1,5 +1,6 @@
 """What an --input names, and that no part of a password stays in it."""
 
+import os
 import pathlib
 import unicodedata
 
@@ -108,3 +109,14 @@ def test_a_tilde_is_the_folder_of_a_user(folder: pathlib.Path) -> None:
     (folder / '~').mkdir()
     (folder / '~' / 'c.csv').touch()
     assert places.split_patterns('~/c.csv') == ['~/c.csv']
+
+
+def test_a_long_list_is_looked_up_with_few_looks_at_the_disk(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, exists = [], os.path.exists
+    monkeypatch.setattr(os.path, 'exists', lambda path: looks.append(path) or exists(path))
+    for before in ('', f'{folder}/'):
+        names = [f'{before}part-{number:05d}.jsonl' for number in range(500)]
+        assert places.split_patterns(','.join(names)) == names
+    assert len(looks) < 500 * 40
