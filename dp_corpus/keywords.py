@@ -15,6 +15,7 @@ class RunSettings(TypedDict, total=False):
     split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
+    quoting: Literal['double', 'backslash', 'none'] | None
     text_field: str | None
     label_field: str | None
     labels: Sequence[str] | None
@@ -136,6 +137,7 @@ class TrainingSettings(TypedDict, total=False):
     split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
+    quoting: Literal['double', 'backslash', 'none'] | None
     text_field: str | None
     label_field: str | None
     labels: Sequence[str] | None
@@ -204,6 +206,7 @@ class RefineSettings(TypedDict, total=False):
     split: str | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
+    quoting: Literal['double', 'backslash', 'none'] | None
     text_field: str | None
     label_field: str | None
     labels: Sequence[str] | None
@@ -249,6 +252,7 @@ class EvaluationSettings(TypedDict, total=False):
     public: str | os.PathLike[str] | None
     delimiter: str | None
     encoding: Literal['utf-8', 'utf-16', 'utf-16-le', 'utf-16-be', 'windows-1250', 'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254', 'iso-8859-1', 'iso-8859-2', 'iso-8859-15', 'shift-jis', 'euc-kr', 'big5', 'gb18030'] | None
+    quoting: Literal['double', 'backslash', 'none'] | None
     text_field: str | None
     label_field: str | None
     attributes: str | None

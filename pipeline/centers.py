@@ -20,7 +20,7 @@ from models.privacy.grid import NoiseSource
 from models.privacy.randomness import RunKey
 from models.records import Record
 from pipeline.ledger import centers_charge
-from pipeline.settings.input import delimiter_of
+from pipeline.settings.input import Quoting, check_delimiter, delimiter_of
 from pipeline.settings.output import check_run_id
 
 # Errors of the request come before scikit-learn and Beam are loaded.
@@ -32,19 +32,25 @@ _TEXTS_AT_ONCE = 4096
 
 
 def text_fields(
-    text_field: str, *, delimiter: str | None = None, encoding: str | None = None
+    text_field: str,
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    quoting: Quoting = 'double',
 ) -> read.RecordFields:
     """Fields of a corpus of texts alone, from the command line's values.
 
     Args:
         text_field: Column of the text.
         delimiter: Between columns of CSV files, as a flag gives it; None where each header line shows it.
-        encoding: Of CSV files; None where each shows it.
+        encoding: Of files of text; None where each shows it.
+        quoting: Of CSV files.
 
     Raises:
         ValueError: The delimiter is none.
     """
-    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
+    check_delimiter(delimiter, quoting)
+    dialect = read.Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
     return read.RecordFields(text=text_field, dialect=dialect)
 
 

@@ -62,6 +62,7 @@ class InputCheck:
         files: Names of the files, as they are read.
         records: Rows that a run would take.
         rejected: Other rows, by reason.
+        continued_lines: Lines of CSV files that continue a row within quotes: neither of them.
         labels: Declared labels in their order, then others, the most frequent first.
         undeclared: Number of labels that the run does not declare, beyond those listed too.
         batch_size: s, what a batch should hold, or a step of fine-tuning in the mean.
@@ -78,6 +79,7 @@ class InputCheck:
     files: tuple[str, ...]
     records: int = dataclasses.field(repr=False)
     rejected: dict[str, int] = dataclasses.field(repr=False)
+    continued_lines: int = dataclasses.field(repr=False)
     labels: tuple[LabelRecords, ...] = dataclasses.field(repr=False)
     undeclared: int = dataclasses.field(repr=False)
     batch_size: int

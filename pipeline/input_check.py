@@ -7,19 +7,22 @@ that follow from them by a rule are tuning on private data (models/privacy/READM
 import collections
 import dataclasses
 import hashlib
+import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from models import extras, spelling
 from models.batching import record_hash, unit_hash
 from models.privacy.randomness import RunKey
 from models.records import Record
-from pipeline import methods
+from pipeline import methods, quoted_lines
 from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck, LabelRecords, Lengths
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
-from transforms.read import Reason, RecordRules, check_input, read_place
+from transforms import places
+from transforms.read import Reason, RecordRules, Rejection, check_input, read_place
+from transforms.read.dialect import OF_SPREADSHEETS
 
 # Texts whose tokens are counted, drawn from all.
 SAMPLED_TEXTS = 2_000
@@ -31,14 +34,19 @@ SHOWN_CHARACTERS = 40
 ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES = 0.05, 0.25, 0.05
 
 
-def check_records(config: JobConfig, on_progress: Callable[[int], None] | None = None) -> InputCheck:
-    """Reads the input once, as a run would, and says what it would find.
+def check_records(
+    config: JobConfig,
+    on_progress: Callable[[int], None] | None = None,
+    on_rejected: Callable[[Rejection], None] | None = None,
+) -> InputCheck:
+    """Reads the input as a run would, CSV files a second time for their lines, and says what it would find.
 
     Memory grows with the numbers of units and of different texts, some hundred bytes each.
 
     Args:
         config: Of the run.
         on_progress: Told how many rows were read, now and then.
+        on_rejected: Told of each row that is no record, but for labels that are not declared.
 
     Raises:
         ValueError: As `transforms.read.check_input`; a prompt that does not fit.
@@ -55,21 +63,23 @@ def check_records(config: JobConfig, on_progress: Callable[[int], None] | None =
         # All else is found without a tokenizer.
         uncounted = (f'No tokens are counted, and so no length is judged. {error}',)
     found = _Found(config, view)
-    for row in _rows([file.path for file in files], rules):
+    paths = tuple(file.path for file in files)
+    for row in _rows(paths, rules):
+        if isinstance(row, Rejection) and on_rejected is not None:
+            on_rejected(row)
         found.add(row)
         if on_progress is not None and found.rows % 1_000 == 0:
             on_progress(found.rows)
-    result = found.result(tuple(file.path for file in files), measure)
+    result = found.result(paths, quoted_lines.look(paths, rules.fields), measure)
     return dataclasses.replace(result, findings=(*result.findings, *uncounted))
 
 
-def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Reason]:
+def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Rejection]:
     """Rows with any label, so that undeclared ones are seen."""
     if rules.labels is not None:
         rules = dataclasses.replace(rules, labels=None, any_label=True)
     for path in paths:
-        for row in read_place(path, rules):
-            yield row if isinstance(row, Record) else row.reason
+        yield from read_place(path, rules)
 
 
 class _Found:
@@ -90,13 +100,14 @@ class _Found:
         self._key = RunKey.new()
         self._drawn: list[Record] = []
         self._random = random.Random(0)
-        self.rows = self._records = self._duplicates = 0
+        self.rows = self._records = self._duplicates = self._with_nulls = 0
 
-    def add(self, row: Record | Reason) -> None:
+    def add(self, row: Record | Rejection) -> None:
         """Counts a row."""
         self.rows += 1
-        if isinstance(row, Reason):
-            self._rejected[row.value] += 1
+        if isinstance(row, Rejection):
+            self._rejected[row.reason.value] += 1
+            self._with_nulls += b'\0' in row.raw
             return
         self._by_label[row.label] += 1
         if row.label not in self._declared:
@@ -118,7 +129,9 @@ class _Found:
         elif (place := self._random.randrange(self._records)) < SAMPLED_TEXTS:
             self._drawn[place] = row
 
-    def result(self, files: tuple[str, ...], measure: MeasureTexts | None) -> InputCheck:
+    def result(
+        self, files: tuple[str, ...], lines: quoted_lines.QuotedLines, measure: MeasureTexts | None
+    ) -> InputCheck:
         """The check of all rows."""
         labels = tuple(self._labels())
         lengths = self._lengths(measure) if self._drawn and measure is not None else None
@@ -127,6 +140,7 @@ class _Found:
             files=files,
             records=self._records,
             rejected=dict(self._rejected.most_common()),
+            continued_lines=lines.continued,
             labels=labels,
             undeclared=len(self._by_label.keys() - set(self._declared)),
             batch_size=self._view.expected_batch_size,
@@ -138,7 +152,27 @@ class _Found:
             lengths=lengths,
             findings=(),
         )
-        return dataclasses.replace(found, findings=tuple(_findings(found, self._config, self._view)))
+        of_files = quoted_lines.findings(lines, self._config.input.quoting)
+        if any(map(places.may_be_text, files)):
+            of_files = itertools.chain(self._of_encoding(), of_files)
+        return dataclasses.replace(
+            found, findings=tuple(_findings(found, of_files, self._config, self._view))
+        )
+
+    def _of_encoding(self) -> Iterator[str]:
+        """What to look at where rows are text of another encoding than they were read as."""
+        if self._with_nulls:
+            yield (
+                f'{self._with_nulls:,} rejected rows hold null bytes, as UTF-16 without a byte order mark '
+                'does. If that is what the file is, give --encoding utf-16, or utf-16-be.'
+            )
+        elif not_text := self._rejected[Reason.NOT_TEXT.value]:
+            read_as = self._config.input.encoding or 'utf-8'
+            yield (
+                f'{not_text:,} rows are not text of their encoding, which is {read_as} or what a byte order '
+                f'mark says. Give --encoding {OF_SPREADSHEETS}, as spreadsheets of western Europe write it, '
+                'or the encoding that the writer of the file used.'
+            )
 
     def _labels(self) -> Iterator[LabelRecords]:
         config = self._config
@@ -191,7 +225,9 @@ def _of_like_labels(labels: Sequence[LabelRecords]) -> Iterator[str]:
             )
 
 
-def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator[str]:
+def _findings(
+    found: InputCheck, of_files: Iterable[str], config: JobConfig, view: InputView
+) -> Iterator[str]:
     rows = found.records + sum(found.rejected.values())
     if not rows:
         yield 'There is no row in these files. Check --input.'
@@ -199,6 +235,7 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
     others = [each for each in found.labels if not each.declared]
     if not found.records:
         yield 'A run would take none of these rows, and end as always, with a corpus of the public prompt.'
+    yield from of_files
     if others:
         names = ', '.join(repr(each.label) for each in others[:5])
         more = ', ...' if found.undeclared > 5 else ''
@@ -221,8 +258,8 @@ def _findings(found: InputCheck, config: JobConfig, view: InputView) -> Iterator
             continue
         if reason != Reason.UNDECLARED_LABEL.value and count / rows >= ALARMING_REJECTED:
             yield (
-                f'{count:,} of {rows:,} rows are rejected: {reason}. Look at some with generate '
-                '--keep-rejected, which leaves them in the work directory.'
+                f'{count:,} of {rows:,} rows are rejected: {reason}. Look at some with check '
+                '--show-rejected 10.'
             )
     yield from view.findings(found)
     if found.declared_records:

@@ -7,6 +7,7 @@ the key decide the side of a row, so all rows of a unit are on one side, and sta
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import shutil
@@ -24,14 +25,14 @@ from transforms.read import (
     Reason,
     RecordFields,
     check_input,
-    csv_content,
-    csv_rows,
     decompressed,
+    dialect,
     file_format,
 )
 from transforms.read.errors import naming_only
 from transforms.read.files import open_file
 from transforms.read.formats import FORMATS, WHOLE
+from transforms.read.formats.csv import Csv, CsvFile
 from transforms.read.formats.excel import excel_rows
 from transforms.read.sources import source_of
 
@@ -165,43 +166,40 @@ def _split_text(
     path: str, name: str, codec: str | None, folder: pathlib.Path, fields: RecordFields, chooser: _Chooser
 ) -> None:
     """Rows of CSV and of JSON lines as they are, in the file's encoding; those of a JSON array as lines."""
+    form = FORMATS[name]
     with _sides(folder, path) as sides, open_file(path) as file:
-        encoding = 'utf-8'
         try:
-            if name == 'csv':
-                with open_file(path) as beginning:
-                    encoding, head = _csv_head(beginning, codec, fields)
-                for side in sides.values():
-                    side.write(head)
-            for values, raw in FORMATS[name].rows(file, codec, WHOLE, fields):
+            with open_file(path) as beginning:
+                if isinstance(form, Csv):
+                    layout, head = _csv_head(form.open(beginning, codec, fields), fields)
+                else:
+                    first, _ = dialect.peek(decompressed(beginning, codec))
+                    layout, head = dialect.detect(first, fields.dialect, ()), dialect.mark(first)
+            for side in sides.values():
+                side.write(head)
+            for values, raw in form.rows(file, codec, WHOLE, fields):
                 if values is Reason.UNREADABLE_REST:
                     raise _damaged(path)
                 side_name = chooser.side(values)
                 if side_name is not None:
                     whole = raw if name != 'json' else json.dumps(values, default=_as_text).encode()
-                    sides[side_name].write(_encoded(_line(whole), encoding))
+                    sides[side_name].write(_encoded(whole, layout))
         except CorruptStream:
             raise _damaged(path) from None
 
 
-def _csv_head(file: BinaryIO, codec: str | None, fields: RecordFields) -> tuple[str, bytes]:
-    """The encoding of a CSV file, and what each part of it begins with: its mark and its header row."""
-    found, mark, content = csv_content(decompressed(file, codec), fields)
-    assert found.encoding is not None and found.delimiter is not None  # `csv_content`
-    if fields.positional:
-        return found.encoding, mark
-    _, header = next(csv_rows(content, found.delimiter), (None, b''))
-    return found.encoding, mark + _encoded(_line(header), found.encoding)
+def _csv_head(file: CsvFile, fields: RecordFields) -> tuple[dialect.Layout, bytes]:
+    """How a CSV file is written, and what each part begins with: mark, declaration and header row."""
+    first = [file.declaration] if file.declaration else []
+    if not fields.positional:
+        first += [raw for _, raw in itertools.islice(file.rows, 1)]
+    return file.layout, file.mark + b''.join(_encoded(row, file.layout) for row in first)
 
 
-def _encoded(row: bytes, encoding: str) -> bytes:
-    """A row that was read as UTF-8, in the encoding of its file."""
-    return row if encoding == 'utf-8' else row.decode().encode(encoding)
-
-
-def _line(row: bytes) -> bytes:
-    """A row with the line end that the last one of a file may lack."""
-    return row if row.endswith(b'\n') or not row else row + b'\n'
+def _encoded(row: bytes, layout: dialect.Layout) -> bytes:
+    """A row that was read as UTF-8, in the encoding of its file and with the line end that it may lack."""
+    row = row if row.endswith(layout.line_end) else row + layout.line_end
+    return row if layout.encoding == 'utf-8' else row.decode().encode(layout.encoding)
 
 
 def _split_rows(

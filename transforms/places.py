@@ -32,6 +32,8 @@ GOOGLE = 'gs://'
 PASSWORD_VARIABLE = 'DP_CORPUS_DATABASE_PASSWORD'
 CONNECT_SECONDS = 10
 _SQLITE_FILE = 'sqlite:///'
+# Endings of compressed files of text.
+_CODECS = ('.gz', '.bz2', '.xz', '.zst')
 _PORT = re.compile(r'[^:/@?]*:\d+(?:[/?]|$)')
 
 
@@ -161,6 +163,22 @@ def check_filesystem(*places: str | None) -> None:
 def is_workbook(place: str) -> bool:
     """Whether a path or glob names Excel workbooks."""
     return place.lower().endswith('.xlsx')
+
+
+def may_be_text(place: str) -> bool:
+    """Whether a path or glob can name files of text, a folder of them among these."""
+    if is_database(place) or is_dataset(place):
+        return False
+    return not place.lower().endswith(('.parquet', '.xlsx'))
+
+
+def may_be_csv(place: str) -> bool:
+    """Whether a path or glob can name CSV files; a folder of texts has none."""
+    name = place.lower()
+    for codec in _CODECS:
+        name = name.removesuffix(codec)
+    is_folder = name.endswith('/') or os.path.isdir(place)
+    return may_be_text(place) and not is_folder and not name.endswith(('.jsonl', '.ndjson', '.json'))
 
 
 def sqlite_file(place: str) -> str | None:

@@ -40,6 +40,7 @@ PARAMETERS = {
     'split': False,
     'delimiter': False,
     'encoding': False,
+    'quoting': False,
     'text_field': True,
     'label_field': True,
     'labels': True,

@@ -10,6 +10,7 @@ from pipeline import centers as centers_lib
 from pipeline import embedder as embedder_lib
 from pipeline import terminal
 from pipeline.commands import flags, screen
+from pipeline.settings.input import check_text_flags
 
 
 def centers(
@@ -18,6 +19,7 @@ def centers(
     text_field: flags.TextFieldFlag = 'text',
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
     count: Annotated[int, typer.Option('--count', help='Number of centres.')] = 500,
     embedder: flags.EmbedderFlag = 'tfidf',
     source: Annotated[
@@ -54,6 +56,7 @@ def centers(
     dp-corpus comes with centres of encyclopedia texts. Centres of a public corpus that is
     more like your records group them better. Choose that corpus without looking at the records.
     """
+    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         settings = embedder_lib.settings_of(
@@ -62,7 +65,7 @@ def centers(
         centers_lib.check_fit(
             pathlib.Path(output), source=source, rho=rho, dataset=dataset, ledger=ledger, run_id=run_id
         )
-        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding)
+        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding, quoting=quoting)
         reservation = None
         if dataset is not None and ledger is not None and rho is not None:
             reservation = centers_lib.charge_fit(

@@ -2,13 +2,14 @@
 
 import contextlib
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
 
 import rich.box
 import rich.console
 import rich.table
 import rich.text
+import typer
 
 from pipeline import methods, terminal
 from pipeline.commands import flags, screen
@@ -17,6 +18,7 @@ from pipeline.settings.job_config import JobConfig
 
 if typing.TYPE_CHECKING:
     from pipeline.input_check import InputCheck
+    from transforms.read import Rejection
 
 # What makes a config one where nothing says what is spent; no figure here follows from it.
 _SPENT = {'epsilon': 1.0, 'delta': 1e-9}
@@ -24,6 +26,8 @@ _SPENDING = {
     'epsilon': ('epsilon', 'context_budget', 'max_private_tokens', 'noise_multiplier'),
     'delta': ('delta', 'records'),
 }
+# Of a rejected row.
+SHOWN_CHARACTERS = 300
 NOTICE = (
     'For the curator alone: true figures of private records. Nothing of it is released and nothing charged; '
     'settings that follow from it by a rule are tuning on private data, which nobody has paid for '
@@ -34,6 +38,14 @@ NOTICE = (
 @with_config_flags
 def check(
     config: flags.ConfigFlag = None,
+    show_rejected: Annotated[
+        int,
+        typer.Option(
+            '--show-rejected',
+            min=0,
+            help='Show so many rejected rows, the beginning of each, on this screen alone.',
+        ),
+    ] = 0,
     as_json: flags.JsonFlag = False,
     **settings: Any,
 ) -> None:
@@ -48,16 +60,27 @@ def check(
     job_config = config_of(config, settings)
     if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
+    if show_rejected and as_json:
+        raise ValueError(
+            f'Expected a screen for rejected rows, got show_rejected={show_rejected} with --json. No '
+            'document holds rows: leave one of them out.'
+        )
     screen.silence_libraries()
     console = terminal.console(stderr=True, quiet=as_json)
     with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
         from pipeline import input_check
 
-        found = input_check.check_records(job_config, on_progress)
+        rejected: list[Rejection] = []
+
+        def keep(row: 'Rejection') -> None:
+            if len(rejected) < show_rejected:
+                rejected.append(row)
+
+        found = input_check.check_records(job_config, on_progress, keep)
     if as_json:
         print(found.to_json(), end='')
     else:
-        print_check(found, terminal.console(), job_config)
+        print_check(found, terminal.console(), job_config, rejected)
 
 
 @contextlib.contextmanager
@@ -71,8 +94,13 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
         yield lambda rows: status.update(f'Reading: {rows:,} rows')
 
 
-def print_check(found: 'InputCheck', console: rich.console.Console, config: JobConfig) -> None:
-    """The check as tables and sentences, with the declared words of labels."""
+def print_check(
+    found: 'InputCheck',
+    console: rich.console.Console,
+    config: JobConfig,
+    rejected: Sequence['Rejection'],
+) -> None:
+    """The check as tables and sentences, with the declared words of labels, and rejected rows."""
 
     def plain(text: str, style: str = '') -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -90,6 +118,8 @@ def print_check(found: 'InputCheck', console: rich.console.Console, config: JobC
     ]
     rows += [('Rejected' if not place else '', f'{count:,}: {reason}')
              for place, (reason, count) in enumerate(found.rejected.items())]  # fmt: skip
+    if found.continued_lines:
+        rows.append(('Lines within quotes', f'{found.continued_lines:,}, part of the row that they continue'))
     if found.lengths is not None:
         lengths = found.lengths
         rows += [
@@ -119,6 +149,16 @@ def print_check(found: 'InputCheck', console: rich.console.Console, config: JobC
         plain('Nothing stands out.')
     for finding in found.findings:
         plain(f'- {finding}')
+    for one in rejected:
+        plain(f'Rejected: {one.file}, row {one.ordinal}: {one.reason.value}')
+        plain(f'    {_printable(one.raw)}')
+
+
+def _printable(raw: bytes) -> str:
+    """The beginning of a row, without characters that a terminal obeys."""
+    text = raw.decode(errors='backslashreplace')
+    shown = ''.join(each if each.isprintable() else repr(each)[1:-1] for each in text[:SHOWN_CHARACTERS])
+    return shown + '…' * (len(text) > SHOWN_CHARACTERS)
 
 
 def _declared(records: int | None) -> str:

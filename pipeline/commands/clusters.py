@@ -9,6 +9,7 @@ from pipeline import centers as centers_lib
 from pipeline import curator_files, terminal
 from pipeline import embedder as embedder_lib
 from pipeline.commands import flags, screen
+from pipeline.settings.input import check_text_flags
 
 
 def clusters(
@@ -19,6 +20,7 @@ def clusters(
     text_field: flags.TextFieldFlag = 'text',
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
     centers_folder: Annotated[
         str | None, typer.Option('--centers', help="Folder of public centres. Default: the package's.")
     ] = None,
@@ -45,6 +47,7 @@ def clusters(
     """
     path = pathlib.Path(output)
     curator_files.check(path, curator_files.PAGE_OR_JSON)
+    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         settings = embedder_lib.settings_of(
@@ -59,7 +62,7 @@ def clusters(
         from pipeline import clusters as clusters_lib
         from pipeline.pages import clusters_page
 
-        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding)
+        fields = centers_lib.text_fields(text_field, delimiter=delimiter, encoding=encoding, quoting=quoting)
         clusterer = settings.build()
         texts = centers_lib.read_texts(input_, fields)
         comparison = clusters_lib.compare_clusterings(

@@ -14,7 +14,7 @@ from pipeline.calibration import RequestedDtype
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
 from pipeline.pages import evaluation_page
-from pipeline.settings.input import Encoding, delimiter_of
+from pipeline.settings.input import Encoding, Quoting, check_delimiter, check_text_flags, delimiter_of
 
 _IN_CONTEXT = 'In-context use'
 PAGE, DOCUMENT = 'evaluation.html', 'evaluation.json'
@@ -62,6 +62,7 @@ def evaluate(
     ] = None,
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
     text_field: flags.TextFieldFlag = 'text',
     label_field: Annotated[
         str | None,
@@ -201,6 +202,7 @@ def evaluate(
         public=public,
         delimiter=delimiter,
         encoding=encoding,
+        quoting=quoting,
         text_field=text_field,
         label_field=label_field,
         attributes=attributes,
@@ -243,6 +245,7 @@ def evaluated(
     public: str | None,
     delimiter: str | None,
     encoding: Encoding | None,
+    quoting: Quoting,
     text_field: str,
     label_field: str | None,
     attributes: str | None,
@@ -275,8 +278,10 @@ def evaluated(
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
         curator_files.check_folder(folder)
-    separator = delimiter_of(delimiter)
+    check_delimiter(delimiter, quoting)
     others = [_named(text) for text in also or ()]
+    read = [corpus, *(place for _, place in others), *filter(None, (records, test, public))]
+    check_text_flags(read, delimiter=delimiter, encoding=encoding, quoting=quoting)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from pipeline.evaluation import asked
@@ -304,8 +309,9 @@ def evaluated(
             embedder=embedder,
             embedder_model=embedder_model,
             seed=seed,
-            delimiter=separator,
+            delimiter=delimiter_of(delimiter),
             encoding=encoding,
+            quoting=quoting,
         )
         sources = request.read()
     with _progress(console) as on_progress, screen.unquoted():

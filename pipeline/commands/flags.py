@@ -30,9 +30,11 @@ from pipeline.settings.input import (
     INPUT_HELP,
     PARTITION_HELP,
     QUERY_HELP,
+    QUOTING_HELP,
     SHEET_HELP,
     SPLIT_HELP,
     Encoding,
+    Quoting,
 )
 from pipeline.settings.job_config import JobConfig
 
@@ -53,6 +55,7 @@ SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
 DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
 EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP)]
+QuotingFlag = Annotated[Quoting, typer.Option('--quoting', help=QUOTING_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
 ]

@@ -10,7 +10,7 @@ from models.privacy.randomness import RunKey
 from pipeline import curator_files
 from pipeline.commands import flags, screen
 from pipeline.config import without_password
-from pipeline.settings.input import check_table, delimiter_of
+from pipeline.settings.input import check_delimiter, check_table, check_text_flags, delimiter_of
 
 
 def split(
@@ -23,6 +23,7 @@ def split(
     split_: flags.SplitFlag = None,
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
     text_field: flags.TextFieldFlag = 'text',
     unit_field: Annotated[
         str | None,
@@ -54,18 +55,18 @@ def split(
     input_ = without_password(input_)
     table = {'query': query, 'sheet': sheet, 'split': split_}
     check_table(input_, **table)
-    dialect = {'delimiter': delimiter_of(delimiter), 'encoding': encoding}
+    check_delimiter(delimiter, quoting)
+    check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
     screen.silence_libraries()
     with screen.without_chatter(), screen.unquoted():
         from pipeline import split as split_lib
         from transforms.read import Dialect, RecordFields, Table
 
+        dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
         made = split_lib.split(
             input_,
             folder,
-            fields=RecordFields(
-                text=text_field, unit=unit_field, dialect=Dialect(**dialect), table=Table(**table)
-            ),
+            fields=RecordFields(text=text_field, unit=unit_field, dialect=dialect, table=Table(**table)),
             test_share=test_share,
             key=RunKey.new() if key is None else RunKey.read(pathlib.Path(key)),
         )

@@ -15,7 +15,7 @@ from pipeline.commands import generate as generate_command
 from pipeline.commands import plan as plan_command
 from pipeline.methods.follows import Follows
 from pipeline.pages import plan_terminal
-from pipeline.settings.input import INPUT_HELP, check_table, delimiter_of
+from pipeline.settings.input import INPUT_HELP, check_delimiter, check_table, check_text_flags, delimiter_of
 from pipeline.start import answers as answers_lib
 from pipeline.start import here, settings_file
 from pipeline.start.answers import Answers
@@ -118,6 +118,7 @@ def start(
     model: ModelFlag = None,
     delimiter: flags.DelimiterFlag = None,
     encoding: flags.EncodingFlag = None,
+    quoting: flags.QuotingFlag = 'double',
     query: flags.QueryFlag = None,
     partition_column: flags.PartitionFlag = None,
     sheet: flags.SheetFlag = None,
@@ -146,12 +147,14 @@ def start(
     _check_flags(label_columns, labels, no_label, unit, unit_field)
     files = config.without_password(files)
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
+    check_delimiter(delimiter, quoting)
+    check_text_flags([files], delimiter=delimiter, encoding=encoding, quoting=quoting)
     generate_command.check_local_files(files)
     console = terminal.console()
     screen.silence_libraries()
     from transforms.read import Dialect, Header, Table
 
-    dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding)
+    dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
     table = Table(**of_place)
     try:
         check_table(files, **of_place)

@@ -21,6 +21,7 @@ from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.structure import Structure
+from pipeline.settings.input import Quoting
 
 
 def measures_of(
@@ -116,7 +117,8 @@ class Request:
         attributes: Columns whose values together are the label, in place of one.
         unit_field: Column of units of privacy in the files of `records` and `test`, or None.
         delimiter: Character between columns of CSV files; None where their header lines show it.
-        encoding: Encoding of CSV files; None where their beginnings show it.
+        encoding: Encoding of files of text; None where their beginnings show it.
+        quoting: Quotes in CSV files.
         embedder: 'tfidf', 'minilm', 'decoder', or a folder of MiniLM weights.
         seed: Of every draw.
         embedder_model: Model whose hidden states 'decoder' takes; the bundled one by default.
@@ -135,6 +137,7 @@ class Request:
     unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
+    quoting: Quoting = 'double'
 
     def __post_init__(self) -> None:
         model = self.embedder_model
@@ -175,6 +178,7 @@ class Request:
                 unit_field=self.unit_field if role in ('records', 'test') else None,
                 delimiter=self.delimiter,
                 encoding=self.encoding,
+                quoting=self.quoting,
             )
             found.append((role, texts))
         return found

@@ -11,6 +11,7 @@ from etils import epy
 
 from models.records import Record
 from pipeline.evaluation.sources import Texts
+from pipeline.settings.input import Quoting
 
 with epy.lazy_imports():
     from pipeline import released_corpus
@@ -44,6 +45,7 @@ def read_source(
     unit_field: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    quoting: Quoting = 'double',
 ) -> ReadTexts:
     """Reads the corpus of a finished run, or files of texts.
 
@@ -59,13 +61,14 @@ def read_source(
         unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
             none.
         delimiter: Character between columns of CSV files; None where their header lines show it.
-        encoding: Encoding of CSV files; None where their beginnings show it.
+        encoding: Encoding of files of text; None where their beginnings show it.
+        quoting: Quotes in CSV files.
 
     Raises:
         FileNotFoundError: There is nothing of this name.
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
-    dialect = read.Dialect(delimiter=delimiter, encoding=encoding)
+    dialect = read.Dialect(delimiter=delimiter, encoding=encoding, quoting=quoting)
     fields = read.RecordFields(
         text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
     )

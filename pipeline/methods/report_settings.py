@@ -14,7 +14,7 @@ from pipeline.settings.structure import Structured
 
 # Settings of every run, which come first.
 OF_EVERY_RUN = (
-    'delimiter', 'encoding', 'text_field', 'label_field', 'labels', 'attributes', 'unit_field',
+    'delimiter', 'encoding', 'quoting', 'text_field', 'label_field', 'labels', 'attributes', 'unit_field',
     'record_id_field', 'records', 'sample_rate', 'max_record_bytes', 'keep_rejected', 'unit',
     'examples_per_context', 'epsilon',
 )  # fmt: skip

@@ -73,7 +73,9 @@ def _read(
                 if not example.truncated
             ]
     else:
-        dialect = Dialect(delimiter=declared.resolved_delimiter, encoding=declared.encoding)
+        dialect = Dialect(
+            delimiter=declared.resolved_delimiter, encoding=declared.encoding, quoting=declared.quoting
+        )
         fields = RecordFields(
             text=declared.text_field,
             label=declared.label_field if labelled else None,

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import typing
+from collections.abc import Iterable
 
 from models import attributes as attributes_lib
 from models import spelling
@@ -14,6 +15,7 @@ from transforms.run_files import CORPUS_COLUMNS
 
 _setting = functools.partial(panel.setting, 'Input')
 
+Quoting = typing.Literal['double', 'backslash', 'none']
 # utf-16 is of the byte order that the file's mark says.
 Encoding = typing.Literal[
     'utf-8',
@@ -52,12 +54,18 @@ PARTITION_HELP = (
 SHEET_HELP = 'Sheet of the Excel workbooks. Default: the only one that is not empty.'
 SPLIT_HELP = 'Split of the Hugging Face data set. Default: the only one.'
 DELIMITER_HELP = (
-    'What separates the columns of CSV files: one character, or tab. Default: the first of , ; tab and | '
-    'with which the header line has the columns that are asked for, else a comma.'
+    'What separates the columns of CSV files: one character, or tab. Default: what a first line sep=; says, '
+    'or the first of , ; tab and | with which the header line has the columns that are asked for, else a '
+    'comma, in .tsv files a tab.'
 )
 ENCODING_HELP = (
-    'Encoding of CSV files; spreadsheets often write utf-16 or windows-1252. Default: utf-8, or utf-16 where '
-    'a byte order mark or the header line shows it.'
+    'Encoding of files of text; spreadsheets often write CSV as utf-16 or windows-1252. Default: utf-8, or '
+    'utf-16 where a byte order mark or the header line of CSV shows it.'
+)
+QUOTING_HELP = (
+    'Quotes in CSV files. double: a quote within quotes is written twice (RFC 4180). backslash: \\" is a '
+    'quote and \\\\ a backslash, as MySQL, Spark and pandas may write them. none: no character quotes, and '
+    'every line is a row.'
 )
 
 
@@ -74,6 +82,45 @@ def delimiter_of(name: str | None) -> str | None:
             f"delimiter={name!r}. Give --delimiter ';', or tab."
         )
     return delimiter
+
+
+def check_delimiter(name: str | None, quoting: Quoting) -> None:
+    """Refuses a delimiter that is none, or that the quotes need.
+
+    Raises:
+        ValueError: See above.
+    """
+    if delimiter_of(name) == '\\' and quoting == 'backslash':
+        raise ValueError(
+            f'Expected a delimiter that is no backslash with quoting={quoting!r}, got delimiter={name!r}. '
+            'Give another of the two.'
+        )
+
+
+def check_text_flags(
+    places_: Iterable[str], *, delimiter: str | None, encoding: str | None, quoting: Quoting
+) -> None:
+    """Refuses flags of files of text where no file is of their kind; else they are of those that are.
+
+    Args:
+        places_: All that the command reads, each as a flag names it.
+        delimiter: As the setting.
+        encoding: As the setting.
+        quoting: As the setting.
+
+    Raises:
+        ValueError: See above.
+    """
+    parts = [part for place in places_ for part in places.split_patterns(place)]
+    for name, value, is_kind, kind in (
+        ('delimiter', delimiter, places.may_be_csv, 'CSV files'),
+        ('quoting', None if quoting == 'double' else quoting, places.may_be_csv, 'CSV files'),
+        ('encoding', encoding, places.may_be_text, 'files of text (CSV, JSON or a folder of texts)'),
+    ):
+        if value is not None and parts and not any(map(is_kind, parts)):
+            raise ValueError(
+                f'Expected {name} with {kind}, got {name}={value!r}, input={",".join(parts)!r}. Leave it out.'
+            )
 
 
 def _spelled(value: str) -> str:
@@ -151,6 +198,7 @@ class Input(panel.Panel):
     split: str | None = _setting(SPLIT_HELP, None, names_path=False)
     delimiter: str | None = _setting(DELIMITER_HELP, None, names_path=False)
     encoding: Encoding | None = _setting(ENCODING_HELP, None)
+    quoting: Quoting = _setting(QUOTING_HELP, 'double')
     text_field: str = _setting(
         "Column of the text. Numbers ('0') mean a CSV without a header row.", 'text', names_path=False
     )
@@ -208,7 +256,7 @@ class Input(panel.Panel):
                 f'Expected 0 < sample_rate <= 1, got sample_rate={self.sample_rate!r}. Give '
                 '--sample-rate 0.1 for a tenth of the units, or leave it out for all.'
             )
-        delimiter_of(self.delimiter)
+        check_delimiter(self.delimiter, self.quoting)
         self._check_table()
         self._check_positive('max_record_bytes')
 

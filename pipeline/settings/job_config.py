@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 
 from pipeline.settings.budget import Budget
-from pipeline.settings.input import Input
+from pipeline.settings.input import Input, check_text_flags
 from pipeline.settings.method import MethodSettings
 from pipeline.settings.output import Output
 from pipeline.settings.panel import Panel
@@ -68,7 +68,24 @@ class JobConfig[M: MethodSettings]:
                 f"Expected unit_field exactly with unit='user', got unit={self.budget.unit!r}, "
                 f'unit_field={self.input.unit_field!r}. Name the column of the user ids and pass --unit user.'
             )
+        if self.input.input is not None:
+            check_text_flags(
+                self._places(),
+                delimiter=self.input.delimiter,
+                encoding=self.input.encoding,
+                quoting=self.input.quoting,
+            )
         self.method.check_run(self.input, self.budget, self.output, delta_of(self.input, self.budget))
+
+    def _places(self) -> Iterator[str]:
+        """All that the run reads texts of: the records, and public texts beside them."""
+        for settings in (self.input, self.method):
+            for field in dataclasses.fields(settings):
+                if (
+                    field.metadata['path'] == 'patterns'
+                    and (place := getattr(settings, field.name)) is not None
+                ):
+                    yield place
 
     @property
     def resolved_delta(self) -> float:

@@ -28,7 +28,7 @@ class Answers:
 
     Attributes:
         records: The files or another place, as `--input` names them.
-        dialect: How CSV files are written, as far as no default finds it out.
+        dialect: How files of text are written, as far as no default finds it out.
         table: Which table of the place is read.
         text_field: Column of the text.
         label_columns: Column of the label; several are attributes, whose values together are the label.
@@ -73,6 +73,8 @@ class Answers:
             found['delimiter'] = 'tab' if self.dialect.delimiter == '\t' else self.dialect.delimiter
         if self.dialect.encoding is not None:
             found['encoding'] = self.dialect.encoding
+        if self.dialect.quoting != 'double':
+            found['quoting'] = self.dialect.quoting
         found['text_field'] = self.text_field
         if self.label_field is not None:
             found |= {'label_field': self.label_field, 'labels': self.labels}

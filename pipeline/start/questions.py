@@ -127,7 +127,7 @@ def one_of(columns: tuple[str, ...], *, or_none: bool = False) -> Callable[[str]
             return typed
         if or_none and typed.strip().lower() in ('', 'none', 'no'):
             return None
-        near = [column for column in columns if column.lower() == typed.strip().lower()]
+        near = [each for each in columns if each.lower().split() == typed.lower().split()]
         if len(near) == 1:
             return near[0]
         raise ValueError(f'Expected a column of the file, got {typed!r}. Give one of: {", ".join(columns)}.')

@@ -187,11 +187,9 @@ def test_without_ids_equal_texts_stay_together(tmp_path: pathlib.Path) -> None:
     assert set(texts[0]).isdisjoint(texts[1]) and len(texts[0]) + len(texts[1]) == 120
 
 
-@pytest.mark.parametrize('kind, damage', [('csv.gz', -9), ('csv', None)])
-def test_a_damaged_file_leaves_nothing(tmp_path: pathlib.Path, kind: str, damage: int | None) -> None:
-    path = write(tmp_path, kind)
-    # Cut, or with a quote that never closes.
-    path.write_bytes(path.read_bytes()[:damage] if damage else path.read_bytes() + b'user 1,"open\n')
+def test_a_damaged_file_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path, 'csv.gz')
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match='Fetch it again'):
         split.split(str(path), tmp_path / 'x', fields=FIELDS, test_share=0.5, key=KEY)
     assert not (tmp_path / 'x').exists()

@@ -2,23 +2,24 @@
 
 The extension of a file tells its format:
 
-* `.jsonl`: one JSON object per line.
+* `.jsonl`, `.ndjson`: one JSON object per line.
 * `.json`: one JSON object per line, or one array of objects. A file is an array if it begins with `[`, unless
   its first line is complete by itself and others follow.
-* `.csv`: RFC 4180, with line breaks inside quotes. Any delimiter and any encoding: see
+* `.csv`, `.tsv`: RFC 4180, with line breaks inside quotes. Any delimiter, other quotes or none: see
   `transforms.read.dialect`.
 * `.parquet`.
 * `.xlsx`: one sheet of an Excel workbook, as CSV.
 
-The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any filesystem that Beam
-knows. Places that are no such files are in `transforms.read.sources`: the query of a database, a
-folder of texts, a Hugging Face data set.
+Text is of any encoding. The text formats may also end in `.gz`, `.bz2`, `.xz` or `.zst`. Files may be on any
+filesystem that Beam knows. Places that are no such files are in `transforms.read.sources`: the query of a
+database, a folder of texts, a Hugging Face data set.
 
 A bad row never stops a run, because success or failure is an output, too (METHOD 8). The row becomes a
 `Rejection`, which is restricted to the curator. In JSON lines and Parquet a row cannot change how another row
-is read. In CSV an unclosed quote makes the rows after it part of one value, so use a CSV writer that quotes.
+is read. Nor can it in CSV whose writer quotes as `Dialect.quoting` says; a stray quote can make the rows up
+to the next quote part of one value.
 
-The header row of a `.csv` file names its columns. If all given names are numbers ('0', '1', ...), they are
+The header row of a CSV file names its columns. If all given names are numbers ('0', '1', ...), they are
 positions, and the file has no header row.
 
 Labels, unit ids and record ids are compared as `models.spelling` spells them, in every format: 1, 1.0, '1.0'
@@ -30,7 +31,7 @@ from transforms.read.columns import MissingColumns
 from transforms.read.compression import CorruptStream, decompressed
 from transforms.read.dialect import Dialect
 from transforms.read.files import InputFile, check_input, check_same, file_format, identities_of, list_input
-from transforms.read.formats.csv import csv_content, csv_records, csv_rows
+from transforms.read.formats.csv import csv_records, csv_rows
 from transforms.read.formats.json import json_array, json_file, json_lines
 from transforms.read.formats.parquet import parquet_rows
 from transforms.read.header import Header, read_header
@@ -66,7 +67,6 @@ __all__ = [
     'Table',
     'check_input',
     'check_same',
-    'csv_content',
     'csv_records',
     'csv_rows',
     'decompressed',

@@ -1,13 +1,17 @@
-"""How a CSV file is written: its delimiter and its encoding.
+"""How a file of text is written: its encoding, and of a CSV file its delimiter, quotes and line ends.
 
 If they are not given, they are found in the header line and the byte order mark, and nowhere else. So no
-record decides how other records are read, and all workers find the same.
+record decides how other records are read, and all workers find the same. Quotes are never found out: they are
+of RFC 4180 unless something else is given.
 """
 
 import codecs
 import csv
 import dataclasses
+import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from transforms.read.compression import CorruptStream
 
@@ -22,22 +26,76 @@ _MARKS = {
     codecs.BOM_UTF16_BE: 'utf-16-be',
 }
 # As spreadsheets of western Europe write it, without saying so.
-_OF_SPREADSHEETS = 'windows-1252'
+OF_SPREADSHEETS = 'windows-1252'
 _SPOILT = 'transforms.read.dialect.spoilt'
+
+QUOTINGS = DOUBLE, BACKSLASH, NONE = 'double', 'backslash', 'none'
+# What counts while the end of a header is looked for: quotes, and line ends outside them.
+_COUNTED = {
+    DOUBLE: re.compile(r'"|\r\n?|\n'),
+    BACKSLASH: re.compile(r'\\["\\]|"|\r\n?|\n'),
+    NONE: re.compile(r'\r\n?|\n'),
+}
+# A backslash, and what it stands before if it means anything there.
+_ESCAPE = re.compile(r'\\(["\\]?)')
+# A first line that spreadsheets take for no row: it says what the delimiter is.
+_DECLARATION = re.compile(r'("?)sep=([^ "\r\n\0])\1(?:\r\n?|\n)', re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How CSV files are written. Public.
+    """How files of text are written, as it is given. Public.
 
     Attributes:
-        delimiter: One character; None: the one of `DELIMITERS` that the header line shows.
+        delimiter: Of CSV: one character; None: the one that a line `sep=;` declares, or the one of
+            `DELIMITERS` that the header line shows.
         encoding: Python's name of the encoding; 'utf-16' is either byte order. None: the one of `ENCODINGS`
-            that the byte order mark or the header line shows.
+            that the byte order mark or the header line of CSV shows.
+        quoting: Of CSV: DOUBLE for RFC 4180, where two quotes within quotes are one; BACKSLASH where a
+            backslash before a quote or a backslash stands for what follows, too; NONE where no character
+            quotes, and every line is a row.
     """
 
     delimiter: str | None = None
     encoding: str | None = None
+    quoting: str = DOUBLE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How one file is written.
+
+    Attributes:
+        encoding: Of `Dialect`, with its byte order.
+        delimiter: One character.
+        line_end: What ends its lines: a line feed, whatever is before it, or a carriage return alone.
+        is_declared: Whether the first line declares the delimiter, and is no row.
+    """
+
+    encoding: str
+    delimiter: str
+    line_end: bytes = b'\n'
+    is_declared: bool = False
+
+
+def reader(lines: Iterable[str], delimiter: str, quoting: str) -> Iterator[list[str]]:
+    """Python's reader of rows, strict about what follows a closing quote.
+
+    It takes no more lines than a row has, and after an error begins a row with the next line.
+    """
+    if quoting == BACKSLASH:
+        # Python drops each backslash: one that means nothing is doubled.
+        return csv.reader(map(_escaped, lines), strict=True, delimiter=delimiter, escapechar='\\')
+    styles: dict[str, Any] = {DOUBLE: {}, NONE: {'quoting': csv.QUOTE_NONE}}
+    return csv.reader(lines, strict=True, delimiter=delimiter, **styles[quoting])
+
+
+def _escaped(line: str) -> str:
+    return _ESCAPE.sub(_meant, line) if '\\' in line else line
+
+
+def _meant(found: re.Match[str]) -> str:
+    return found[0] if found[1] else '\\\\'
 
 
 def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
@@ -64,58 +122,84 @@ def peek(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return b''.join(held)[:HEAD_BYTES], whole()
 
 
-def detect(head: bytes, dialect: Dialect, names: Sequence[str]) -> Dialect:
-    """The delimiter and the encoding of a file: those that are given, else those that its header line shows.
+def detect(
+    head: bytes, dialect: Dialect, names: Sequence[str], delimiters: Sequence[str] = DELIMITERS
+) -> Layout:
+    """How a file is written: as it is given, else as its header line shows.
 
-    These are the first pair with which the line has each of the columns once. If no pair does, the
-    delimiter is a comma, and the encoding is that of the byte order mark or else UTF-8.
+    Encoding and delimiter are the first pair with which the line has each of the columns once. If no pair
+    does, the delimiter is the first one, and the encoding is that of the byte order mark or else UTF-8. Lines
+    end in a carriage return if that is what ends the header line, and no line feed follows.
 
     Args:
         head: The first `HEAD_BYTES` of the file, or all of it.
         dialect: The parts that are given.
         names: The columns that are needed; empty if the file has no header line.
+        delimiters: Those that are tried where none is given or declared.
     """
-    encodings, delimiters = _candidates(head, dialect)
-    for encoding in encodings if names else ():
-        for delimiter in delimiters:
-            if _has(header(head, encoding, delimiter), names):
-                return Dialect(delimiter=delimiter, encoding=encoding)
-    return Dialect(delimiter=delimiters[0], encoding=encodings[0])
+    encodings = _encodings(head, dialect)
+    default = dialect.delimiter or delimiters[0]
+    if not names:
+        return Layout(encoding=encodings[0], delimiter=default)
+    for encoding in encodings:
+        if (first := _beginning(head, encoding, dialect.quoting)) is not None:
+            for delimiter in first.delimiters(dialect, delimiters):
+                if _has(first.columns(delimiter), names):
+                    return first.layout(encoding, delimiter)
+    if (first := _beginning(head, encodings[0], dialect.quoting)) is None:
+        return Layout(encoding=encodings[0], delimiter=default)
+    return first.layout(encodings[0], first.delimiters(dialect, delimiters)[0])
 
 
-def suggest(head: bytes, names: Sequence[str]) -> Dialect | None:
+def suggest(head: bytes, names: Sequence[str], quoting: str = DOUBLE) -> Dialect | None:
     """The dialect with which the header line has the columns; None if no known dialect has them."""
-    for encoding in (*_candidates(head, Dialect())[0], _OF_SPREADSHEETS):
-        for delimiter in DELIMITERS:
-            if _has(header(head, encoding, delimiter), names):
-                return Dialect(delimiter=delimiter, encoding=encoding)
+    for encoding in (*_encodings(head, Dialect()), OF_SPREADSHEETS):
+        if (first := _beginning(head, encoding, quoting)) is not None:
+            for delimiter in first.delimiters(Dialect(), DELIMITERS):
+                if _has(first.columns(delimiter), names):
+                    return Dialect(delimiter=delimiter, encoding=encoding, quoting=quoting)
     return None
 
 
-def likeliest(head: bytes, dialect: Dialect) -> tuple[list[str], Dialect] | None:
+def likeliest(
+    head: bytes, dialect: Dialect, delimiters: Sequence[str] = DELIMITERS
+) -> tuple[list[str], Dialect] | None:
     """The columns of a header line of which nobody has named one, and its dialect; None if it is no line.
 
-    The delimiter is the one that makes the most columns. Of the dialect it says what a reader could not find
-    out by the names of the columns (`detect`).
+    The delimiter is the one that makes the most columns of the whole line. Of the dialect it says what a
+    reader could not find out by the names of the columns (`detect`).
 
     Args:
         head: The first `HEAD_BYTES` of the file, or all of it.
         dialect: The parts that are given.
+        delimiters: Those that are tried where none is given or declared.
     """
-    encodings, delimiters = _candidates(head, dialect)
+    encodings = _encodings(head, dialect)
     if dialect.encoding is None and not mark(head):
         # A null byte is of UTF-16; a spreadsheet of western Europe writes none.
-        encodings = encodings[1:] if b'\0' in head else (encodings[0], _OF_SPREADSHEETS)
+        encodings = encodings[1:] if b'\0' in head else (encodings[0], OF_SPREADSHEETS)
     for encoding in encodings:
-        rows = [(row, delimiter) for delimiter in delimiters if (row := header(head, encoding, delimiter))]
-        if rows and not any('\0' in name for name in rows[0][0]):
-            row, delimiter = max(rows, key=lambda found: len(found[0]))
-            is_shown = len(row) == 1 or delimiter == DELIMITERS[0]
-            return row, Dialect(
+        if (first := _beginning(head, encoding, dialect.quoting)) is None or '\0' in first.row:
+            continue
+        rows = [(row, each) for each in first.delimiters(dialect, delimiters) if (row := first.columns(each))]
+        if rows:
+            # A row that ends within the header is cut in a name.
+            row, delimiter = max(rows, key=lambda found: (first.ends_with(found[1]), len(found[0])))
+            is_shown = first.declared is not None or len(row) == 1 or delimiter == delimiters[0]
+            return named(row), dataclasses.replace(
+                dialect,
                 delimiter=dialect.delimiter or (None if is_shown else delimiter),
                 encoding=dialect.encoding or (None if encoding in ENCODINGS else encoding),
             )
     return None
+
+
+def named(columns: Sequence[str]) -> list[str]:
+    """The columns without nameless ones at the end, which spreadsheets write for cells that are empty."""
+    found = list(columns)
+    while len(found) > 1 and not found[-1].strip():
+        found.pop()
+    return found
 
 
 def mark(head: bytes) -> bytes:
@@ -123,16 +207,72 @@ def mark(head: bytes) -> bytes:
     return next((mark for mark in _MARKS if head.startswith(mark)), b'')
 
 
-def header(head: bytes, encoding: str, delimiter: str) -> list[str] | None:
-    """The columns of a file's first line; None where it is no row of this dialect."""
-    # The records after the line may be decoded wrongly: they are cut off.
-    line, end, _ = head.decode(encoding, errors='replace').removeprefix('\ufeff').partition('\n')
-    if '\ufffd' in line or (not end and len(head) >= HEAD_BYTES):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Beginning:
+    """The first lines of a file in one encoding, up to the end of its header.
+
+    Attributes:
+        declared: The delimiter that a line before the header declares.
+        row: The header as it is written, with its line end.
+        quoting: Of the dialect.
+    """
+
+    declared: str | None
+    row: str
+    quoting: str
+
+    def delimiters(self, dialect: Dialect, delimiters: Sequence[str]) -> Sequence[str]:
+        known = dialect.delimiter or self.declared
+        return delimiters if known is None else (known,)
+
+    def columns(self, delimiter: str) -> list[str] | None:
+        """The columns; None where this is no row."""
+        return self._read(delimiter)[0]
+
+    def ends_with(self, delimiter: str) -> bool:
+        """Whether the row goes as far as the header."""
+        return not self._read(delimiter)[1]
+
+    def layout(self, encoding: str, delimiter: str) -> Layout:
+        return Layout(
+            encoding=encoding,
+            delimiter=delimiter,
+            line_end=b'\r' if self.row.endswith('\r') else b'\n',
+            is_declared=self.declared is not None,
+        )
+
+    def _read(self, delimiter: str) -> tuple[list[str] | None, str]:
+        lines = io.StringIO(self.row, newline='')
+        try:
+            return next(reader(iter(lines.readline, ''), delimiter, self.quoting), None), lines.read()
+        except csv.Error:
+            return None, lines.read()
+
+
+def _beginning(head: bytes, encoding: str, quoting: str) -> _Beginning | None:
+    """The header of a file in an encoding; None where it is no text of it, or has no end in sight.
+
+    The header ends with the first line that closes all quotes of the lines so far, whatever the delimiter is:
+    no record is needed to know it.
+    """
+    text = head.decode(encoding, errors='replace').removeprefix('\ufeff')
+    declaration = _DECLARATION.match(text)
+    begin = declaration.end() if declaration else 0
+    is_open, first_end, end = False, None, None
+    for found in _COUNTED[quoting].finditer(text, begin):
+        if found[0] == '"':
+            is_open = not is_open
+        elif found[0][0] != '\\':
+            first_end = first_end or found.end()
+            if not is_open:
+                end = found.end()
+                break
+    # The records after the header may be decoded wrongly: they are cut off.
+    end = end or first_end or len(text)
+    row = text[begin:end]
+    if '\ufffd' in row or (end == len(text) and len(head) >= HEAD_BYTES):
         return None
-    try:
-        return next(csv.reader([line + end], strict=True, delimiter=delimiter), None)
-    except csv.Error:
-        return None
+    return _Beginning(declared=declaration[2] if declaration else None, row=row, quoting=quoting)
 
 
 def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
@@ -149,16 +289,21 @@ def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     yield decoder.decode(b'', final=True).encode(errors='surrogatepass')
 
 
-def _candidates(head: bytes, dialect: Dialect) -> tuple[Sequence[str], Sequence[str]]:
-    """Possible encodings and delimiters of the file; the first of each is the default."""
-    delimiters = DELIMITERS if dialect.delimiter is None else (dialect.delimiter,)
+def text_of(chunks: Iterable[bytes], dialect: Dialect) -> Iterator[bytes]:
+    """The content of a file without a header line as UTF-8, by the given encoding or the byte order mark."""
+    head, whole = peek(chunks)
+    yield from as_utf8(whole, detect(head, dialect, ()).encoding)
+
+
+def _encodings(head: bytes, dialect: Dialect) -> Sequence[str]:
+    """Possible encodings of the file; the first is the default."""
     marked = _MARKS.get(mark(head))
     if dialect.encoding is None:
-        return (ENCODINGS if marked is None else (marked,)), delimiters
+        return ENCODINGS if marked is None else (marked,)
     if dialect.encoding == 'utf-16':
         # Without a mark, the byte order of the programs that write such files.
-        return (('utf-16-be' if marked == 'utf-16-be' else 'utf-16-le'),), delimiters
-    return (dialect.encoding,), delimiters
+        return ('utf-16-be' if marked == 'utf-16-be' else 'utf-16-le',)
+    return (dialect.encoding,)
 
 
 def _has(columns: Sequence[str] | None, names: Sequence[str]) -> bool:

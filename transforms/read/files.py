@@ -265,7 +265,7 @@ def check_formats(pattern: str, listed: Iterable[InputFile]) -> None:
 
 
 def _has_header(path: str) -> bool:
-    return source_of(path) is None and file_format(path)[0] == 'csv'
+    return source_of(path) is None and file_format(path)[0] in ('csv', 'tsv')
 
 
 def check_same(known: Sequence[str], found: Sequence[str]) -> None:

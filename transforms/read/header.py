@@ -18,7 +18,7 @@ class Header:
 
     Attributes:
         columns: In the order of the place; of JSON objects, which have none, by name.
-        dialect: How a CSV file is written, as far as it is no default; empty for another format.
+        dialect: How files of text are written: what was given, and what a CSV file shows that is no default.
     """
 
     columns: tuple[Column, ...]

@@ -18,7 +18,7 @@ from transforms.run_files import ADAPTER_CARD, ADAPTER_FOLDER, ADAPTER_TENSORS, 
 
 # What a run that samples from a released adapter cannot have: it reads no record and trains nothing.
 TRAINING_SETTINGS = (
-    'input', 'delimiter', 'encoding', 'label_field', 'attributes', 'labels', 'unit', 'unit_field',
+    'input', 'delimiter', 'encoding', 'quoting', 'label_field', 'attributes', 'labels', 'unit', 'unit_field',
     'record_id_field', 'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon',
     'delta', 'dataset', 'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema',
     'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm',

@@ -39,7 +39,11 @@ def text_rules(config: Config, label_field: str | None) -> RecordRules:
         fields=RecordFields(
             text=config.input.text_field,
             label=label_field,
-            dialect=Dialect(delimiter=config.input.resolved_delimiter, encoding=config.input.encoding),
+            dialect=Dialect(
+                delimiter=config.input.resolved_delimiter,
+                encoding=config.input.encoding,
+                quoting=config.input.quoting,
+            ),
         ),
         labels=labels if label_field is not None else None,
         max_record_bytes=config.input.max_record_bytes,

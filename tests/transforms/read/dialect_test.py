@@ -14,6 +14,7 @@ from tests.transforms.read.samples import PACK, TEXT, read_bytes
 from transforms import read
 from transforms.read import Dialect, Reason, RecordFields, RecordRules
 from transforms.read import dialect as dialect_lib
+from transforms.read.dialect import Layout
 
 DETECTED = ('utf-8', 'utf-8-sig', 'utf-16', 'utf-16-le', 'utf-16-be')
 # Ends in a byte order mark's opposite, a line feed in either half of a code unit, and a surrogate pair.
@@ -72,7 +73,7 @@ def test_a_file_without_a_header_row_shows_its_byte_order_mark_alone() -> None:
     for encoding in ('utf-8', 'utf-8-sig', 'utf-16'):
         data = written(rows, ',', encoding)
         assert [values for values, _ in read.csv_records([data], fields)] == [{'1': 'a;b;c'}, {'1': 'text'}]
-    assert dialect_lib.detect(b'0;1\n', Dialect(), ()) == Dialect(delimiter=',', encoding='utf-8')
+    assert dialect_lib.detect(b'0;1\n', Dialect(), ()) == Layout(delimiter=',', encoding='utf-8')
     given = RecordFields(text='1', dialect=Dialect(delimiter=';', encoding='utf-16-le'))
     data = written(rows, ';', 'utf-16-le')
     assert [values for values, _ in read.csv_records([data], given)] == [{'1': 'a;b;c'}, {'1': 'text'}]

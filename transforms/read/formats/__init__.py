@@ -6,8 +6,11 @@ from transforms.read.formats.format import WHOLE, Format, RawRow
 # By extension.
 FORMATS: dict[str, Format] = {
     'jsonl': json.JsonLines(),
+    'ndjson': json.JsonLines(),
     'json': json.JsonFile(),
     'csv': csv.Csv(),
+    # A tab where nothing else is given, declared or shown.
+    'tsv': csv.Csv(('\t', ',', ';', '|')),
     'parquet': parquet.Parquet(),
     'xlsx': excel.Excel(),
 }

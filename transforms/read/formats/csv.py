@@ -1,36 +1,62 @@
 """CSV by RFC 4180, with line breaks inside quotes; columns by the names of a header row, or by position.
 
-Another delimiter than a comma and another encoding than UTF-8 are possible: see `transforms.read.dialect`.
+Other delimiters, quotes, line ends and encodings are possible: see `transforms.read.dialect`.
 
 Python's reader is used, and not Arrow's: Arrow accepts text after a closing quote and an unclosed quote, and
 it does not tell the bytes of a row that is rejected later.
 """
 
 import csv
+import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from transforms.read import dialect as dialect_lib
 from transforms.read import lines as lines_lib
 from transforms.read.compression import CorruptStream, decompressed
-from transforms.read.dialect import Dialect
+from transforms.read.dialect import Dialect, Layout
 from transforms.read.formats.format import Column, Format, RawRow
-from transforms.read.rules import REJECTION_BYTES, Reason, RecordFields, Table, is_utf8
+from transforms.read.rules import Reason, RecordFields, Table, is_utf8
 
 # Records of a file without a header row that show how many columns it has.
 _ROWS_LOOKED_AT = 1000
+# Of lines that are read again, at a time.
+_PIECE_BYTES = 64 * 2**10
+# The values of a row, or why it has none, and its bytes in UTF-8.
+CsvRow = tuple[list[str] | Reason, bytes]
 
 
 class Csv(Format):
     """One record of RFC 4180 is one row."""
 
+    def __init__(self, delimiters: Sequence[str] = dialect_lib.DELIMITERS) -> None:
+        self._delimiters = delimiters
+
     def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
-        return csv_records(decompressed(file, codec), fields)
+        return csv_records(decompressed(file, codec), fields, self._delimiters)
+
+    def open(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> 'CsvFile':
+        """The file with its rows, before columns are chosen."""
+        return csv_file(decompressed(file, codec), fields, self._delimiters)
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
-        return _csv_columns(file, codec, fields)
+        """Column names that occur once in the first row; None if there is no row."""
+        rows = self.open(file, codec, fields).rows
+        try:
+            if fields.positional:
+                # The widest of many rows counts: a short or bad record is rejected later, and does not stop
+                # here.
+                head = itertools.islice(rows, _ROWS_LOOKED_AT)
+                widths = [len(row) for row, _ in head if not isinstance(row, Reason)]
+                return {str(place) for place in range(max(widths))} if widths else None
+            row, _ = next(rows, (None, b''))
+        except CorruptStream:
+            return None
+        if row is None:
+            return None
+        return set() if isinstance(row, Reason) else {name for name in row if row.count(name) == 1}
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
@@ -39,7 +65,7 @@ class Csv(Format):
             head, _ = dialect_lib.peek(decompressed(file, codec))
         except CorruptStream:
             return None
-        found = dialect_lib.likeliest(head, dialect)
+        found = dialect_lib.likeliest(head, dialect, self._delimiters)
         if found is None:
             return None if not head.strip() else ((), dialect)
         columns, shown = found
@@ -52,11 +78,11 @@ class Csv(Format):
                 'if the delimiter is no comma.'
             )
         head, _ = dialect_lib.peek(decompressed(file, codec))
-        found = dialect_lib.suggest(head, fields.names)
+        found = dialect_lib.suggest(head, fields.names, fields.dialect.quoting)
         if found is None:
             return super().remedy(file, codec, fields)
         remedy = f"Its header line has them with --delimiter '{_spelt(found)}' --encoding {found.encoding}"
-        if found.encoding != 'windows-1252':
+        if found.encoding != dialect_lib.OF_SPREADSHEETS:
             return f'{remedy}: give these.'
         return (
             f'{remedy}, as spreadsheets of western Europe write it: give these, or the encoding that the '
@@ -74,115 +100,176 @@ class _RowTooLong(Exception):
 
 
 class _CsvLines:
-    """Gives decoded lines to `csv.reader` and keeps the bytes of the current row.
+    """Gives decoded lines to the reader of rows, and keeps the bytes of the current row.
 
     It is a class and no generator, because it must go on after it has raised.
+
+    Attributes:
+        raw: Bytes of the row so far.
+        count: Its lines so far.
     """
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._lines = lines_lib.split_lines(chunks)
+    def __init__(self, chunks: Iterable[bytes], end: bytes) -> None:
+        self._end = end
+        # Those that come next stand last: lines that are read again, before the file's.
+        self._sources = [lines_lib.split_lines(chunks, end=end)]
         self.raw = bytearray()
-        self.ended = False
+        self.count = 0
 
     def __iter__(self) -> '_CsvLines':
         return self
 
     def __next__(self) -> str:
-        try:
-            line, whole = next(self._lines)
-        except StopIteration:
-            self.ended = True
-            raise
+        while (found := next(self._sources[-1], None)) is None:
+            if len(self._sources) == 1:
+                raise StopIteration
+            self._sources.pop()
+        line, is_whole = found
         self.raw += line
-        if not whole or len(self.raw) > lines_lib.MAX_ROW_BYTES:
+        self.count += 1
+        if not is_whole or len(self.raw) > lines_lib.MAX_ROW_BYTES:
             raise _RowTooLong
         # The reader must not take bad bytes for a quote, a delimiter or a line end, so that they spoil their
         # own row and no other.
         return line.decode(errors='surrogateescape')
 
+    def begin(self) -> None:
+        """Begins a row with the next line."""
+        self.raw.clear()
+        self.count = 0
 
-def csv_rows(chunks: Iterable[bytes], delimiter: str = ',') -> Iterator[tuple[list[str] | Reason, bytes]]:
+    def first_line(self) -> bytes:
+        """Ends the row with its first line; those after it are read again."""
+        if self.count == 1:
+            return bytes(self.raw)
+        size = self.raw.index(self._end) + 1
+        again = bytes(self.raw[size:])
+        pieces = (again[place : place + _PIECE_BYTES] for place in range(0, len(again), _PIECE_BYTES))
+        self._sources.append(lines_lib.split_lines(pieces, end=self._end, is_begin=False))
+        return bytes(self.raw[:size])
+
+
+def csv_rows(
+    chunks: Iterable[bytes],
+    delimiter: str = ',',
+    quoting: str = dialect_lib.DOUBLE,
+    line_end: bytes = b'\n',
+) -> Iterator[CsvRow]:
     """The rows of a CSV file in UTF-8, with its header row; blank lines are no rows.
 
-    It is strict about RFC 4180: text after a closing quote is malformed, and so is a row with a lone
-    carriage return outside of quotes. An unclosed quote makes the rest of the file unreadable.
+    A row ends where its quotes are closed and its line ends. One that never comes there is no row: where
+    something else than a delimiter or a line end follows a closing quote, where the file ends within quotes,
+    or after `MAX_ROW_BYTES`. Then its first line alone is rejected, and the next line begins a row. A row of
+    more than `MAX_ROW_LINES` lines is one rejected row: to read the lines of a quoted text as rows would let
+    one person write many.
+
+    A line is read again once at most. Within quotes it has them in pairs, and read anew it closes what it
+    opens. So the work grows with the file as memory does with its longest row.
+
+    Args:
+        chunks: The content.
+        delimiter: One character.
+        quoting: As of `Dialect`.
+        line_end: As of `Layout`. A carriage return elsewhere outside quotes makes a row malformed.
     """
     # This limit is global to the process. MAX_ROW_BYTES bounds the rows instead.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    lines = _CsvLines(chunks)
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    lines = _CsvLines(chunks, line_end)
+    reader = dialect_lib.reader(lines, delimiter, quoting)
     while True:
-        lines.raw.clear()
+        lines.begin()
         try:
             row = next(reader)
         except StopIteration:
             return
-        except csv.Error:
-            if lines.ended:
-                yield Reason.UNREADABLE_REST, bytes(lines.raw[:REJECTION_BYTES])
-                return
-            yield Reason.MALFORMED, bytes(lines.raw[:REJECTION_BYTES])
-            continue
         except _RowTooLong:
-            # The end of this row is unknown, and so is the beginning of the next.
-            yield Reason.UNREADABLE_REST, bytes(lines.raw[:REJECTION_BYTES])
-            return
+            yield (Reason.TOO_LONG if lines.count == 1 else Reason.MALFORMED), lines.first_line()
+            continue
+        except csv.Error:
+            yield Reason.MALFORMED, lines.first_line()
+            continue
         if row:
             raw = bytes(lines.raw)
-            yield row if is_utf8(raw) else Reason.NOT_TEXT, raw
+            if lines.count > lines_lib.MAX_ROW_LINES:
+                yield Reason.TOO_LONG, raw
+            else:
+                yield row if is_utf8(raw) else Reason.NOT_TEXT, raw
 
 
-def csv_content(chunks: Iterable[bytes], fields: RecordFields) -> tuple[Dialect, bytes, Iterator[bytes]]:
-    """The dialect of a CSV file, its byte order mark, and its content as UTF-8."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CsvFile:
+    """An open CSV file.
+
+    Attributes:
+        layout: How it is written.
+        mark: Its byte order mark.
+        declaration: The line that declares its delimiter, in UTF-8.
+        rows: What follows, the header row first if it has one.
+    """
+
+    layout: Layout
+    mark: bytes
+    declaration: bytes
+    rows: Iterator[CsvRow]
+
+
+def csv_file(
+    chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
+) -> CsvFile:
+    """A CSV file, whose rows are streamed.
+
+    Args:
+        chunks: The content.
+        fields: The columns that are needed, and what is given of how the file is written.
+        delimiters: Those that are tried where none is given or declared.
+
+    Raises:
+        CorruptStream: The damage is in the first line.
+    """
     head, whole = dialect_lib.peek(chunks)
     # Without a header row the first line is a record.
-    found = dialect_lib.detect(head, fields.dialect, () if fields.positional else fields.names)
-    assert found.encoding is not None  # `detect`
-    return found, dialect_lib.mark(head), dialect_lib.as_utf8(whole, found.encoding)
+    names = () if fields.positional else fields.names
+    layout = dialect_lib.detect(head, fields.dialect, names, delimiters)
+    content = dialect_lib.as_utf8(whole, layout.encoding)
+    rows = csv_rows(content, layout.delimiter, fields.dialect.quoting, layout.line_end)
+    declaration = next(rows, ([], b''))[1] if layout.is_declared else b''
+    return CsvFile(layout=layout, mark=dialect_lib.mark(head), declaration=declaration, rows=rows)
 
 
-def _rows_of(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[tuple[list[str] | Reason, bytes]]:
-    found, _, content = csv_content(chunks, fields)
-    assert found.delimiter is not None  # `detect`
-    return csv_rows(content, found.delimiter)
-
-
-def csv_records(chunks: Iterable[bytes], fields: RecordFields) -> Iterator[RawRow]:
+def csv_records(
+    chunks: Iterable[bytes], fields: RecordFields, delimiters: Sequence[str] = dialect_lib.DELIMITERS
+) -> Iterator[RawRow]:
     """The rows of a CSV file by column name, or by position in a file without a header row."""
-    rows = _rows_of(chunks, fields)
-    positions: Mapping[str, int]
-    width = None
+    rows = csv_file(chunks, fields, delimiters).rows
     if fields.positional:
         # The width of the first row does not count: one record would decide about all others.
-        positions = {name: int(name) for name in fields.names}
-    else:
-        header, raw = next(rows, ([], b''))
-        if isinstance(header, Reason):
-            yield Reason.UNREADABLE_REST, raw
-            return
-        positions = {name: header.index(name) for name in fields.names if name in header}
-        width = len(header)
+        for row, raw in rows:
+            yield (
+                row if isinstance(row, Reason) else _values(row, {each: int(each) for each in fields.names}),
+                raw,
+            )
+        return
+    header, raw = next(rows, ([], b''))
+    if isinstance(header, Reason):
+        yield Reason.UNREADABLE_REST, raw
+        return
+    positions = {name: header.index(name) for name in fields.names if name in header}
     for row, raw in rows:
         if isinstance(row, Reason):
             yield row, raw
-        elif width is not None and len(row) != width:
+        elif not has_width(row, header):
             # For example an unquoted delimiter in the text: the columns of this row cannot be trusted.
             yield Reason.MALFORMED, raw
         else:
-            yield {name: row[place] for name, place in positions.items() if place < len(row)}, raw
+            yield _values(row, positions), raw
 
 
-def _csv_columns(file: BinaryIO, codec: str | None, fields: RecordFields) -> set[str] | None:
-    """Column names that occur once in the first row; None if there is no row."""
-    rows = _rows_of(decompressed(file, codec), fields)
-    try:
-        if fields.positional:
-            # The widest of many rows counts: a short or bad record is rejected later, and does not stop here.
-            head = [row for row, _ in itertools.islice(rows, _ROWS_LOOKED_AT) if not isinstance(row, Reason)]
-            return {str(place) for place in range(max(map(len, head)))} if head else None
-        row, _ = next(rows, (None, b''))
-    except CorruptStream:
-        return None
-    if row is None:
-        return None
-    return set() if isinstance(row, Reason) else {name for name in row if row.count(name) == 1}
+def has_width(row: Sequence[str], header: Sequence[str]) -> bool:
+    """Whether a row has the columns of the header; empty fields after them are of no column."""
+    if len(row) == len(header):  # as almost all rows
+        return True
+    return len(row) >= len(dialect_lib.named(header)) and not any(row[len(header) :])
+
+
+def _values(row: Sequence[str], positions: Mapping[str, int]) -> Mapping[str, object]:
+    return {name: row[place] for name, place in positions.items() if place < len(row)}

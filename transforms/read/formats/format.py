@@ -78,8 +78,8 @@ class Format(abc.ABC):
             ValueError: The file cannot be of this format, or it has several tables, of which `table` names
                 none. The error quotes `path` and no content.
         """
-        found = self.columns(file, codec, path, RecordFields(text='text', table=table))
-        return None if found is None else (tuple(Column(name=name) for name in sorted(found)), Dialect())
+        found = self.columns(file, codec, path, RecordFields(text='text', dialect=dialect, table=table))
+        return None if found is None else (tuple(Column(name=name) for name in sorted(found)), dialect)
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         """What to do if `fields` are missing among the columns. The text quotes nothing of the file."""

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from models import spelling
 from transforms.read import lines
 from transforms.read.compression import CorruptStream, decompressed
+from transforms.read.dialect import text_of
 from transforms.read.formats.format import Format, RawRow
 from transforms.read.rules import Reason, RecordFields, is_utf8
 
@@ -38,7 +39,7 @@ class JsonLines(Format):
     _reads_arrays = False
 
     def rows(self, file: BinaryIO, codec: str | None, part: int, fields: RecordFields) -> Iterator[RawRow]:
-        return self._rows_of(decompressed(file, codec))
+        return self._rows_of(text_of(decompressed(file, codec), fields.dialect))
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         """Keys of the objects near the beginning; None if there is no object.
@@ -48,7 +49,7 @@ class JsonLines(Format):
         """
         head, is_cut = bytearray(), False
         try:
-            for chunk in _head(decompressed(file, codec)):
+            for chunk in _head(text_of(decompressed(file, codec), fields.dialect)):
                 head += chunk
         except CorruptStream:
             is_cut = True  # the rows before the damage decide; the rest is read or rejected later

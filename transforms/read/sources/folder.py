@@ -84,7 +84,6 @@ class Folder(Source):
             return
         # Without columns the mark or the given encoding alone decides.
         encoding = dialect_lib.detect(data[: dialect_lib.HEAD_BYTES], fields.dialect, ()).encoding
-        assert encoding is not None
         text = b''.join(dialect_lib.as_utf8([data[len(dialect_lib.mark(data)) :]], encoding))
         # The line end that text files end with.
         text = text.removesuffix(b'\n').removesuffix(b'\r')

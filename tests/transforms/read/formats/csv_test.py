@@ -55,12 +55,33 @@ def test_a_bad_csv_row_is_rejected_alone(tmp_path: pathlib.Path, row: bytes, rea
     assert rejected == [(reason, 1, (row + b'\n')[: read.REJECTION_BYTES])]
 
 
-def test_an_unclosed_quote_rejects_the_rest_once(tmp_path: pathlib.Path) -> None:
+def test_an_unclosed_quote_rejects_its_own_line(tmp_path: pathlib.Path) -> None:
     data = b'text\nbefore\n"open\nnext\nlast\n'
     assert read_bytes(tmp_path, 'a.csv', data, TEXT) == (
-        ['before'],
-        [(Reason.UNREADABLE_REST, 1, b'"open\nnext\nlast\n')],
+        ['before', 'next', 'last'],
+        [(Reason.MALFORMED, 1, b'"open\n')],
     )
+
+
+@pytest.mark.parametrize(
+    ('header', 'row', 'text'),
+    [
+        ('id,text,label', '1,x,a,,', 'x'),
+        ('id,text,label,,', '1,x,a', 'x'),
+        ('id,text,label,,', '1,x,a,,', 'x'),
+        ('id,text,label,', '1,x,a,nameless', 'x'),
+        ('id,text,label,', '1,x,a,,', 'x'),
+        ('id,text,label', '1,x,a,,b', None),
+        ('id,text,label,', '1,x,a,,b', None),
+        ('id,text,label,', '1,x', None),
+    ],
+)
+def test_empty_fields_at_the_end_are_of_no_column(
+    tmp_path: pathlib.Path, header: str, row: str, text: str | None
+) -> None:
+    texts, rejected = read_bytes(tmp_path, 'a.csv', f'{header}\n{row}\n2,y,b\n'.encode(), TEXT)
+    assert texts == ([] if text is None else [text]) + ['y']
+    assert [reason for reason, _, _ in rejected] == ([Reason.MALFORMED] if text is None else [])
 
 
 def test_a_long_field_and_nul_bytes_are_no_error(tmp_path: pathlib.Path) -> None:
