@@ -21,7 +21,6 @@ from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.evaluation.structure import Structure
-from pipeline.settings.input import Quoting
 
 
 def measures_of(
@@ -137,7 +136,7 @@ class Request:
     unit_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
-    quoting: Quoting = 'double'
+    quoting: str = 'double'
 
     def __post_init__(self) -> None:
         model = self.embedder_model

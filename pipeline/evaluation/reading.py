@@ -11,7 +11,6 @@ from etils import epy
 
 from models.records import Record
 from pipeline.evaluation.sources import Texts
-from pipeline.settings.input import Quoting
 
 with epy.lazy_imports():
     from pipeline import released_corpus
@@ -45,7 +44,7 @@ def read_source(
     unit_field: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
-    quoting: Quoting = 'double',
+    quoting: str = 'double',
 ) -> ReadTexts:
     """Reads the corpus of a finished run, or files of texts.
 

@@ -259,3 +259,66 @@ def test_a_label_that_looks_like_a_declared_one_is_told_apart(
     path.write_text(f'kind,text\n{found},One.\n')
     findings = checked(path, labels=('Ward 1',)).findings
     assert [one for one in findings if f"declares 'Ward 1': they differ {said}, and are two" in one], findings
+
+
+# --- Files of text -------------------------------------------------------------------
+
+
+def of_file(path: pathlib.Path, data: bytes, **changes: Any) -> InputCheck:
+    path.write_bytes(data)
+    return checked(path, **{'label_field': None, 'labels': (), 'text_field': 'text'} | changes)
+
+
+@pytest.mark.parametrize(
+    ('data', 'changes', 'said'),
+    [
+        (b'id,text\n1,"a\n2,b\n', {}, 'give --quoting none.'),
+        (b'id,text\n1,"a\n2,b\n3,c"\n', {}, 'part of one value: 2. Of these look like rows: 2.'),
+        (b'id,text\n1,"a \\"b\\" c"\n', {}, 'give --quoting backslash.'),
+        (b'id,text\n1,"a\\"\n2,"b"\n', {'quoting': 'backslash'}, 'give --quoting double.'),
+        (b'id,text\n1,"a"b, c\n', {}, 'give --quoting backslash or --quoting none, else mend the rows.'),
+        (b'0\t"a\n1\tb\n', {'text_field': '1', 'delimiter': 'tab'}, 'give --quoting none.'),
+        ('id,text\n1,caf\xe9\n'.encode('latin-1'), {}, 'give --encoding windows-1252'),
+        ('1,a\n'.encode('utf-16-le'), {'text_field': '1'}, 'give --encoding utf-16'),
+    ],
+)
+def test_it_says_how_a_file_may_be_written(
+    tmp_path: pathlib.Path, data: bytes, changes: dict[str, Any], said: str
+) -> None:
+    findings = of_file(tmp_path / 'rows.csv', data, **changes).findings
+    assert any(said.lower() in finding.lower() for finding in findings), findings
+
+
+@pytest.mark.parametrize(
+    ('data', 'lines'),
+    [
+        # Texts of several lines, as notes have them; one line of them happens to have a comma.
+        (b'id,text\n1,"Dear patient,\nplease come.\nYours"\n2,"One\ntwo"\n', 3),
+        (b'text\n"a\nb"\n', 1),
+        (b'id,text\n1,a\n', 0),
+    ],
+)
+def test_quoted_texts_of_several_lines_are_counted_and_not_warned_of(
+    tmp_path: pathlib.Path, data: bytes, lines: int
+) -> None:
+    found = of_file(tmp_path / 'rows.csv', data)
+    assert found.continued_lines == lines
+    assert not any('quot' in finding for finding in found.findings)
+
+
+def test_rejected_rows_are_shown_on_the_screen_and_in_no_document(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'rows.csv'
+    path.write_bytes(b'id,text\n1,Zyx\x1b[2Jcaf\xe9\n2,b\n3,"Quort"le\n4,\n')
+    line = ('check', '--input', str(path))
+    done = command_line.in_this_process(*line, '--show-rejected', '2')
+    assert done.returncode == 0, done.stderr
+    assert 'Rejected: rows.csv, row 0: not text of its encoding' in done.stdout
+    assert (
+        '1,Zyx\\x1b[2Jcaf\\xe9' in done.stdout and '"Quort"le' in done.stdout and '\x1b[2J' not in done.stdout
+    )
+    assert 'blank' not in done.stdout.partition('Rejected: ')[2] and 'Zyx' not in done.stderr
+    for none in (line, (*line, '--json')):
+        done = command_line.in_this_process(*none)
+        assert done.returncode == 0 and 'Zyx' not in done.stdout + done.stderr
+    done = command_line.in_this_process(*line, '--json', '--show-rejected', '2')
+    assert done.returncode == 2 and 'Expected a screen for rejected rows' in done.stderr

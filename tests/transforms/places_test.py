@@ -120,3 +120,27 @@ def test_a_long_list_is_looked_up_with_few_looks_at_the_disk(
         names = [f'{before}part-{number:05d}.jsonl' for number in range(500)]
         assert places.split_patterns(','.join(names)) == names
     assert len(looks) < 500 * 40
+
+
+@pytest.mark.parametrize(
+    ('place', 'text', 'table'),
+    [
+        ('a.csv', True, True),
+        ('gs://b/a.TSV.GZ', True, True),
+        ('folder/*', True, True),
+        ('a.jsonl', True, False),
+        ('a.json.zst', True, False),
+        ('a*.ndjson', True, False),
+        ('texts/', True, False),
+        ('a.parquet', False, False),
+        ('a.XLSX', False, False),
+        ('hf://owner/name', False, False),
+        ('sqlite:///a.csv', False, False),
+    ],
+)
+def test_what_may_be_text_and_csv(place: str, text: bool, table: bool) -> None:
+    assert (places.may_be_text(place), places.may_be_csv(place)) == (text, table)
+
+
+def test_a_folder_holds_no_csv(tmp_path: pathlib.Path) -> None:
+    assert places.may_be_text(str(tmp_path)) and not places.may_be_csv(str(tmp_path))

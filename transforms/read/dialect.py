@@ -178,8 +178,10 @@ def likeliest(
     if dialect.encoding is None and not mark(head):
         # A null byte is of UTF-16; a spreadsheet of western Europe writes none.
         encodings = encodings[1:] if b'\0' in head else (encodings[0], OF_SPREADSHEETS)
-    for encoding in encodings:
-        if (first := _beginning(head, encoding, dialect.quoting)) is None or '\0' in first.row:
+    begun = [(encoding, _beginning(head, encoding, dialect.quoting)) for encoding in encodings]
+    # Text in the wrong byte order has no line ends.
+    for encoding, first in sorted(begun, key=lambda one: one[1] is None or not one[1].has_end):
+        if first is None or '\0' in first.row:
             continue
         rows = [(row, each) for each in first.delimiters(dialect, delimiters) if (row := first.columns(each))]
         if rows:
@@ -228,6 +230,11 @@ class _Beginning:
     def columns(self, delimiter: str) -> list[str] | None:
         """The columns; None where this is no row."""
         return self._read(delimiter)[0]
+
+    @property
+    def has_end(self) -> bool:
+        """Whether a line end follows the columns."""
+        return self.row.endswith(('\n', '\r'))
 
     def ends_with(self, delimiter: str) -> bool:
         """Whether the row goes as far as the header."""

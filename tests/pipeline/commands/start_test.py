@@ -264,7 +264,7 @@ BAD = {
 @pytest.mark.parametrize('case', BAD)
 def test_a_bad_request_is_one_line_of_what_and_what_to_do(folder: pathlib.Path, case: str) -> None:
     (folder / 'empty.csv').touch()
-    (folder / 'unnamed.csv').write_text('a,,\n1,2,3\n')
+    (folder / 'unnamed.csv').write_text('a,,b\n1,2,3\n')
     parquet.write_table(pa.table({'text': ['x'], 'stars': [4.5]}), folder / 'stars.parquet')
     arguments, said = BAD[case]
     done = in_this_process('start', *arguments, '--yes')

@@ -197,3 +197,49 @@ def test_a_setting_of_another_method_cannot_be_put_in_its_place(given: dict[str,
     for name in ('method', 'no_such_setting', *sorted(others)):
         with pytest.raises(ValueError, match=f"Expected a setting of method='{own}', got '{name}'"):
             run.replace(**{name: None})
+
+
+@pytest.mark.parametrize(
+    ('settings', 'said'),
+    [
+        ({'input': 'a.jsonl', 'delimiter': ';'}, r"Expected delimiter with CSV files, got delimiter=';'"),
+        (
+            {'input': 'a.xlsx,b.json', 'quoting': 'none'},
+            r"Expected quoting with CSV files, got quoting='none'",
+        ),
+        (
+            {'input': 'a.parquet', 'encoding': 'utf-16'},
+            r'Expected encoding with files of text .* Leave it out',
+        ),
+        ({'input': 'hf://owner/name', 'encoding': 'utf-16'}, 'Expected encoding with files of text'),
+    ],
+)
+def test_a_setting_of_files_that_are_not_there_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config(**settings)
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        {'input': 'a.parquet,b.csv', 'delimiter': ';', 'encoding': 'utf-16', 'quoting': 'backslash'},
+        {'input': 'a.parquet,b.jsonl', 'encoding': 'utf-16'},
+        # Public texts beside the records have the flag, too.
+        {
+            'input': 'a.parquet',
+            'accounting': 'worst-case',
+            'aggregate': 'difference',
+            'reference': 'b.csv',
+            'delimiter': ';',
+        },
+        {'delimiter': ';', 'quoting': 'none'},
+    ],
+)
+def test_in_a_list_it_is_of_the_files_that_it_can_be_of(settings: dict[str, Any]) -> None:
+    assert config(**settings).settings().items() >= settings.items()
+
+
+def test_a_backslash_cannot_both_quote_and_separate() -> None:
+    with pytest.raises(ValueError, match='no backslash with quoting'):
+        config(delimiter='\\', quoting='backslash')
+    assert config(delimiter='\\').input.resolved_delimiter == '\\'
