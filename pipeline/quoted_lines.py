@@ -56,7 +56,7 @@ class _Lines:
         self._fields = fields
         # Rows with the columns of rows that look wrong, by quoting.
         self._fitting = dict.fromkeys(dialect_lib.QUOTINGS, 0)
-        self._read_again = 0
+        self._bytes_read_again = 0
         self.continued = self.alike = self.stray = 0
 
     def add_file(self, path: str) -> None:
@@ -77,22 +77,42 @@ class _Lines:
         self, rows: Iterable[CsvRow], layout: dialect_lib.Layout, header: Sequence[str] | None
     ) -> None:
         for row, raw in rows:
-            continued = len(raw.removesuffix(layout.line_end).split(layout.line_end)) - 1
+            continued = raw.removesuffix(layout.line_end).count(layout.line_end)
             self.continued += continued
             is_stray = row is Reason.MALFORMED and b'"' in raw
+            is_alike = continued > 0 and self._all_alike(raw, continued + 1, layout, header)
+            is_wide = b'"' in raw and not isinstance(row, Reason) and not self._has_columns(row, header)
+            if is_stray or is_alike or is_wide:
+                # Of a row with wrong columns its quotes are the cause if other ones explain it.
+                is_stray |= self._read_again(raw, layout, header) and is_wide
             self.stray += is_stray
-            is_alike = continued > 0 and header is not None and len(dialect_lib.named(header)) > 1
-            if is_alike:
-                alone = list(csv_rows([raw], layout.delimiter, dialect_lib.NONE, layout.line_end))
-                is_alike = len(alone) == continued + 1 and all(
-                    self._has_columns(each, header) for each, _ in alone
-                )
             self.alike += continued * is_alike
-            if (is_stray or is_alike) and self._read_again < _BYTES_READ_AGAIN:
-                self._read_again += len(raw)
-                for quoting in self._fitting:
-                    anew = csv_rows([raw], layout.delimiter, quoting, layout.line_end)
-                    self._fitting[quoting] += sum(self._has_columns(each, header) for each, _ in anew)
+
+    def _all_alike(
+        self, raw: bytes, lines: int, layout: dialect_lib.Layout, header: Sequence[str] | None
+    ) -> bool:
+        """Whether each line of a row, read without quotes, has the columns of the header."""
+        if header is None or len(dialect_lib.named(header)) < 2:
+            return False
+        rows = 0
+        for row, _ in csv_rows([raw], layout.delimiter, dialect_lib.NONE, layout.line_end):
+            if not self._has_columns(row, header):
+                return False
+            rows += 1
+        return rows == lines
+
+    def _read_again(self, raw: bytes, layout: dialect_lib.Layout, header: Sequence[str] | None) -> bool:
+        """Reads a row that looks wrong with all quotes; whether any gives it the columns."""
+        if self._bytes_read_again >= _BYTES_READ_AGAIN:
+            return False
+        self._bytes_read_again += len(raw)
+        explained = False
+        for quoting in self._fitting:
+            anew = csv_rows([raw], layout.delimiter, quoting, layout.line_end)
+            fitting = sum(self._has_columns(each, header) for each, _ in anew)
+            self._fitting[quoting] += fitting
+            explained |= fitting > 0
+        return explained
 
     def _has_columns(self, row: list[str] | Reason, header: Sequence[str] | None) -> bool:
         if isinstance(row, Reason):

@@ -276,6 +276,8 @@ def of_file(path: pathlib.Path, data: bytes, **changes: Any) -> InputCheck:
         (b'id,text\n1,"a\n2,b\n3,c"\n', {}, 'part of one value: 2. Of these look like rows: 2.'),
         (b'id,text\n1,"a \\"b\\" c"\n', {}, 'give --quoting backslash.'),
         (b'id,text\n1,"a\\"\n2,"b"\n', {'quoting': 'backslash'}, 'give --quoting double.'),
+        # Two fields by RFC 4180, without an error.
+        (b'id,text\n1,"a \\",\\" b"\n', {}, 'Rows rejected because of a quote: 1. Quotes after a backslash'),
         (b'id,text\n1,"a"b, c\n', {}, 'give --quoting backslash or --quoting none, else mend the rows.'),
         (b'0\t"a\n1\tb\n', {'text_field': '1', 'delimiter': 'tab'}, 'give --quoting none.'),
         ('id,text\n1,caf\xe9\n'.encode('latin-1'), {}, 'give --encoding windows-1252'),

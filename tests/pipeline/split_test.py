@@ -245,3 +245,35 @@ def test_rows_of_other_places_come_out_as_lines(tmp_path: pathlib.Path, kind: st
         assert not {row['id'] for row in sides[0]} & {row['id'] for row in sides[1]}
     assert sorted([*sides[0], *sides[1]], key=str) == sorted(expected, key=str)
     assert made.without_unit == (1 if kind == 'xlsx' else 0)
+
+
+OBJECT = '{{"who": "{0}", "text": "é {0}"}}'
+
+
+@pytest.mark.parametrize(
+    ('name', 'encoding', 'header', 'row', 'line_end', 'given'),
+    [
+        ('a.csv', 'utf-16', 'sep=;\r\n"who";"the\nname";text', '{0};x;"é\n{0}"', '\r\n', Dialect()),
+        ('a.csv', 'utf-8', 'who;text', '{0};"é\n{0}"', '\r', Dialect()),
+        ('a.tsv', 'utf-8', 'who\ttext', '{0}\t"é {0}', '\n', Dialect(quoting='none')),
+        ('a.csv', 'utf-8', 'who,text', '{0},"é, \\"{0}\\""', '\n', Dialect(quoting='backslash')),
+        ('a.jsonl', 'utf-16', OBJECT, OBJECT, '\n', Dialect()),
+        ('a.ndjson', 'utf-16-le', OBJECT, OBJECT, '\n', Dialect(encoding='utf-16-le')),
+    ],
+)
+def test_a_part_is_written_as_its_file_is(
+    tmp_path: pathlib.Path, name: str, encoding: str, header: str, row: str, line_end: str, given: Dialect
+) -> None:
+    rows = [header if header != row else row.format('first'), *(row.format(n) for n in range(40))]
+    (tmp_path / name).write_bytes(line_end.join(rows).encode(encoding))
+    fields = RecordFields(text='text', unit='who', dialect=given)
+    rules = RecordRules(fields=fields, unit='user')
+    before, rejected = read_file(tmp_path / name, rules)
+    assert (len(before), rejected) == (40 + (header == row), [])
+    split.split(str(tmp_path / name), tmp_path / 'split', fields=fields, test_share=0.3, key=KEY)
+    after = []
+    for side in SIDES:
+        records, rejected = read_file(tmp_path / 'split' / side / name, rules)
+        assert records and rejected == []
+        after += records
+    assert sorted(record.text for record in after) == sorted(record.text for record in before)

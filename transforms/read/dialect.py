@@ -39,7 +39,7 @@ _COUNTED = {
 # A backslash, and what it stands before if it means anything there.
 _ESCAPE = re.compile(r'\\(["\\]?)')
 # A first line that spreadsheets take for no row: it says what the delimiter is.
-_DECLARATION = re.compile(r'("?)sep=([^ "\r\n\0])\1(?:\r\n?|\n)', re.IGNORECASE)
+_DECLARATION = re.compile(r'("?)sep=([^ "\\\r\n\0])\1(?:\r\n?|\n)', re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,8 @@ def _header_of(file: InputFile, dialect: Dialect, table: Table) -> Header | None
         return None
     columns, shown = found
     _check_names(file.path, columns, FORMATS[name].header_remedy)
-    return Header(columns=columns, dialect=shown)
+    # What was given stays for other places of the list.
+    return Header(columns=columns, dialect=dialect if shown == Dialect() else shown)
 
 
 def _check_names(path: str, columns: Sequence[Column], remedy: str) -> None:

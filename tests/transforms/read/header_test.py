@@ -53,6 +53,13 @@ def test_other_formats_and_columns_of_fractions(tmp_path: pathlib.Path) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_given_stays_for_other_places_of_a_list(tmp_path: pathlib.Path) -> None:
+    parquet.write_table(pa.table({'text': ['x']}), tmp_path / 'a.parquet')
+    (tmp_path / 'b.csv').write_text('text\nx\n')
+    given = Dialect(delimiter=';', encoding='utf-16', quoting='none')
+    assert read_header(f'{tmp_path}/a.parquet,{tmp_path}/b.csv', given).dialect == given
+
+
 def test_an_empty_file_is_passed_over_and_only_empty_ones_are_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'a.csv').touch()
     (tmp_path / 'b.csv').write_text('note\nx\n')
