@@ -61,6 +61,12 @@ class JsonLines(Format):
                     columns = (columns or set()) | set(values)
         return columns
 
+    def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
+        return (
+            'Its columns are the keys of its objects, one object for each record. Of an object around an '
+            "array of records the array is what is needed: jq -c '.data[]' FILE > FILE.jsonl."
+        )
+
     def _check_lines(self, head: bytes, is_cut: bool, path: str) -> None:
         """Refuses a file whose rows are no lines, which would all be bad rows.
 
@@ -339,10 +345,19 @@ def _end_of_value(text: str, place: int) -> int:
 
 
 def _head(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The beginning of a stream; it ends like a stream whose rest is damaged."""
-    size = 0
+    """The beginning of a stream; it ends like a stream whose rest is damaged.
+
+    A first line that begins an object is all of it, as far as a row can go: it may be an object around the
+    records, and what follows tells whether it is one bad row.
+    """
+    size, is_open, total = 0, None, 0
     for chunk in chunks:
         yield chunk
+        total += len(chunk)
+        if is_open is None and (begin := chunk.removeprefix(codecs.BOM_UTF8).lstrip()):
+            is_open = begin.startswith(b'{')
+        if is_open and b'\n' in chunk.lstrip():
+            is_open, size = False, 0
         size += len(chunk)
-        if size >= _PEEK_BYTES:
+        if (size >= _PEEK_BYTES and not is_open) or total > lines.MAX_ROW_BYTES:
             raise CorruptStream

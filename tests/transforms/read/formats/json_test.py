@@ -292,3 +292,17 @@ def test_files_of_the_case_are_read_or_refused() -> None:
         (file,) = read.check_input(str(CASE / name), TEXT.fields)
         (piece,) = read.split_file(file.path)
         assert [type(row).__name__ for row in read.read_piece(piece, TEXT)] == ['Record'] * 40, name
+
+
+@pytest.mark.parametrize('name', ['a.json', 'a.jsonl'])
+def test_a_long_object_around_all_records_is_refused_and_a_long_bad_row_is_not(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    path = tmp_path / name
+    around = json.dumps({'data': [{'text': 'x' * 1_000}] * 600})
+    path.write_text(around)
+    with pytest.raises(read.MissingColumns, match='an object around an array') as refused:
+        read.check_input(str(path), TEXT.fields)
+    assert 'xxx' not in str(refused.value)
+    path.write_text(around + '\n{"text": "a"}\n')
+    read.check_input(str(path), TEXT.fields)
