@@ -176,24 +176,29 @@ def likeliest(
     """
     encodings = _encodings(head, dialect)
     if dialect.encoding is None and not mark(head):
-        # A null byte is of UTF-16; a spreadsheet of western Europe writes none.
-        encodings = encodings[1:] if b'\0' in head else (encodings[0], OF_SPREADSHEETS)
-    begun = [(encoding, _beginning(head, encoding, dialect.quoting)) for encoding in encodings]
-    # Text in the wrong byte order has no line ends.
-    for encoding, first in sorted(begun, key=lambda one: one[1] is None or not one[1].has_end):
-        if first is None or '\0' in first.row:
+        encodings = (encodings[0], OF_SPREADSHEETS, *encodings[1:])
+    best = None
+    for place, encoding in enumerate(encodings):
+        first = _beginning(head, encoding, dialect.quoting)
+        # Null bytes are of UTF-16, read as something else.
+        if first is None or '\0' in first.line:
             continue
-        rows = [(row, each) for each in first.delimiters(dialect, delimiters) if (row := first.columns(each))]
-        if rows:
-            # A row that ends within the header is cut in a name.
-            row, delimiter = max(rows, key=lambda found: (first.ends_with(found[1]), len(found[0])))
-            is_shown = first.declared is not None or len(row) == 1 or delimiter == delimiters[0]
-            return named(row), dataclasses.replace(
-                dialect,
-                delimiter=dialect.delimiter or (None if is_shown else delimiter),
-                encoding=dialect.encoding or (None if encoding in ENCODINGS else encoding),
-            )
-    return None
+        for delimiter in first.delimiters(dialect, delimiters):
+            if row := first.columns(delimiter):
+                # Bytes read as UTF-16 that are none have no line end, and a row that ends before the header
+                # is cut in a name.
+                rank = (first.has_end, first.is_whole(delimiter), -place, len(row))
+                if best is None or rank > best[0]:
+                    best = rank, row, encoding, delimiter, first.declared
+    if best is None:
+        return None
+    _, row, encoding, delimiter, declared = best
+    is_shown = declared is not None or len(row) == 1 or delimiter == delimiters[0]
+    return named(row), dataclasses.replace(
+        dialect,
+        delimiter=dialect.delimiter or (None if is_shown else delimiter),
+        encoding=dialect.encoding or (None if encoding in ENCODINGS else encoding),
+    )
 
 
 def named(columns: Sequence[str]) -> list[str]:
@@ -215,11 +220,13 @@ class _Beginning:
 
     Attributes:
         declared: The delimiter that a line before the header declares.
-        row: The header as it is written, with its line end.
+        line: The first line of the header, with its line end.
+        row: The header with its line end.
         quoting: Of the dialect.
     """
 
     declared: str | None
+    line: str
     row: str
     quoting: str
 
@@ -231,33 +238,38 @@ class _Beginning:
         """The columns; None where this is no row."""
         return self._read(delimiter)[0]
 
+    def is_whole(self, delimiter: str) -> bool:
+        """Whether the columns go as far as the header."""
+        return self._read(delimiter)[1] == self.row
+
     @property
     def has_end(self) -> bool:
         """Whether a line end follows the columns."""
         return self.row.endswith(('\n', '\r'))
 
-    def ends_with(self, delimiter: str) -> bool:
-        """Whether the row goes as far as the header."""
-        return not self._read(delimiter)[1]
-
     def layout(self, encoding: str, delimiter: str) -> Layout:
         return Layout(
             encoding=encoding,
             delimiter=delimiter,
-            line_end=b'\r' if self.row.endswith('\r') else b'\n',
+            line_end=b'\r' if self._read(delimiter)[1].endswith('\r') else b'\n',
             is_declared=self.declared is not None,
         )
 
     def _read(self, delimiter: str) -> tuple[list[str] | None, str]:
-        lines = io.StringIO(self.row, newline='')
-        try:
-            return next(reader(iter(lines.readline, ''), delimiter, self.quoting), None), lines.read()
-        except csv.Error:
-            return None, lines.read()
+        """The columns, and what they were read of: the first line, unless a quote is open at its end."""
+        for text in (self.line, self.row):
+            if '\ufffd' in text:
+                break
+            lines = io.StringIO(text, newline='')
+            try:
+                return next(reader(lines, delimiter, self.quoting), None), text
+            except csv.Error:
+                continue
+        return None, self.row
 
 
 def _beginning(head: bytes, encoding: str, quoting: str) -> _Beginning | None:
-    """The header of a file in an encoding; None where it is no text of it, or has no end in sight.
+    """The header of a file in an encoding; None where it has no end in sight.
 
     The header ends with the first line that closes all quotes of the lines so far, whatever the delimiter is:
     no record is needed to know it.
@@ -274,12 +286,14 @@ def _beginning(head: bytes, encoding: str, quoting: str) -> _Beginning | None:
             if not is_open:
                 end = found.end()
                 break
+    first_end = first_end or len(text)
+    end = end or first_end
     # The records after the header may be decoded wrongly: they are cut off.
-    end = end or first_end or len(text)
-    row = text[begin:end]
-    if '\ufffd' in row or (end == len(text) and len(head) >= HEAD_BYTES):
+    line, row = text[begin:first_end], text[begin:end]
+    if end == len(text) and len(head) >= HEAD_BYTES:
         return None
-    return _Beginning(declared=declaration[2] if declaration else None, row=row, quoting=quoting)
+    declared = declaration[2] if declaration else None
+    return _Beginning(declared=declared, line=line, row=row, quoting=quoting)
 
 
 def as_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:

@@ -89,6 +89,15 @@ def test_no_record_decides_where_a_header_ends_and_how(
     assert shown[0] == shown[1] == shown[2]
 
 
+@pytest.mark.parametrize('record', [b'', b'caf\xe9;"x"\r', b'x;"\r\n', b'5";,;"\n,,,"\r', b'\0'])
+def test_a_quote_within_a_name_opens_nothing_and_no_record_closes_it(record: bytes) -> None:
+    head = b'text;5" pipe\n' + record
+    found = dialect_lib.detect(head, Dialect(), ['text', '5" pipe'])
+    assert found == Layout(encoding='utf-8', delimiter=';')
+    shown = dialect_lib.likeliest(head, Dialect())
+    assert shown == (['text', '5" pipe'], Dialect(delimiter=';'))
+
+
 def test_a_header_shows_its_line_end_alone() -> None:
     layout = dialect_lib.detect(b'text\r"a\nb"\rc\n', Dialect(), ['text'])
     assert layout == Layout(encoding='utf-8', delimiter=',', line_end=b'\r')
@@ -103,6 +112,12 @@ def test_a_tsv_file_has_tabs_unless_its_header_shows_otherwise(tmp_path: pathlib
     assert read_bytes(tmp_path, 'a.tsv', b'id;text\n1;x\n', TEXT) == (['x'], [])
     assert names_of(tmp_path, b'a, b\ttext\n', name='b.tsv') == ['a, b', 'text']
     assert read_bytes(tmp_path, 'a.ndjson', b'{"text": "x"}\n', TEXT) == (['x'], [])
+
+
+def test_a_name_of_several_lines_may_be_of_eight_bits(tmp_path: pathlib.Path) -> None:
+    data = 'id;"the\nGröße";text\n1;2;ß\n'.encode('windows-1252')
+    assert names_of(tmp_path, data) == ['id', 'the\nGröße', 'text']
+    assert read_header(str(tmp_path / 'h.csv'), Dialect()).dialect.encoding == 'windows-1252'
 
 
 def test_names_at_the_end_that_are_empty_are_no_columns(tmp_path: pathlib.Path) -> None:
