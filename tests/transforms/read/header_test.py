@@ -33,6 +33,12 @@ def test_the_header_line_of_csv_and_what_a_run_needs_to_read_it(
     assert check_input(str(path), RecordFields(text='note', label='Größe in cm', dialect=header.dialect))
 
 
+def test_an_index_without_a_name_is_no_column(tmp_path: pathlib.Path) -> None:
+    (tmp_path / 'a.csv').write_text(',note,ward\n0,x,y\n')
+    assert names_of(tmp_path / 'a.csv') == ['note', 'ward']
+    assert check_input(str(tmp_path / 'a.csv'), RecordFields(text='note', label='ward'))
+
+
 def test_a_given_dialect_is_kept(tmp_path: pathlib.Path) -> None:
     (tmp_path / 'a.csv').write_text('note;ward, with a comma\n')
     given = Dialect(delimiter=';', encoding='utf-8')
@@ -68,7 +74,7 @@ def test_an_empty_file_is_passed_over_and_only_empty_ones_are_refused(tmp_path: 
         names_of(tmp_path / 'a.csv')
 
 
-@pytest.mark.parametrize('line', [',a,b\n', 'a,a\n', ',\n'])
+@pytest.mark.parametrize('line', ['a,,b\n', ',,b\n', 'a,a\n', ',\n'])
 def test_a_header_without_names_is_refused_and_not_quoted(tmp_path: pathlib.Path, line: str) -> None:
     (tmp_path / 'h.csv').write_text(line + 'Zyxquortle,x,y\n')
     with pytest.raises(ValueError, match='Expected a header that names each column once') as error:

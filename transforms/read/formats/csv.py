@@ -69,7 +69,9 @@ class Csv(Format):
         if found is None:
             return None if not head.strip() else ((), dialect)
         columns, shown = found
-        return tuple(Column(name=name) for name in columns), shown
+        # The index of a pandas table has no name and comes first.
+        names = columns[1:] if len(columns) > 1 and not columns[0].strip() else columns
+        return tuple(Column(name=name) for name in names), shown
 
     def remedy(self, file: BinaryIO, codec: str | None, fields: RecordFields) -> str:
         if fields.positional:

@@ -214,7 +214,7 @@ def test_a_file_of_the_input_is_no_reference(tmp_path: pathlib.Path, name: str) 
     write_texts(tmp_path / 'in.jsonl', TEXTS, label=['Billing'] * 12)
     os.symlink(tmp_path / 'in.jsonl', tmp_path / 'link.jsonl')
     path = str(tmp_path / name.format(tmp_path.name))
-    with pytest.raises(ValueError, match=r'reference file=.*--input names too'):
+    with pytest.raises(ValueError, match='a file of --reference which --input names too'):
         read_reference(config(tmp_path, reference=path, input=str(tmp_path / 'in.jsonl')))
 
 
