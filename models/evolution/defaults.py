@@ -94,7 +94,7 @@ def defaults(
     Args:
         records: Declared units, n.
         labels: Declared labels.
-        rho: zCDP budget of all rounds together.
+        rho: What all rounds together may cost: T/(2σ²).
         examples: Texts wanted.
         rounds: T where it was given.
         candidates: Texts of the first round where they were given.

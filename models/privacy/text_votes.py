@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from models.privacy import events
-from models.privacy.accounting import conversion
+from models.privacy.accounting import conversion, losses, normal_pair
 from models.privacy.grid import NoiseSource, add_noise
 from models.privacy.public_numbers import Unit, expect
 
@@ -39,7 +39,8 @@ class TextVoteParams:
     Attributes:
         rounds: T, how many tables of votes are released.
         noise_scale: σ > 0, the scale of the discrete Gaussian noise on each cell of a round, in votes.
-        nearest: k, the candidates that a record's vote is spread over. It has no part in the price.
+        nearest: k, the candidates that a record's vote is spread over. It has no part in ρ, and
+            hardly one in epsilon.
         unit: The unit of privacy.
         examples_per_context: At most so many of a user's records vote.
     """
@@ -102,51 +103,43 @@ class TextVoteParams:
         )
         return events.SelfComposedDpEvent(event=table, count=self.rounds)
 
-
-def noise_scale_of_rho(rho: float, rounds: int) -> float:
-    """The smallest σ of six digits with which all `rounds` together cost at most `rho`.
-
-    Raises:
-        ValueError: `rho` is not a positive finite number, or `rounds` is none.
-    """
-    expect(math.isfinite(rho) and rho > 0, 'rho > 0', 'rho', rho, 'Votes without noise cannot be released.')
-    expect(rounds >= 1, 'rounds >= 1', 'rounds', rounds, 'Give a positive whole number.')
-    scale = float(_READABLE_UP.create_decimal_from_float(math.sqrt(rounds / (2 * rho))))
-    while TextVoteParams(rounds=rounds, noise_scale=scale).rho > rho:  # at most a rounding step
-        scale = float(_READABLE_UP.create_decimal_from_float(math.nextafter(scale, math.inf)))
-    return scale
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon at delta of all rounds, by the Gaussian that dominates them (section 11)."""
+        return losses.epsilon_of_events([self.event], delta)
 
 
-def solve_noise_scale(*, epsilon: float, delta: float, rounds: int, other_rho: float = 0.0) -> float:
-    """The smallest σ of six digits with which a whole run stays within (epsilon, delta).
+def solve_noise_scale(
+    *, epsilon: float, delta: float, rounds: int, nearest: int = 1, examples_per_context: int = 1
+) -> float:
+    """The smallest σ of six digits with which all rounds stay within (epsilon, delta).
 
-    `accounting.epsilon_from_rho(TextVoteParams(...).rho + other_rho, delta)` is the way back.
+    `TextVoteParams(...).epsilon(delta)` is the way back.
 
     Args:
-        epsilon: Target.
-        delta: Target.
+        epsilon: Target, > 0.
+        delta: Target, in (0, 1).
         rounds: T.
-        other_rho: rho of the run's other releases (noisy counts).
-
-    Raises:
-        ValueError: The other releases leave nothing for votes.
+        nearest: k.
+        examples_per_context: Of a user.
     """
-    available = conversion.rho_from_epsilon(epsilon, delta) - other_rho
-    expect(
-        available > 0,
-        'a budget for votes beside the noisy counts',
-        'epsilon',
-        epsilon,
-        f'At delta={delta:g} it is rho={available + other_rho:g} in all, and noisy counts cost '
-        f'rho={other_rho:g}. Raise --epsilon, or count with more noise.',
-    )
-    scale = noise_scale_of_rho(available, rounds)
-    while (
-        conversion.epsilon_from_rho(
-            math.fsum((TextVoteParams(rounds=rounds, noise_scale=scale).rho, other_rho)), delta
-        )
-        > epsilon
-    ):  # at most a rounding step
+
+    def costs(scale: float) -> float:
+        return TextVoteParams(
+            rounds=rounds,
+            noise_scale=scale,
+            nearest=nearest,
+            unit='user',
+            examples_per_context=examples_per_context,
+        ).epsilon(delta)
+
+    # A Gaussian mechanism of that noise costs no more than votes do, and zCDP of it no less.
+    high = math.sqrt(rounds / (2 * conversion.rho_from_epsilon(epsilon, delta)))
+    low = math.sqrt(rounds / (2 * normal_pair.rho_from_gaussian(epsilon, delta)))
+    while high > low * (1 + 1e-9):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if costs(middle) <= epsilon else (middle, high)
+    scale = float(_READABLE_UP.create_decimal_from_float(high))
+    while costs(scale) > epsilon:  # at most a rounding step
         scale = float(_READABLE_UP.create_decimal_from_float(math.nextafter(scale, math.inf)))
     return scale
 

@@ -25,10 +25,7 @@ _FIRST_FAILURE = 6 / math.pi**2
 
 
 def epsilon_of_costs(costs: Sequence[RunCost], delta: float) -> float:
-    """epsilon of runs together: of their sum of ρ, or the least that their curves and losses give."""
-    curve = accounting.compose(cost.curve for cost in costs)
-    if curve.is_zcdp:  # as each of their reports states it
-        return curve.epsilon(delta)
+    """epsilon of runs together: the least that their curves and their losses give."""
     return accounting.epsilon_of_events(_events(costs), delta)
 
 
@@ -207,10 +204,7 @@ class Account:
         return report.epsilon_of_budget(rho_bound, given, at.delta, order, self.dataset.failure_budget)
 
     def _epsilon(self, runs: Sequence[Run], delta: float) -> float:
-        costs = [run.cost for run in runs]
-        if self.is_gaussian and costs:
-            return accounting.epsilon_of_events(_events(costs), delta)
-        return epsilon_of_costs(costs, delta)
+        return epsilon_of_costs([run.cost for run in runs], delta)
 
     def price(self, cost: RunCost) -> float:
         """What a cost takes of the budget: ρ for zCDP, else its divergence at the dataset's order α, over α.

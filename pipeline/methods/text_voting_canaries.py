@@ -21,7 +21,7 @@ from models.clustering.similarities import quantized, similarities
 from models.evolution.generation import Candidate, candidates_to_json
 from models.evolution.settings import EvolutionSettings
 from models.finetuning.units import Row
-from models.privacy import accounting, text_votes
+from models.privacy import text_votes
 from models.privacy.randomness import RunKey
 from models.privacy.text_votes import TextVoteParams
 from models.records import Record
@@ -56,7 +56,7 @@ class TextVotingCanaries(CanaryAuditor):
         # The noise is a Gaussian on the whole multiples of a quantum, thousands of which make its scale.
         mu = math.sqrt(2 * params.rho)
         return one_run.Guarantee(
-            epsilon=accounting.epsilon_from_rho(params.rho, delta),
+            epsilon=params.epsilon(delta),
             delta=delta,
             curve=lambda strength, epsilons: one_run.gaussian_deltas(strength * mu, epsilons),
         )

@@ -143,7 +143,13 @@ class TextVotes(panel.Panel):
         noise = self.vote_noise
         if noise is None:
             assert budget.epsilon is not None  # `check_noise`
-            noise = text_votes.solve_noise_scale(epsilon=budget.epsilon, delta=delta, rounds=rounds)
+            noise = text_votes.solve_noise_scale(
+                epsilon=budget.epsilon,
+                delta=delta,
+                rounds=rounds,
+                nearest=nearest,
+                examples_per_context=budget.examples_per_context,
+            )
         return TextVoteParams(
             rounds=rounds,
             noise_scale=noise,

@@ -7,6 +7,7 @@ Events (`models/privacy/events.py`) state what was released. One file here for e
 * `conversion`: a Rényi curve to (epsilon, delta) and back.
 * `calibration`: which settings fit into a target.
 * `subsampled`: the price of DP-SGD, by privacy loss distributions.
+* `normal_pair`: a Gaussian mechanism to (epsilon, delta) and back, exactly.
 * `gaussian`: costs as those of Gaussian mechanisms, for a filter that outputs may decide on.
 * `losses`: several releases together, by the distributions of their losses.
 * `library`: the same events as those of the dp-accounting library.
@@ -35,13 +36,9 @@ from models.privacy.accounting.conversion import (
     optimal_order,
     rho_from_epsilon,
 )
-from models.privacy.accounting.gaussian import (
-    epsilon_from_gaussian,
-    gaussian_rho,
-    needs_failure,
-    rho_from_gaussian,
-)
+from models.privacy.accounting.gaussian import gaussian_rho, needs_failure
 from models.privacy.accounting.losses import epsilon_of_events
+from models.privacy.accounting.normal_pair import epsilon_from_gaussian, rho_from_gaussian
 from models.privacy.accounting.run_cost import NeighboringRelation, RunCost, compose, curve_of
 from models.privacy.accounting.zcdp import (
     aggregate_rho,

@@ -12,12 +12,13 @@ A μ is kept as ρ = μ²/2: of a Gaussian mechanism that is its ρ in zCDP, and
 import collections
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
 from models.privacy import events
 from models.privacy.accounting import losses
+from models.privacy.accounting.normal_pair import delta_of_gaussian
 
 # ε at which a bound is looked at, up to where failure is all that is left.
 _POINTS = 4_000
@@ -37,7 +38,7 @@ def gaussian_rho(released: Iterable[events.DpEvent], failure: float) -> float | 
     Returns:
         None where one of them is known in zCDP or at Rényi orders alone, or no μ is found.
     """
-    of_noise = 0.0
+    noise: list[tuple[losses.Leaf, int]] = []
     sampled: collections.Counter[events.PoissonSampledDpEvent] = collections.Counter()
     for leaf, count in losses.leaves(released):
         match leaf:
@@ -46,10 +47,10 @@ def gaussian_rho(released: Iterable[events.DpEvent], failure: float) -> float | 
             case events.PoissonSampledDpEvent(sampling_probability=q) if q < 1:
                 sampled[leaf] += count
             case _:
-                multiplier = losses.dominating_noise_multiplier(leaf)
-                if multiplier is None:
-                    return None
-                of_noise += count / (2 * multiplier**2)
+                noise.append((leaf, count))
+    of_noise = losses.rho_of_gaussians(noise)
+    if of_noise is None:
+        return None
     if not sampled:
         return of_noise
     ordered = tuple(sorted(sampled.items(), key=repr))
@@ -63,62 +64,6 @@ def needs_failure(released: Iterable[events.DpEvent]) -> bool:
         isinstance(leaf, events.PoissonSampledDpEvent) and leaf.sampling_probability < 1
         for leaf, _ in losses.leaves(released)
     )
-
-
-def delta_of_gaussian(rho: float, epsilon: float | np.ndarray) -> np.ndarray:
-    """δ at each ε of N(μ, 1) and N(0, 1) for μ = √(2ρ) (Balle and Wang 2018, Theorem 8)."""
-    from scipy import special
-
-    mu = math.sqrt(2 * rho)
-    at = np.asarray(epsilon, float)
-    first = special.ndtr(mu / 2 - at / mu)
-    # e^ε Φ(−μ/2 − ε/μ), in logarithms: the first factor may be no float.
-    second = np.exp(at + special.log_ndtr(-mu / 2 - at / mu))
-    return np.maximum(first - second, 0)
-
-
-def epsilon_from_gaussian(rho: float, delta: float) -> float:
-    """The least ε at δ of a Gaussian mechanism of μ = √(2ρ), rounded upwards.
-
-    Args:
-        rho: μ²/2 >= 0.
-        delta: In (0, 1).
-    """
-    if rho == 0 or float(delta_of_gaussian(rho, 0.0)) <= delta:
-        return 0.0
-    high = 1.0
-    while float(delta_of_gaussian(rho, high)) > delta:
-        high *= 2
-    return _least(lambda epsilon: float(delta_of_gaussian(rho, epsilon)) <= delta, 0.0, high)
-
-
-def rho_from_gaussian(epsilon: float, delta: float) -> float:
-    """The largest μ²/2 of a Gaussian mechanism within (epsilon, delta), rounded downwards.
-
-    Args:
-        epsilon: > 0.
-        delta: In (0, 1).
-    """
-    high = 1.0
-    while float(delta_of_gaussian(high, epsilon)) <= delta:
-        high *= 2
-    low = high
-    while float(delta_of_gaussian(low, epsilon)) > delta:
-        low /= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(delta_of_gaussian(middle, epsilon)) <= delta else (low, middle)
-    return low
-
-
-def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """The least number that holds between one that does not and one that does, rounded upwards."""
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from models.privacy import events
-from models.privacy.accounting import run_cost
+from models.privacy.accounting import normal_pair, run_cost
 
 # t², the variance of the normal noise by which the bound on a discrete Gaussian smooths it. Each one gives a
 # bound; the least of them counts.
@@ -81,11 +81,29 @@ def dominating_noise_multiplier(leaf: 'Leaf') -> float | None:
             return gaussian.noise_multiplier if q == 1 else None
 
 
+def is_as_gaussian(leaf: Leaf | None) -> bool:
+    """Whether sums take an event as the Gaussian that dominates it; of a count that would be dearer."""
+    return isinstance(leaf, events.GaussianDpEvent | events.DiscreteGaussianVectorDpEvent)
+
+
+def rho_of_gaussians(counted: Iterable[tuple[Leaf, int]]) -> float | None:
+    """μ²/2 of the Gaussian mechanism that dominates all of these together; None where one has none.
+
+    Args:
+        counted: Events, and how often each is there.
+    """
+    multipliers = [(dominating_noise_multiplier(leaf), count) for leaf, count in counted]
+    if any(multiplier is None for multiplier, _ in multipliers):
+        return None
+    return math.fsum(count / (2 * multiplier**2) for multiplier, count in multipliers if multiplier)
+
+
 def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float:
     """Smallest epsilon at delta of several releases together, all of which were decided in advance.
 
     The least of two bounds: that of their Rényi curves, and that of their loss distributions, where each
-    event has one here. The second is rounded upwards.
+    event has one here. The second is rounded upwards; of Gaussians and of votes on texts alone it is exact,
+    that of the one Gaussian which they come to.
 
     Args:
         released: In any order; not empty.
@@ -101,6 +119,9 @@ def epsilon_of_events(released: Iterable[events.DpEvent], delta: float) -> float
     if not counted:
         return by_curves
     ordered = tuple(sorted(counted.items(), key=repr))  # the same sum whatever the order of the runs
+    if all(is_as_gaussian(leaf) for leaf, _ in ordered):
+        rho = rho_of_gaussians(ordered)
+        return by_curves if rho is None else min(by_curves, normal_pair.epsilon_from_gaussian(rho, delta))
     found = _epsilon_of_leaves(ordered, delta, max(_INTERVAL, _SHARE * by_curves))
     return by_curves if found is None else min(by_curves, found)
 

@@ -17,11 +17,18 @@ from models.privacy import events
 # The solver's z is at most this much (relatively) above the smallest z that fits.
 _PRECISION = 1e-3
 _LEAST, _MOST = 2.0**-6, 2.0**20
-# Distance between two losses of a distribution; the library's accountant has the same.
-_INTERVAL = 1e-4
+# Distance between two losses of a distribution, where epsilon is at most the next; the library's accountant
+# has the same. Beyond it they are further apart, up to a share of epsilon.
+INTERVAL = 1e-4
+_MOST_OF_INTERVAL = 10.0
+_SHARE = 2e-4
+# The library's sums overflow where losses are hundreds apart.
+_LARGEST_INTERVAL = 64.0
 _COARSE = 1e-3
 # The same over epsilon, where a hundredth more noise than needed does no harm.
 _ROUGH_SHARE = 1e-3
+# The same over a bound on epsilon, where no more than its size is asked.
+_LEAST_SHARE = 1e-5
 
 
 @functools.lru_cache(maxsize=256)
@@ -43,10 +50,58 @@ def epsilon_of_steps(
             count by 1. None without counts.
     """
     _check_delta(delta)
-    composed = _losses_of_step(sampling_probability, noise_multiplier).self_compose(steps)
+    interval = interval_of_steps(sampling_probability, noise_multiplier, steps, delta)
+    composed = _losses_of_step(sampling_probability, noise_multiplier, interval).self_compose(steps)
     # The library's accountant composes with nothing too, which cuts the tails: the same to the last digit.
-    composed = composed.compose(_losses_of_nothing() if sigma is None else _losses_of_counts(sigma))
+    composed = composed.compose(
+        _losses_of_nothing(interval) if sigma is None else _losses_of_counts(sigma, interval)
+    )
     return float(composed.get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=256)
+def interval_of_steps(
+    sampling_probability: float, noise_multiplier: float, steps: int, delta: float
+) -> float:
+    """Distance between two losses of the distributions that `epsilon_of_steps` composes.
+
+    It grows with epsilon: where that is 1000, losses a ten-thousandth apart are tens of millions, and take
+    minutes. Whatever it is, the result is an upper bound.
+
+    Args:
+        sampling_probability: q in (0, 1].
+        noise_multiplier: z > 0.
+        steps: T >= 1.
+        delta: In (0, 1).
+    """
+    # T D₂ + log(1/δ), an upper bound on epsilon that takes no time; D₂ = log(1 + q² (e^(1/z²) − 1)).
+    square = noise_multiplier**-2
+    order_two = (
+        math.log1p(sampling_probability**2 * math.expm1(square))
+        if square < 500
+        else square  # no less, and e^(1/z²) may be no float
+    )
+    bound = steps * order_two - math.log(delta)
+    if bound <= _MOST_OF_INTERVAL:
+        return INTERVAL
+    rough = _rough_losses_of_step(
+        sampling_probability, noise_multiplier, min(max(INTERVAL, bound * _LEAST_SHARE), _LARGEST_INTERVAL)
+    )
+    epsilon = float(rough.self_compose(steps).get_epsilon_for_delta(delta))
+    if epsilon <= _MOST_OF_INTERVAL:
+        return INTERVAL
+    # Steps of powers of two, which the last digits of epsilon do not decide.
+    times = 4.0 ** math.ceil(math.log2(epsilon / _MOST_OF_INTERVAL))
+    most = 2.0 ** math.floor(math.log2(epsilon * _SHARE / INTERVAL))
+    return min(INTERVAL * min(times, most), _LARGEST_INTERVAL)
+
+
+def is_same(stated: float, computed: float) -> bool:
+    """Whether an epsilon is one that was computed here, by whatever version of the code and the libraries.
+
+    Earlier versions had the losses of a large epsilon less far apart.
+    """
+    return math.isclose(stated, computed, rel_tol=1e-6 if computed <= _MOST_OF_INTERVAL else 1e-3)
 
 
 @functools.lru_cache(maxsize=64)
@@ -95,24 +150,24 @@ def deltas_of_steps(
 
 # Most of the time of an epsilon; a page asks for other numbers of the same steps.
 @functools.lru_cache(maxsize=8)
-def _losses_of_step(sampling_probability: float, noise_multiplier: float) -> Any:
+def _losses_of_step(sampling_probability: float, noise_multiplier: float, interval: float) -> Any:
     """The privacy loss distribution of one Poisson-sampled Gaussian, in both directions."""
     # Not at the top: the library takes a second to import.
     from dp_accounting import pld
 
     return pld.privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier, value_discretization_interval=_INTERVAL, sampling_prob=sampling_probability
+        noise_multiplier, value_discretization_interval=interval, sampling_prob=sampling_probability
     )
 
 
-def _losses_of_nothing() -> Any:
+def _losses_of_nothing(interval: float) -> Any:
     from dp_accounting import pld
 
-    return pld.privacy_loss_distribution.identity(value_discretization_interval=_INTERVAL)
+    return pld.privacy_loss_distribution.identity(value_discretization_interval=interval)
 
 
 @functools.lru_cache(maxsize=64)
-def _losses_of_counts(sigma: float) -> Any:
+def _losses_of_counts(sigma: float, interval: float) -> Any:
     """The privacy loss distribution of one discrete Gaussian, the same in both directions.
 
     The library leaves out noise beyond 11.6 σ, less than 1e-30 of the mass. That is far below the rounding
@@ -121,7 +176,7 @@ def _losses_of_counts(sigma: float) -> Any:
     from dp_accounting import pld
 
     return pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(
-        sigma, value_discretization_interval=_INTERVAL, use_connect_dots=True
+        sigma, value_discretization_interval=interval, use_connect_dots=True
     )
 
 
@@ -184,7 +239,7 @@ def solve_noise_multiplier(
     # Many sampled steps are nearly one Gaussian of q √T / z.
     guess = max(0.5, sampling_probability * math.sqrt(steps * 2 * math.log(1.25 / delta)) / epsilon)
     ratio = 1.5
-    if epsilon * _ROUGH_SHARE >= 3 * _INTERVAL:
+    if epsilon * _ROUGH_SHARE >= 3 * INTERVAL:
         # Losses at least three times as far apart are quick to compute, and leave little to look for.
         guess, ratio = _rough_noise(sampling_probability, steps, epsilon, delta, sigma, guess), 1.02
     return _least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
@@ -222,7 +277,7 @@ def _rough_noise(
     sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None, near: float
 ) -> float:
     """`rough_noise_multiplier` for a target that was checked."""
-    interval = max(_INTERVAL, epsilon * _ROUGH_SHARE)
+    interval = min(max(INTERVAL, epsilon * _ROUGH_SHARE), _LARGEST_INTERVAL)
     counted = None if sigma is None else _rough_losses_of_counts(sigma, interval)
 
     @functools.cache
@@ -238,7 +293,7 @@ def _check_target(epsilon: float, delta: float, sigma: float | None) -> None:
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise ValueError(f'Expected a finite epsilon > 0, got epsilon={epsilon}. Give --epsilon 3, say.')
     _check_delta(delta)
-    counted = 0.0 if sigma is None else float(_losses_of_counts(sigma).get_epsilon_for_delta(delta))
+    counted = 0.0 if sigma is None else float(_losses_of_counts(sigma, INTERVAL).get_epsilon_for_delta(delta))
     if not counted < epsilon:
         raise ValueError(
             f'Expected an epsilon that is left for the steps, got epsilon={epsilon}, of which the '

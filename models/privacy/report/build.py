@@ -109,7 +109,7 @@ def build_privacy_report(
     largest_order = math.inf if omega is None else omega
     epsilon = order = closed_form = None
     if rho_total is not None:
-        epsilon = accounting.epsilon_from_rho(rho_total, delta, largest_order=largest_order)
+        epsilon = earlier_releases.epsilon_alone(earlier_releases.costs_of(method.settings, stages), delta)
         closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
         if omega is not None:
             order = accounting.optimal_order(rho_total, delta, largest_order=omega)
@@ -117,7 +117,9 @@ def build_privacy_report(
         epsilon = subsampled.epsilon_of_event(method.event, delta)
     went_in = _WentIn.of(method, stages, epsilon, delta, ledger)
     has_figure = epsilon is not None or (bool(costs) and weakest.statement != 'none')
-    costs_in_python = [method.reproduction, *(part.reproduction for part in of_groups)]
+    in_python = [
+        cost for cost in (method.reproduction, *(part.reproduction for part in of_groups)) if cost is not None
+    ]
     units = declared_units
     source: CountSource | None = None if declared_units is None else 'declared'
     if units is None and all(counted):
@@ -220,9 +222,13 @@ def build_privacy_report(
         reproduction=(
             tuning.reproduction(tuning.params_of(method.settings), delta)
             if method.event is not None
-            else words.reproduction([cost for cost in costs_in_python if cost is not None], delta)
-            if weakest.statement != 'none'
             else ''
+            if weakest.statement == 'none'
+            else words.reproduction(in_python, delta)
+            if rho_total is None
+            else earlier_releases.reproduction_alone(
+                in_python, earlier_releases.costs_of(method.settings, stages), delta
+            )
         )
         + went_in.reproduction,
     )

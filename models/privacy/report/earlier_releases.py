@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.privacy import accounting
+from models.privacy import accounting, counts
 from models.privacy.accounting import losses, subsampled
 from models.privacy.earlier_release import EarlierRelease, TextOrigin
 from models.privacy.events import (
@@ -17,7 +17,7 @@ from models.privacy.events import (
 from models.privacy.facts import Facts, Reproduction, RhoStage, Setting
 from models.privacy.numbers import format_exact, format_up
 from models.privacy.public_numbers import Unit
-from models.privacy.report import prediction, text_votes, tuning, words
+from models.privacy.report import groups, prediction, text_votes, tuning, words
 from models.privacy.report.ledger import LedgerEntry
 
 
@@ -29,7 +29,7 @@ def check(releases: Iterable[EarlierRelease]) -> None:
     """
     for release in releases:
         computed = epsilon_alone(release.costs, release.delta)
-        if not math.isclose(computed, release.epsilon, rel_tol=1e-6):
+        if not follows(release.epsilon, computed, release.costs.values(), release.delta):
             raise ValueError(
                 f'Expected epsilon to follow from the costs of run_id={release.run_id!r}, got '
                 f'epsilon={release.epsilon!r}, computed={computed!r}. Restore its report as the run wrote it.'
@@ -39,21 +39,36 @@ def check(releases: Iterable[EarlierRelease]) -> None:
 def epsilon_alone(costs: Mapping[str, DpEvent], delta: float) -> float:
     """epsilon of one run's stages, as its report states it."""
     curve = accounting.compose(map(accounting.curve_of, costs.values()))
-    if curve.sampled and len(costs) == 1:
-        return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
-    return curve.epsilon(delta)
+    if curve.sampled:
+        if len(costs) == 1:
+            return subsampled.epsilon_of_event(next(iter(costs.values())), delta)
+        return curve.epsilon(delta)
+    return accounting.epsilon_of_events(costs.values(), delta)
+
+
+def follows(stated: float, computed: float, costs: Iterable[DpEvent], delta: float) -> bool:
+    """Whether an epsilon is the one that costs give, or their curves alone: so earlier versions stated votes.
+
+    Args:
+        stated: What a report states.
+        computed: What the costs give here.
+        costs: The events.
+        delta: In (0, 1).
+    """
+    curve = accounting.compose(map(accounting.curve_of, costs))
+    if curve.sampled:
+        return subsampled.is_same(stated, computed)
+    return any(math.isclose(stated, each, rel_tol=1e-6) for each in (computed, curve.epsilon(delta)))
 
 
 def epsilon_together(costs: Iterable[Mapping[str, DpEvent]], delta: float) -> float:
-    """epsilon of several runs on the same records: of their sum of ρ, or what their losses or curves give.
+    """epsilon of several runs on the same records: the least that their losses or their curves give.
 
     Args:
         costs: Of each run, by stage.
         delta: In (0, 1).
     """
-    events = [event for of_run in costs for event in of_run.values()]
-    curve = accounting.compose(map(accounting.curve_of, events))
-    return curve.epsilon(delta) if curve.is_zcdp else accounting.epsilon_of_events(events, delta)
+    return accounting.epsilon_of_events([event for of_run in costs for event in of_run.values()], delta)
 
 
 def costs_of(mechanism: Mapping[str, Setting], stages: Sequence[RhoStage]) -> dict[str, DpEvent]:
@@ -74,6 +89,9 @@ def costs_of(mechanism: Mapping[str, Setting], stages: Sequence[RhoStage]) -> di
             raise ValueError(f'Expected a price of every stage, got none of stage={stage.name!r}.')
         if stage.name == text_votes.STAGE and text_votes.is_of_text_votes(mechanism):
             found[stage.name] = text_votes.params_of(mechanism).event
+        elif stage.name == groups.COUNTS and text_votes.is_of_text_votes(mechanism):
+            # Votes on texts have losses too, with which those of the counts make a sum.
+            found[stage.name] = DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(stage.rho))
         elif stage.omega is None:
             found[stage.name] = ZCDpEvent(rho=stage.rho)
         else:
@@ -307,6 +325,23 @@ def covered_together(
 # --- The arithmetic ------------------------------------------------------------------
 
 
+def reproduction_alone(parts: Sequence[Reproduction], own: Mapping[str, DpEvent], delta: float) -> str:
+    """Lines of Python that print rho and epsilon of one run in zCDP.
+
+    Args:
+        parts: Its costs, as settings give them.
+        own: The same as events.
+        delta: The run's.
+    """
+    if not _is_by_losses(own.values(), delta):
+        return words.reproduction(parts, delta)
+    values = (
+        *(line for part in parts for line in (*part.settings, *part.steps)),
+        f'rho = {" + ".join(part.cost for part in parts)}',
+    )
+    return _by_losses([('this run', own)], delta, values, 'rho = {rho:.10g}, ')
+
+
 def reproduction(
     own: Mapping[str, DpEvent], releases: Sequence[EarlierRelease], delta: float, *, run: str = 'this run'
 ) -> str:
@@ -321,6 +356,8 @@ def reproduction(
     rows = [(run, own), *((f'the run {of.run_id!r}, which went in', of.costs) for of in releases)]
     title = '# Together with what went in\n'
     curves = [accounting.compose(map(accounting.curve_of, costs.values())) for _, costs in rows]
+    if _is_by_losses([event for _, costs in rows for event in costs.values()], delta):
+        return title + _by_losses(rows, delta)
     if not any(curve.sampled for curve in curves):
         parts = [
             Reproduction(
@@ -331,19 +368,6 @@ def reproduction(
             for place, ((name, _), curve) in enumerate(zip(rows, curves, strict=True))
         ]
         return title + words.reproduction(parts, delta)
-    found = [(name, _losses(costs.values())) for name, costs in rows]
-    if all(lines is not None for _, lines in found):
-        composed = [
-            f'together = together.compose({line})  # {name}' for name, lines in found for line in lines or ()
-        ]
-        return f"""\
-{title}from dp_accounting.pld import privacy_loss_distribution as pld
-
-delta = {delta!r}
-together = pld.identity()
-{chr(10).join(composed)}
-print(f'epsilon = {{together.get_epsilon_for_delta(delta):.10g}}')
-"""
     highest = min(curve.largest_order for curve in curves)
     up_to = '' if math.isinf(highest) else f' if order <= {highest!r}'
     composed = []
@@ -366,6 +390,71 @@ def step(q, z):
 
 {chr(10).join(composed)}
 print(f'epsilon = {{accountant.get_epsilon(delta):.10g}}')
+"""
+
+
+def _is_by_losses(costs: Iterable[DpEvent], delta: float) -> bool:
+    """Whether epsilon of these is that of their losses, and not that of their curves."""
+    costs = list(costs)
+    curve = accounting.compose(map(accounting.curve_of, costs))
+    if curve.sampled:
+        return _losses(costs) is not None
+    return accounting.epsilon_of_events(costs, delta) < curve.epsilon(delta)
+
+
+def _by_losses(
+    rows: Sequence[tuple[str, Mapping[str, DpEvent]]],
+    delta: float,
+    values: Sequence[str] = (),
+    printed: str = '',
+) -> str:
+    """Lines of Python that print epsilon of the losses of all rows together.
+
+    Args:
+        rows: What comments call costs, and the costs.
+        delta: At which epsilon holds.
+        values: Lines before them, and what of these is printed too.
+        printed: See there.
+    """
+    before = ''.join(f'{line}\n' for line in values)
+    leaves = [(name, *found) for name, costs in rows for found in losses.leaves(costs.values())]
+    if all(losses.is_as_gaussian(leaf) for _, leaf, _ in leaves):
+        shifts = '\n'.join(
+            f'squared += {count} / {losses.dominating_noise_multiplier(leaf)!r} ** 2  # {name}'
+            for name, leaf, count in leaves
+            if leaf is not None
+        )
+        return f"""\
+from math import exp, log, sqrt
+
+from scipy.special import log_ndtr, ndtr
+
+{before}delta = {delta!r}
+squared = 0.0  # of the shift mu of one Gaussian mechanism: of each the number / its noise multiplier ** 2
+{shifts}
+mu = sqrt(squared)
+
+def delta_at(epsilon):  # Balle and Wang 2018, Theorem 8
+    return ndtr(mu / 2 - epsilon / mu) - exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+
+low, high = 0.0, mu ** 2 / 2 + mu * sqrt(2 * log(1 / delta))  # what zCDP gives is an upper bound
+for _ in range(200):
+    epsilon = (low + high) / 2
+    low, high = (epsilon, high) if delta_at(epsilon) > delta else (low, epsilon)
+print(f'{printed}epsilon = {{high:.10g}}')
+"""
+    composed = '\n'.join(
+        f'together = together.compose({line})  # {name}'
+        for name, costs in rows
+        for line in _losses(costs.values()) or ()
+    )
+    return f"""\
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+{before}delta = {delta!r}
+together = pld.identity()
+{composed}
+print(f'{printed}epsilon = {{together.get_epsilon_for_delta(delta):.10g}}')
 """
 
 

@@ -1,10 +1,12 @@
 """Whether the figures of a report follow from one another, where its costs are in zCDP."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from models.privacy import accounting
+from models.privacy.events import DpEvent
 from models.privacy.facts import RhoStage
+from models.privacy.report import earlier_releases
 
 
 def check(
@@ -15,6 +17,7 @@ def check(
     order: float | None,
     epsilon: float,
     delta: float,
+    costs: Mapping[str, DpEvent],
 ) -> None:
     """Refuses a total, orders or an epsilon that do not follow from the stages.
 
@@ -25,6 +28,7 @@ def check(
         order: What it states as the order that gives epsilon; None where `omega` is.
         epsilon: What it states at delta.
         delta: In (0, 1).
+        costs: The events of the stages.
 
     Raises:
         ValueError: One of them does not follow.
@@ -48,9 +52,9 @@ def check(
             f'omega={omega!r}, order={order!r}. Build the report with build_privacy_report and '
             'do not edit it.'
         )
-    computed = accounting.epsilon_from_rho(rho_total, delta, largest_order=largest_order)
-    if not math.isclose(computed, epsilon, rel_tol=1e-6):
+    computed = earlier_releases.epsilon_alone(costs, delta)
+    if not earlier_releases.follows(epsilon, computed, costs.values(), delta):
         raise ValueError(
-            f'Expected epsilon to follow from rho_total and delta, got epsilon={epsilon!r}, '
+            f'Expected epsilon to follow from the stages and delta, got epsilon={epsilon!r}, '
             f'computed={computed!r}. Build the report with build_privacy_report and do not edit it.'
         )

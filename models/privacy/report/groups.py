@@ -9,6 +9,8 @@ from models.privacy import counts
 from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords
 
 CountSource = Literal['declared', 'noisy']
+# The stage of the counts that give the groups' sizes, as reports name it.
+COUNTS = 'Noisy counts'
 CentersSource = Literal['public', 'k-means', 'dp-k-means']
 
 
@@ -273,7 +275,7 @@ def facts(
         return (*parts, Facts(assumptions_enforced=(plan,)))
     counted = counts.facts(
         noisy_counts_rho,
-        stage='Noisy counts',
+        stage=COUNTS,
         cells='label' if clusters is None else 'label and cluster',
         use=use_of_counts(reads_batches=reads_batches),
         variable='noisy_counts',

@@ -41,8 +41,9 @@ class PrivacyReport:
         epsilon: At `delta`, of the run and of all releases that went into it, as far as they hide the same
             unit; None, like the next three costs, unless the statement is 'differential privacy'.
         epsilon_of_run: Of the run alone, given what went in: by the optimal-α bound (PP Theorem 1; CKS
-            Corollary 13), and of fine-tuning by its privacy loss distribution, which has neither of the
-            next two. The same as `epsilon` where nothing went in.
+            Corollary 13), of votes on texts by the Gaussian that dominates them where that is less, and of
+            fine-tuning by its privacy loss distribution, which has neither of the next two. The same as
+            `epsilon` where nothing went in.
         delta: As set by whoever ran the job.
         epsilon_closed_form: ρ + √(4ρ log(1/δ)), the weaker bound, for comparison; where its order lies
             above `omega`, what that order gives instead.
@@ -373,6 +374,7 @@ class PrivacyReport:
                 order=self.order,
                 epsilon=self.epsilon_of_run,
                 delta=self.delta,
+                costs=self.costs,
             )
 
     def _check_together(self) -> None:
@@ -394,7 +396,8 @@ class PrivacyReport:
         if self.epsilon is None or self.epsilon_of_run is None:
             return
         computed = earlier_releases.epsilon_with(self.epsilon_of_run, self.costs, self.counted, self.delta)
-        if not math.isclose(self.epsilon, computed, rel_tol=1e-6):
+        costs = [*self.costs.values(), *(event for of in self.counted for event in of.costs.values())]
+        if not earlier_releases.follows(self.epsilon, computed, costs, self.delta):
             raise ValueError(
                 'Expected epsilon to be that of the run and of all releases that went in, got '
                 f'epsilon={self.epsilon!r}, computed={computed!r}. Build the report with '

@@ -85,11 +85,15 @@ def facts(
             'other texts follow from these and from public values: post-processing, which costs nothing'
         ),
         accounting=(
-            'Zero-concentrated differential privacy (zCDP): a table of noisy votes costs ρ = 1/(2·noise²), '
-            'whatever its size. Rounds compose sequentially, and the list of a round may depend on the '
-            'tables before it; stages add their ρ. The total becomes (ε, δ) by the bound of Canonne, Kamath '
-            f'and Steinke (2020, Corollary 13) at its best α. To replace one {one} by another costs at most '
-            f'twice the ρ of the votes, {format_up(params.rho_under_replacement)}.'
+            'A table of noisy votes tells no more than a Gaussian mechanism of hardly less noise, whatever '
+            'its size, and although the noise is in whole parts of a vote. Rounds compose sequentially, and '
+            'the list of a round may depend on the tables before it: Gaussian mechanisms one after another '
+            'are one, of the sum of their squared shifts, whose (ε, δ) is exact (Balle and Wang 2018, Theorem '
+            '8). Where noise is so little that zero-concentrated differential privacy (zCDP) gives less, that '
+            'is stated (Canonne, Kamath and Steinke 2020, Corollary 13). In zCDP a table costs ρ = '
+            '1/(2·noise²) and stages add their ρ, which is what a ledger charges that keeps its budget so. '
+            f'To replace one {one} by another costs at most twice the ρ of the votes, '
+            f'{format_up(params.rho_under_replacement)}.'
         ),
         settings=dataclasses.asdict(params),
         contexts=_contexts(params, one, many),
@@ -190,6 +194,8 @@ def _votes(params: TextVoteParams, one: str) -> Facts:
             'Lin et al. 2024, Differentially private synthetic data via foundation model APIs 1: Images.',
             'Xie et al. 2024, Differentially private synthetic data via foundation model APIs 2: Text.',
             'Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy.',
+            'Balle and Wang 2018, Improving the Gaussian mechanism for differential privacy: analytical '
+            'calibration and optimal denoising.',
         ),
         reproduction=Reproduction(
             settings=(

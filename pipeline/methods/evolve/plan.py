@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 from models.evolution.defaults import votes_of_candidate
-from models.privacy import accounting
 from models.privacy.report import words
 from models.privacy.text_votes import TextVoteParams
 from pipeline import calibration
@@ -119,7 +118,7 @@ def plan_run(config: Config) -> EvolutionPlan:
         sampled_texts=mechanism.sampled_texts(config),
         examples=config.method.examples,
         rho_total=params.rho,
-        epsilon=accounting.epsilon_from_rho(params.rho, config.resolved_delta),
+        epsilon=params.epsilon(config.resolved_delta),
         delta=config.resolved_delta,
         warnings=tuple(_warnings(config, params, found.last_list)),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from models.evolution.defaults import Defaults, defaults
-from models.privacy.accounting import conversion
+from models.privacy.accounting import normal_pair
 from models.privacy.text_votes import TextVoteParams
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
@@ -142,7 +142,7 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         assert declared.sampled_records is not None  # `check_units`
         if self.vote_noise is None:
             assert budget.epsilon is not None  # `check_noise`
-            rho = conversion.rho_from_epsilon(budget.epsilon, delta)
+            rho = normal_pair.rho_from_gaussian(budget.epsilon, delta)
         else:
             rho = TextVoteParams(rounds=self.rounds or 1, noise_scale=self.vote_noise).rho
         found = defaults(

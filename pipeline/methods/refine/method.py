@@ -10,7 +10,6 @@ from models.decoders.device import Dtype
 from models.evolution.defaults import votes_of_candidate
 from models.evolution.generation import Candidate
 from models.evolution.settings import EvolutionSettings
-from models.privacy import accounting
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
 from pipeline.calibration import Calibration, three_digits
@@ -83,7 +82,7 @@ class Refine(TextVoting[RefineSettings]):
             votes_of_candidate=votes,
             examples=min(texts, self._keep(config)),
             rho_total=params.rho,
-            epsilon=accounting.epsilon_from_rho(params.rho, config.resolved_delta),
+            epsilon=params.epsilon(config.resolved_delta),
             delta=config.resolved_delta,
             warnings=tuple(warnings),
         )

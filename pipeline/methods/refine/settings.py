@@ -78,4 +78,4 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
             noise_scale=found.noise_scale,
             labels=len(declared.label_values),
         )
-        return dataclasses.replace(found, nearest=nearest)
+        return self.vote_params(1, nearest, budget, delta)

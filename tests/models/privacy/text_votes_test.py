@@ -1,5 +1,6 @@
 """Votes on texts against slow twins in fractions, and their noise against the exact distribution."""
 
+import dataclasses
 import itertools
 import math
 import random
@@ -12,6 +13,7 @@ from scipy import stats
 from models.privacy import accounting, text_votes
 from models.privacy.text_votes import QUANTA_PER_VOTE, TextVoteParams
 from tests.oracles import goodness_of_fit
+from tests.oracles import normal_pair as gaussian
 from tests.oracles import text_votes as oracle
 from tests.samples import noise_source
 
@@ -59,32 +61,58 @@ def test_rounds_add_up_and_the_event_says_the_same() -> None:
     assert params.quantum == 2.0**-10
 
 
-@pytest.mark.parametrize('rounds', [1, 2, 7, 20])
-@pytest.mark.parametrize('rho', [1e-4, 0.025, 0.5, 3.0])
-def test_noise_of_a_rho_costs_no_more_and_hardly_less(rounds: int, rho: float) -> None:
-    scale = text_votes.noise_scale_of_rho(rho, rounds)
-    found = TextVoteParams(rounds=rounds, noise_scale=scale).rho
-    assert rho * (1 - 1e-4) < found <= rho
+@pytest.mark.parametrize('nearest', [1, 100])
+@pytest.mark.parametrize(
+    ('epsilon', 'delta', 'rounds'),
+    [(0.01, 1e-6, 3), (0.5, 1e-6, 1), (1.0, 1e-5, 10), (2.0, 0.011, 1), (4.0, 1e-12, 8), (20.0, 1e-5, 2)],
+)
+def test_noise_of_an_epsilon_stays_within_it_and_no_less_would(
+    epsilon: float, delta: float, rounds: int, nearest: int
+) -> None:
+    """By the exact curve of the Gaussian mechanism; a scale 0.1 % less is above it."""
+    scale = text_votes.solve_noise_scale(epsilon=epsilon, delta=delta, rounds=rounds, nearest=nearest)
     assert float(f'{scale:.6g}') == scale
+    stated = TextVoteParams(rounds=rounds, noise_scale=scale, nearest=nearest).epsilon(delta)
+    assert epsilon * (1 - 1e-4) < stated <= epsilon
+    # Their pair has hardly less noise than votes have, so the curve of the very scale is below, and hardly.
+    assert gaussian.delta_of_gaussian(scale / math.sqrt(rounds), epsilon) <= delta
+    assert gaussian.delta_of_gaussian(0.998 * scale / math.sqrt(rounds), epsilon) > delta
 
 
-@pytest.mark.parametrize('other_rho', [0.0, 0.005])
-@pytest.mark.parametrize(('epsilon', 'rounds'), [(0.5, 1), (1.0, 1), (1.0, 3), (4.0, 8)])
-def test_noise_of_an_epsilon_stays_within_it(epsilon: float, rounds: int, other_rho: float) -> None:
-    scale = text_votes.solve_noise_scale(epsilon=epsilon, delta=1e-6, rounds=rounds, other_rho=other_rho)
-    rho = TextVoteParams(rounds=rounds, noise_scale=scale).rho
-    assert epsilon * (1 - 1e-4) < accounting.epsilon_from_rho(rho + other_rho, 1e-6) <= epsilon
+@pytest.mark.parametrize(
+    ('scale', 'rounds', 'delta', 'stated'),
+    [(2 * math.sqrt(2), 5, 1e-5, 3.3414), (12.7919, 10, 1e-5, 0.9150), (586.616, 3, 1e-6, 0.00896)],
+)
+def test_votes_are_stated_as_the_gaussian_that_they_are(
+    scale: float, rounds: int, delta: float, stated: float
+) -> None:
+    params = TextVoteParams(rounds=rounds, noise_scale=scale)
+    assert params.epsilon(delta) == pytest.approx(stated, abs=1e-4)
+    exact = gaussian.epsilon_of_gaussian(scale / math.sqrt(rounds), delta)
+    assert exact <= params.epsilon(delta) < exact * (1 + 1e-6)
+    # 1 % less noise, and a round more, are told.
+    for wrong in (dataclasses.replace(params, noise_scale=0.99 * scale),
+                  dataclasses.replace(params, rounds=rounds + 1)):  # fmt: skip
+        assert wrong.epsilon(delta) > exact * 1.005
 
 
-def test_an_epsilon_that_the_counts_use_up_is_refused() -> None:
-    with pytest.raises(ValueError, match='a budget for votes beside the noisy counts, got epsilon=0.1'):
-        text_votes.solve_noise_scale(epsilon=0.1, delta=1e-6, rounds=1, other_rho=0.005)
+@pytest.mark.parametrize('scale', [0.02, 0.1, 0.2])
+def test_where_noise_is_too_little_for_the_gaussian_zcdp_is_stated(scale: float) -> None:
+    params = TextVoteParams(rounds=2, noise_scale=scale)
+    assert params.epsilon(1e-5) == accounting.epsilon_from_rho(params.rho, 1e-5)
 
 
-@pytest.mark.parametrize('rho', [0.0, -1.0, math.inf, math.nan])
-def test_rho_must_be_positive(rho: float) -> None:
-    with pytest.raises(ValueError, match='rho > 0, got rho='):
-        text_votes.noise_scale_of_rho(rho, 1)
+@pytest.mark.parametrize('epsilon', [1e3, 1e5, 1e9])
+def test_noise_of_a_huge_epsilon_is_found(epsilon: float) -> None:
+    scale = text_votes.solve_noise_scale(epsilon=epsilon, delta=1e-5, rounds=2)
+    stated = TextVoteParams(rounds=2, noise_scale=scale).epsilon(1e-5)
+    assert epsilon * (1 - 1e-4) < stated <= epsilon
+
+
+@pytest.mark.parametrize('epsilon', [0.0, -1.0, math.nan])
+def test_epsilon_must_be_positive(epsilon: float) -> None:
+    with pytest.raises(ValueError, match='epsilon > 0, got epsilon='):
+        text_votes.solve_noise_scale(epsilon=epsilon, delta=1e-6, rounds=1)
 
 
 # ------------------------------------------------------------------------------------------- nearest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.privacy import events
-from models.privacy.accounting import gaussian, losses
+from models.privacy.accounting import gaussian, losses, normal_pair
 from tests.oracles import gaussian_filter as twin
 from tests.oracles import losses as losses_twin
 from tests.oracles import subsampled
@@ -93,12 +93,14 @@ def test_what_is_known_otherwise_is_no_gaussian(other: events.DpEvent) -> None:
 @pytest.mark.parametrize('rho', [1e-6, 0.02, 0.5, 8.0, 200.0])
 @pytest.mark.parametrize('delta', [1e-12, 1e-5, 1e-2])
 def test_epsilon_of_a_gaussian_is_the_least_of_its_closed_form_and_back(rho: float, delta: float) -> None:
-    epsilon = gaussian.epsilon_from_gaussian(rho, delta)
-    assert float(gaussian.delta_of_gaussian(rho, epsilon)) <= delta
+    epsilon = normal_pair.epsilon_from_gaussian(rho, delta)
+    assert float(normal_pair.delta_of_gaussian(rho, epsilon)) <= delta
     if epsilon > 0:
         assert shifted(rho, epsilon * (1 - 1e-6)) > delta * (1 - 1e-9)
-        assert gaussian.rho_from_gaussian(epsilon, delta) == pytest.approx(rho, rel=1e-6)
-        assert gaussian.epsilon_from_gaussian(gaussian.rho_from_gaussian(epsilon, delta), delta) <= epsilon
+        assert normal_pair.rho_from_gaussian(epsilon, delta) == pytest.approx(rho, rel=1e-6)
+        assert (
+            normal_pair.epsilon_from_gaussian(normal_pair.rho_from_gaussian(epsilon, delta), delta) <= epsilon
+        )
 
 
 # ------------------------------------------------------------------ the filter, on all outputs

@@ -1,5 +1,6 @@
 """Losses of several releases together: the Gaussian that dominates a discrete one on many cells, and sums."""
 
+import functools
 import itertools
 import math
 
@@ -10,6 +11,7 @@ from models.privacy import events
 from models.privacy.accounting import curve_of, losses
 from models.privacy.text_votes import TextVoteParams
 from tests.oracles import losses as twin
+from tests.oracles import normal_pair
 
 EPSILONS = np.concatenate([np.linspace(-2, 0, 9)[:-1], np.linspace(0, 4, 33)])
 
@@ -149,6 +151,36 @@ def test_where_one_has_no_distribution_the_curves_are_what_is_known(other: event
     assert losses.epsilon_of_events(parts, 1e-5) == curve_of(events.ComposedDpEvent(events=parts)).epsilon(
         1e-5
     )
+
+
+@pytest.mark.parametrize('rounds', [1, 3])
+def test_several_tables_of_votes_are_stated_above_their_exact_losses_and_hardly(rounds: int) -> None:
+    """All outputs of all rounds are listed; less noise, or a round that is not counted, is told."""
+    moved, scale, delta = (8, 4, 8), 24.0, 1e-4
+
+    def exact(scale: float, times: int) -> dict[int, float]:
+        listed = twin.losses_of_cells(moved, scale)
+        return functools.reduce(twin.together, [listed] * times)
+
+    votes = events.SelfComposedDpEvent(event=table(scale, moved), count=rounds)
+    epsilon = losses.epsilon_of_events([votes], delta)
+    assert twin.delta_of_losses(exact(scale, rounds), scale, epsilon) <= delta
+    assert twin.delta_of_losses(exact(scale, rounds), scale, 0.99 * epsilon) > delta
+    assert twin.delta_of_losses(exact(23.0, rounds), 23.0, epsilon) > delta
+    assert twin.delta_of_losses(exact(scale, rounds + 1), scale, epsilon) > delta
+    assert epsilon < 0.95 * curve_of(votes).epsilon(delta)
+
+
+@pytest.mark.parametrize('noise_multiplier', [0.4, 1.2649, 3.5, 40.0])
+@pytest.mark.parametrize('delta', [1e-12, 1e-6, 1e-2])
+def test_gaussians_are_those_of_an_independent_accountant(noise_multiplier: float, delta: float) -> None:
+    from dp_accounting import pld
+
+    found = losses.epsilon_of_events([events.GaussianDpEvent(noise_multiplier=noise_multiplier)] * 5, delta)
+    z = noise_multiplier / math.sqrt(5)
+    assert found == pytest.approx(normal_pair.epsilon_of_gaussian(z, delta), rel=1e-9, abs=1e-12)
+    one = pld.privacy_loss_distribution.from_gaussian_mechanism(noise_multiplier)
+    assert found == pytest.approx(one.self_compose(5).get_epsilon_for_delta(delta), rel=1e-3, abs=1e-4)
 
 
 def test_stages_that_release_nothing_cost_nothing() -> None:

@@ -61,7 +61,9 @@ def test_epsilon_with_counts_is_an_upper_bound_and_hardly_above_the_twin(
     assert twin.delta_with_counts(q, z, steps, sigma, cheap) > 1.03 * delta
     # And a sum of two epsilons, each at half of the delta, is more than that of both together.
     halves = subsampled.epsilon_of_steps(q, z, steps, delta / 2)
-    of_counts = float(subsampled._losses_of_counts(sigma).get_epsilon_for_delta(delta / 2))
+    of_counts = float(
+        subsampled._losses_of_counts(sigma, subsampled.INTERVAL).get_epsilon_for_delta(delta / 2)
+    )
     assert epsilon < halves + of_counts
 
 
@@ -85,7 +87,7 @@ def test_counts_alone_cost_what_their_distribution_says(rho: float) -> None:
     x = np.arange(-reach, reach + 1)
     mass = np.exp(-(x**2) / (2 * sigma**2))
     mass /= mass.sum()
-    losses = subsampled._losses_of_counts(sigma)
+    losses = subsampled._losses_of_counts(sigma, subsampled.INTERVAL)
     for epsilon in (rho / 2, 2 * math.sqrt(rho), rho + 3 * math.sqrt(rho)):
         for one, other in ((mass[:-1], mass[1:]), (mass[1:], mass[:-1])):
             exact = np.maximum(one - math.exp(epsilon) * other, 0).sum()

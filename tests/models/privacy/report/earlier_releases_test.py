@@ -65,7 +65,7 @@ def test_the_statement_is_of_all_and_each_is_named(
     found = made(*releases, ledger=entry)
     rho = VOTES.rho + sum(0.5 if release is FOREIGN else 0.25 for release in releases)
     assert found.epsilon == pytest.approx(accounting.epsilon_from_rho(rho, 1e-6), rel=1e-12)
-    assert found.epsilon_of_run == accounting.epsilon_from_rho(VOTES.rho, 1e-6) < found.epsilon
+    assert found.epsilon_of_run == VOTES.epsilon(1e-6) < found.epsilon
     up, own = report.format_up(found.epsilon), report.format_up(found.epsilon_of_run)
     named = ', '.join(repr(release.run_id) for release in releases)
     assert f'(run{"s" * (len(releases) > 1)} {named}), are (ε = {up}, δ = 1e-6)' in found.guarantee
@@ -107,7 +107,7 @@ def test_its_lines_of_python_print_both_figures(tuned: tuple[bool, bool], votes:
     if votes:
         # Of ρ alone no loss is known; of these votes it is.
         costs = {'Votes on texts': VOTES.event}
-        epsilon = accounting.epsilon_from_rho(VOTES.rho, 1e-6)
+        epsilon = VOTES.epsilon(1e-6)
         releases = tuple(
             release if of else dataclasses.replace(release, costs=costs, epsilon=epsilon)
             for release, of in zip(releases, tuned, strict=True)
@@ -132,7 +132,8 @@ def test_a_chain_of_three_is_in_the_last_report() -> None:
     second = made(*reports.releases_of(first.to_json()), run_id='B', commitment='b' * 32)
     third = made(*reports.releases_of(second.to_json()))
     assert [(of.run_id, of.through) for of in third.releases] == [('B', None), ('A', 'B')]
-    assert third.epsilon == pytest.approx(accounting.epsilon_from_rho(3 * VOTES.rho, 1e-6), rel=1e-12)
+    three = dataclasses.replace(VOTES, rounds=3)
+    assert third.epsilon == pytest.approx(three.epsilon(1e-6), rel=1e-12)
     fourth = made(*reports.releases_of(third.to_json()), run_id='D', commitment='d' * 32)
     assert [(of.run_id, of.through) for of in fourth.releases] == [('C', None), ('B', 'C'), ('A', 'B')]
 
@@ -144,7 +145,7 @@ def test_a_middle_report_whose_list_is_dropped_is_told() -> None:
     dropped = json.loads(second.to_json()) | {'releases': []}
     with pytest.raises(ValueError, match='Expected epsilon to be that of the run and of all releases'):
         reports.releases_of(json.dumps(dropped))
-    all_three = accounting.epsilon_from_rho(3 * VOTES.rho, 1e-6) * (1 - 1e-9)
+    all_three = dataclasses.replace(VOTES, rounds=3).epsilon(1e-6) * (1 - 1e-9)
     assert (made(*reports.releases_of(second.to_json())).epsilon or 0.0) >= all_three
     # One hop, as before this list was there: less than all three, so the comparison tells it.
     (own, *_) = reports.releases_of(second.to_json())
@@ -225,7 +226,7 @@ def test_of_an_older_report_its_own_cost_counts_and_what_went_in_is_not_known(
     assert release.epsilon == made().epsilon_of_run and not release.inputs_known
     assert (release.dataset, release.run_number) == ((None, None) if entry is None else ('visits', 2))
     found = made(release)
-    assert found.epsilon == pytest.approx(accounting.epsilon_from_rho(2 * VOTES.rho, 1e-6), rel=1e-12)
+    assert found.epsilon == pytest.approx(dataclasses.replace(VOTES, rounds=2).epsilon(1e-6), rel=1e-12)
     (said,) = [row for row in found.assumptions_of_curator if 'Nothing else of these records' in row]
     assert "went into the run 'A'" in said and "That is the curator's word" in said
     assert any('what went into the run' in row for row in found.not_covered)
@@ -251,6 +252,24 @@ def test_older_samples_of_an_adapter_name_the_run_that_trained_it(
     (release,) = reports.releases_of(old(trained, data_accesses=said))
     assert (release.run_id, release.sampled_by) == ('T', 'S')
     assert (release.dataset, release.run_number) == expected and not release.inputs_known
+
+
+def test_votes_that_an_earlier_version_stated_in_zcdp_are_read_and_count_as_they_are() -> None:
+    releases = reports.releases_of(made(run_id='A', commitment='a' * 32).to_json())
+    in_zcdp = accounting.epsilon_from_rho(VOTES.rho, 1e-6)
+    written = json.loads(made(*releases, run_id='B', commitment='b' * 32).to_json())
+    written['releases'][0]['epsilon'] = written['epsilon_of_run'] = in_zcdp
+    written['epsilon'] = accounting.epsilon_from_rho(2 * VOTES.rho, 1e-6)
+    (own, before) = reports.releases_of(json.dumps(written))
+    assert own.epsilon == before.epsilon == in_zcdp > VOTES.epsilon(1e-6)
+    assert (
+        made(own, before).epsilon
+        == made(*releases, own).epsilon
+        == dataclasses.replace(VOTES, rounds=3).epsilon(1e-6)
+    )
+    for wrong in (1.001 * written['epsilon'], 0.999 * made(own).epsilon):
+        with pytest.raises(ValueError, match='Expected epsilon to be that of the run and of all releases'):
+            reports.releases_of(json.dumps(written | {'epsilon': wrong}))
 
 
 def test_a_later_version_and_a_cost_that_does_not_give_its_epsilon_are_refused() -> None:

@@ -45,7 +45,7 @@ def test_the_cost_is_that_of_all_rounds() -> None:
     found = made()
     assert found.statement == 'differential privacy'
     assert found.rho_total == pytest.approx(3 / (2 * 12.5**2), rel=1e-15)
-    assert found.epsilon == accounting.epsilon_from_rho(PARAMS.rho, 1e-6)
+    assert found.epsilon == PARAMS.epsilon(1e-6) < 0.93 * accounting.epsilon_from_rho(PARAMS.rho, 1e-6)
     [stage] = found.stages
     assert (stage.name, stage.rho, stage.formula, stage.numbers) == (
         'Votes on texts', PARAMS.rho, 'T/(2·noise²)', '3/(2·12.5²)',
@@ -60,6 +60,8 @@ def test_the_cost_is_that_of_all_rounds() -> None:
     [
         (PARAMS, {}),
         (USER, {'declared_units': 5000}),
+        # Of noise so little zCDP says less.
+        (TextVoteParams(rounds=2, noise_scale=0.05), {}),
         (PARAMS, {'plan': COUNTED, 'noisy_counts_rho': 0.005}),
     ],
 )
@@ -70,13 +72,17 @@ def test_the_reports_own_python_gives_its_figures(params: TextVoteParams, change
         exec(found.reproduction, {})
     rho, epsilon = map(float, re.findall(r'= ([-+\d.e]+)', printed.getvalue()))
     assert rho == pytest.approx(found.rho_total, rel=1e-9)
-    assert epsilon == pytest.approx(found.epsilon, rel=1e-8)
+    # Losses of counts are on a grid, which the library chooses otherwise.
+    assert epsilon == pytest.approx(found.epsilon, rel=1e-6 if changes.get('plan') else 1e-8)
 
 
 def test_noisy_counts_are_a_stage_of_their_own_and_plan_no_batches() -> None:
     found = made(plan=COUNTED, noisy_counts_rho=0.005)
     assert [stage.name for stage in found.stages] == ['Noisy counts', 'Votes on texts']
     assert found.rho_total == pytest.approx(PARAMS.rho + 0.005, rel=1e-15)
+    of_counts = accounting.DiscreteGaussianDpEvent(sigma=10.0)
+    assert found.epsilon == accounting.epsilon_of_events([of_counts, PARAMS.event], 1e-6)
+    assert PARAMS.epsilon(1e-6) < found.epsilon < 0.93 * accounting.epsilon_from_rho(found.rho_total, 1e-6)
     assert 'from which the number of texts of a label follows' in found.mechanism_output
 
 
