@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from models.privacy import accounting, text_votes
+from models.privacy import text_votes
 from models.records import EvolvedExample
 from pipeline import methods
 from pipeline.config import job_config
@@ -100,9 +100,10 @@ def test_texts_stay_that_records_favour_and_are_charged_once(refined: pathlib.Pa
     assert {row['label_words'] for row in rows if row['label'] == 'billing'} == {'Billing'}
     report = json.loads((folder / 'out' / run_files.REPORT).read_text())
     check_document('privacy-report', json.dumps(report))
-    noise = text_votes.solve_noise_scale(epsilon=20.0, delta=1e-2, rounds=1)
-    assert report['rho_total'] == 1 / (2 * noise**2)
-    assert report['epsilon'] == accounting.epsilon_from_rho(report['rho_total'], 1e-2)
+    params = report['mechanism']
+    noise = text_votes.solve_noise_scale(epsilon=20.0, delta=1e-2, rounds=1, nearest=params['nearest'])
+    assert report['rho_total'] == 1 / (2 * noise**2) and params['noise_scale'] == noise
+    assert 19.9 < report['epsilon'] == text_votes.TextVoteParams(**params).epsilon(1e-2) <= 20.0
     assert (report['settings']['keep'], report['settings']['embedder']) == (8, 'tfidf')
     assert not {'corpus', 'model', 'dtype', 'examples', 'prompt'} & report['settings'].keys()
     assert str(folder) not in json.dumps(report)

@@ -20,6 +20,8 @@ from models.privacy.accounting import normal_pair, run_cost
 # t², the variance of the normal noise by which the bound on a discrete Gaussian smooths it. Each one gives a
 # bound; the least of them counts.
 _SMOOTHING = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Times a, from where the bound is lowered. The first is enough, but for little noise.
+_STARTS = (2.0, 1.5, 1.2, 1.1, 1.05, 1.02)
 # What float64 rounds in the bound is far below this share of it.
 _ROUNDING = 1e-12
 # Distance between two losses of a distribution, and the same as a share of epsilon where that is more.
@@ -56,14 +58,17 @@ def noise_multiplier_of_vector(event: events.DiscreteGaussianVectorDpEvent) -> f
         eta = 2 / math.expm1(2 * math.pi**2 * scale**2 * smoothing / joint)
         a = change * math.sqrt(joint) / scale**2
         kappa = change**2 * smoothing / (2 * scale**4) + event.cells * math.log1p(eta)
-        # Whatever b is above what it gives, that is a bound too, and a lower one: the ratio grows with b.
-        b = 2 * a
-        for _ in range(8):
-            found = a + kappa * _normal_ratio(kappa / a + b / 2)
-            if found > b:
+        for start in _STARTS:
+            # Whatever b is above what it gives, that is a bound too, and a lower one: the ratio grows with b.
+            b = start * a
+            for _ in range(8):
+                found = a + kappa * _normal_ratio(kappa / a + b / 2)
+                if found > b:
+                    break
+                b = found
+                least = min(least, b)
+            if b < start * a:
                 break
-            b = found
-            least = min(least, b)
     return None if math.isinf(least) else 1 / (least * (1 + _ROUNDING))
 
 

@@ -27,8 +27,6 @@ _LARGEST_INTERVAL = 64.0
 _COARSE = 1e-3
 # The same over epsilon, where a hundredth more noise than needed does no harm.
 _ROUGH_SHARE = 1e-3
-# The same over a bound on epsilon, where no more than its size is asked.
-_LEAST_SHARE = 1e-5
 
 
 @functools.lru_cache(maxsize=256)
@@ -81,13 +79,13 @@ def interval_of_steps(
         if square < 500
         else square  # no less, and e^(1/z²) may be no float
     )
-    bound = steps * order_two - math.log(delta)
-    if bound <= _MOST_OF_INTERVAL:
-        return INTERVAL
-    rough = _rough_losses_of_step(
-        sampling_probability, noise_multiplier, min(max(INTERVAL, bound * _LEAST_SHARE), _LARGEST_INTERVAL)
-    )
-    epsilon = float(rough.self_compose(steps).get_epsilon_for_delta(delta))
+    epsilon, bound = steps * order_two - math.log(delta), math.inf
+    # Each distribution is as quick as its bound is large, and gives a smaller one.
+    while _MOST_OF_INTERVAL < epsilon < bound / 2:
+        bound = epsilon
+        interval = min(max(INTERVAL, bound * _ROUGH_SHARE), _LARGEST_INTERVAL)
+        rough = _rough_losses_of_step(sampling_probability, noise_multiplier, interval)
+        epsilon = min(bound, float(rough.self_compose(steps).get_epsilon_for_delta(delta)))
     if epsilon <= _MOST_OF_INTERVAL:
         return INTERVAL
     # Steps of powers of two, which the last digits of epsilon do not decide.

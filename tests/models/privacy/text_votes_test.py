@@ -64,7 +64,7 @@ def test_rounds_add_up_and_the_event_says_the_same() -> None:
 @pytest.mark.parametrize('nearest', [1, 100])
 @pytest.mark.parametrize(
     ('epsilon', 'delta', 'rounds'),
-    [(0.01, 1e-6, 3), (0.5, 1e-6, 1), (1.0, 1e-5, 10), (2.0, 0.011, 1), (4.0, 1e-12, 8), (20.0, 1e-5, 2)],
+    [(0.01, 1e-6, 3), (0.5, 1e-6, 1), (1.0, 1e-5, 10), (2.0, 0.011, 1), (4.0, 1e-12, 8), (10.0, 1e-5, 2)],
 )
 def test_noise_of_an_epsilon_stays_within_it_and_no_less_would(
     epsilon: float, delta: float, rounds: int, nearest: int
@@ -96,7 +96,7 @@ def test_votes_are_stated_as_the_gaussian_that_they_are(
         assert wrong.epsilon(delta) > exact * 1.005
 
 
-@pytest.mark.parametrize('scale', [0.02, 0.1, 0.2])
+@pytest.mark.parametrize('scale', [0.02, 0.1])
 def test_where_noise_is_too_little_for_the_gaussian_zcdp_is_stated(scale: float) -> None:
     params = TextVoteParams(rounds=2, noise_scale=scale)
     assert params.epsilon(1e-5) == accounting.epsilon_from_rho(params.rho, 1e-5)

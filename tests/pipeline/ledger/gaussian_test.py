@@ -72,16 +72,21 @@ def test_training_and_votes_fit_a_budget_that_one_order_would_need_twice_as_larg
     assert gaussian is not None and 2.9 < gaussian < 3.1
 
 
-def test_votes_of_an_epsilon_fit_a_budget_of_it(where: str) -> None:
-    """Their noise is chosen in zCDP, which is more than a Gaussian needs even at half of δ."""
+def test_votes_of_an_epsilon_fit_a_budget_that_is_hardly_larger(where: str) -> None:
+    """Their noise is that of a Gaussian at all of δ, and the filter keeps half of that."""
     ledger = Ledger.open(where)
     ledger.add_dataset('one', unit='example', delta=DELTA, epsilon=1.0, privacy_filter='gaussian')
     run = job_config(
         method='evolve', input='in.csv', output='out', records=5_452, delta=DELTA, epsilon=1.0,
         candidates=20, examples=10, dataset='one', ledger=where,
     )  # fmt: skip
+    asked = charging.ask(run)
+    assert not asked.fits and asked.sufficient_epsilon is not None and 1.0 < asked.sufficient_epsilon < 1.07
+    assert '--epsilon 0.9' in ' '.join(text for _, text in asked.rows(DELTA))
+    ledger.change_budget('one', epsilon=asked.sufficient_epsilon, reason='a test')
     answer = charging.ask(run)
     assert answer.fits and answer.privacy_filter == 'gaussian'
+    assert answer.epsilon_together == answer.epsilon <= 1.0
     assert answer.rho == ledger.account('one').price(charging.run_cost(run))
 
 

@@ -1,5 +1,6 @@
 """The plan of votes on whole texts: its figures, its words, its warnings, and what every flag does to it."""
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 
 from models.extras import MissingExtraError
-from models.privacy import accounting
 from pipeline import calibration, methods
 from pipeline.config import job_config
 from pipeline.methods.evolve import estimate, mechanism, plan
@@ -30,10 +30,10 @@ def test_figures_are_those_of_the_mechanism() -> None:
     found, params = plan.plan_run(config()), mechanism.params(config())
     assert (found.rounds, found.candidates, found.nearest, found.examples) == (2, 130, 4, 50)
     assert found.vote_noise == params.noise_scale and found.rho_total == params.rho
-    assert found.epsilon == accounting.epsilon_from_rho(params.rho, 1e-6) <= 2.0
+    assert found.epsilon == params.epsilon(1e-6) <= 2.0
     # One digit of noise less would be too dear.
-    less = accounting.epsilon_from_rho(2 / (2 * (params.noise_scale * (1 - 1e-5)) ** 2), 1e-6)
-    assert less > 2.0
+    less = dataclasses.replace(params, noise_scale=params.noise_scale * (1 - 1e-5))
+    assert less.epsilon(1e-6) > 2.0
     assert found.votes_of_candidate == pytest.approx(10_000 * 4**0.5 / 180)
     # Each label has 65 candidates in the first round, 25 texts more in the second, and 25 after it.
     assert found.sampled_texts == 2 * 65 + 2 * 25 + 2 * 25
