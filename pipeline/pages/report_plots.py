@@ -9,7 +9,7 @@ import numpy as np
 
 from models.privacy import accounting, report
 from models.privacy.accounting import subsampled
-from models.privacy.report import text_votes, tuning
+from models.privacy.report import earlier_releases, text_votes, tuning
 from pipeline.pages import page
 from pipeline.pages.page import Plot
 
@@ -123,16 +123,16 @@ def tuning_plot(privacy_report: report.PrivacyReport) -> Plot:
 def rounds_plot(privacy_report: report.PrivacyReport) -> Plot:
     """epsilon against the number of rounds of votes, with the run's marked."""
     params = text_votes.params_of(privacy_report.mechanism)
-    epsilon, rho = privacy_report.epsilon_of_run, privacy_report.rho_total
-    assert epsilon is not None and rho is not None  # every report of votes on texts has both
-    other = max(0.0, rho - params.rho)
+    epsilon = privacy_report.epsilon_of_run
+    assert epsilon is not None  # every report of votes on texts has one
     numbers = list(range(1, 2 * params.rounds + 3))
+    costs = [
+        privacy_report.costs | {text_votes.STAGE: dataclasses.replace(params, rounds=count).event}
+        for count in numbers
+    ]
     return _marked_curve(
         numbers,
-        [
-            accounting.epsilon_from_rho(other + count * params.rho_per_round, privacy_report.delta)
-            for count in numbers
-        ],
+        [earlier_releases.epsilon_alone(of_run, privacy_report.delta) for of_run in costs],
         (params.rounds, epsilon),
         label=f'T = {params.rounds:,}',
         x_name='Rounds of votes, T',

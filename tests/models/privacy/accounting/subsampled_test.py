@@ -10,6 +10,7 @@ from dp_accounting import pld
 from models.privacy import counts, events
 from models.privacy.accounting import curve_of, subsampled
 from models.privacy.gradients import TuningParams
+from tests.oracles import normal_pair
 from tests.oracles import subsampled as twin
 
 
@@ -41,6 +42,29 @@ def test_epsilon_is_an_upper_bound_and_hardly_above_the_twin(
     assert twin.delta_of_steps(q, z, steps, 0.99 * epsilon) > delta
     # And less noise by 5 % is too little noise.
     assert twin.delta_of_steps(q, 0.95 * z, steps, epsilon) > delta * (1 + 1e-2)
+
+
+@pytest.mark.parametrize('z, steps', [(0.5, 8), (0.1, 4), (0.05, 2), (1.0, 1000), (0.03, 300)])
+def test_a_large_epsilon_is_an_upper_bound_and_hardly_above_the_exact_one(z: float, steps: int) -> None:
+    """Without sampling the exact one is known; the losses of thousands are far apart, and not millions."""
+    exact = normal_pair.epsilon_of_gaussian(z / math.sqrt(steps), 1e-5)
+    assert exact * (1 - 1e-9) < subsampled.epsilon_of_steps(1.0, z, steps, 1e-5) < 1.03 * exact
+    assert exact / subsampled.interval_of_steps(1.0, z, steps, 1e-5) < 2e5
+
+
+def test_losses_of_a_usual_epsilon_are_as_far_apart_as_the_librarys() -> None:
+    for q, z, steps in ((0.064, 1.0, 40), (0.01, 0.6, 1000), (1.0, 2.0, 10), (0.0005, 0.33, 200)):
+        assert subsampled.epsilon_of_steps(q, z, steps, 1e-5) < 9
+        assert subsampled.interval_of_steps(q, z, steps, 1e-5) == subsampled.INTERVAL
+
+
+@pytest.mark.parametrize('epsilon', [50.0, 1e3, 1e9])
+@pytest.mark.parametrize('q', [0.002, 0.3])
+def test_noise_of_a_huge_epsilon_is_found(q: float, epsilon: float) -> None:
+    z = subsampled.solve_noise_multiplier(sampling_probability=q, steps=100, epsilon=epsilon, delta=1e-5)
+    assert subsampled.epsilon_of_steps(q, z, 100, 1e-5) <= epsilon
+    if z > subsampled._LEAST:
+        assert subsampled.epsilon_of_steps(q, 0.99 * z, 100, 1e-5) > epsilon
 
 
 WITH_COUNTS = [(0.064, 1.0, 40, 1e-4, 0.05), (0.5, 1.5, 8, 1e-3, 0.5), (1.0, 4.0, 2, 1e-3, 0.02)]

@@ -10,6 +10,7 @@ import typing
 import pytest
 
 from models.privacy import accounting, report
+from models.privacy.accounting import subsampled
 from models.privacy.earlier_release import EarlierRelease, each_once, handed_on
 from models.privacy.gradients import TuningParams
 from models.privacy.params import MechanismParams
@@ -117,6 +118,15 @@ def test_its_lines_of_python_print_both_figures(tuned: tuple[bool, bool], votes:
     assert alone == pytest.approx(found.epsilon_of_run, rel=1e-6)
     # The library's grids differ from those of the report, which are rounded upwards too.
     assert together == pytest.approx(found.epsilon, rel=2e-3 if any(tuned) else 1e-6)
+
+
+def test_lines_of_python_of_a_large_epsilon_print_it() -> None:
+    for rho in (None, 0.5):
+        params = dataclasses.replace(TUNED, noise_multiplier=0.1, label_mix_rho=rho)
+        epsilon = subsampled.epsilon_of_event(params.event, 1e-6)
+        assert epsilon > 500 and printed(tuning.reproduction(params, 1e-6)) == [
+            pytest.approx(epsilon, rel=1e-9)
+        ]
 
 
 def test_losses_of_training_and_votes_are_composed() -> None:
