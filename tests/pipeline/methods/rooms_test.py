@@ -23,7 +23,7 @@ ALLOWED = {
             "them, or '",
             "return 'chosen by the noisy votes of sensitive records'",
             '"""epsilon against the number of rounds of votes, with the run\'s marked."""',
-            'assert epsilon is not None and rho is not None  # every report of votes on texts has both',
+            'assert epsilon is not None  # every report of votes on texts has one',
             "x_name='Rounds of votes, T',",
             "chosen = f'{corpus.examples:,} texts, {corpus.voted:,} of them chosen by votes'",
             "f'{examples}. Noisy votes of the records chose them from longer lists. The lists "
