@@ -61,7 +61,7 @@ def refining(corpus: str, **changed: Any) -> JobConfig:
 def test_votes_as_they_are_pass(corpus: str) -> None:
     config = refining(corpus)
     result = audited(config, canaries=1024)
-    assert result.ok and result.epsilon == pytest.approx(3.0) and result.records == 0
+    assert result.ok and result.epsilon == pytest.approx(3.0, rel=1e-4) and result.records == 0
     votes, listed = found(result)['noisy votes'], found(result)['listed texts']
     # A vote is 0.6 of the noise: right by 2 in 3. Fewer than 0.6 would be a chance of 1 in a million.
     assert 0.6 < votes.area < 0.73 and votes.canaries == 1024
@@ -74,7 +74,7 @@ def test_votes_as_they_are_pass(corpus: str) -> None:
 )
 def test_broken_votes_are_noticed(corpus: str, sabotage: str, attack: str) -> None:
     result = audited(refining(corpus), canaries=1024, sabotage=sabotage)
-    assert not result.ok and result.sabotage == sabotage and result.epsilon == pytest.approx(3.0)
+    assert not result.ok and result.sabotage == sabotage and result.epsilon == pytest.approx(3.0, rel=1e-4)
     assert found(result)[attack].contradicts
     assert found(result)[attack].epsilon_at_least == result.epsilon_at_least > 3.0
 
