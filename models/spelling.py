@@ -15,7 +15,7 @@ be two units, and ε would hold for half of the person (models/privacy/README.md
 * All else is kept: case, zeros in front, punctuation. `alike` finds ids that differ in these alone.
 
 An id has no spelling where formats disagree on it: see `id_of`. Which types of a source come as which values
-here is said in `transforms.read.types`.
+here is said in `transforms.read.column_types`.
 """
 
 import datetime

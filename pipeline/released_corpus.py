@@ -37,6 +37,7 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
         ValueError: No run has finished there.
         FileNotFoundError: There are no shards.
     """
+    # As its name is there: without file://, say.
     folder = ','.join(split_patterns(folder))
     if not FileSystems.exists(FileSystems.join(folder, REPORT)):
         raise ValueError(

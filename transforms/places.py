@@ -1,6 +1,7 @@
 """What an `--input` names, as its text tells and the names of files: files, a database or a data set.
 
-Nothing is opened here, and nothing heavy is imported: settings are checked before a library loads.
+Nothing is opened here, and nothing heavy is imported but for a URL with a comma: settings are checked before
+a library loads.
 """
 
 import os

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from models.privacy import events
-from models.privacy.accounting import conversion, losses, normal_pair
+from models.privacy.accounting import losses, normal_pair
 from models.privacy.grid import NoiseSource, add_noise
 from models.privacy.public_numbers import Unit, expect
 
@@ -121,20 +121,28 @@ def solve_noise_scale(
         rounds: T.
         nearest: k.
         examples_per_context: Of a user.
+
+    Raises:
+        ValueError: `epsilon` is not a positive finite number.
     """
+    expect(
+        math.isfinite(epsilon) and epsilon > 0, 'epsilon > 0', 'epsilon', epsilon,
+        'Votes without noise cannot be released.',
+    )  # fmt: skip
 
     def costs(scale: float) -> float:
         return TextVoteParams(
             rounds=rounds,
             noise_scale=scale,
             nearest=nearest,
-            unit='user',
+            unit='user',  # the one that may have several records; the price is the same
             examples_per_context=examples_per_context,
         ).epsilon(delta)
 
-    # A Gaussian mechanism of that noise costs no more than votes do, and zCDP of it no less.
-    high = math.sqrt(rounds / (2 * conversion.rho_from_epsilon(epsilon, delta)))
-    low = math.sqrt(rounds / (2 * normal_pair.rho_from_gaussian(epsilon, delta)))
+    # A Gaussian mechanism of that noise costs no more than votes do.
+    low = high = math.sqrt(rounds / (2 * normal_pair.rho_from_gaussian(epsilon, delta)))
+    while costs(high) > epsilon:
+        high *= 2
     while high > low * (1 + 1e-9):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if costs(middle) <= epsilon else (middle, high)

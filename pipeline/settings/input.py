@@ -111,13 +111,19 @@ def check_text_flags(
     Raises:
         ValueError: See above.
     """
-    parts = [part for place in places_ for part in places.split_patterns(place)]
-    for name, value, is_kind, kind in (
-        ('delimiter', delimiter, places.may_be_csv, 'CSV files'),
-        ('quoting', None if quoting == 'double' else quoting, places.may_be_csv, 'CSV files'),
-        ('encoding', encoding, places.may_be_text, 'files of text (CSV, JSON or a folder of texts)'),
-    ):
-        if value is not None and parts and not any(map(is_kind, parts)):
+    given = [
+        (name, value, is_kind, kind)
+        for name, value, is_kind, kind in (
+            ('delimiter', delimiter, places.may_be_csv, 'CSV files'),
+            ('quoting', None if quoting == 'double' else quoting, places.may_be_csv, 'CSV files'),
+            ('encoding', encoding, places.may_be_text, 'files of text (CSV, JSON or a folder of texts)'),
+        )
+        if value is not None
+    ]
+    # Paths are looked up where it matters alone: a URL with a comma loads a library.
+    parts = [part for place in places_ for part in places.split_patterns(place)] if given else []
+    for name, value, is_kind, kind in given:
+        if parts and not any(map(is_kind, parts)):
             raise ValueError(
                 f'Expected {name} with {kind}, got {name}={value!r}, input={",".join(parts)!r}. Leave it out.'
             )

@@ -86,7 +86,7 @@ class Questions:
             ValueError: See above; `unread`.
         """
         # With Beam, which is loaded when the columns are read.
-        from transforms.read.columns import RestrictedError
+        from transforms.read.columns import RestrictedError, shown
 
         missing = ', '.join(self._missing)
         if unread is not None:
@@ -98,7 +98,7 @@ class Questions:
             raise RestrictedError(
                 f'Expected {missing} with yes=True, got none. Names of columns do not tell them, and records '
                 f'may not: give these, as in {shlex.join([*command, *self._example])}',
-                f'For the curator alone, because a first row may be a record: columns={list(columns)}',
+                f'For the curator alone, because a first row may be a record: its columns: {shown(columns)}',
             )
 
 

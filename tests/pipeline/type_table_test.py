@@ -18,7 +18,7 @@ from models import spelling
 from models.records import Record
 from tests.samples import ROOT
 from transforms import read
-from transforms.read import RecordFields, RecordRules, Table, types
+from transforms.read import RecordFields, RecordRules, Table, column_types
 
 HEADING = '**Types of columns.**'
 UTC = datetime.UTC
@@ -81,16 +81,16 @@ def test_columns_of_arrow_are_spelled_as_the_table_says() -> None:
             column = array(KINDS[name], written)
             for stored in (column, pa.RunEndEncodedArray.from_arrays([1], column),
                            pa.DictionaryArray.from_arrays(pa.array([0]), column)):  # fmt: skip
-                (value,) = types.values_of(stored)
+                (value,) = column_types.values_of(stored)
                 assert (spelling.spelled(value), row['label']) == (written, 'yes'), name
                 assert spelling.id_of(value) == (written if row['id'] == 'yes' else None), name
                 schema = pa.schema([('text', stored.type), ('label', stored.type)])
-                types.check_schema(schema, 'a', RecordFields(text='absent', label='label'))
+                column_types.check_schema(schema, 'a', RecordFields(text='absent', label='label'))
                 if row['text'].startswith('yes'):
-                    types.check_schema(schema, 'a', RecordFields(text='text'))
+                    column_types.check_schema(schema, 'a', RecordFields(text='text'))
                 else:
                     with pytest.raises(ValueError, match="column='text', type='"):
-                        types.check_schema(schema, 'a', RecordFields(text='text'))
+                        column_types.check_schema(schema, 'a', RecordFields(text='text'))
 
 
 def test_cells_of_a_workbook_are_spelled_as_the_table_says(tmp_path: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 
 from transforms import places
+from transforms.read.compression import CODECS
 
 
 @pytest.mark.parametrize(
@@ -144,3 +145,8 @@ def test_what_may_be_text_and_csv(place: str, text: bool, table: bool) -> None:
 
 def test_a_folder_holds_no_csv(tmp_path: pathlib.Path) -> None:
     assert places.may_be_text(str(tmp_path)) and not places.may_be_csv(str(tmp_path))
+
+
+def test_files_of_text_have_the_endings_that_are_unpacked() -> None:
+    assert [places.may_be_csv(f'a.jsonl.{codec}') for codec in CODECS] == [False] * len(CODECS)
+    assert all(places.may_be_csv(f'a.csv.{codec}') and places.may_be_text(f'a.{codec}') for codec in CODECS)

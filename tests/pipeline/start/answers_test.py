@@ -67,6 +67,7 @@ def test_two_numbers_are_two(typed: str) -> None:
 
 def test_a_column_is_one_of_the_file() -> None:
     parse = one_of(('Ward', 'none of these'), or_none=True)
+    assert one_of(('id', 'note\ntext'))('Note text') == 'note\ntext'
     assert (parse('Ward'), parse('ward'), parse('none'), parse('')) == ('Ward', 'Ward', None, None)
     with pytest.raises(ValueError, match='Expected a column of the file'):
         one_of(('Ward',))('none')

@@ -6,7 +6,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.read import types
+from transforms.read import column_types
 from transforms.read.dialect import Dialect
 from transforms.read.formats.format import Column, Format, RawRow
 from transforms.read.rules import Reason, RecordFields, Table
@@ -29,13 +29,13 @@ class Parquet(Format):
 
     def columns(self, file: BinaryIO, codec: str | None, path: str, fields: RecordFields) -> set[str] | None:
         schema = _schema(file, path)
-        types.check_schema(schema, path, fields)
+        column_types.check_schema(schema, path, fields)
         return set(schema.names)
 
     def header(
         self, file: BinaryIO, codec: str | None, path: str, dialect: Dialect, table: Table
     ) -> tuple[tuple[Column, ...], Dialect] | None:
-        return types.columns_of(_schema(file, path)), Dialect()
+        return column_types.columns_of(_schema(file, path)), Dialect()
 
 
 def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterator[RawRow]:
@@ -44,7 +44,7 @@ def parquet_rows(file: BinaryIO, row_group: int, fields: RecordFields) -> Iterat
         parquet = pq.ParquetFile(file)
         names = [name for name in fields.names if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(_ROWS_AT_ONCE, row_groups=[row_group], columns=names):
-            yield from types.rows_of(batch, fields)
+            yield from column_types.rows_of(batch, fields)
     except (pa.ArrowException, OSError) as error:
         # Arrow reports a broken page as a bare OSError without a number. An error of a filesystem has a
         # number or a class of its own: it goes to the runner, which tries again.

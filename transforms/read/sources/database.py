@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from models import spelling
 from transforms import places
-from transforms.read import types
+from transforms.read import column_types
 from transforms.read.columns import check_columns
 from transforms.read.formats.format import Column, RawRow
 from transforms.read.rules import RecordFields, Table
@@ -42,7 +42,7 @@ _FLOATS = frozenset({700, 701})
 # Types whose values are taken as PostgreSQL writes them: Python may have no value for one, and the driver's
 # error would end the run for one row. So it is with an infinite date, and a number of 5,000 digits in JSON.
 _TAKEN_AS_TEXT: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(('date', 'timestamp', 'timestamptz'), types.moment),
+    **dict.fromkeys(('date', 'timestamp', 'timestamptz'), column_types.moment),
     **dict.fromkeys(('time', 'timetz', 'interval', 'json', 'jsonb', 'uuid'), str),
     'float4': spelling.Single,
 }
@@ -122,7 +122,7 @@ class Database(Source):
             keys = (first for (first,) in found if not isinstance(first, bytes))
             # An infinite date has its place in the order, too.
             firsts = list(
-                dict.fromkeys(str(key) if isinstance(key, types.Unspelled) else key for key in keys)
+                dict.fromkeys(str(key) if isinstance(key, column_types.Unspelled) else key for key in keys)
             )
         yield from zip([None, *firsts], [*firsts, None])
         yield ()

@@ -20,7 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from models import extras
 from transforms import durable, places
-from transforms.read import types
+from transforms.read import column_types
 from transforms.read.columns import check_columns
 from transforms.read.compression import CorruptStream
 from transforms.read.formats.format import Column, RawRow
@@ -49,7 +49,7 @@ class Dataset(Source):
 
     def header(self, place: str, table: Table) -> tuple[Column, ...]:
         schema = _schema_of(place, table)
-        return () if schema is None else types.columns_of(schema)
+        return () if schema is None else column_types.columns_of(schema)
 
     def check(self, place: str, fields: RecordFields) -> None:
         if (schema := _schema_of(place, fields.table)) is not None:
@@ -59,7 +59,7 @@ class Dataset(Source):
                 schema.names,
                 'Name the columns as the data set does.',
             )
-            types.check_schema(schema, place, fields)
+            column_types.check_schema(schema, place, fields)
 
     def parts(self, place: str, table: Table) -> Iterator[Part]:
         files, version = _files(place, table)
@@ -77,7 +77,7 @@ class Dataset(Source):
         try:
             with _open(files[number]) as file:
                 for batch in pa.ipc.open_stream(file):
-                    yield from types.rows_of(batch, fields)
+                    yield from column_types.rows_of(batch, fields)
         except (pa.ArrowException, OSError) as error:
             # As of Parquet: an error of a filesystem goes to the runner, which tries again.
             if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
@@ -89,7 +89,7 @@ class Dataset(Source):
             for path in _files(place, fields.table)[0]:
                 with _open(path) as file:
                     for batch in pa.ipc.open_stream(file):
-                        columns = map(types.values_of, batch.columns)
+                        columns = map(column_types.values_of, batch.columns)
                         for values in zip(*columns, strict=True):
                             yield dict(zip(batch.schema.names, values, strict=True))
         except pa.ArrowException:

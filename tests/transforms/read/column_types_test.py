@@ -21,7 +21,7 @@ from models import spelling
 from models.records import Record
 from tests.transforms.read.samples import read_file
 from transforms import read
-from transforms.read import Reason, RecordFields, RecordRules, to_record, types
+from transforms.read import Reason, RecordFields, RecordRules, column_types, to_record
 
 FIXED = (
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
@@ -36,7 +36,7 @@ ANY_LABEL = RecordRules(fields=LABELLED, any_label=True)
 
 
 def test_examples_hold() -> None:
-    assert doctest.testmod(types).failed == 0
+    assert doctest.testmod(column_types).failed == 0
 
 
 @hypothesis.given(
@@ -52,8 +52,8 @@ def test_whatever_the_bytes_of_a_column_each_row_is_a_record_or_a_rejection(
     elif how == 2:
         with contextlib.suppress(pa.ArrowInvalid):  # Arrow makes runs of valid values alone
             column = pa.RunEndEncodedArray.from_arrays(pa.array(range(1, count + 1), pa.int32()), column)
-    types.check_schema(pa.schema([('text', pa.string()), ('label', column.type)]), 'a', LABELLED)
-    found = types.values_of(column)
+    column_types.check_schema(pa.schema([('text', pa.string()), ('label', column.type)]), 'a', LABELLED)
+    found = column_types.values_of(column)
     assert len(found) == len(column)
     for value in found:
         row = to_record({'text': 'Note.', 'label': value}, ANY_LABEL)
@@ -64,7 +64,7 @@ def test_whatever_the_bytes_of_a_column_each_row_is_a_record_or_a_rejection(
 
 
 def values(kind: pa.DataType, *stored: Any) -> list[str | None]:
-    return [spelling.spelled(value) for value in types.values_of(pa.array(stored, kind))]
+    return [spelling.spelled(value) for value in column_types.values_of(pa.array(stored, kind))]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_float_of_fewer_bits_has_the_digits_that_a_text_of_it_has(value: float
 @hypothesis.given(value=st.uuids())
 def test_a_uuid_is_one_in_every_source(value: uuid.UUID) -> None:
     column = pa.array([value.bytes], pa.uuid())
-    assert types.values_of(column) == [str(value)] == [spelling.spelled(value)]
+    assert column_types.values_of(column) == [str(value)] == [spelling.spelled(value)]
 
 
 # --- Files ----------------------------------------------------------------------------
@@ -206,18 +206,18 @@ def test_two_needed_columns_of_one_name_are_refused_by_file_and_column(
 def test_a_column_of_a_type_that_is_no_value_is_refused(kind: pa.DataType) -> None:
     schema = pa.schema([('text', pa.string()), ('label', kind)])
     with pytest.raises(ValueError, match="got path='a', column='label', type='.*Convert the column"):
-        types.check_schema(schema, 'a', LABELLED)
-    types.check_schema(schema, 'a', RecordFields(text='text'))
+        column_types.check_schema(schema, 'a', LABELLED)
+    column_types.check_schema(schema, 'a', RecordFields(text='text'))
 
 
 @pytest.mark.parametrize('make', [pa.string_view, pa.binary_view, pa.string], ids=lambda make: make.__name__)
 def test_runs_and_categories_of_texts_are_texts(make: Callable[[], pa.DataType]) -> None:
     texts = pa.array(['a', None, 'b'], make())
     categories = pa.DictionaryArray.from_arrays(pa.array([2, None, 0, 1]), texts)
-    assert types.values_of(categories) == [b'b', None, b'a', None]
+    assert column_types.values_of(categories) == [b'b', None, b'a', None]
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int32()), texts)
-    assert types.values_of(runs) == [b'a', b'a', None, b'b', b'b']
-    assert types.values_of(runs.slice(1, 3)) == [b'a', None, b'b']
+    assert column_types.values_of(runs) == [b'a', b'a', None, b'b', b'b']
+    assert column_types.values_of(runs.slice(1, 3)) == [b'a', None, b'b']
 
 
 def test_a_damaged_category_rejects_the_rest_of_its_file(tmp_path: pathlib.Path) -> None:
