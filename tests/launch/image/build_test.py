@@ -80,11 +80,11 @@ class Pod:
         script = f"""{self._boot} --worker_pool > /tmp/pool 2>&1 &
             {_JOB_SERVICE} > /tmp/service 2>&1 &
             timeout {seconds} "$@" > /tmp/run 2>&1 &
-            until grep -q '{text}' /tmp/pool /tmp/run; do
-                kill -0 $! || {{ cat /tmp/pool /tmp/run; wait $!; exit $?; }}
+            until grep -q '{text}' /tmp/pool /tmp/service /tmp/run; do
+                kill -0 $! || {{ cat /tmp/pool /tmp/service /tmp/run; wait $!; exit $?; }}
                 sleep 1
             done
-            cat /tmp/pool /tmp/run
+            cat /tmp/pool /tmp/service /tmp/run
             exit 3"""
         return self.run('sh', '-c', script, 'pod', *self._of_workers, **changed)
 
