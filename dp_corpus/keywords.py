@@ -69,7 +69,6 @@ class RunSettings(TypedDict, total=False):
     min_example_tokens: int | None
     json_schema: str | os.PathLike[str] | None
     regex: str | None
-    grammar: str | os.PathLike[str] | None
     fixed: Sequence[str] | None
     close_truncated: bool | None
     condition_on: Sequence[str] | None
@@ -164,7 +163,6 @@ class TrainingSettings(TypedDict, total=False):
     max_example_tokens: int | None
     json_schema: str | os.PathLike[str] | None
     regex: str | None
-    grammar: str | os.PathLike[str] | None
     model: str | None
     checkpoint: str | os.PathLike[str] | None
     tokenizer: str | os.PathLike[str] | None

@@ -94,7 +94,6 @@ PARAMETERS = {
     'min_example_tokens': True,
     'json_schema': False,
     'regex': False,
-    'grammar': False,
     'fixed': False,
     'close_truncated': False,
     'condition_on': False,

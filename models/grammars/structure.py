@@ -1,4 +1,4 @@
-"""What every example of a run has to be: a value of a JSON Schema, or a text of a pattern or a grammar.
+"""What every example of a run has to be: a value of a JSON Schema, or a text of a pattern.
 
 It is a public setting. One automaton masks the sampled tokens, checks records and finishes examples that a
 cap cut short. Some properties of a schema can have one fixed value in every example, and others the values
@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from models.grammars import automaton as automaton_lib
-from models.grammars import expressions, lark, regular_expressions
+from models.grammars import expressions, regular_expressions
 from models.grammars.automaton import Automaton
 from models.grammars.json_schema import compact, json_text, properties, schema
 
 MAX_CELLS: Final = 256
-# Of a schema, a pattern or a grammar: a longer one has no automaton that is small enough.
+# Of a schema or a pattern: a longer one has no automaton that is small enough.
 MAX_CHARACTERS: Final = 500_000
 
 # (property, its value in JSON)
@@ -35,7 +35,6 @@ class Structure:
     Attributes:
         json_schema: Text of a JSON Schema; None for others.
         regex: Regular expression of whole texts; None for others.
-        grammar: Text of a Lark grammar; None for others.
         closes_truncated: Whether an example that a cap cut short is finished with its shortest ending.
         fixed: Declared properties of the schema with the value that they have in every example, in JSON or
             as the characters of a string.
@@ -44,19 +43,18 @@ class Structure:
 
     json_schema: str | None = None
     regex: str | None = None
-    grammar: str | None = None
     closes_truncated: bool = False
     fixed: Given = ()
     condition_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if [self.json_schema, self.regex, self.grammar].count(None) != 2:
+        if (self.json_schema is None) == (self.regex is None):
             raise ValueError(
-                'Expected either a JSON schema or a regular expression or a grammar, got '
-                f'json_schema={"given" if self.json_schema is not None else None}, regex={self.regex!r}, '
-                f'grammar={"given" if self.grammar is not None else None}. Give one.'
+                'Expected either a JSON schema or a regular expression, got '
+                f'json_schema={"given" if self.json_schema is not None else None}, regex={self.regex!r}. '
+                'Give one.'
             )
-        length = len(self.json_schema or self.regex or self.grammar or '')
+        length = len(self.json_schema or self.regex or '')
         if length > MAX_CHARACTERS:
             raise ValueError(
                 f'Expected a structure of at most {MAX_CHARACTERS:,} characters, got {length:,}. Leave out '
@@ -80,7 +78,6 @@ class Structure:
 
         Raises:
             UnsupportedKeywordError: The schema has a keyword that is not enforced.
-            UnsupportedGrammarError: The grammar is malformed, or has what is not supported.
             ValueError: The schema or the pattern is malformed, too large, or no text is valid; or a property
                 that is given a value is not declared, does not take it, or has no declared values.
         """
@@ -110,7 +107,7 @@ class Structure:
     @property
     def _of_records(self) -> Automaton:
         """The automaton of records: no property has a given value."""
-        return _automaton(self.json_schema, self.regex, self.grammar)
+        return _automaton(self.json_schema, self.regex)
 
     def cell_of(self, text: str) -> int | None:
         """The cell of a record; None where it is no JSON object or lacks a value. A total function."""
@@ -169,14 +166,9 @@ def _schema(text: str) -> Any:
 
 @functools.lru_cache(maxsize=4)
 @_bounded
-def _automaton(json_schema: str | None, regex: str | None, grammar: str | None) -> Automaton:
+def _automaton(json_schema: str | None, regex: str | None) -> Automaton:
     if json_schema is not None:
         return schema.compiled(_schema(json_schema))
-    if grammar is not None:
-        found = automaton_lib.build(lark.matched(grammar))
-        if found.is_empty:
-            raise ValueError('Expected a grammar that some text matches, got one of none. Give another one.')
-        return found
     assert regex is not None  # `Structure`
     found = automaton_lib.build(regular_expressions.matched(regex))
     if found.is_empty:

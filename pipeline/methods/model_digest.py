@@ -19,7 +19,7 @@ def of_settings(
         folders: Folders of further files that the run reads.
         further: Digests of what is no file of these.
     """
-    named = (settings.prompt, settings.schema, settings.json_schema, settings.grammar)
+    named = (settings.prompt, settings.schema, settings.json_schema)
     texts = [pathlib.Path(name) for name in named if name and name not in PROMPT_PRESETS]
     files = {settings.tokenizer_path, *texts}
     if settings.checkpoint_path.is_file():

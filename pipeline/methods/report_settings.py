@@ -21,7 +21,7 @@ OF_EVERY_RUN = (
 # What no report shows by these names: paths, what the report says elsewhere, and where a run is carried out.
 HIDDEN = frozenset({
     'input', 'query', 'partition_column', 'sheet', 'split', 'output', 'work_dir', 'checkpoint', 'tokenizer',
-    'schema', 'json_schema', 'grammar', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
+    'schema', 'json_schema', 'run_id', 'delta', 'dataset', 'ledger', 'method', 'runner',
     'accelerator',
 })  # fmt: skip
 
@@ -63,9 +63,7 @@ def with_texts(
         found.pop('min_example_tokens', None)
         if method.structure.regex is None:
             del found['regex']
-            for name in ('json_schema', 'grammar'):
-                if (text := getattr(method.structure, name)) is not None:
-                    found[name] = text
+            found['json_schema'] = method.structure.json_schema
     known_prompt = method.resolved_prompt in PRESETS
     found['prompt'] = prompt or (method.resolved_prompt if known_prompt else 'own template')
     origin = family.family_of(method.model).origin(method.model)

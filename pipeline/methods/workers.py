@@ -82,7 +82,7 @@ def prompt_settings(settings: Structured, declared: Input) -> dict[str, Any]:
 def _schema_text(settings: Structured) -> str | None:
     """What stands for {schema} in a prompt."""
     structure = settings.structure
-    if structure is not None and (written := structure.json_schema or structure.grammar) is not None:
-        return written
+    if structure is not None and structure.json_schema is not None:
+        return structure.json_schema
     path = settings.schema
     return pathlib.Path(path).read_text(encoding='utf-8').strip() if path else None

@@ -31,12 +31,6 @@ class Structured(Prompt):
         None,
         names_path=False,
     )
-    grammar: str | None = _setting(
-        'File with a Lark grammar that every whole example is held to, in place of --json-schema: what is '
-        'regular of it. What is not is refused by its name. It also stands for {schema} in a prompt.',
-        None,
-        path='file',
-    )
     fixed: tuple[str, ...] = _setting(
         'FIELD=VALUE, comma-separated: declared fields of --json-schema that have this value in every '
         'example, forced and so free; in a TOML file a list of these. A value is JSON, or the characters of '
@@ -45,8 +39,8 @@ class Structured(Prompt):
         names_path=False,
     )
     close_truncated: bool = _setting(
-        'Finish an example that a cap cut short with the shortest ending of --json-schema, --regex or '
-        '--grammar. It stays marked as truncated.',
+        'Finish an example that a cap cut short with the shortest ending of --json-schema or --regex. It '
+        'stays marked as truncated.',
         False,
     )
 
@@ -56,19 +50,17 @@ class Structured(Prompt):
         return ()
 
     def check(self) -> None:
-        kinds = {name: getattr(self, name) for name in ('json_schema', 'regex', 'grammar')}
+        kinds = {'json_schema': self.json_schema, 'regex': self.regex}
         given = {name: value for name, value in kinds.items() if value is not None}
         shown = ', '.join(f'{name}={value!r}' for name, value in given.items())
         if len(given) > 1:
             raise ValueError(
-                f'Expected json_schema or regex or grammar, got {shown}. An example is held to one: leave '
-                'out the others.'
+                f'Expected json_schema or regex, got {shown}. An example is held to one: leave out the other.'
             )
-        if self.schema is not None and given.keys() - {'regex'}:
-            (name,) = given
+        if self.schema is not None and self.json_schema is not None:
             raise ValueError(
-                f'Expected schema or {name}, got schema={self.schema!r}, {shown}. The file of '
-                f'--{name.replace("_", "-")} stands for {{schema}} in a prompt: leave out --schema.'
+                f'Expected schema or json_schema, got schema={self.schema!r}, {shown}. The file of '
+                '--json-schema stands for {schema} in a prompt: leave out --schema.'
             )
         if (self.fixed or self.counted_fields) and self.json_schema is None:
             raise ValueError(
@@ -89,14 +81,14 @@ class Structured(Prompt):
             )
         if self.close_truncated and not given:
             raise ValueError(
-                'Expected json_schema, regex or grammar with close_truncated, got close_truncated=True and '
-                'none of them. Give one: nothing else says how a text may end.'
+                'Expected json_schema or regex with close_truncated, got close_truncated=True and neither. '
+                'Give one: nothing else says how a text may end.'
             )
 
     @property
     def resolved_min_example_tokens(self) -> int:
         """Tokens that an example has before what ends it."""
-        if self.json_schema is not None or self.regex is not None or self.grammar is not None:
+        if self.json_schema is not None or self.regex is not None:
             return 0
         if self.min_example_tokens is not None:
             return self.min_example_tokens
@@ -107,18 +99,17 @@ class Structured(Prompt):
         """What every example has to be, its automaton built; None for any text. Reads the named file.
 
         Raises:
-            FileNotFoundError: The file of the schema or the grammar is not there.
-            ValueError: The schema, the pattern or the grammar is malformed, or has what is not enforced.
+            FileNotFoundError: The file of the schema is not there.
+            ValueError: The schema or the pattern is malformed, or has what is not enforced.
         """
-        if self.json_schema is None and self.regex is None and self.grammar is None:
+        if self.json_schema is None and self.regex is None:
             return None
         # Needs NumPy: --help answers at once.
         from models.grammars.structure import Structure
 
         found = Structure(
-            json_schema=_text_of('json_schema', self.json_schema, 'a JSON Schema'),
+            json_schema=None if self.json_schema is None else _text_of_schema(self.json_schema),
             regex=self.regex,
-            grammar=_text_of('grammar', self.grammar, 'a Lark grammar'),
             closes_truncated=self.close_truncated,
             fixed=tuple((name, value) for name, _, value in (entry.partition('=') for entry in self.fixed)),
             condition_on=self.counted_fields,
@@ -132,10 +123,10 @@ class Structured(Prompt):
         return found
 
 
-def _text_of(name: str, path: str | None, kind: str) -> str | None:
-    """The text of a file that a setting names; None where it names none."""
-    if path is None:
-        return None
+def _text_of_schema(path: str) -> str:
+    """The text of --json-schema's file."""
     if not pathlib.Path(path).is_file():
-        raise FileNotFoundError(f'Expected {kind} at {name}={path!r}, which is no file. Check the path.')
+        raise FileNotFoundError(
+            f'Expected a JSON Schema at json_schema={path!r}, which is no file. Check the path.'
+        )
     return pathlib.Path(path).read_text(encoding='utf-8').strip()

@@ -373,7 +373,7 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     assert all(row['truncated'] for row in rows if not is_visit(row['text']))
     assert json.loads(str(report.settings['json_schema'])) == VISIT
     assert report.settings['close_truncated'] is False
-    assert not {'regex', 'grammar', 'fixed', 'condition_on', 'condition_rho'} & report.settings.keys()
+    assert not {'regex', 'fixed', 'condition_on', 'condition_rho'} & report.settings.keys()
     assert any('masks what is sampled' in text for text in report.assumptions_enforced)
     assert any('without a look at the records' in text for text in report.assumptions_of_curator)
     restricted = restricted_of(folder / 'out')
@@ -383,13 +383,11 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     assert json.loads(str(card.prompt['schema'])) == VISIT
     (folder / 'in.jsonl').unlink()
     (folder / 'other.json').write_text(json.dumps({'type': 'boolean'}))
-    (folder / 'form.lark').write_text('start: "bed " /[0-9]/ ("," /[0-9]/)? "."')
     of_visits = {'json_schema': run.method.json_schema, 'fixed': ('ward=ear',), 'close_truncated': True}
     for name, asked, is_valid in (
         ('plain', {}, None),
         ('fixed', of_visits, lambda text: is_visit(text) and json.loads(text)['ward'] == 'ear'),
         ('regex', {'regex': '[ab]{1,3}!'}, re.compile(r'[ab]{1,3}!').fullmatch),
-        ('grammar', {'grammar': str(folder / 'form.lark')}, re.compile(r'bed [0-9](,[0-9])?\.').fullmatch),
         ('schema', {'json_schema': str(folder / 'other.json')}, {'true', 'false'}.__contains__),
     ):
         output = folder / name
@@ -703,7 +701,7 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
         ({'clusters': 3}, 'no clusters with method'),
         ({'json_schema': 'a.json', 'condition_on': ('k',)}, 'Here the adapter learns .* with --fixed'),
         ({'regex': '(a'}, 'a group that ends'),
-        ({'close_truncated': True}, 'json_schema, regex or grammar with close_truncated'),
+        ({'close_truncated': True}, 'json_schema or regex with close_truncated'),
         ({'fixed': ('k=x',)}, 'json_schema with fixed'),
         ({'clip_norm': 0.0}, 'finite clip_norm > 0'),
         ({'full': True}, 'Expected no lora_rank with full=True, got lora_rank=2. .* leave --lora-rank out'),

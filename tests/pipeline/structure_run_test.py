@@ -152,45 +152,6 @@ def test_a_pattern_holds_every_text(tmp_path: pathlib.Path) -> None:
     assert report_of(run).settings['regex'] == pattern
 
 
-@pytest.mark.run
-def test_a_grammar_holds_every_text(tmp_path: pathlib.Path) -> None:
-    written = """start: thing " " code ("," " " state)* "."
-        thing: "Parcel" | "Invoice"
-        code: LETTER~2 /[0-9]{3}/
-        state: "late" | "lost"
-        LETTER: "A".."Z" """
-    (tmp_path / 'form.lark').write_text(written, encoding='utf-8')
-    run = config(
-        tmp_path,
-        rows=records(),
-        grammar=str(tmp_path / 'form.lark'),
-        prompt='pretrained-json',
-        max_prompt_tokens=200,
-        max_example_tokens=40,
-        **MEAN,
-        temperature=8.0,
-    )
-    start.run(run, [])
-    complete = [row['text'] for row in rows_of(run) if not row['truncated']]
-    pattern = r'(Parcel|Invoice) [A-Z]{2}[0-9]{3}(, (late|lost))*\.'
-    assert len(complete) > 8 and all(re.fullmatch(pattern, text) for text in complete)
-    assert report_of(run).settings['grammar'] == written.strip()
-    before = identity.fingerprint(run)
-    (tmp_path / 'form.lark').write_text(written.replace('Parcel', 'Letter'), encoding='utf-8')
-    assert identity.fingerprint(run)['model'] != before['model']
-
-
-def test_what_a_grammar_has_that_is_not_regular_is_refused_by_its_name(tmp_path: pathlib.Path) -> None:
-    for name, written in (
-        ('the recursion start -> start at line 1', 'start: "(" start ")" | "x"'),
-        ("'%ignore' at line 2", 'start: "a"\n%ignore " "'),
-        ('some text matches', 'start: start "a"'),
-    ):
-        (tmp_path / 'form.lark').write_text(written)
-        with pytest.raises(ValueError, match=name):
-            structured(tmp_path, json_schema=None, grammar=str(tmp_path / 'form.lark'), **RUNS['mean'])
-
-
 def test_a_keyword_that_is_not_enforced_is_refused_by_its_name(tmp_path: pathlib.Path) -> None:
     for keyword, schema in (
         ('uniqueItems', {'type': 'array', 'items': {'type': 'null'}, 'uniqueItems': True}),
@@ -205,9 +166,6 @@ def test_a_keyword_that_is_not_enforced_is_refused_by_its_name(tmp_path: pathlib
     ('settings', 'message'),
     [
         ({'regex': 'a+'}, 'json_schema or regex'),
-        ({'grammar': 'form.lark'}, 'json_schema or regex or grammar'),
-        ({'json_schema': None, 'grammar': 'form.lark', 'schema': 'message.json'}, 'schema or grammar'),
-        ({'json_schema': None, 'grammar': 'nowhere.lark'}, 'a Lark grammar at grammar=.* is no file'),
         ({'schema': 'message.json'}, 'schema or json_schema'),
         ({'json_schema': None, 'close_truncated': True}, 'with close_truncated'),
         ({'json_schema': 'nowhere.json'}, 'is no file'),

@@ -35,12 +35,8 @@ def compiled(
         UnsupportedKeywordError: A keyword, or a use of it, is not supported.
         ValueError: A keyword is malformed, no value is valid, or there are too many states.
     """
-    return automaton.build(expression_of(schema, max_recursion=max_recursion), max_states)
-
-
-def expression_of(schema: Any, *, max_recursion: int = MAX_RECURSION) -> Expression:
-    """`compiled` before it is an automaton."""
-    return with_some_text(Compiler(schema, max_recursion).value(schema, '#', {}), max_recursion)
+    found = with_some_text(Compiler(schema, max_recursion).value(schema, '#', {}), max_recursion)
+    return automaton.build(found, max_states)
 
 
 def with_some_text(found: Expression, max_recursion: int) -> Expression:

@@ -140,8 +140,8 @@ class RestrictedReport:
         contexts_per_batch: True size of each planned batch, by `str(batch_id)`.
         true_counts_by_group: True contexts by label and cluster.
         records_in_reference: Records whose text is a text of --reference; None without it.
-        records_outside_structure: Records that are no example of --json-schema, --regex or --grammar, and
-            stand in prompts as plain text; None without any.
+        records_outside_structure: Records that are no example of --json-schema or --regex, and stand in
+            prompts as plain text; None without either.
         records_in_no_cell: Records that are no JSON object or lack a declared value of a field of
             --condition-on, so that they are not counted for its mix; None without it.
         records_left_out: Records, rejected ones aside, that --sample-rate left out; None without it.
@@ -184,7 +184,7 @@ class RestrictedReport:
           "spending": null
         }
 
-    With --reference `records_in_reference` is a number, with --json-schema, --regex or --grammar
+    With --reference `records_in_reference` is a number, with --json-schema or --regex
     `records_outside_structure`, with --condition-on `records_in_no_cell`, and with --sample-rate
     `records_left_out`. With individual accounting `losses` is null, and `spending`::
 

@@ -165,8 +165,8 @@ def _refuse_structure(config: Config) -> None:
     if own.structure is not None:
         raise ValueError(
             'Expected no structure where the examples are made-up keys, got '
-            f'json_schema={own.json_schema!r}, regex={own.regex!r}, grammar={own.grammar!r}. Audit '
-            'the run without it: the votes and the noise are the same.'
+            f'json_schema={own.json_schema!r}, regex={own.regex!r}. Audit the run '
+            'without it: the votes and the noise are the same.'
         )
 
 

@@ -15,7 +15,7 @@ SHOWN = (
     'nearest', 'vote_noise', 'embedder', 'form_share', 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # A path of the curator's machine.
-HIDDEN = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema', 'grammar'}
+HIDDEN = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema'}
 # Of the model, which may embed and does nothing else.
 _OF_MODEL = ('model', 'dtype', 'micro_batch_size')
 

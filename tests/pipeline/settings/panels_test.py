@@ -79,7 +79,7 @@ def test_a_panel_checks_itself(part: type[panel.Panel], settings: dict[str, obje
         ({'min_example_tokens': 0}, 0),
         ({'min_example_tokens': 96}, 96),
         ({'regex': 'a'}, 0),
-        ({'min_example_tokens': 0, 'grammar': 'a.lark'}, 0),
+        ({'min_example_tokens': 0, 'json_schema': 'a.json'}, 0),
     ],
 )
 def test_an_example_has_a_few_tokens_unless_a_structure_says_where_it_ends(

@@ -7,7 +7,7 @@ def test_what_takes_any_text_counts_as_a_path_until_it_says_otherwise() -> None:
     assert path_settings() == {
         # A query chooses what is read, and of some servers files.
         'input', 'query', 'centers', 'embedder', 'ledger', 'prompt', 'schema', 'json_schema', 'checkpoint',
-        'tokenizer', 'output', 'work_dir', 'reference', 'adapter', 'grammar', 'start', 'corpus',
+        'tokenizer', 'output', 'work_dir', 'reference', 'adapter', 'start', 'corpus',
         'warm_start',
         # Where texts are asked for is as much the deployer's as where they lie.
         'endpoint',
