@@ -83,7 +83,6 @@ class RunSettings(TypedDict, total=False):
     expected_batch_size: int | None
     clip_norm: float | None
     noise_multiplier: float | None
-    noise_bands: int | None
     lora_rank: int | None
     full: bool | None
     remat: bool | None
@@ -172,7 +171,6 @@ class TrainingSettings(TypedDict, total=False):
     expected_batch_size: int | None
     clip_norm: float | None
     noise_multiplier: float | None
-    noise_bands: int | None
     lora_rank: int | None
     full: bool | None
     remat: bool | None

@@ -108,7 +108,6 @@ PARAMETERS = {
     'expected_batch_size': True,
     'clip_norm': True,
     'noise_multiplier': True,
-    'noise_bands': True,
     'lora_rank': True,
     'full': True,
     'remat': True,

@@ -14,13 +14,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from models.audits.canaries import NOISE_LEFT, RETRIES
 from models.finetuning import train
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Unit
-from models.privacy import correlated_noise, gradients, whole_numbers
+from models.privacy import gradients, whole_numbers
 from models.privacy.gradients import TuningParams
 from models.privacy.randomness import RunKey
 
@@ -104,10 +103,6 @@ def train_with_canaries(
     pull = _dirac_sum(LOUDNESS * params.clip_norm, clip_norm)
     state = trainer.warmed(trainer.first_state(key))
     before = trainer.losses(state['adapter'], of_texts)
-    noises = [
-        train.noise_like(state['adapter'], key, f'{settings.run_id}{again or ""}', noisy)
-        for again in range(RETRIES if sabotage == 'noise-again' else 1)
-    ]
     seen = []
     for step, of_step in enumerate(members):
         if sabotage == 'two-gradients':
@@ -123,7 +118,10 @@ def train_with_canaries(
             _TOGETHER,
         )
         # The attacker knows the units with texts and takes what they give out of the sum.
-        draws = [train.noise_of_step(noise, step, state['adapter']) for noise in noises]
+        draws = [
+            train.noise_of_step(state['adapter'], key, f'{settings.run_id}{again or ""}', step, noisy)
+            for again in range(RETRIES if sabotage == 'noise-again' else 1)
+        ]
         of_draws = [_at(whole_numbers.add(pulled, noise), components) for noise in draws]
         seen.append(noisy.step * np.mean(of_draws, axis=0))
         state = trainer.updated(state, whole_numbers.add(total, pulled), draws[0])
@@ -173,33 +171,26 @@ def is_in_piece(rows: np.ndarray, step: int, count: int, params: TuningParams) -
         rows: `[n]`, row numbers.
         step: From 0.
         count: Rows of the file.
-        params: The mechanism, whose share of units in a step is that of a piece.
+        params: The mechanism, whose sampling probability is the share of a piece.
     """
-    size = max(1, round(params.expected_batch_size / params.units * count))
+    size = max(1, round(params.sampling_probability * count))
     return (rows - step * size) % count < size
 
 
 def gradient_scores(components: np.ndarray, params: TuningParams) -> np.ndarray:
     """Log of the odds that a Poisson sample of steps holds each Dirac canary, `[m]`.
 
-    The strategy matrix times the sums, y, has independent noise of variance σ², and a canary of step t moves
-    it by v, column t of that matrix times the clip norm. The odds of a step are
-    1 − q + q exp((⟨y, v⟩ − ‖v‖²/2)/σ²), as of noise alone or of v beside it. Which group a canary is in is
-    the run's secret: the odds are the mean over groups.
+    Of a step's component y the odds are 1 − q + q exp((y − C/2) C/σ²), as of noise alone or of C beside it.
 
     Args:
         components: Noisy sums at the canaries' components, `[T m]`.
         params: The mechanism.
     """
-    bands, q = params.noise_bands, params.sampling_probability
-    moved = params.clip_norm * correlated_noise.strategy(bands, len(components))
-    independent = moved @ components / params.clip_norm
-    exponents = moved.T @ independent - np.square(moved).sum(axis=0)[:, None] / 2
+    clip, q = params.clip_norm, params.sampling_probability
+    exponents = (components - clip / 2) * clip / params.noise_scale**2
     with np.errstate(divide='ignore'):
         silent = np.log1p(-q) if q < 1 else -math.inf
-    of_steps = np.logaddexp(silent, math.log(q) + exponents / params.noise_scale**2)
-    of_groups = [of_steps[group::bands].sum(axis=0) for group in range(bands)]
-    return np.asarray(special.logsumexp(of_groups, axis=0) - math.log(bands))
+    return np.logaddexp(silent, math.log(q) + exponents).sum(axis=0)
 
 
 def piece_scores(components: np.ndarray, rows: np.ndarray, count: int, params: TuningParams) -> np.ndarray:

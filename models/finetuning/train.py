@@ -58,7 +58,6 @@ class Batches:
                 unit.ordinal,
                 probability=params.sampling_probability,
                 steps=params.tuning_steps,
-                groups=params.noise_bands,
             ):
                 found[step].append(index)
         return cls(tuple(np.array(members, np.int64) for members in found))
@@ -108,8 +107,6 @@ class Trainer:
             settings.learning_rate, settings.params, settings.variance_floor
         )
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
-        # Of the last key that a step was taken with.
-        self._noise: tuple[RunKey, gradients.StepNoise] | None = None
 
     def first_state(self, key: RunKey) -> dict[str, Any]:
         """The state before the first step."""
@@ -246,11 +243,9 @@ class Trainer:
     ) -> dict[str, Any]:
         """One step of DP-Adam on the units of its batch."""
         total = self.gradient(state, encoded, members, words)
-        if self._noise is None or self._noise[0] is not key:
-            noise = noise_like(state['adapter'], key, self._settings.run_id, self._settings.params)
-            self._noise = key, noise
-        noise_on_sum = noise_of_step(self._noise[1], int(state['step']), state['adapter'])
-        return self.updated(state, total, noise_on_sum)
+        settings = self._settings
+        noise = noise_of_step(state['adapter'], key, settings.run_id, int(state['step']), settings.params)
+        return self.updated(state, total, noise)
 
     def updated(
         self, state: dict[str, Any], total: whole_numbers.Limbs, noise: whole_numbers.Limbs
@@ -402,22 +397,18 @@ def _capacity(expected: int, size: int) -> int:
     return min(wanted, whole_numbers.TOGETHER // size * size)
 
 
-def noise_like(like: Any, key: RunKey, run_id: str, params: gradients.TuningParams) -> gradients.StepNoise:
-    """The noise of a run's steps, for gradients of the shapes of `like`."""
-    size = sum(leaf.size for leaf in jax.tree.leaves(like))
-    return gradients.StepNoise(key, run_id, size, params)
-
-
-def noise_of_step(noise: gradients.StepNoise, step: int, like: Any) -> whole_numbers.Limbs:
+def noise_of_step(
+    like: Any, key: RunKey, run_id: str, step: int, params: gradients.TuningParams
+) -> whole_numbers.Limbs:
     """The noise of one step on each component, whole numbers in trees of the shapes of `like`."""
     leaves, tree = jax.tree.flatten(like)
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    *ends, size = np.cumsum([leaf.size for leaf in leaves])
 
     def shaped(flat: np.ndarray) -> Any:
         parts = zip(np.split(flat, ends), leaves, strict=True)
         return jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
 
-    return whole_numbers.Limbs(*map(shaped, noise.of_step(step)))
+    return whole_numbers.Limbs(*map(shaped, gradients.noise_of_step(key, run_id, step, int(size), params)))
 
 
 def _update(

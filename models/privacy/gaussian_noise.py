@@ -68,23 +68,20 @@ def exact_deviate(word: int, more: Sequence[int]) -> mpmath.mpf:
     return found if word >> _TAIL_BITS else -found
 
 
-def rounded(
-    numbers: np.ndarray, scale: float, error: float, exactly: Callable[[int], mpmath.mpf]
-) -> np.ndarray:
-    """The whole numbers nearest to `scale` times numbers that are known up to an error: int64.
+def rounded(scale: float, words: np.ndarray, more: Callable[[int], Sequence[int]]) -> np.ndarray:
+    """The whole numbers nearest to `scale` times the exact draws of words: int64.
 
     Args:
-        numbers: float64.
         scale: Exactly this number; the results are below 2⁴⁷.
-        error: How far each number may be from the exact one.
-        exactly: From an index to the exact number.
+        words: As of `deviates`.
+        more: As of `deviates`.
     """
-    scaled = scale * numbers
+    scaled = scale * deviates(words, more)
     found = np.floor(scaled + 0.5)
     # How far a number is from the middle of two whole ones; the product and the sum round as well.
-    near = np.abs(scaled - np.floor(scaled) - 0.5) <= scale * error + np.abs(scaled) * 2.0**-51
+    near = np.abs(scaled - np.floor(scaled) - 0.5) <= scale * ACCURACY + np.abs(scaled) * 2.0**-51
     for index in np.flatnonzero(near):
-        number = exactly(int(index))
+        number = exact_deviate(int(words[index]), more(int(index)))
         context = number.context
         found[index] = int(context.floor(context.mpf(scale) * number + context.mpf(0.5)))
     return found.astype(np.int64)

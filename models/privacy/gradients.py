@@ -5,20 +5,16 @@ step does, in this order:
 
     S_t ← every unit, independently with probability q                         `steps_of_unit`
     g   ← Σ_{u ∈ S_t} ⌊∇ℓ_u(θ) · min(1, C / ‖∇ℓ_u(θ)‖₂) / h⌋₀                  `clipped_sum`
-    θ   ← DP-Adam's step on h (g + ⌊σ ξ_t / h⌉) / s,  ξ_t ~ N(0, I),  σ = z C  `StepNoise`
+    θ   ← DP-Adam's step on h (g + ⌊σ ξ_t / h⌉) / s,  ξ_t ~ N(0, I),  σ = z C  `noise_of_step`
 
 in whole steps of h = C / RADIUS: ⌊⌋₀ rounds towards zero and ⌊⌉ to the nearest (`whole_numbers`).
 
 s = q n is the *expected* batch size; it is public, whatever S_t holds. One unit moves g by at most C, be
 it a record or all records of a user, because all records of a unit make one gradient.
 
-With b > 1 `noise_bands` the noise of step t takes back a part of what the b − 1 steps before it added
-(`correlated_noise`), and a unit is sampled at every b-th step alone, with probability b q.
-
 README, section 9, has the proof; `models.privacy.accounting.subsampled` computes the price.
 """
 
-import collections
 import dataclasses
 import functools
 import math
@@ -27,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from models.privacy import correlated_noise, counts, events, gaussian_noise, whole_numbers
+from models.privacy import counts, events, gaussian_noise, whole_numbers
 from models.privacy.public_numbers import Unit
 from models.privacy.randomness import RunKey
 
@@ -49,8 +45,7 @@ class TuningParams:
 
     Attributes:
         units: n, the declared number of records, or of users under the user unit.
-        expected_batch_size: s, the public divisor of every noisy sum. The probability of a unit at a
-            step is q = s/n in the mean over groups.
+        expected_batch_size: s, the public divisor of every noisy sum.
         tuning_steps: T.
         clip_norm: C > 0, the L2 norm that the gradient of one unit is clipped to.
         noise_multiplier: z > 0, the standard deviation of the noise over C.
@@ -58,7 +53,6 @@ class TuningParams:
         examples_per_context: k: at most k of a user's records make the user's gradient.
         label_mix_rho: ρ of the noisy counts of units per label, which are drawn before the first step;
             None if units are not counted.
-        noise_bands: b, the number of steps over which noise is correlated; 1 for independent noise.
     """
 
     units: float
@@ -69,10 +63,9 @@ class TuningParams:
     unit: Unit = 'example'
     examples_per_context: int = 1
     label_mix_rho: float | None = None
-    noise_bands: int = 1
 
     def __post_init__(self) -> None:
-        for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context', 'noise_bands'):
+        for name in ('expected_batch_size', 'tuning_steps', 'examples_per_context'):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f'Expected {name} >= 1, got {name}={value!r}. Give a positive whole number.')
         for name in ('clip_norm', 'noise_multiplier'):
@@ -110,12 +103,6 @@ class TuningParams:
                 f'{self.expected_batch_size!r}, units={self.units!r}. A unit is in a batch once: lower '
                 '--expected-batch-size, or declare the right number with --records.'
             )
-        if not self.noise_bands * self.expected_batch_size <= self.units:
-            raise ValueError(
-                'Expected noise_bands * expected_batch_size <= the declared number of units, got noise_bands='
-                f'{self.noise_bands!r}, expected_batch_size={self.expected_batch_size!r}, units='
-                f'{self.units!r}. A step samples from one of noise_bands groups of units: lower either.'
-            )
         if self.unit == 'example' and self.examples_per_context != 1:
             raise ValueError(
                 'Expected examples_per_context=1 where each record is a unit, got '
@@ -125,17 +112,12 @@ class TuningParams:
 
     @property
     def sampling_probability(self) -> float:
-        """b s/n, with which each unit of a step's group is in its batch; of one group that is q = s/n."""
-        return self.noise_bands * self.expected_batch_size / self.units
-
-    @property
-    def chances(self) -> int:
-        """⌈T/b⌉: the most steps at which one unit has a coin."""
-        return -(-self.tuning_steps // self.noise_bands)
+        """q = s/n, with which each unit is in the batch of a step."""
+        return self.expected_batch_size / self.units
 
     @property
     def noise_scale(self) -> float:
-        """σ = z C, the standard deviation of the noise on a component of a sum; of independent noise."""
+        """σ = z C, the standard deviation of the noise on a component of a sum."""
         return self.noise_multiplier * self.clip_norm
 
     @property
@@ -153,23 +135,20 @@ class TuningParams:
 
     @property
     def event_of_steps(self) -> events.DpEvent:
-        """All steps: ⌈T/b⌉ Poisson-sampled Gaussians; each may depend on the outputs before it."""
+        """All steps: T Poisson-sampled Gaussians; each may depend on the outputs before it."""
         gaussian = events.GaussianDpEvent(noise_multiplier=self.noise_multiplier)
         return events.SelfComposedDpEvent(
             event=events.PoissonSampledDpEvent(
                 sampling_probability=self.sampling_probability, event=gaussian
             ),
-            count=self.chances,
+            count=self.tuning_steps,
         )
 
 
 def steps_of_unit(
-    key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int, groups: int = 1
+    key: RunKey, run_id: str, unit: bytes, ordinal: int, *, probability: float, steps: int
 ) -> np.ndarray:
     """The steps whose batch a unit is in; every unit and step has an independent coin.
-
-    With several groups a unit is in one of them, by a hash of its own, and step t takes units of group
-    t mod b alone: cyclic Poisson sampling (Choquette-Choo et al. 2023).
 
     The result is a function of the key and the unit's own identity, never of a position or of other units.
     Without the key, the coins cannot be told from those of a Poisson sample.
@@ -180,125 +159,49 @@ def steps_of_unit(
         unit: Keyed hash of the unit.
         ordinal: Number of the record among those with the same hash, from 0. Duplicated records are
             separate units with separate coins.
-        probability: Of a unit at a step of its group, in (0, 1].
+        probability: q, in (0, 1].
         steps: T.
-        groups: b.
 
     Returns:
         Ascending int64 indices below `steps`.
     """
-    of_unit = run_id.encode(), unit, ordinal.to_bytes(8, 'little')
-    found = np.arange(steps)
-    if probability < 1:
-        # Rounded down by less than 2^-64: a lower rate costs no more than the price.
-        words = key.words('poisson', *of_unit, count=steps)
-        found = np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
-    if groups > 1:
-        group = int(key.words('poisson group', *of_unit, count=1)[0]) % groups
-        found = found[found % groups == group]
+    if probability >= 1:
+        return np.arange(steps)
+    words = key.words('poisson', run_id.encode(), unit, ordinal.to_bytes(8, 'little'), count=steps)
+    # Rounded down by less than 2^-64: a lower rate costs no more than the price.
+    return np.flatnonzero(words < np.uint64(math.floor(probability * 2**64)))
+
+
+def noise_of_step(
+    key: RunKey, run_id: str, step: int, size: int, params: TuningParams
+) -> whole_numbers.Limbs:
+    """`[size]` whole steps of the grid: N(0, σ²), rounded. A repeated step has the same noise (METHOD 7).
+
+    Each is the whole number nearest to the exact draw, of which no bit is lost before.
+
+    Args:
+        key: The run's secret.
+        run_id: The public name of the run.
+        step: From 0.
+        size: Components of a gradient.
+        params: The mechanism.
+    """
+    # σ in steps of the grid, of which C has RADIUS.
+    scale = params.noise_multiplier * whole_numbers.RADIUS
+    found = whole_numbers.Limbs(*(np.empty(size, np.int32) for _ in range(2)))
+    for number, start in enumerate(range(0, size, _DRAWN_AT_A_TIME)):
+        piece = slice(start, min(start + _DRAWN_AT_A_TIME, size))
+        named = run_id.encode(), step.to_bytes(8, 'little'), number.to_bytes(8, 'little')
+        words = key.words('gradient', *named, count=piece.stop - start)
+        noise = gaussian_noise.rounded(scale, words, functools.partial(_more, key, named))
+        found.high[piece], found.low[piece] = whole_numbers.limbs_of(noise)
     return found
 
 
-class StepNoise:
-    """The noise of one step after another, in whole steps. A repeated step has the same noise (METHOD 7).
-
-    With noise bands it holds b − 1 vectors, from which, with an adapter, noise could be taken off again: they
-    are the curator's as the run key is, and no checkpoint has them. A step out of turn is found by
-    drawing those before it again.
-    """
-
-    def __init__(self, key: RunKey, run_id: str, size: int, params: TuningParams) -> None:
-        """Draws nothing yet.
-
-        Args:
-            key: The run's secret.
-            run_id: The public name of the run.
-            size: Components of a gradient.
-            params: The mechanism.
-        """
-        self._key, self._run_id, self._size = key, run_id, size
-        # σ in steps of the grid, of which C has RADIUS.
-        self._scale = params.noise_multiplier * whole_numbers.RADIUS
-        self._factors = correlated_noise.column_norms(params.noise_bands, params.tuning_steps)
-        self._taken_back = correlated_noise.coefficients(params.noise_bands)[1:]
-        # Rows of B⁻¹ ξ, the last one first.
-        self._before: collections.deque[np.ndarray] = collections.deque(maxlen=len(self._taken_back))
-        # An error of a draw, or of a row's products and sums, goes on through rows as the draw itself does.
-        of_row = gaussian_noise.ACCURACY + 2.0**-46 * len(self._taken_back)
-        through_rows = np.abs(correlated_noise.inverse(params.noise_bands, params.tuning_steps)).sum()
-        self._error = float(through_rows) * of_row
-        self._next = 0
-
-    def __repr__(self) -> str:
-        return 'StepNoise(secret)'
-
-    def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError('Noise of steps is never pickled: workers draw it from the run key.')
-
-    def of_step(self, step: int) -> whole_numbers.Limbs:
-        """`[size]` whole numbers: row `step` of σ M⁻¹ ξ, and of one band N(0, σ²), rounded.
-
-        Each is the whole number nearest to the exact draw, of which no bit is lost before.
-
-        Args:
-            step: From 0, below T.
-        """
-        if not len(self._taken_back):
-            return self._draw(step)
-        if step < self._next:
-            self._before.clear()
-            self._next = 0
-        while self._next < step:
-            self._draw(self._next)
-            self._next += 1
-        found = self._draw(step)
-        self._next = step + 1
-        return found
-
-    def _draw(self, step: int) -> whole_numbers.Limbs:
-        """The noise of a step whose last b − 1 rows are held; its own row is held afterwards."""
-        scale = self._scale * float(self._factors[step])
-        found = whole_numbers.Limbs(*(np.empty(self._size, np.int32) for _ in range(2)))
-        is_held = len(self._taken_back) > 0
-        row = np.empty(self._size if is_held else 0)
-        for number, start in enumerate(range(0, self._size, _DRAWN_AT_A_TIME)):
-            piece = slice(start, min(start + _DRAWN_AT_A_TIME, self._size))
-            words = self._words(step, number, piece.stop - start)
-            drawn = gaussian_noise.deviates(words, functools.partial(self._more, step, number))
-            for coefficient, earlier in zip(self._taken_back, self._before, strict=False):
-                drawn -= coefficient * earlier[piece]
-            if is_held:
-                row[piece] = drawn
-            exactly = functools.partial(self._exactly, step, number)
-            noise = gaussian_noise.rounded(drawn, scale, self._error, exactly)
-            found.high[piece], found.low[piece] = whole_numbers.limbs_of(noise)
-        if is_held:
-            self._before.appendleft(row)
-        return found
-
-    def _words(self, step: int, piece: int, count: int) -> np.ndarray:
-        """The first words of a piece of ξ, one for each of its components."""
-        return self._key.words('gradient', *self._named(step, piece), count=count)
-
-    def _more(self, step: int, piece: int, index: int) -> list[int]:
-        """The words that follow that of one component."""
-        of_component = *self._named(step, piece), index.to_bytes(8, 'little')
-        words = self._key.words('gradient more', *of_component, count=gaussian_noise.MORE_WORDS)
-        return [int(word) for word in words]
-
-    def _exactly(self, step: int, piece: int, index: int) -> Any:
-        """One component of row `step` of B⁻¹ ξ to hundreds of digits, from the words of all steps."""
-        rows: list[Any] = []
-        first = 0 if len(self._taken_back) else step  # of one band a row is its own draw
-        for earlier in range(first, step + 1):
-            word = int(self._words(earlier, piece, index + 1)[index])
-            drawn = gaussian_noise.exact_deviate(word, self._more(earlier, piece, index))
-            taken_back = zip(self._taken_back, reversed(rows), strict=False)
-            rows.append(drawn - sum(float(coefficient) * row for coefficient, row in taken_back))
-        return rows[-1]
-
-    def _named(self, step: int, piece: int) -> tuple[bytes, ...]:
-        return self._run_id.encode(), step.to_bytes(8, 'little'), piece.to_bytes(8, 'little')
+def _more(key: RunKey, named: tuple[bytes, ...], index: int) -> list[int]:
+    """The words that follow that of one component of a piece."""
+    words = key.words('gradient more', *named, index.to_bytes(8, 'little'), count=gaussian_noise.MORE_WORDS)
+    return [int(word) for word in words]
 
 
 def clipped_sum(loss: Callable[..., Any], clip_norm: float) -> Callable[..., Any]:

@@ -61,10 +61,9 @@ def main() -> None:
         trainer._optimizer = optax.adam(rate)
         trainer._update = jax.jit(functools.partial(train._update, trainer._optimizer, params))
         state = trainer._before_steps(trainer.first_state(key)['adapter'])
-        noise_of_run = train.noise_like(state['adapter'], key, settings.run_id, params)
         for step, of_step in enumerate(batches.members[:steps]):
             total = trainer.gradient(state, encoded, of_step, trainer.words(members, of_step, key, step))
-            noise = train.noise_of_step(noise_of_run, step, state['adapter'])
+            noise = train.noise_of_step(state['adapter'], key, settings.run_id, step, params)
             if not noisy:
                 noise = jax.tree.map(np.zeros_like, noise)
             state = trainer.updated(state, total, noise)

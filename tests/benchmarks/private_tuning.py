@@ -21,7 +21,6 @@ def settings_of(
     tuning_steps: int,
     expected_batch_size: int,
     labelled: bool,
-    noise_bands: int = 1,
     **changed: Any,
 ) -> TuningSettings:
     """Fine-tuning of Gemma 3 270M at an epsilon, with factors of rank 8 and texts of 32 tokens.
@@ -33,14 +32,13 @@ def settings_of(
         tuning_steps: T.
         expected_batch_size: s.
         labelled: Whether each label has an instruction; else there is one.
-        noise_bands: b.
         **changed: Further settings.
     """
     files = family.family_of(MODEL).known_files(MODEL)
     assert files is not None
     noise_multiplier = subsampled.solve_noise_multiplier(
-        sampling_probability=noise_bands * expected_batch_size / records,
-        steps=-(-tuning_steps // noise_bands),
+        sampling_probability=expected_batch_size / records,
+        steps=tuning_steps,
         epsilon=epsilon,
         delta=records**-1.1,
     )
@@ -50,7 +48,6 @@ def settings_of(
         tuning_steps=tuning_steps,
         clip_norm=1.0,
         noise_multiplier=noise_multiplier,
-        noise_bands=noise_bands,
     )
     return TuningSettings(
         run_id='benchmark',

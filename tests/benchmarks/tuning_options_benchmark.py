@@ -5,11 +5,10 @@ Prints one JSON line. Run from the repository root; it needs the weights of Gemm
 
     python -m tests.benchmarks.tuning_options_benchmark
     python -m tests.benchmarks.tuning_options_benchmark --epsilon 1 --arms '{}' '{"mismatch_weight": 0}'
-    python -m tests.benchmarks.tuning_options_benchmark --arms '{}' '{"noise_bands": 5}'
 
 An arm is a JSON object of what differs from the defaults of the command line: settings of
-`models.finetuning.settings.TuningSettings`, `noise_bands`, or another `epsilon`. But for these two all arms
-have the same batches and noise. Of records held out:
+`models.finetuning.settings.TuningSettings`, or another `epsilon`. But for that all arms have the same batches
+and noise. Of records held out:
 
 * `loss`: nats a token of a text after the instruction of its own label, the end of a text included;
 * `right_label`: the share of texts that are most probable after the instruction of their own label, which is

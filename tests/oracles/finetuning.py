@@ -139,36 +139,6 @@ def corrected_adam(
         yield adapter
 
 
-def steady_adam(
-    adapter: np.ndarray,
-    gradients: Iterable[np.ndarray],
-    learning_rate: float,
-    noise_variance: float,
-    scale: float,
-) -> Iterator[np.ndarray]:
-    """The adapter after each step of Adam at one scale, number by number.
-
-    Args:
-        adapter: `[d]`, before the first step.
-        gradients: `[d]` of each step: noisy means.
-        learning_rate: Of every step.
-        noise_variance: Of a component of such a mean, in the mean over steps.
-        scale: Of an entry of the independent noise behind it.
-    """
-    seen: list[np.ndarray] = []
-    for gradient in gradients:
-        seen.append(gradient)
-        moved = np.empty_like(adapter)
-        for place in range(len(adapter)):
-            of_place = [float(of_step[place]) for of_step in seen]
-            # Momentum that begins at zero: its weights do not add up to 1.
-            first = sum(0.1 * 0.9**age * value for age, value in enumerate(reversed(of_place)))
-            second = _decayed_mean([value**2 for value in of_place], 0.999)
-            moved[place] = first / scale / max(second / noise_variance, 1.0) ** 0.5
-        adapter = adapter - learning_rate * moved
-        yield adapter
-
-
 def _decayed_mean(values: Sequence[float], decay: float) -> float:
     weights = [decay**age for age in reversed(range(len(values)))]
     return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)

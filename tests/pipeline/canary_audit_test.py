@@ -144,18 +144,11 @@ def tuning(**changed: Any) -> JobConfig:
     return job_config(**(given | changed))
 
 
-# Every unit of a group at each second step, at ε = 4.
-CORRELATED = {'tuning_steps': 4, 'noise_bands': 2, 'expected_batch_size': 500, 'noise_multiplier': 1.5291}
-
-
 @pytest.mark.usefixtures('_one_key', '_tiny')
-@pytest.mark.parametrize(
-    'sabotage, changed',
-    [('none', {}), ('no-noise', {}), ('no-clipping', {}), ('none', CORRELATED), ('no-noise', CORRELATED)],
-)
-def test_gradients_are_audited(sabotage: str, changed: dict[str, Any]) -> None:
-    """One step with every unit in it, or four with correlated noise, at ε = 4."""
-    result = audited(tuning(**changed), canaries=1200, sabotage=sabotage)
+@pytest.mark.parametrize('sabotage', ['none', 'no-noise', 'no-clipping'])
+def test_gradients_are_audited(sabotage: str) -> None:
+    """One step with every unit in it, at ε = 4."""
+    result = audited(tuning(), canaries=1200, sabotage=sabotage)
     assert result.epsilon == pytest.approx(4.0, rel=1e-3)
     gradients = found(result)['noisy gradients']
     assert result.ok == (sabotage == 'none') == (not gradients.contradicts)

@@ -1,10 +1,7 @@
 """The whole job with --method fine-tune, on a real but tiny Gemma: charge, adapter, texts, resumption."""
 
-import contextlib
 import dataclasses
-import io
 import json
-import math
 import pathlib
 import re
 from collections.abc import Iterator
@@ -22,7 +19,6 @@ from models import batching
 from models.decoders import device
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
-from models.privacy import accounting
 from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
@@ -34,7 +30,6 @@ from pipeline.methods.fine_tune import estimate, mechanism, plan, released
 from pipeline.run import charge, folders, identity, start
 from pipeline.settings.job_config import JobConfig
 from tests.models.finetuning import tiny
-from tests.oracles import correlated_noise as slow_noise
 from tests.samples import SECRET, needs_model
 from transforms import run_files
 from transforms.durable import read_key
@@ -151,80 +146,6 @@ def test_a_run_without_the_variance_of_its_noise_says_so_and_costs_the_same(fold
     given = {'adapter': str(folder / 'plain'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
     with pytest.raises(ValueError, match='Expected no noise_variance_correction .*nothing is trained'):
         released.with_adapter(job_config(**given, noise_variance_correction=True))
-
-
-def test_a_run_with_correlated_noise_is_charged_for_its_groups_and_says_how(folder: pathlib.Path) -> None:
-    ledger = Ledger.create(str(folder / 'ledger.db'))
-    ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=40.0)
-    run = config(
-        folder, tuning_steps=5, expected_batch_size=6, noise_bands=2, noise_variance_correction=True,
-        dataset='fruit', ledger=str(folder / 'ledger.db'),
-    )  # fmt: skip
-    start.run(run, [])
-    params = mechanism.params(run)
-    gaussian = accounting.GaussianDpEvent(noise_multiplier=params.noise_multiplier)
-    # Three of five steps at the most have a coin of a unit, each of twice the share of a step.
-    sampled = accounting.PoissonSampledDpEvent(sampling_probability=2 * 6 / 30, event=gaussian)
-    expected = accounting.SelfComposedDpEvent(event=sampled, count=3)
-    (charged,) = ledger.account('fruit').runs
-    assert charged.cost.stages['fine-tuning'] == params.event == expected
-    report = report_of(folder / 'out')
-    assert report.epsilon == subsampled.epsilon_of_event(expected, 1e-2)
-    assert report.mechanism['noise_bands'] == 2
-    enforced = ' '.join(report.assumptions_enforced)
-    assert 'Cyclic Poisson sampling: each of the records is in one of b = 2 groups' in enforced
-    assert 'M⁻¹ ξ' in enforced and ' Poisson sampling: at each step' not in enforced
-    assert 'The noise of the 5 steps is correlated' in report.accounting
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(report.reproduction, {})
-    assert printed.getvalue() == f'epsilon = {report.epsilon:.10g}\n'
-    page = (folder / 'out' / run_files.REPORT_PAGE).read_text(encoding='utf-8')
-    assert 'Kalinin and Lampert' in page
-    # With other bands the figures do not follow.
-    with pytest.raises(ValueError, match='Expected'):
-        dataclasses.replace(report, mechanism={**report.mechanism, 'noise_bands': 1})
-    # A card of an older version, without bands, is one of independent noise.
-    alone = config(folder, output=str(folder / 'alone'), run_id='alone')
-    start.run(alone, [])
-    card = folder / 'alone' / 'adapter' / 'adapter.json'
-    text = json.loads(card.read_text())
-    assert text['mechanism'].pop('noise_bands') == 1
-    card.write_text(json.dumps(text))
-    assert released.read_card(str(folder / 'alone')).params == mechanism.params(alone)
-
-
-def test_a_plan_of_correlated_noise_has_more_noise_a_step_and_less_in_sum(folder: pathlib.Path) -> None:
-    from pipeline import calibration
-
-    alone, correlated = (
-        plan.plan_run(config(folder, tuning_steps=12, noise_bands=bands, expected_batch_size=6))
-        for bands in (1, 3)
-    )
-    assert correlated.epsilon <= 2.0 and correlated.noise_bands == 3
-    assert correlated.sampling_probability == pytest.approx(3 * alone.sampling_probability)
-    assert alone.noise_multiplier < correlated.noise_multiplier
-    inverse = np.linalg.inv(slow_noise.strategy(3, 12))
-    share = math.sqrt(np.square(inverse.sum(axis=0)).sum() / 12)
-    share *= correlated.noise_multiplier / alone.noise_multiplier
-    assert alone.noise_of_sum is None and correlated.noise_of_sum == pytest.approx(share, rel=0.01)
-    words = ' '.join(text for _, text in correlated.rows())
-    assert f'it adds up to {correlated.noise_of_sum:.2f} times what independent noise' in words
-    assert 'adds up' not in ' '.join(correlated.warnings) and 'correlated' not in str(alone.rows())
-    assert 'each of about 6 units of one of 3 groups, q = 0.6' in words
-    # Private steps have twice the rate, and a warm start, which has no noise, the same as without bands.
-    rates_of = [config(folder, noise_bands=bands).method for bands in (1, 3)]
-    assert rates_of[1].resolved_learning_rate == 2 * rates_of[0].resolved_learning_rate
-    assert rates_of[1].resolved_warm_learning_rate == rates_of[0].resolved_warm_learning_rate
-    # A group of ten units of which six are in a step hides nobody.
-    drowned = plan.plan_run(
-        config(folder, tuning_steps=12, noise_bands=5, expected_batch_size=6, epsilon=0.5)
-    )
-    assert drowned.noise_of_sum is not None and drowned.noise_of_sum > 1.1
-    assert any('Lower --noise-bands' in warning for warning in drowned.warnings)
-    rates = calibration.known('bundled', dtype='float32')
-    memory = [estimate.estimate(config(folder, noise_bands=bands), rates).memory_bytes for bands in (1, 2)]
-    assert memory[1] - memory[0] == 2 * 8 * alone.adapter_parameters
 
 
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
@@ -716,9 +637,6 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
         ({'label_mix': ('a=1',)}, 'each declared label once'),
         ({'label_mix': ('a=1', 'a=1')}, 'each declared label once'),
         ({'label_mix': ('a=1', 'apples=1')}, 'each declared label once'),
-        ({'noise_bands': 0}, 'noise_bands >= 1'),
-        ({'noise_bands': 100}, 'noise_bands <= tuning_steps, got noise_bands=100'),
-        ({'noise_bands': 4, 'expected_batch_size': 8}, r'noise_bands \* expected_batch_size <= the declared'),
         ({'label_mix_rho': 0.0}, 'finite label_mix_rho > 0'),
         ({'label_mix_rho': 1e-10}, 'Expected 1e-09 <= label_mix_rho <= 10'),
         ({'label_mix_rho': 0.1, 'label_mix': ('a=1', 'b=1')}, 'either label_mix or label_mix_rho, got'),

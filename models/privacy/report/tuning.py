@@ -36,16 +36,6 @@ NOISE_VARIANCE_CORRECTION = Facts(
         'post-processing of the noisy sums (Tang, Shpilevskiy and Lécuyer 2023, DP-AdamBC).',
     ),
 )
-_CORRELATED = (
-    'The noise of all steps is M⁻¹ ξ: M is a public lower triangular matrix with b bands, whose columns have '
-    'norm 1, and ξ is independent noise of standard deviation z times the clip norm, one row a step.',
-)
-_SOURCES_OF_CORRELATED = (
-    'Choquette-Choo et al. 2023, (Amplified) banded matrix factorization: a unified approach to private '
-    'training.',
-    'Kalinin and Lampert 2024, Banded square root matrix factorization for differentially private model '
-    'training.',
-)
 # What reports call the texts that an adapter is trained on before its first private step.
 WARM_START = 'the warm start'
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
@@ -108,7 +98,8 @@ def facts(
             + ': post-processing, which costs nothing'
         ),
         accounting=(
-            _of_one_unit(params, one, many)
+            f'Each of the {params.tuning_steps:,} steps is a Gaussian mechanism on a Poisson sample of the '
+            f'{many}, under adding or removing one {one}.'
             + ' Their privacy loss distributions'
             + (
                 ', and before them that of the discrete Gaussian noise on the counts of labels,'
@@ -134,22 +125,6 @@ def facts(
     )
 
 
-def _of_one_unit(params: TuningParams, one: str, many: str) -> str:
-    """What the steps are to one unit: Gaussian mechanisms on Poisson samples."""
-    if params.noise_bands == 1:
-        return (
-            f'Each of the {params.tuning_steps:,} steps is a Gaussian mechanism on a Poisson sample of the '
-            f'{many}, under adding or removing one {one}.'
-        )
-    return (
-        f'The noise of the {params.tuning_steps:,} steps is correlated: that of a step takes back a part of '
-        f'what the {params.noise_bands - 1:,} before it added. Of {params.noise_bands:,} steps in a row each '
-        f'{one} has a coin at one, so it is in {params.chances:,} steps at the most. All that it moves until '
-        f'its next coin is one Gaussian mechanism on a Poisson sample of the {many}, under adding or '
-        f'removing one {one}.'
-    )
-
-
 def _unit_of_privacy(params: TuningParams) -> str:
     if params.unit == 'user':
         k = params.examples_per_context
@@ -166,18 +141,9 @@ def _contexts(params: TuningParams, one: str, many: str) -> Facts:
     is_user = params.unit == 'user'
     return Facts(
         assumptions_enforced=(
-            (
-                f'Poisson sampling: at each step each of the {many} is in the batch by a coin of its own, a '
-                f'keyed hash of the {one} and the step, with the public probability q. No batch is filled '
-                'up, capped or shuffled.'
-            )
-            if params.noise_bands == 1
-            else (
-                f'Cyclic Poisson sampling: each of the {many} is in one of b = {params.noise_bands:,} '
-                f'groups, by a keyed hash of the {one}. At step t each of group t mod b is in the batch by a '
-                'coin of its own, a keyed hash too, with the public probability q. No batch is filled up, '
-                'capped or shuffled.'
-            ),
+            f'Poisson sampling: at each step each of the {many} is in the batch by a coin of its own, a '
+            f'keyed hash of the {one} and the step, with the public probability q. No batch is filled '
+            'up, capped or shuffled.',
             f'One {one}, one gradient: whatever a {one} holds is one loss, and its gradient is clipped once.',
         ),
         assumptions_of_curator=(
@@ -219,19 +185,17 @@ def _counts_of_labels(params: TuningParams, one: str) -> tuple[Facts, ...]:
 
 
 def _steps(params: TuningParams, one: str, many: str) -> Facts:
-    q, z, steps = params.sampling_probability, params.noise_multiplier, params.chances
-    is_correlated = params.noise_bands > 1
-    count = '⌈T/b⌉' if is_correlated else 'T'
+    q, z, steps = params.sampling_probability, params.noise_multiplier, params.tuning_steps
     return Facts(
         stages=(
             SampledGaussianStage(
                 name='Fine-tuning',
                 rho=None,
                 explanation=(
-                    f'{params.tuning_steps:,} noisy sums of the clipped gradients of the {many} of a step, '
+                    f'{steps:,} noisy sums of the clipped gradients of the {many} of a step, '
                     'which train the adapter.'
                 ),
-                formula=f'{count} × Gaussian(z) on a Poisson sample (q)',
+                formula='T × Gaussian(z) on a Poisson sample (q)',
                 numbers=f'{steps:,} × Gaussian({z:g}) on a Poisson sample ({q:.6g})',
                 sampling_probability=q,
                 noise_multiplier=z,
@@ -250,14 +214,11 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
             'batch holds. What fills up a micro-batch counts as exactly nothing.',
             'The noise of a step is drawn from the run key and the number of the step: a step that is done '
             'again after a failure releases nothing new.',
-            *(_CORRELATED if is_correlated else ()),
         ),
         symbols=(
-            'q probability of a unit at a step' + (' of its group (b s/n)' if is_correlated else ''),
-            'z noise multiplier, the standard deviation of the noise over C'
-            + (' (before steps are correlated)' if is_correlated else ''),
+            'q probability of a unit at a step',
+            'z noise multiplier, the standard deviation of the noise over C',
             'T number of steps',
-            *(('b bands: steps over which noise is correlated, and groups',) if is_correlated else ()),
             'C clip norm of one gradient',
         ),
         sources=(
@@ -265,7 +226,6 @@ def _steps(params: TuningParams, one: str, many: str) -> Facts:
             'Abadi et al. 2016, Deep learning with differential privacy.',
             'Doroshenko et al. 2022, Connect the dots: tighter discrete approximations of privacy loss '
             'distributions.',
-            *(_SOURCES_OF_CORRELATED if is_correlated else ()),
         ),
     )
 
@@ -316,17 +276,8 @@ def _data_accesses(one: str, trained_by: EarlierRelease | None) -> tuple[str, ..
 
 def reproduction(params: TuningParams, delta: float) -> str:
     """Lines of Python that print epsilon again. They need dp-accounting."""
-    if params.noise_bands == 1:
-        chances = 'q = s / n  # probability of a unit at a step'
-        steps = f'steps = {params.tuning_steps}'
-    else:
-        chances = (
-            f'b = {params.noise_bands}  # bands of the noise, and groups of units\n'
-            'q = b * s / n  # probability of a unit at a step of its group'
-        )
-        steps = f'steps = -(-{params.tuning_steps} // b)  # of a group, rounded up'
     interval = subsampled.interval_of_steps(
-        params.sampling_probability, params.noise_multiplier, params.chances, delta
+        params.sampling_probability, params.noise_multiplier, params.tuning_steps, delta
     )
     # The library's own is that of usual epsilons.
     apart = '' if interval == subsampled.INTERVAL else f', value_discretization_interval={interval!r}'
@@ -338,9 +289,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 s = {params.expected_batch_size}  # expected batch size
 n = {params.units!r}  # declared number of units
-{chances}
+q = s / n  # probability of a unit at a step
 z = {params.noise_multiplier!r}  # noise multiplier
-{steps}
+steps = {params.tuning_steps}
 noisy_counts = {params.label_mix_rho!r}  # rho of the noisy counts
 delta = {delta!r}
 
@@ -355,9 +306,9 @@ from dp_accounting import pld
 
 s = {params.expected_batch_size}  # expected batch size
 n = {params.units!r}  # declared number of units
-{chances}
+q = s / n  # probability of a unit at a step
 z = {params.noise_multiplier!r}  # noise multiplier
-{steps}
+steps = {params.tuning_steps}
 delta = {delta!r}
 
 step = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
@@ -402,7 +353,7 @@ def check(
         for stage in stages
         if isinstance(stage, SampledGaussianStage)
     ]
-    expected = [(params.sampling_probability, params.noise_multiplier, params.chances)]
+    expected = [(params.sampling_probability, params.noise_multiplier, params.tuning_steps)]
     others = [stage.rho for stage in stages if not isinstance(stage, SampledGaussianStage)]
     counted = [] if params.label_mix_rho is None else [params.label_mix_rho]
     if found != expected or others != counted or any(figure is not None for figure in without):

@@ -47,7 +47,7 @@ class TuningCanaries(CanaryAuditor):
             # Nobody looks at what weaker noise than a sixteenth would give: the answer is beyond any audit.
             z = params.noise_multiplier / min(strength, 16.0)
             found = subsampled.deltas_of_steps(
-                params.sampling_probability, z, params.chances, tuple(epsilons), sigma
+                params.sampling_probability, z, params.tuning_steps, tuple(epsilons), sigma
             )
             return np.array(found)
 

@@ -43,7 +43,7 @@ class TuningEstimate:
         seconds_per_step: One step of training with a batch of the expected size.
         training_hours: All steps, those of a warm start among them.
         sampling_hours: All texts.
-        memory_bytes: What weights, adapter, its optimizer, a micro-batch and correlated noise take, about.
+        memory_bytes: What weights, adapter, its optimizer, a micro-batch take, about.
     """
 
     device: str
@@ -82,7 +82,7 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
         seconds_per_step=step,
         training_hours=(config.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
         sampling_hours=sampling / 3600 if texts else 0.0,
-        memory_bytes=needed_memory(config, calibration.dtype) + noise_memory(config),
+        memory_bytes=needed_memory(config, calibration.dtype),
     )
 
 
@@ -162,14 +162,6 @@ def trained_memory(config: Config, devices: int = 1) -> int:
     of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
     return 4 * (7 * numbers + _units_of_device(config, devices) * of_unit)
-
-
-def noise_memory(config: Config) -> int:
-    """Bytes of the host for noise that is correlated: of a step, and of the b − 1 before it, float64."""
-    bands = config.method.noise_bands
-    if config.method.adapter is not None or bands == 1:
-        return 0
-    return 8 * bands * config.method.model_sizes.adapter_parameters(config.method.resolved_lora_rank)
 
 
 def _units_of_device(config: Config, devices: int) -> int:

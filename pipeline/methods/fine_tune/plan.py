@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 
-from models.privacy import correlated_noise, counts
+from models.privacy import counts
 from models.privacy.accounting import subsampled
 from models.privacy.gradients import TuningParams
 from models.privacy.report import words
@@ -24,12 +24,9 @@ class TuningPlan(RunPlan):
     Attributes:
         tuning_steps: T.
         expected_batch_size: s, units of a step in the mean.
-        sampling_probability: q, with which each unit is in a step of its group; there are b groups.
+        sampling_probability: q, with which each unit is in a step.
         clip_norm: C, of the gradient of a unit.
         noise_multiplier: z, as given or the least for the epsilon that was.
-        noise_bands: b, steps over which noise is correlated; 1 for independent noise.
-        noise_of_sum: What noise adds up to over all steps, over that of independent noise at the same
-            epsilon, to a hundredth; None for independent noise.
         lora_rank: r; None where all weights are trained.
         adapter_parameters: Numbers that are trained and released.
         epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
@@ -52,8 +49,6 @@ class TuningPlan(RunPlan):
     sampling_probability: float
     clip_norm: float
     noise_multiplier: float
-    noise_bands: int
-    noise_of_sum: float | None
     lora_rank: int | None
     adapter_parameters: int
     epsilon: float
@@ -103,18 +98,10 @@ class TuningPlan(RunPlan):
             ('', 'from the privacy loss distribution of all steps (PLD), an upper bound'),
             (
                 'Steps',
-                f'{self.tuning_steps:,}, each of about {self.expected_batch_size:,} units'
-                + ('' if self.noise_bands == 1 else f' of one of {self.noise_bands:,} groups')
-                + f', q = {q:.4g}',
+                f'{self.tuning_steps:,}, each of about {self.expected_batch_size:,} units, q = {q:.4g}',
             ),
             ('Noise', f'z = {self.noise_multiplier:g} clip norms, C = {self.clip_norm:g}'),
         ]
-        if self.noise_of_sum is not None:
-            rows.append((
-                '',
-                f'correlated over {self.noise_bands:,} steps: over all steps it adds up to '
-                f'{self.noise_of_sum:.2f} times what independent noise would at this ε',
-            ))  # fmt: skip
         if self.warm_steps:
             rows.append(('Warm start', f'{self.warm_steps:,} steps on texts that are no records, free'))
         if self.label_mix_rho is not None:
@@ -168,42 +155,23 @@ def plan_run(config: Config) -> TuningPlan:
     params = mechanism.params(config)
     rank = config.method.resolved_lora_rank if card is None else card.lora_rank
     delta = config.resolved_delta
-    epsilon = subsampled.epsilon_of_event(params.event, delta)
-    noise_of_sum = None if params.noise_bands == 1 else _noise_of_sum(params, epsilon, delta)
     return TuningPlan(
         tuning_steps=params.tuning_steps,
         expected_batch_size=params.expected_batch_size,
         sampling_probability=params.sampling_probability,
         clip_norm=params.clip_norm,
         noise_multiplier=params.noise_multiplier,
-        noise_bands=params.noise_bands,
-        noise_of_sum=noise_of_sum,
         lora_rank=rank,
         adapter_parameters=config.method.model_sizes.adapter_parameters(rank),
-        epsilon=epsilon,
+        epsilon=subsampled.epsilon_of_event(params.event, delta),
         delta=delta,
         rho_at_order=None,
         label_mix_rho=params.label_mix_rho,
         examples=sum(mechanism.texts_of_labels(config)),
         trained_by=None if card is None else card.run_id,
-        warnings=() if card is not None else _warnings(config, params, noise_of_sum),
+        warnings=() if card is not None else _warnings(config, params),
         warm_steps=config.method.resolved_warm_steps,
     )
-
-
-def _noise_of_sum(params: TuningParams, epsilon: float, delta: float) -> float:
-    """What correlated noise adds up to over all steps, over independent noise at the same ε."""
-    rho = params.label_mix_rho
-    independent = subsampled.rough_noise_multiplier(
-        sampling_probability=params.expected_batch_size / params.units,
-        steps=params.tuning_steps,
-        epsilon=epsilon,
-        delta=delta,
-        sigma=None if rho is None else counts.gaussian_scale(rho),
-        near=params.noise_multiplier,
-    )
-    of_sum = correlated_noise.deviation_of_sum(params.noise_bands, params.tuning_steps)
-    return params.noise_multiplier * of_sum / (independent * math.sqrt(params.tuning_steps))
 
 
 def with_rates(plan: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
@@ -232,7 +200,7 @@ def _charge_words(answer: BudgetAnswer) -> str:
     )
 
 
-def _warnings(config: Config, params: TuningParams, noise_of_sum: float | None) -> tuple[str, ...]:
+def _warnings(config: Config, params: TuningParams) -> tuple[str, ...]:
     """What to think about before a run, from public numbers alone."""
     found = []
     delta, many = config.resolved_delta, 'users' if config.budget.unit == 'user' else 'records'
@@ -243,12 +211,6 @@ def _warnings(config: Config, params: TuningParams, noise_of_sum: float | None) 
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
             f'{params.expected_batch_size} {many}: little will be learnt. Raise --expected-batch-size, '
             'or --epsilon.'
-        )
-    if noise_of_sum is not None and noise_of_sum > 1:
-        found.append(
-            f'Noise that is correlated over {params.noise_bands:,} steps adds up to {noise_of_sum:.2f} times '
-            'what independent noise would at this epsilon, since each unit is sampled from a group of fewer '
-            f'{many}. Lower --noise-bands.'
         )
     if config.method.full:
         numbers, together = (

@@ -58,12 +58,6 @@ class Tuning(panel.Panel):
     noise_multiplier: float | None = _setting(
         "z: the noise's standard deviation over C. Default: the least for --epsilon.", None
     )
-    noise_bands: int = _setting(
-        'b: correlate the noise of b steps, in which each takes back a part of what those before it added, '
-        'so that less adds up over a run (banded matrix factorization). Each unit is sampled at every b-th '
-        'step, with b times the probability. 1 for independent noise.',
-        1,
-    )
     lora_rank: int = _setting('r: rank of the low-rank factors that are trained.', 8)
     full: bool = _setting(
         'Train all weights of the model in place of low-rank factors: a difference that is added to them. '
@@ -81,8 +75,7 @@ class Tuning(panel.Panel):
         False,
     )
     learning_rate: float | None = _setting(
-        'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005; '
-        'twice that with --noise-bands.',
+        'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005.',
         None,
     )
     noise_variance_correction: bool = _setting(
@@ -104,9 +97,7 @@ class Tuning(panel.Panel):
     )
     warm_steps: int = _setting('Steps on the texts of --warm-start.', DEFAULT_WARM_STEPS)
     warm_learning_rate: float | None = _setting(
-        'Of Adam in these steps, whose gradients have no noise. Default: a third of --learning-rate, and a '
-        'sixth with --noise-bands.',
-        None,
+        'Of Adam in these steps, whose gradients have no noise. Default: a third of --learning-rate.', None
     )
     mismatch_weight: float = _setting(
         'lambda: how much a text is pushed away from the instructions of other labels; 0 for not at all.', 0.2
@@ -159,18 +150,12 @@ class Tuning(panel.Panel):
             'tuning_steps',
             'expected_batch_size',
             'lora_rank',
-            'noise_bands',
             'warm_steps',
             'wrong_prompts',
             'mismatch_every',
             'examples',
             'top_k',
         )
-        if self.noise_bands > self.tuning_steps:
-            raise ValueError(
-                f'Expected noise_bands <= tuning_steps, got noise_bands={self.noise_bands}, tuning_steps='
-                f'{self.tuning_steps}. A unit would have a coin at one step at the most: lower --noise-bands.'
-            )
         if self.warm_start is None:
             for name in ('warm_steps', 'warm_learning_rate'):
                 if getattr(self, name) != getattr(type(self), name):
@@ -313,29 +298,20 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
 
     @property
     def resolved_learning_rate(self) -> float:
-        """As given, or what suits what is trained: Adam moves a weight by about as much at each step.
-
-        Under correlated noise a step divides by more noise, and momentum begins at zero: in a run of few
-        steps twice the rate goes about as far.
-        """
+        """As given, or what suits what is trained: Adam moves a weight by about as much at each step."""
         if self.learning_rate is not None:
             return self.learning_rate
         if self.full:
-            return self._longer * LEARNING_RATE_OF_ALL
+            return LEARNING_RATE_OF_ALL
         is_small = self.model_sizes.num_parameters < SMALL_PARAMETERS
-        return self._longer * (LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE)
-
-    @property
-    def _longer(self) -> int:
-        """By how much the rate of private steps is larger with noise bands; a warm start knows no noise."""
-        return 1 if self.noise_bands == 1 else 2
+        return LEARNING_RATE_OF_SMALL if is_small else LEARNING_RATE
 
     @property
     def resolved_warm_learning_rate(self) -> float:
         """As given, or a third: without noise all numbers move together, and far at once."""
         if self.warm_learning_rate is not None:
             return self.warm_learning_rate
-        return self.resolved_learning_rate / (3 * self._longer)
+        return self.resolved_learning_rate / 3
 
     @property
     def resolved_micro_batch_size(self) -> int:
@@ -363,7 +339,7 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
             rho, params = self.label_mix_rho, self._params(declared, budget, noise_multiplier=1.0)
             noise_multiplier = subsampled.solve_noise_multiplier(
                 sampling_probability=params.sampling_probability,
-                steps=params.chances,
+                steps=params.tuning_steps,
                 epsilon=budget.epsilon,
                 delta=delta,
                 sigma=None if rho is None else counts.gaussian_scale(rho),
@@ -378,7 +354,6 @@ class FineTuneSettings(Tuning, Structured, MethodSettings):
             tuning_steps=self.tuning_steps,
             clip_norm=self.clip_norm,
             noise_multiplier=noise_multiplier,
-            noise_bands=self.noise_bands,
             unit=budget.unit,
             examples_per_context=budget.examples_per_context,
             label_mix_rho=self.label_mix_rho,

@@ -6,8 +6,8 @@ differentially private learners", section 3.1) and Ponomareva et al. 2023 ("How 
 the largest batch with which the noise still falls.
 
 What adds up over a run is compared here: T steps whose gradients all point one way move √T s/z times as far
-as their noise does, where the noise of steps is independent. At a fixed sT this grows with s until z grows as
-fast as √s. Public numbers tell no more of a run, and not that few steps are enough.
+as their noise does. At a fixed sT this grows with s until z grows as fast as √s. Public numbers tell no more
+of a run, and not that few steps are enough.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from models.privacy import correlated_noise, counts
+from models.privacy import counts
 from models.privacy.accounting import subsampled
 from pipeline import calibration
 from pipeline.calibration import Calibration, duration
@@ -26,8 +26,6 @@ from pipeline.methods.method import Suggestion
 
 # Each takes a tenth of a second or two.
 MOST_SPLITS = 8
-# Bands that are looked at for the recommended split, where none are given.
-BANDS = (2, 4, 8, 16)
 # A batch twice as large is worth half of the steps where signal over noise grows by so much at the least.
 LEAST_GAIN = 1.05
 
@@ -39,11 +37,10 @@ class Split:
     Attributes:
         expected_batch_size: s.
         tuning_steps: T.
-        sampling_probability: q, with which a unit is in a step of its group.
+        sampling_probability: q, with which a unit is in a step.
         noise_multiplier: z, of which the run has at most a hundredth less.
-        noise_of_step: z C/s, the noise on each number of a step's mean gradient, before it is correlated.
-        signal_to_noise: T s/(z d), of all steps together if the gradients of all units point one way. z d is
-            the standard deviation of the sum of all noise over C: d = √T where noise is independent.
+        noise_of_step: z C/s, the noise on each number of a step's mean gradient.
+        signal_to_noise: √T s/z, of all steps together if the gradients of all units point one way.
         training_hours: How long all steps take, about.
     """
 
@@ -54,21 +51,6 @@ class Split:
     noise_of_step: float
     signal_to_noise: float
     training_hours: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorrelatedNoise:
-    """The recommended split with noise that is correlated between steps. All fields are public.
-
-    Attributes:
-        noise_bands: b.
-        noise_multiplier: z, to a hundredth.
-        gain: Its signal over noise (`Split.signal_to_noise`) over that of independent noise.
-    """
-
-    noise_bands: int
-    noise_multiplier: float
-    gain: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,8 +66,6 @@ class TuningSuggestion(Suggestion):
         splits: By s, the smallest first; each s is about twice the one before.
         recommended: One of them.
         because: Why that one.
-        noise_bands: b, of each of them.
-        correlated_noise: The recommended split with more bands; empty where bands are given.
         flags: What to give for it.
         estimated: What the hours rest on.
     """
@@ -98,8 +78,6 @@ class TuningSuggestion(Suggestion):
     splits: tuple[Split, ...]
     recommended: Split
     because: str
-    noise_bands: int
-    correlated_noise: tuple[CorrelatedNoise, ...]
     flags: str
     estimated: str
 
@@ -107,20 +85,7 @@ class TuningSuggestion(Suggestion):
         return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
 
     def titles(self) -> tuple[str, ...]:
-        return ('Units of a step, s', 'Steps, T', 'Noise, z', 'z C/s', self._signal, 'Time')
-
-    def _correlated_lines(self) -> list[str]:
-        best = max(self.correlated_noise, key=lambda one: one.gain, default=None)
-        if best is None or best.gain < LEAST_GAIN:
-            return []
-        return [
-            f'With --noise-bands {best.noise_bands} (z = {best.noise_multiplier:.3g}) the noise of all steps '
-            f'of * adds up to {1 / best.gain:.2f} times what it does here.'
-        ]
-
-    @property
-    def _signal(self) -> str:
-        return _signal(self.noise_bands)
+        return ('Units of a step, s', 'Steps, T', 'Noise, z', 'z C/s', '√T s/z', 'Time')
 
     def table(self) -> list[tuple[str, ...]]:
         return [
@@ -144,7 +109,6 @@ class TuningSuggestion(Suggestion):
             f'Each row: ε = {self.epsilon:g} at δ = {self.delta:.3g}, and {spent}.',
             f'* {self.because}',
             self.flags,
-            *self._correlated_lines(),
             'It says nothing of --learning-rate: with other steps another one may be right.',
             f'Time: of the steps, {self.estimated}.',
         ]
@@ -186,9 +150,8 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
 
     units = config.input.sampled_records
     assert units is not None  # `check_run`
-    bands = own.noise_bands
     fewest = follows.measured_steps(own)
-    sizes = batch_sizes(own.expected_batch_size, units / bands, steps_of, max(fewest, bands))
+    sizes = batch_sizes(own.expected_batch_size, units, steps_of, fewest)
     if not sizes:
         given = (
             f'minutes={minutes}' if minutes is not None else f'tuning_steps * expected_batch_size={gradients}'
@@ -199,50 +162,30 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
         )
     rho, delta, near = own.label_mix_rho, config.resolved_delta, 1.0
     sigma = None if rho is None else counts.gaussian_scale(rho)
-
-    def noise_of(size: int, steps: int, bands: int, near: float) -> tuple[float, float]:
-        """z of such steps, and their signal over noise."""
-        multiplier = subsampled.rough_noise_multiplier(
-            sampling_probability=bands * size / units,
-            steps=-(-steps // bands),
+    splits = []
+    for size in sizes:
+        steps = steps_of(size)
+        # What suits one size is near to what suits the next.
+        near = subsampled.rough_noise_multiplier(
+            sampling_probability=size / units,
+            steps=steps,
             epsilon=epsilon,
             delta=delta,
             sigma=sigma,
             near=near,
         )
-        return multiplier, steps * size / (multiplier * correlated_noise.deviation_of_sum(bands, steps))
-
-    splits = []
-    for size in sizes:
-        steps = steps_of(size)
-        # What suits one size is near to what suits the next.
-        near, signal = noise_of(size, steps, bands, near)
         splits.append(
             Split(
                 expected_batch_size=size,
                 tuning_steps=steps,
-                sampling_probability=bands * size / units,
+                sampling_probability=size / units,
                 noise_multiplier=near,
                 noise_of_step=near * own.clip_norm / size,
-                signal_to_noise=signal,
+                signal_to_noise=math.sqrt(steps) * size / near,
                 training_hours=steps * seconds(size) / 3600,
             )
         )
     chosen = recommended(splits)
-
-    def with_bands(number: int) -> CorrelatedNoise:
-        multiplier, signal = noise_of(
-            chosen.expected_batch_size, chosen.tuning_steps, number, chosen.noise_multiplier
-        )
-        return CorrelatedNoise(
-            noise_bands=number, noise_multiplier=multiplier, gain=signal / chosen.signal_to_noise
-        )
-
-    looked_at = [
-        number
-        for number in (BANDS if bands == 1 else ())
-        if 2 * number <= chosen.tuning_steps and 2 * number * chosen.expected_batch_size <= units
-    ]
     return TuningSuggestion(
         epsilon=epsilon,
         delta=delta,
@@ -251,9 +194,7 @@ def suggest(config: Config, rates: Calibration, minutes: float | None) -> Tuning
         fewest_steps=fewest,
         splits=tuple(splits),
         recommended=chosen,
-        because=_because(splits, chosen, units, fewest, bands),
-        noise_bands=bands,
-        correlated_noise=tuple(with_bands(number) for number in looked_at),
+        because=_because(splits, chosen, units, fewest),
         flags=f'--expected-batch-size {chosen.expected_batch_size} --tuning-steps {chosen.tuning_steps}',
         estimated=calibration.source(rates.device, rates.measured_on),
     )
@@ -266,7 +207,7 @@ def batch_sizes(given: int, units: float, steps_of: Callable[[int], int], fewest
 
     Args:
         given: s of the config.
-        units: n, or those of one group.
+        units: n.
         steps_of: Steps that a size leaves time for.
         fewest: T at the least.
     """
@@ -299,26 +240,20 @@ def recommended(splits: Sequence[Split]) -> Split:
     return found
 
 
-def _signal(bands: int) -> str:
-    """What signal over noise is called: of independent noise without its own symbol for √T."""
-    return '√T s/z' if bands == 1 else 'T s/(z d)'
-
-
-def _because(splits: Sequence[Split], chosen: Split, units: float, fewest: int, bands: int) -> str:
+def _because(splits: Sequence[Split], chosen: Split, units: float, fewest: int) -> str:
     """Why the recommended split, a sentence or two."""
     percent = round(100 * (LEAST_GAIN - 1))
     if chosen != splits[-1]:
         larger = splits[splits.index(chosen) + 1]
         gain = 100 * (larger.signal_to_noise / chosen.signal_to_noise - 1)
         return (
-            f'Up to s = {chosen.expected_batch_size:,} a batch twice as large lifts {_signal(bands)} by '
+            f'Up to s = {chosen.expected_batch_size:,} a batch twice as large lifts √T s/z by '
             f'{percent} % or more; s = {larger.expected_batch_size:,} has half of the steps, and '
             f'{gain:+.0f} %.'
         )
     why = (
-        f'would have more units than the {units / bands:,.0f} that '
-        + ('were declared' if bands == 1 else f'each of {bands:,} groups has')
-        if 2 * chosen.expected_batch_size > units / bands
+        f'would have more units than the {units:,.0f} that were declared'
+        if 2 * chosen.expected_batch_size > units
         else f'would leave fewer than {fewest} steps, the fewest that runs were measured with'
     )
     if len(splits) == 1:

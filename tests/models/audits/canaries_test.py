@@ -1,14 +1,11 @@
 """Canaries' texts and scores, against slow twins."""
 
-import dataclasses
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from models.audits import canaries, gradient_canaries
 from models.privacy.gradients import TuningParams
-from tests.oracles import correlated_noise as correlated
 from tests.oracles import one_run as slow
 
 PARAMS = TuningParams(units=40.0, expected_batch_size=10, tuning_steps=6, clip_norm=2.0, noise_multiplier=1.5)
@@ -66,24 +63,6 @@ def test_gradients_are_scored_by_the_odds_of_a_poisson_sample() -> None:
             without = np.exp(-(y**2) / (2 * scale**2))
             odds *= ((1 - q) * without + q * np.exp(-((y - 2.0) ** 2) / (2 * scale**2))) / without
         assert score == pytest.approx(np.log(odds))
-
-
-def test_gradients_under_correlated_noise_are_scored_by_the_odds_of_all_their_steps() -> None:
-    """Densities of all six sums together, over both groups and every way that the coins can fall."""
-    params = dataclasses.replace(PARAMS, noise_bands=2)
-    rng = np.random.default_rng(0)
-    components = rng.normal(size=(6, 5), scale=params.noise_scale)
-    inverse = np.linalg.inv(correlated.strategy(2, 6))
-    of_sums = stats.multivariate_normal(cov=params.noise_scale**2 * inverse @ inverse.T)
-    assert params.sampling_probability == 0.5
-    scores = gradient_canaries.gradient_scores(components, params)
-    for column, score in enumerate(scores):
-        with_it = 0.0
-        for group in range(2):
-            for probability, pattern in correlated.patterns(0.5, 6, lambda step, of=group: step % 2 == of):
-                moved = params.clip_norm * np.array(pattern)
-                with_it += probability / 2 * of_sums.pdf(components[:, column] - moved)
-        assert score == pytest.approx(np.log(with_it / of_sums.pdf(components[:, column])))
 
 
 def test_pieces_of_the_file_take_every_row_in_turn() -> None:

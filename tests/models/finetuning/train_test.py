@@ -36,14 +36,9 @@ def _tiny() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(
-    scope='module', params=[(2, 1), (None, 1), (2, 3)], ids=['factors', 'all weights', 'correlated noise']
-)
+@pytest.fixture(scope='module', params=[2, None], ids=['factors', 'all weights'])
 def trainer(_tiny: None, request: pytest.FixtureRequest) -> train.Trainer:
-    rank, bands = request.param
-    settings = tiny.settings(lora_rank=rank)
-    params = dataclasses.replace(settings.params, noise_bands=bands)
-    return train.Trainer(dataclasses.replace(settings, params=params))
+    return train.Trainer(tiny.settings(lora_rank=request.param))
 
 
 class Killed(Exception):

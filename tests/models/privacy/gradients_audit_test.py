@@ -76,7 +76,7 @@ def _members(with_canary: bool, key: RunKey, params: gradients.TuningParams) -> 
 
 
 def _noise(key: RunKey, params: gradients.TuningParams, run_id: str = 'audit') -> np.ndarray:
-    drawn = gradients.StepNoise(key, run_id, DIMENSIONS, params).of_step(0)
+    drawn = gradients.noise_of_step(key, run_id, 0, DIMENSIONS, params)
     return np.asarray(params.step * whole_numbers.integers(drawn))
 
 

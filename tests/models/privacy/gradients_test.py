@@ -196,8 +196,7 @@ def test_noise_is_normal_with_its_scale_and_a_scale_5_percent_off_is_not() -> No
         units=100.0, expected_batch_size=10, tuning_steps=4, clip_norm=0.25, noise_multiplier=1.7
     )
     like = {'a': np.zeros((100, 2_500)), 'b': np.zeros(50_000)}
-    noise = train.noise_like(like, KEY, 'run', params)
-    drawn = params.step * flat(train.noise_of_step(noise, 3, like))
+    drawn = params.step * flat(train.noise_of_step(like, KEY, 'run', 3, params))
     scale = 1.7 * 0.25
     assert stats.kstest(drawn, stats.norm(scale=scale).cdf).pvalue > 1e-6
     for wrong in (0.95, 1.05):
@@ -209,7 +208,7 @@ def noise_of(key: RunKey, run_id: str, step: int, size: int) -> np.ndarray:
     params = gradients.TuningParams(
         units=100.0, expected_batch_size=10, tuning_steps=6, clip_norm=0.5, noise_multiplier=0.6
     )
-    return flat(gradients.StepNoise(key, run_id, size, params).of_step(step))
+    return flat(gradients.noise_of_step(key, run_id, step, size, params))
 
 
 def test_noise_is_a_function_of_run_and_step() -> None:
@@ -237,11 +236,10 @@ def test_noise_is_drawn_in_pieces_of_words_of_their_own(monkeypatch: pytest.Monk
     params = gradients.TuningParams(
         units=100.0, expected_batch_size=10, tuning_steps=6, clip_norm=0.5, noise_multiplier=0.6
     )
-    noise = gradients.StepNoise(KEY, 'run', size, params)
-    noise.of_step(0)  # what is imported for it counts for nothing
+    gradients.noise_of_step(KEY, 'run', 0, size, params)  # what is imported for it counts for nothing
     tracemalloc.start()
     try:
-        noise.of_step(1)
+        gradients.noise_of_step(KEY, 'run', 1, size, params)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -275,8 +273,6 @@ def test_normal_is_right_in_the_tail() -> None:
         ({'label_mix_rho': 11.0}, 'label_mix_rho <= 10, got'),
         ({'expected_batch_size': 200}, 'expected_batch_size <= the declared number'),
         ({'examples_per_context': 2}, 'examples_per_context=1 where each record is a unit'),
-        ({'noise_bands': 0}, 'noise_bands >= 1'),
-        ({'noise_bands': 11}, r'noise_bands \* expected_batch_size <= the declared'),
     ],
 )
 def test_settings_without_a_guarantee_are_refused(changed: dict[str, float], said: str) -> None:

@@ -93,7 +93,7 @@ def test_as_many_units_as_are_let_in_have_room_beside_the_largest_noise() -> Non
     count = calls * whole_numbers.TOGETHER
     of_call = whole_numbers.of_steps(whole_numbers.TOGETHER * RADIUS * jnp.array([1, -1], jnp.int32))
     units = functools.reduce(whole_numbers.add, calls * [of_call])
-    noise = np.array([1, -1]) * int(2 * 9 * gradients.MOST_NOISE * RADIUS)  # of correlated steps, too
+    noise = np.array([1, -1]) * int(9 * gradients.MOST_NOISE * RADIUS)
     found = whole_numbers.add(units, whole_numbers.limbs_of(noise))
     np.testing.assert_array_equal(whole_numbers.integers(found), noise + np.array([1, -1]) * count * RADIUS)
 

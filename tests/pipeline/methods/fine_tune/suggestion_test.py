@@ -6,7 +6,6 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from models.privacy import counts
@@ -19,7 +18,6 @@ from pipeline.methods.fine_tune import estimate, mechanism, suggestion
 from pipeline.methods.fine_tune.suggestion import Split, TuningSuggestion
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
-from tests.oracles import correlated_noise as slow
 from tests.samples import on_terminal
 
 GIVEN = {
@@ -54,48 +52,6 @@ def test_the_noise_of_each_row_gives_its_epsilon(changed: dict[str, Any]) -> Non
         assert 0.98 * 0.5 < subsampled.epsilon_of_steps(q, z, steps, 1e-3, sigma) <= 0.5
         assert split.noise_of_step == pytest.approx(0.5 * z / split.expected_batch_size)
         assert split.signal_to_noise == pytest.approx(math.sqrt(steps) * split.expected_batch_size / z)
-
-
-def test_splits_with_correlated_noise_are_those_of_their_runs() -> None:
-    bands = 3
-    found = suggested(noise_bands=bands)
-    assert found.noise_bands == bands and found.titles()[4] == 'T s/(z d)'
-    # A group of 200 units has room for no batch of 192 and 60 steps of it.
-    assert [split.expected_batch_size for split in found.splits] == [1, 3, 6, 12, 24]
-    for split in found.splits:
-        size, steps, z = split.expected_batch_size, split.tuning_steps, split.noise_multiplier
-        own = mechanism.params(config(tuning_steps=steps, expected_batch_size=size, noise_bands=bands))
-        assert split.sampling_probability == own.sampling_probability == bands * size / 600
-        assert z == pytest.approx(own.noise_multiplier, rel=0.01)
-        inverse = np.linalg.inv(slow.strategy(bands, steps))
-        deviation = math.sqrt(np.square(inverse.sum(axis=0)).sum())
-        assert split.signal_to_noise == pytest.approx(steps * size / (z * deviation))
-        # Small samples gain by it. Where a group's sample is an eighth of it, it loses more than it gains.
-        independent = next(of for of in suggested().splits if of.expected_batch_size == size)
-        assert (split.signal_to_noise > independent.signal_to_noise) == (size < 24)
-
-
-def test_bands_are_suggested_where_their_runs_have_less_noise_in_sum() -> None:
-    given = {'records': 5_000, 'epsilon': 2.0}
-    found = suggested(**given)
-    split = found.recommended
-    size, steps = split.expected_batch_size, split.tuning_steps
-    assert [one.noise_bands for one in found.correlated_noise] == [2, 4, 8, 16]
-    for one in found.correlated_noise[::2]:
-        run = mechanism.params(
-            config(tuning_steps=steps, expected_batch_size=size, noise_bands=one.noise_bands, **given)
-        )
-        inverse = np.linalg.inv(slow.strategy(one.noise_bands, steps))
-        deviation = run.noise_multiplier * math.sqrt(np.square(inverse.sum(axis=0)).sum())
-        assert one.gain == pytest.approx(split.noise_multiplier * math.sqrt(steps) / deviation, rel=0.02)
-    best = max(found.correlated_noise, key=lambda one: one.gain)
-    line = next(line for line in found.lines() if '--noise-bands' in line)
-    assert f'--noise-bands {best.noise_bands} ' in line and f'{1 / best.gain:.2f} times' in line
-    # Where they gain nothing they are not named, and where some are given no others are looked at.
-    few = suggested(records=200, epsilon=0.3)
-    assert all(one.gain < suggestion.LEAST_GAIN for one in few.correlated_noise)
-    assert not any('--noise-bands' in line for line in few.lines())
-    assert suggested(noise_bands=3).correlated_noise == ()
 
 
 def test_the_recommended_split_is_that_of_brute_force() -> None:
@@ -216,8 +172,7 @@ def test_it_stands_in_a_table_where_there_is_room(columns: int, is_table: bool) 
     )  # fmt: skip
     found = TuningSuggestion(
         epsilon=3.0, delta=1e-5, unit_gradients=102_400, minutes=None, fewest_steps=30, splits=(split,),
-        recommended=split, because='A reason.', noise_bands=1, correlated_noise=(),
-        flags='--tuning-steps 6400', estimated='from known rates',
+        recommended=split, because='A reason.', flags='--tuning-steps 6400', estimated='from known rates',
     )  # fmt: skip
     shown = on_terminal(functools.partial(plan.print_suggestion, found), columns)
     assert any('Steps, T' in line and 'Time' in line for line in shown.splitlines()) == is_table
