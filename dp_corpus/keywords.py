@@ -88,8 +88,6 @@ class RunSettings(TypedDict, total=False):
     remat: bool | None
     held_instructions: bool | None
     learning_rate: float | None
-    noise_variance_correction: bool | None
-    variance_floor: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
     warm_learning_rate: float | None
@@ -176,8 +174,6 @@ class TrainingSettings(TypedDict, total=False):
     remat: bool | None
     held_instructions: bool | None
     learning_rate: float | None
-    noise_variance_correction: bool | None
-    variance_floor: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
     warm_learning_rate: float | None

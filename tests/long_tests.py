@@ -232,7 +232,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/models/decoders/gemma/columns_test.py',
     'tests/models/decoders/gemma/decoder_test.py',
     'tests/models/finetuning/loss_test.py',
-    'tests/models/finetuning/optimizer_test.py',
     'tests/models/finetuning/sample_test.py',
     'tests/models/finetuning/step_test.py',
     'tests/models/finetuning/train_test.py',

@@ -113,8 +113,6 @@ PARAMETERS = {
     'remat': True,
     'held_instructions': True,
     'learning_rate': True,
-    'noise_variance_correction': True,
-    'variance_floor': True,
     'warm_start': False,
     'warm_steps': True,
     'warm_learning_rate': True,

@@ -48,8 +48,6 @@ class TuningSettings:
             structure.
         lora_rank: r of the factors; None trains a difference of all weights.
         learning_rate: Of DP-Adam.
-        variance_floor: The least that Adam's second moment is without the noise's variance, over that; None
-            leaves it in.
         warm_start: (label, text) of texts that are no records, on which the adapter is trained before the
             first private step; none without.
         warm_steps: Steps on them.
@@ -91,7 +89,6 @@ class TuningSettings:
     held_instructions: bool = False
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
-    variance_floor: float | None = None
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)
     warm_steps: int = 0
     warm_learning_rate: float = 1e-3

@@ -22,7 +22,6 @@ from models import activity
 from models.decoders import family
 from models.finetuning import adapter as adapters
 from models.finetuning import loss
-from models.finetuning import optimizer as optimizers
 from models.finetuning.settings import TuningSettings
 from models.finetuning.units import Encoded, Instructions, Unit, encode, padded_lengths
 from models.privacy import gradients, whole_numbers
@@ -77,6 +76,8 @@ class Trainer:
 
     def __init__(self, settings: TuningSettings) -> None:
         """Loads the weights and places them on the worker's devices."""
+        import optax
+
         devices = jax.local_devices()
         mesh = jax.sharding.Mesh(np.array(devices), (_UNITS,))
         self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -103,9 +104,7 @@ class Trainer:
         clipped_sum = gradients.clipped_sum(of_unit, settings.params.clip_norm)
         spread = functools.partial(jax.lax.with_sharding_constraint, shardings=by_unit)
         self._batch_sum = jax.jit(batch_sum(clipped_sum, self._together, spread))
-        self._optimizer = optimizers.of_private_steps(
-            settings.learning_rate, settings.params, settings.variance_floor
-        )
+        self._optimizer = optax.adam(settings.learning_rate)
         self._update = jax.jit(functools.partial(_update, self._optimizer, settings.params))
 
     def first_state(self, key: RunKey) -> dict[str, Any]:
@@ -133,6 +132,8 @@ class Trainer:
         Args:
             state: The first state.
         """
+        import optax
+
         settings = self._settings
         if not settings.warm_steps:
             return state
@@ -147,8 +148,7 @@ class Trainer:
         together = min(settings.params.expected_batch_size, count)
         order = np.zeros(0, np.int64)
         nothing = whole_numbers.zeros_like(state['adapter'])
-        # There is no noise whose variance could be subtracted.
-        optimizer = optimizers.adam(settings.warm_learning_rate)
+        optimizer = optax.adam(settings.warm_learning_rate)
         update = jax.jit(functools.partial(_update, optimizer, settings.params))
         for step in range(settings.warm_steps):
             activity.report(

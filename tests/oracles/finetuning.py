@@ -1,18 +1,15 @@
 """The loss of fine-tuning as one would write it first: every row whole, and padded to the longest text.
 
-And its optimizer without the noise's variance, number by number.
-
 Each text stands after each instruction in a row of its own, which runs through all matrices; logits of all
 columns are computed for each place of a text, and again on the way back.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from models.decoders.gemma import forward
 from models.decoders.gemma.architectures import Architecture
@@ -106,39 +103,3 @@ def _row(prompt: jax.Array, length: jax.Array, text: jax.Array) -> jax.Array:
     of_text = text[jnp.clip(places, 0, len(text) - 1)]
     of_prompt = prompt[jnp.clip(slots, 0, len(prompt) - 1)]
     return jnp.where(places < 0, of_prompt, jnp.where(places < len(text), of_text, 0))
-
-
-def corrected_adam(
-    adapter: np.ndarray,
-    gradients: Iterable[np.ndarray],
-    learning_rate: float,
-    noise_variance: float,
-    floor: float,
-) -> Iterator[np.ndarray]:
-    """The adapter after each step of DP-AdamBC, number by number (Tang, Shpilevskiy and Lécuyer 2023).
-
-    Each moment is a weighted mean of what there was so far, whose weights are written out and add up to 1.
-
-    Args:
-        adapter: `[d]`, before the first step.
-        gradients: `[d]` of each step: noisy means.
-        learning_rate: Of every step.
-        noise_variance: Of a component of such a mean.
-        floor: The least second moment.
-    """
-    seen: list[np.ndarray] = []
-    for gradient in gradients:
-        seen.append(gradient)
-        moved = np.empty_like(adapter)
-        for place in range(len(adapter)):
-            of_place = [float(of_step[place]) for of_step in seen]
-            first = _decayed_mean(of_place, 0.9)
-            second = _decayed_mean([value**2 for value in of_place], 0.999)
-            moved[place] = first / max(second - noise_variance, floor) ** 0.5
-        adapter = adapter - learning_rate * moved
-        yield adapter
-
-
-def _decayed_mean(values: Sequence[float], decay: float) -> float:
-    weights = [decay**age for age in reversed(range(len(values)))]
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)

@@ -120,34 +120,6 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert len(ledger.account('fruit').runs) == 1
 
 
-def test_a_run_without_the_variance_of_its_noise_says_so_and_costs_the_same(folder: pathlib.Path) -> None:
-    adapters_of = []
-    for name, changed in {
-        'plain': {},
-        'corrected': {'noise_variance_correction': True, 'variance_floor': 0.3},
-    }.items():
-        start.run(config(folder, output=str(folder / name), run_id='one', tuning_steps=2, **changed), [])
-        adapters_of.append(released.read_card(str(folder / name)).factors)
-    plain, corrected = report_of(folder / 'plain'), report_of(folder / 'corrected')
-    assert corrected.epsilon == plain.epsilon
-    assert corrected.settings['noise_variance_correction'] is True
-    assert corrected.settings['variance_floor'] == 0.3
-    assert not {'noise_variance_correction', 'variance_floor'} & plain.settings.keys()
-    for name, report in (('plain', plain), ('corrected', corrected)):
-        said = [text for text in report.assumptions_enforced if 'second moment of DP-Adam' in text]
-        assert len(said) == (name == 'corrected')
-        page = (folder / name / run_files.REPORT_PAGE).read_text(encoding='utf-8')
-        assert ('Tang, Shpilevskiy' in page) == (name == 'corrected')
-    assert adapters_of[0] != adapters_of[1]
-    with pytest.raises(ValueError, match='Expected noise_variance_correction with variance_floor=0.3'):
-        config(folder, variance_floor=0.3)
-    with pytest.raises(ValueError, match='Expected a finite variance_floor > 0, got variance_floor=0.0'):
-        config(folder, noise_variance_correction=True, variance_floor=0.0)
-    given = {'adapter': str(folder / 'plain'), 'method': 'fine-tune', 'model': 'tiny', 'output': 'x'}
-    with pytest.raises(ValueError, match='Expected no noise_variance_correction .*nothing is trained'):
-        released.with_adapter(job_config(**given, noise_variance_correction=True))
-
-
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
     run = config(folder, full=True, lora_rank=8, tuning_steps=2)
     start.run(run, [])

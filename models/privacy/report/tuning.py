@@ -29,13 +29,6 @@ COUNTED_MIX = Facts(
         'zero, where none is above zero all labels have equally many, and each has one text at the least.',
     ),
 )
-# For a run whose optimizer subtracts the variance of the noise.
-NOISE_VARIANCE_CORRECTION = Facts(
-    assumptions_enforced=(
-        "The second moment of DP-Adam is taken without the noise's variance, (zC/s)², a public number: "
-        'post-processing of the noisy sums (Tang, Shpilevskiy and Lécuyer 2023, DP-AdamBC).',
-    ),
-)
 # What reports call the texts that an adapter is trained on before its first private step.
 WARM_START = 'the warm start'
 RELEASED = 'The adapter, every text that is sampled from it, and this report'
@@ -76,8 +69,7 @@ def facts(
         params: The mechanism.
         trained_by: The run that trained the adapter; None if this run did.
         sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
-            `LABEL_MIX` or `COUNTED_MIX`), on the optimizer (`NOISE_VARIANCE_CORRECTION`), and on what
-            training began with (`models.privacy.report.earlier_releases`, of `WARM_START`).
+            `LABEL_MIX` or `COUNTED_MIX`), and on what training began with (`models.privacy.report.earlier_releases`, of `WARM_START`).
         writes_texts: Whether the run samples texts too.
         releases: The releases that went in, `trained_by` the first where there is one.
     """

@@ -17,7 +17,7 @@ SHOWN = (
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'remat',
-    'held_instructions', 'learning_rate', 'noise_variance_correction', 'variance_floor', 'warm_steps',
+    'held_instructions', 'learning_rate', 'warm_steps',
     'warm_learning_rate', 'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'examples_per_label',
     'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size',
     'shards',
@@ -36,8 +36,6 @@ def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
         sampling = (*sampling, tuning.LABEL_MIX)
     elif prepared.params.label_mix_rho is not None and own.writes_texts:
         sampling = (*sampling, tuning.COUNTED_MIX)
-    if own.noise_variance_correction:
-        sampling = (*sampling, tuning.NOISE_VARIANCE_CORRECTION)
     return tuning.facts(
         prepared.params,
         None if card is None else releases[0],
@@ -71,8 +69,6 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         found['learning_rate'] = own.resolved_learning_rate
     if not own.label_mix:
         left_out.append('label_mix')
-    if not own.noise_variance_correction:
-        left_out += ['noise_variance_correction', 'variance_floor']
     if own.warm_start is None:
         left_out += ['warm_steps', 'warm_learning_rate']
     elif own.adapter is None:

@@ -35,7 +35,6 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         **prompt,
         lora_rank=own.resolved_lora_rank if card is None else card.lora_rank,
         learning_rate=own.resolved_learning_rate,
-        variance_floor=own.resolved_variance_floor,
         warm_start=tuple((of.label, of.text) for of in warm_texts(config)),
         warm_steps=own.resolved_warm_steps,
         warm_learning_rate=own.resolved_warm_learning_rate,

@@ -26,7 +26,6 @@ MOST_UNITS_TOGETHER = 256
 # Texts that are sampled together: these have no gradient.
 TEXTS_TOGETHER = 64
 DEFAULT_WARM_STEPS = 50
-DEFAULT_VARIANCE_FLOOR = 0.1
 # Of factors, as docs/measured.md scores them; of a model as small as the bundled one, and of all weights.
 LEARNING_RATE, LEARNING_RATE_OF_SMALL, LEARNING_RATE_OF_ALL = 3e-3, 1e-2, 5e-4
 SMALL_PARAMETERS = 50_000_000
@@ -77,16 +76,6 @@ class Tuning(panel.Panel):
     learning_rate: float | None = _setting(
         'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005.',
         None,
-    )
-    noise_variance_correction: bool = _setting(
-        "Subtract the noise's variance, which is public, from the second moment of DP-Adam (DP-AdamBC). It "
-        'costs nothing.',
-        False,
-    )
-    variance_floor: float = _setting(
-        "gamma': the least that --noise-variance-correction leaves of the second moment, as a share of the "
-        "noise's variance. With a smaller one what is hardly more than noise takes longer steps.",
-        DEFAULT_VARIANCE_FLOOR,
     )
     warm_start: str | None = _setting(
         'Texts that the adapter is trained on before its first private step, for free: the folder of a '
@@ -163,12 +152,6 @@ class Tuning(panel.Panel):
                         f'Expected texts for {name}={getattr(self, name)}, got warm_start=None. Give '
                         f'--warm-start, or leave --{name.replace("_", "-")} out.'
                     )
-        if not self.noise_variance_correction and self.variance_floor != DEFAULT_VARIANCE_FLOOR:
-            raise ValueError(
-                f'Expected noise_variance_correction with variance_floor={self.variance_floor}, got '
-                'noise_variance_correction=False. Give --noise-variance-correction, or leave '
-                '--variance-floor out.'
-            )
         if self.examples is not None and self.examples_per_label != type(self).examples_per_label:
             raise ValueError(
                 f'Expected examples or examples_per_label, got examples={self.examples}, '
@@ -185,7 +168,7 @@ class Tuning(panel.Panel):
                 'whole number, 0 for an adapter without texts.'
             )
         for name in (
-            'clip_norm', 'noise_multiplier', 'learning_rate', 'variance_floor', 'warm_learning_rate',
+            'clip_norm', 'noise_multiplier', 'learning_rate', 'warm_learning_rate',
             'label_mix_rho',
         ):  # fmt: skip
             value = getattr(self, name)
@@ -217,11 +200,6 @@ class Tuning(panel.Panel):
     def resolved_lora_rank(self) -> int | None:
         """The rank of the adapter that is trained; None for a difference of all weights."""
         return None if self.full else self.lora_rank
-
-    @property
-    def resolved_variance_floor(self) -> float | None:
-        """Least share of the noise's variance in the second moment without it; None where it stays there."""
-        return self.variance_floor if self.noise_variance_correction else None
 
     @property
     def resolved_warm_steps(self) -> int:

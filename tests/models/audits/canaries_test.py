@@ -1,6 +1,5 @@
 """Canaries' texts and scores, against slow twins."""
 
-
 import numpy as np
 import pytest
 
