@@ -86,7 +86,6 @@ class RunSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     remat: bool | None
-    held_instructions: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None
@@ -172,7 +171,6 @@ class TrainingSettings(TypedDict, total=False):
     lora_rank: int | None
     full: bool | None
     remat: bool | None
-    held_instructions: bool | None
     learning_rate: float | None
     warm_start: str | os.PathLike[str] | None
     warm_steps: int | None

@@ -111,7 +111,6 @@ PARAMETERS = {
     'lora_rank': True,
     'full': True,
     'remat': True,
-    'held_instructions': True,
     'learning_rate': True,
     'warm_start': False,
     'warm_steps': True,

@@ -141,20 +141,16 @@ class Tunable:
         products: A function of the weights, an adapter (a tree of arrays as `Family.adapter_shapes` says)
             and the tokens of instructions `[G P]` int32; gives a tree of arrays `[G ...]`: what
             `log_probabilities` need not compute again for each row.
-        keys_values: The same where instructions are held: all that a text's tokens see of them, as
-            constants.
         log_probabilities: A differentiable function of the weights, an adapter, a pair of instructions `[w
             P]` int32 and their lengths `[w]` int32, at least 1, and texts `[c T]` int32; gives `[c w T]`
             float32: what the model, with the adapter, says of each token of each text after each
             instruction, after all tokens before it. Rows are computed each on its own, and what lies behind
             a token changes nothing. A last argument, the rows of `products` of the same adapter, saves
-            time; values and gradients are the same but by rounding. With those of `keys_values` values
-            are the same, and no gradient goes through the instructions.
+            time; values and gradients are the same but by rounding.
     """
 
     weights: Any
     products: 'Callable[[Any, Any, jax.Array], Any]'
-    keys_values: 'Callable[[Any, Any, jax.Array], Any]'
     log_probabilities: 'Callable[..., jax.Array]'
 
 

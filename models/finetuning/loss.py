@@ -40,9 +40,8 @@ def unit_loss(
 
     Returns:
         A function of the adapter; of a pair of weights and instructions (tokens `[G P]`, lengths `[G]`, and
-        what `Tunable.products` or `keys_values` gives, or None); and of a unit: `instructions` `[1 + |I|]`
-        int32, the right one first, `texts` `[k L]` and `lengths` `[k]`, where L is at most T. Gives a
-        float32 scalar.
+        what `Tunable.products` gives, or None); and of a unit: `instructions` `[1 + |I|]` int32, the right
+        one first, `texts` `[k L]` and `lengths` `[k]`, where L is at most T. Gives a float32 scalar.
     """
 
     def loss(adapter: Any, model: Any, unit: Mapping[str, jax.Array]) -> jax.Array:

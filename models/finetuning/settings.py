@@ -32,7 +32,6 @@ class TuningSettings:
             factors, their gradients and sums are float32.
         micro_batch_size: Units whose gradients are computed together.
         remat: Whether a gradient computes again what each layer computes, in place of keeping it.
-        held_instructions: Whether an instruction's keys and values are constants of a step.
         max_prompt_tokens: Longest instruction.
         max_example_tokens: T: longer texts are cut, and none longer is sampled.
         template: The prompt, of which the public form is shown.
@@ -86,7 +85,6 @@ class TuningSettings:
     structure: Structure | None = None
     min_example_tokens: int = 0
     remat: bool = False
-    held_instructions: bool = False
     lora_rank: int | None = 8
     learning_rate: float = 1e-3
     warm_start: tuple[tuple[str | None, str], ...] = dataclasses.field(default=(), repr=False)

@@ -94,9 +94,7 @@ class Trainer:
         )
         prompts = jnp.asarray(self._instructions.tokens), jnp.asarray(self._instructions.lengths)
         self._model = jax.device_put((tunable.weights, prompts), self._everywhere)
-        self._of_instructions = jax.jit(
-            tunable.keys_values if settings.held_instructions else tunable.products
-        )
+        self._of_instructions = jax.jit(tunable.products)
         of_unit = loss.unit_loss(
             tunable, max_tokens=settings.max_example_tokens, mismatch_weight=settings.mismatch_weight
         )
@@ -198,7 +196,7 @@ class Trainer:
         """The model, and what all units of a step compute of the instructions."""
         weights, (prompts, lengths) = self._model
         known = None
-        if self._settings.held_instructions or self._settings.shares_instructions:
+        if self._settings.shares_instructions:
             known = self._of_instructions(weights, adapter, prompts)
         return weights, (prompts, lengths, known)
 

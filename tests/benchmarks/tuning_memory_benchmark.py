@@ -82,7 +82,6 @@ def main() -> None:
             tunable = Tunable(
                 weights=weights,
                 products=functools.partial(tuning.products, architecture),
-                keys_values=functools.partial(tuning.keys_values, architecture),
                 log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
             )
             of_unit = loss.unit_loss(tunable, max_tokens=args.max_example_tokens, mismatch_weight=0.2)

@@ -41,13 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or '').splitlines()[0])
     parser.add_argument('--data', default='trec', choices=sorted(real_records.DATASETS))
     parser.add_argument('--epsilon', type=float, default=3.0)
-    parser.add_argument(
-        '--arms', nargs='+', type=json.loads,
-        default=[
-            {}, {'held_instructions': True}, {'mismatch_every': 4},
-            {'held_instructions': True, 'mismatch_every': 4},
-        ],
-    )  # fmt: skip
+    parser.add_argument('--arms', nargs='+', type=json.loads, default=[{}, {'mismatch_every': 4}])
     parser.add_argument('--tuning-steps', type=int, default=20)
     parser.add_argument('--expected-batch-size', type=int, default=64)
     parser.add_argument('--learning-rate', type=float, default=3e-3)

@@ -20,10 +20,8 @@ those of the first: unless some are named `whole rows`, the slow twin in tests/o
 * `products known`: beside it, an instruction's products with the matrices are computed once for all units;
 * `own length`: beside it, texts are padded by their own length: a step of `models.finetuning.train`;
 * `own length, computed again`: the same with `--remat`, which keeps less of what layers compute;
-* `held`: as `own length` with `--held-instructions`: no pass and no gradient through the instructions;
-* `held, right prompt`: the same at a step that `--mismatch-every` spares the wrong instruction;
-* `own length, right prompt`: the same without the wrong instruction;
-* `own length, one gradient`: the same as one gradient of the units' sum, which nothing clips;
+* `own length, right prompt`: the same at a step that `--mismatch-every` spares the wrong instruction;
+* `own length, one gradient`: `own length` as one gradient of the units' sum, which nothing clips;
 * `N together`, for each N of `--together`: `own length` with micro-batches of N units.
 
 `floor` is the time of nothing but products of matrices that this loss needs, of unpadded tokens.
@@ -138,7 +136,7 @@ def main() -> None:
         one = jax.vmap(slow._row, (0, 0, None))(prompts[chosen], lengths[chosen], unit['texts'][0])
         return forward.states(architecture, adapt(of_weights, adapter), one).mean()
 
-    products, keys_values = jax.jit(tunable.products), jax.jit(tunable.keys_values)
+    products = jax.jit(tunable.products)
 
     def whole_model() -> Any:
         return weights, instructions
@@ -170,16 +168,13 @@ def main() -> None:
         finally:
             trainer._batch_sum = kept
 
-    def with_settings(**changes: Any) -> Any:
+    def of_right_prompts() -> Any:
         """Of the second step, which `mismatch_every=2` spares the wrong instruction."""
-        kept = trainer._settings, trainer._of_instructions
-        trainer._settings = dataclasses.replace(settings, **changes)
-        if trainer._settings.held_instructions:
-            trainer._of_instructions = keys_values
+        trainer._settings = dataclasses.replace(settings, mismatch_every=2)
         try:
             return trainer.gradient(state | {'step': 1}, encoded, members, words)
         finally:
-            trainer._settings, trainer._of_instructions = kept
+            trainer._settings = settings
 
     again = own.load_tunable(model, settings.checkpoint, dtype=args.dtype, remat=True)
     of_unit = loss.unit_loss(again, max_tokens=most, mismatch_weight=settings.mismatch_weight)
@@ -192,9 +187,7 @@ def main() -> None:
         'products known': padded('products known', fast, shared),
         'own length': lambda: trainer.gradient(state, encoded, members, words),
         'own length, computed again': lambda: with_program(remat),
-        'own length, right prompt': lambda: with_settings(mismatch_every=2),
-        'held': lambda: with_settings(held_instructions=True),
-        'held, right prompt': lambda: with_settings(held_instructions=True, mismatch_every=2),
+        'own length, right prompt': of_right_prompts,
         'own length, one gradient': lambda: with_program(one_gradient),
     }
     if args.variants:

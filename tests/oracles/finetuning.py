@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from models.decoders.gemma import forward
 from models.decoders.gemma.architectures import Architecture
-from models.decoders.gemma.layer import KeysValues, normed, through_layer
 from models.decoders.gemma.weights import adapt
 
 
@@ -24,17 +23,10 @@ def log_probabilities(
     tokens: jax.Array,
     first: jax.Array,
     count: int,
-    held: bool = False,
 ) -> jax.Array:
-    """`[m count]` of tokens `first` to `first + count - 1` of rows `[m L]`.
-
-    Where instructions are held, the keys and values of all tokens before `first - 1` are constants.
-    """
+    """`[m count]` of tokens `first` to `first + count - 1` of rows `[m L]`."""
     weights = adapt(weights, adapter)
-    if held:
-        states = _states_after_constants(architecture, weights, tokens, first)
-    else:
-        states = forward.states(architecture, weights, tokens)
+    states = forward.states(architecture, weights, tokens)
     places = first[:, None] + jnp.arange(count)
     before = jnp.take_along_axis(states, places[..., None] - 1, axis=1).reshape(-1, states.shape[-1])
     targets = jnp.take_along_axis(tokens, places, axis=1).reshape(-1)
@@ -55,30 +47,10 @@ def log_probabilities(
     return jax.lax.map(of_piece, pieces).reshape(-1)[: len(targets)].reshape(places.shape)
 
 
-def _states_after_constants(a: Architecture, weights: Any, tokens: jax.Array, first: jax.Array) -> jax.Array:
-    slots = jnp.arange(tokens.shape[1])
-    is_held = (slots < first[:, None] - 1)[..., None, None]
-    x = forward.embedded(a, weights, tokens)
-    for kind, layer in zip(a.attention_types, weights.layers, strict=True):
-        attend = forward.to_itself(a, kind, slots)
-
-        def hold(
-            query: jax.Array, key: jax.Array, value: jax.Array, attend: Any = attend
-        ) -> tuple[jax.Array, KeysValues]:
-            key = jnp.where(is_held, jax.lax.stop_gradient(key), key)
-            return attend(query, key, jnp.where(is_held, jax.lax.stop_gradient(value), value))  # type: ignore[no-any-return]
-
-        x, _ = through_layer(a, kind, layer, x, slots, hold)
-    return normed(x, weights.final_norm)
-
-
 def unit_loss(
-    architecture: Architecture, max_tokens: int, mismatch_weight: float, held: bool = False
+    architecture: Architecture, max_tokens: int, mismatch_weight: float
 ) -> Callable[[Any, Any, Mapping[str, jax.Array]], jax.Array]:
-    """As `models.finetuning.loss.unit_loss`; of the model it takes weights and (tokens, lengths).
-
-    `held` is for instructions that are held.
-    """
+    """As `models.finetuning.loss.unit_loss`; of the model it takes weights and (tokens, lengths)."""
 
     def loss(adapter: Any, model: Any, unit: Mapping[str, jax.Array]) -> jax.Array:
         weights, (prompts, prompt_lengths) = model
@@ -87,7 +59,7 @@ def unit_loss(
         rows = jax.vmap(lambda text: jax.vmap(_row, (0, 0, None))(prompt, first, text))(texts)
         count, ways, length = rows.shape
         found = log_probabilities(
-            architecture, weights, adapter, rows.reshape(-1, length), jnp.tile(first, count), max_tokens, held
+            architecture, weights, adapter, rows.reshape(-1, length), jnp.tile(first, count), max_tokens
         ).reshape(count, ways, max_tokens)
         known = jnp.arange(max_tokens) < lengths[:, None]
         nll = -jnp.where(known[:, None], found, 0.0).sum(axis=(0, 2)) / max_tokens

@@ -493,7 +493,6 @@ def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() ->
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
     assert needed(8, micro_batch_size=16) == two < needed(8, micro_batch_size=17) == three < needed()
     assert needed(remat=True) < needed()
-    assert needed(held_instructions=True) < needed()
     # Instructions that all units share are held: of a few labels they are those of the micro-batch.
     of_labels = {
         count: needed(label_field='label', labels=tuple(f'label {place}' for place in range(count)))
@@ -553,13 +552,10 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     for run, passes in ((factors, 2), (full, 3), (again, 3)):
         expected = size * (passes * of_text + (passes - 1) * of_instruction) + of_instruction
         assert flops(run, 'prompt_flops') == pytest.approx(expected)
-    # Of an instruction that is held the one product of a step; and with two labels a text stands after two
-    # instructions, at every fifth step or at each.
-    held = planned(held_instructions=True)
-    assert flops(held, 'prompt_flops') == pytest.approx(size * 2 * of_text + of_instruction)
-    labels = {'labels': ('a', 'b'), 'label_field': 'label', 'held_instructions': True}
+    # With two labels a text stands after two instructions, at every fifth step or at each.
+    labels = {'labels': ('a', 'b'), 'label_field': 'label'}
     for run, ways in ((planned(**labels), 2.0), (planned(**labels, mismatch_every=5), 1.2)):
-        expected = ways * size * 2 * of_text + 2 * of_instruction
+        expected = ways * size * (2 * of_text + of_instruction) + 2 * of_instruction
         assert flops(run, 'prompt_flops') == pytest.approx(expected)
         assert flops(run, 'output_flops') == pytest.approx(ways * size * 2 * 2 * embedding * 32)
     # With all weights the output layer is computed again on the way back, for 32 tokens.

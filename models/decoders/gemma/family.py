@@ -114,7 +114,6 @@ class GemmaFamily(family.Family):
         return family.Tunable(
             weights=arrange(architecture, parameters, lambda weight: jnp.asarray(weight, dtype)),
             products=functools.partial(tuning.products, architecture),
-            keys_values=functools.partial(tuning.keys_values, architecture),
             log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
         )
 

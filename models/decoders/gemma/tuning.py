@@ -4,13 +4,11 @@ The gemma library has adapters of its own (`gm.nn.LoRA`), for its modules. Texts
 project's forward pass, whose matrices are arranged otherwise; so it trains what it samples
 with, through the very same functions.
 
-Three things save time, and change no number but by rounding, except where instructions are held; and a
-fourth saves memory for time:
+Three things save time, and change no number but by rounding; and a fourth saves memory for time:
 
 * Products of an instruction's tokens with the matrices do not depend on what follows. They are computed once
   for all rows (`products`), and a row's gradient by the matrices is computed as if it had computed them.
-* Texts that follow one instruction share its keys and values. Where instructions are held these are
-  constants, computed once for all rows (`keys_values`): no gradient goes through them, so it is another one.
+* Texts that follow one instruction share its keys and values.
 * The output layer is one pass over the vocabulary, piece by piece, for a token's probability and the
   gradient of its logarithm: no logits of all columns are kept, or computed twice.
 * What a layer computes is not kept for the way back, but what enters it: it is computed again from there.
@@ -52,8 +50,6 @@ _LOGITS_AT_A_TIME = 2**22
 
 # For each layer, products with its matrices by their names.
 type Products = tuple[dict[str, jax.Array], ...]
-# For each layer, of instructions that are held.
-type Held = tuple[KeysValues, ...]
 
 
 def products(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Products:
@@ -79,18 +75,13 @@ def products(architecture: Architecture, weights: Weights, adapter: Any, tokens:
     return tuple(found)
 
 
-def keys_values(architecture: Architecture, weights: Weights, adapter: Any, tokens: jax.Array) -> Held:
-    """See `models.decoders.family.Tunable.keys_values`."""
-    return forward.read_all(architecture, adapt(weights, adapter), tokens)[1]
-
-
 def log_probabilities(
     architecture: Architecture,
     weights: Weights,
     adapter: Any,
     instructions: tuple[jax.Array, jax.Array],
     texts: jax.Array,
-    known: Products | Held | None = None,
+    known: Products | None = None,
     *,
     remat: bool = False,
 ) -> jax.Array:
@@ -110,23 +101,19 @@ def log_probabilities(
         axis=2,
     )
     positions = lengths[:, None] - 1 + places  # [w T]
-    # Of instructions that are held this is read by nothing, and left out by the compiler.
     of_instruction, x = forward.embedded(a, weights, tokens), forward.embedded(a, weights, inputs)
 
     def of_layer(
         kind: AttentionType,
         layer: Any,
-        found: dict[str, jax.Array] | KeysValues | None,
+        found: dict[str, jax.Array] | None,
         of_instruction: jax.Array,
         x: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        if isinstance(found, KeysValues):
-            prompt = found
-        else:
-            multiply = None if found is None else _as_known(found)
-            of_instruction, prompt = through_layer(
-                a, kind, layer, of_instruction, slots, forward.to_itself(a, kind, slots), multiply
-            )
+        multiply = None if found is None else _as_known(found)
+        of_instruction, prompt = through_layer(
+            a, kind, layer, of_instruction, slots, forward.to_itself(a, kind, slots), multiply
+        )
         # [w T P] and [T T].
         before = jnp.broadcast_to(slots < lengths[:, None, None] - 1, (ways, len(places), len(slots)))
         among = places <= places[:, None]

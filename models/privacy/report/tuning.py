@@ -69,7 +69,8 @@ def facts(
         params: The mechanism.
         trained_by: The run that trained the adapter; None if this run did.
         sampling: Further facts on how texts are sampled (`models.privacy.report.structure`, and
-            `LABEL_MIX` or `COUNTED_MIX`), and on what training began with (`models.privacy.report.earlier_releases`, of `WARM_START`).
+            `LABEL_MIX` or `COUNTED_MIX`), and on what training began with
+            (`models.privacy.report.earlier_releases`, of `WARM_START`).
         writes_texts: Whether the run samples texts too.
         releases: The releases that went in, `trained_by` the first where there is one.
     """

@@ -104,9 +104,8 @@ def seconds_of_step(config: Config, rates: Rates) -> float:
     again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
     shared = shares_instructions(labels, most_ways, mechanism.units_together(config))
     found = rows * (passes + again) * of_text
-    if not config.method.held_instructions:
-        found += instructions * (passes + again - 1) * of_instruction
-    found += (labels if shared or config.method.held_instructions else instructions) * of_instruction
+    found += instructions * (passes + again - 1) * of_instruction
+    found += (labels if shared else instructions) * of_instruction
     # With all weights the output layer is computed once more on the way back.
     found += rows * (passes + 1 if config.method.full else passes) * output
     found += NOISE_SECONDS * numbers
@@ -142,14 +141,12 @@ def _kept_memory(config: Config, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
     sizes, own = config.method.model_sizes, config.method
     texts = config.budget.examples_per_context * own.max_example_tokens
-    # Instructions that are held have no way back.
-    instruction = 0 if own.held_instructions else own.max_prompt_tokens
     units, ways = _units_of_device(config, devices), 1 + _wrong_prompts(config)
-    tokens = units * ways * (instruction + texts)
+    tokens = units * ways * (own.max_prompt_tokens + texts)
     labels = len(config.input.label_values)
     if shares_instructions(labels, ways, mechanism.units_together(config)):
         # Of more instructions than the micro-batch has.
-        tokens += max(0, labels - units * ways) * instruction
+        tokens += max(0, labels - units * ways) * own.max_prompt_tokens
     length = own.max_prompt_tokens + own.max_example_tokens
     return sizes.gradient_bytes(tokens, length, remat=own.remat)
 

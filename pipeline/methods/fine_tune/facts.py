@@ -17,7 +17,7 @@ SHOWN = (
     'temperature', 'prompt', 'label_name', 'text_name', 'corpus_description', 'regex', 'fixed',
     'close_truncated', 'max_prompt_tokens', 'max_example_tokens', 'min_example_tokens', 'tuning_steps',
     'expected_batch_size', 'clip_norm', 'noise_multiplier', 'lora_rank', 'full', 'remat',
-    'held_instructions', 'learning_rate', 'warm_steps',
+    'learning_rate', 'warm_steps',
     'warm_learning_rate', 'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'examples_per_label',
     'examples', 'label_mix', 'label_mix_rho', 'top_p', 'top_k', 'model', 'dtype', 'micro_batch_size',
     'shards',

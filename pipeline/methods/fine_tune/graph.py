@@ -29,7 +29,6 @@ def prepare(config: Config, dtype: str) -> TuningSettings:
         **workers.model_settings(own, dtype),
         micro_batch_size=mechanism.units_together(config),
         remat=own.remat,
-        held_instructions=own.held_instructions,
         max_example_tokens=own.max_example_tokens,
         label_words=tuple(config.input.label_words.items()),
         **prompt,

@@ -22,7 +22,7 @@ TRAINING_SETTINGS = (
     'record_id_field', 'records', 'sample_rate', 'keep_rejected', 'examples_per_context', 'epsilon',
     'delta', 'dataset', 'ledger', 'prompt', 'label_name', 'text_name', 'corpus_description', 'schema',
     'max_prompt_tokens', 'max_example_tokens', 'tuning_steps', 'expected_batch_size', 'clip_norm',
-    'noise_multiplier', 'lora_rank', 'full', 'remat', 'held_instructions', 'learning_rate',
+    'noise_multiplier', 'lora_rank', 'full', 'remat', 'learning_rate',
     'warm_start', 'warm_steps', 'warm_learning_rate',
     'mismatch_weight', 'wrong_prompts', 'mismatch_every', 'label_mix_rho',
 )  # fmt: skip

@@ -68,11 +68,6 @@ class Tuning(panel.Panel):
         'memory for more time.',
         False,
     )
-    held_instructions: bool = _setting(
-        'Compute what texts see of each instruction once a step, and hold it constant: no gradient goes '
-        'through instructions. A step then takes far less time where they are long beside the texts.',
-        False,
-    )
     learning_rate: float | None = _setting(
         'Of DP-Adam. Default: 0.003, of a model as small as the bundled one 0.01, and with --full 0.0005.',
         None,

@@ -12,7 +12,7 @@ import pytest
 from models.decoders import family
 from models.decoders.gemma import tuning
 from models.decoders.gemma.architectures import ARCHITECTURES
-from models.decoders.gemma.layer import KeysValues, matmul
+from models.decoders.gemma.layer import matmul
 from models.decoders.gemma.weights import Adapter, adapter_shapes
 from models.finetuning import loss, train, units
 from models.finetuning.settings import TuningSettings
@@ -68,13 +68,11 @@ def test_the_output_layer_in_one_pass_is_the_softmax_and_its_gradient(
 
 
 @pytest.mark.parametrize(
-    'of_instructions, remat',
-    [('products', False), (None, False), ('products', True), ('keys_values', False), ('keys_values', True)],
-    ids=['products known', 'each row by itself', 'layers computed again', 'held', 'held, computed again'],
+    'is_known, remat',
+    [(True, False), (False, False), (True, True)],
+    ids=['products known', 'each row by itself', 'layers computed again'],
 )
-def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(
-    of_instructions: str | None, remat: bool
-) -> None:
+def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(is_known: bool, remat: bool) -> None:
     weights, adapter = tiny.weights(), tiny.adapter()
     prompts, lengths = RNG.integers(4, 260, (3, 9)).astype(np.int32), np.array([3, 9, 1], np.int32)
     unit = {
@@ -83,27 +81,13 @@ def test_a_units_gradient_by_its_factors_is_that_of_whole_rows(
         'lengths': np.array([10, 4], np.int32),
     }
     tunable = tiny.Tiny().load_tunable('tiny', '', dtype='float32', remat=remat)
-    known = None
-    if of_instructions is not None:
-        known = getattr(tunable, of_instructions)(weights, adapter, jnp.asarray(prompts))
+    known = tunable.products(weights, adapter, jnp.asarray(prompts)) if is_known else None
     instructions = jnp.asarray(prompts), jnp.asarray(lengths)
     of_unit = loss.unit_loss(tunable, max_tokens=12, mismatch_weight=0.4)
     slow_unit = {**unit, 'texts': np.pad(unit['texts'], ((0, 0), (0, 2)))}
 
-    def slowly(held: bool) -> tuple[jax.Array, Adapter]:
-        of_rows = slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4, held)
-        return jax.jit(jax.value_and_grad(of_rows))(adapter, (weights, instructions), slow_unit)  # type: ignore[no-any-return]
-
-    held = of_instructions == 'keys_values'
-    expected, other = slowly(held), slowly(not held)
-    np.testing.assert_allclose(expected[0], other[0], atol=2e-5)  # the same loss, and another gradient
-    assert (
-        max(
-            float(np.abs(one - two).max())
-            for one, two in zip(jax.tree.leaves(expected[1]), jax.tree.leaves(other[1]), strict=True)
-        )
-        > 0.01
-    )
+    of_rows = slow.unit_loss(tiny.ARCHITECTURE, 12, 0.4)
+    expected = jax.jit(jax.value_and_grad(of_rows))(adapter, (weights, instructions), slow_unit)
     found = jax.jit(jax.value_and_grad(of_unit))(adapter, (weights, (*instructions, known)), unit)
     assert max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(expected[1])) > 0.1
     close(found, expected, 2e-5)
@@ -129,8 +113,8 @@ def test_layers_that_are_computed_again_are_not_kept() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('remat, held', [(False, False), (True, False), (False, True)])
-def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool, held: bool) -> None:
+@pytest.mark.parametrize('remat', [False, True])
+def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool) -> None:
     """Of Gemma 3 270M, by shapes alone; half or twice as much would be noticed."""
     architecture = ARCHITECTURES['gemma3-270m']
     weights, adapter = adapter_shapes(architecture, None), adapter_shapes(architecture, 8)
@@ -139,20 +123,18 @@ def test_what_a_gradient_keeps_is_what_the_compiler_holds(remat: bool, held: boo
     tunable = family.Tunable(
         weights=weights,
         products=functools.partial(tuning.products, architecture),
-        keys_values=functools.partial(tuning.keys_values, architecture),
         log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
     )
     of_unit = loss.unit_loss(tunable, max_tokens=64, mismatch_weight=0.2)
     prompts = shape((2, 64)), shape((2,))
-    of_instructions = tunable.keys_values if held else tunable.products
-    known = jax.eval_shape(of_instructions, weights, adapter, prompts[0])
+    known = jax.eval_shape(tunable.products, weights, adapter, prompts[0])
     units_ = {'instructions': shape((2, 2)), 'texts': shape((2, 1, 64)), 'lengths': shape((2, 1))}
     program = jax.jit(train.batch_sum(gradients.clipped_sum(of_unit, 1.0), 2)).lower(
         adapter, (weights, (*prompts, known)), units_, shape(())
     )
     found = program.compile().memory_analysis().temp_size_in_bytes
     # Two units, each with two instructions of 64 tokens before its text of 64.
-    tokens = 2 * 2 * (64 + (0 if held else 64))
+    tokens = 2 * 2 * (64 + 64)
     assert 0.6 < found / architecture.gradient_bytes(tokens, 128, remat=remat) < 1.6
 
 
@@ -233,12 +215,3 @@ def test_wrong_instructions_are_there_at_every_nth_step_alone() -> None:
         close(found, expected, 0.0)
         of_both = (jax.tree.leaves(floats(one, settings)) for one in (found, other))
         assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(*of_both, strict=True))
-
-
-def test_a_trainer_holds_instructions_where_it_is_told_to() -> None:
-    """The gradient with what it shares is tested above."""
-    held = train.Trainer(tiny.settings(held_instructions=True))._shared(tiny.adapter())[1]
-    known = tuning.keys_values(tiny.ARCHITECTURE, tiny.weights(), tiny.adapter(), held[0])
-    assert len(held[2]) == tiny.ARCHITECTURE.num_layers
-    assert all(isinstance(of_layer, KeysValues) for of_layer in held[2])
-    close(held[2], known, 1e-5)

@@ -123,7 +123,6 @@ class Tiny(gemma_family.GemmaFamily):  # type: ignore[misc]
         return family.Tunable(
             weights=weights(),
             products=functools.partial(tuning.products, ARCHITECTURE),
-            keys_values=functools.partial(tuning.keys_values, ARCHITECTURE),
             log_probabilities=functools.partial(tuning.log_probabilities, ARCHITECTURE, remat=remat),
         )
 
