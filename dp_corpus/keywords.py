@@ -251,7 +251,6 @@ class EvaluationSettings(TypedDict, total=False):
     embedder_model: str | None
     only: str | None
     json_schema: str | os.PathLike[str] | None
-    facts: str | os.PathLike[str] | None
     in_context_model: str | None
     checkpoint: str | None
     tokenizer: str | None

@@ -128,10 +128,10 @@ BAD = {
             'pipeline/methods/predict/plan.py': 'import jax',
             'pipeline/pages/page.py': 'def f():\n    from pipeline.methods.predict import plan',
             'pipeline/evaluation/__init__.py': '',
-            'pipeline/evaluation/facts.py': 'from pipeline.pages import page',
+            'pipeline/evaluation/surface.py': 'from pipeline.pages import page',
         },
         'rooms_stand_alone',
-        'pipeline/evaluation/facts.py:1: imports pipeline.pages.page, '
+        'pipeline/evaluation/surface.py:1: imports pipeline.pages.page, '
         'then pipeline/pages/page.py:2: imports pipeline.methods.predict.plan',
     ),
     'two files import one another': (

@@ -263,7 +263,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/pipeline/evaluation/holdout_test.py',
     'tests/pipeline/evaluation/in_context_test.py',
     'tests/pipeline/evaluation/mauve_score_test.py',
-    'tests/pipeline/evaluation/topics_test.py',
     'tests/pipeline/evaluation/use_test.py',
     'tests/pipeline/ledger/released_test.py',
     'tests/pipeline/methods/fine_tune/suggestion_test.py',

@@ -105,14 +105,6 @@ def evaluate(
         str | None,
         typer.Option('--json-schema', help='JSON Schema that each text should fit.', metavar='FILE'),
     ] = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(
-            '--facts',
-            help='facts.json of `python -m pipeline.evaluation.facts`, if the run read its invented records.',
-            metavar='FILE',
-        ),
-    ] = None,
     in_context_model: Annotated[
         str | None,
         typer.Option(
@@ -211,7 +203,6 @@ def evaluate(
         embedder_model=embedder_model,
         only=only,
         json_schema=json_schema,
-        facts=facts,
         in_context_model=in_context_model,
         checkpoint=checkpoint,
         tokenizer=tokenizer,
@@ -254,7 +245,6 @@ def evaluated(
     embedder_model: str,
     only: str | None,
     json_schema: str | None,
-    facts: str | None,
     in_context_model: str | None,
     checkpoint: str | None,
     tokenizer: str | None,
@@ -296,7 +286,7 @@ def evaluated(
             most_orders=in_context_orders,
             most_test_texts=in_context_texts,
         )
-        measures = asked.measures_of(only, json_schema=json_schema, facts=facts, in_context=in_context)
+        measures = asked.measures_of(only, json_schema=json_schema, in_context=in_context)
         request = asked.Request(
             corpora=((name, corpus), *others),
             records=records,

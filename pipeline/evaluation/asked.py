@@ -13,10 +13,8 @@ from models.decoders import device, family
 from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
-from pipeline.evaluation.facts import read_facts
 from pipeline.evaluation.in_context.in_context import InContext
 from pipeline.evaluation.in_context.settings import InContextSettings
-from pipeline.evaluation.known_facts import KnownFacts
 from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.reading import ReadTexts
 from pipeline.evaluation.sources import Sources, Texts
@@ -27,7 +25,6 @@ def measures_of(
     only: str | None,
     *,
     json_schema: str | None = None,
-    facts: str | None = None,
     in_context: InContextSettings | None = None,
 ) -> list[Measure]:
     """The measures that a comma list names, in the order of the table.
@@ -35,7 +32,6 @@ def measures_of(
     Args:
         only: The comma list of names; None for all measures.
         json_schema: File of a JSON Schema that each text should fit.
-        facts: File of the facts that the records hold.
         in_context: The decoder for in-context use.
 
     Raises:
@@ -45,8 +41,6 @@ def measures_of(
     table = dict(measures.MEASURES)
     if json_schema is not None:
         table[Structure.name] = Structure(_json_of(json_schema))
-    if facts is not None:
-        table[KnownFacts.name] = KnownFacts(read_facts(pathlib.Path(facts)))
     if in_context is not None:
         extras.need(extras.GEMMA, use=f'in_context_model={in_context.model!r}')
         own, files = family.family_of(in_context.model), in_context.files

@@ -155,7 +155,7 @@ def evaluate(
         if (texts := getattr(first, role)) is not None:
             read.append((role, texts))
     return Evaluation(
-        reads_records=first.reads_records or any(measure.holds_records for measure in measures),
+        reads_records=first.reads_records,
         sources=tuple(
             Source(
                 name=texts.name,

@@ -11,7 +11,7 @@ from pipeline.evaluation.sources import Sources
 
 type Setting = str | int | float | bool
 type Better = Literal['higher', 'lower', 'neither']
-type ChartKind = Literal['lines', 'bars', 'points', 'cells']
+type ChartKind = Literal['lines', 'bars', 'cells']
 # Told what is done, of how much.
 type Progress = Callable[[int, int], None]
 
@@ -43,7 +43,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line, set of bars or cloud of points; for cells, one row.
+    """One line or set of bars; for cells, one row.
 
     Attributes:
         name: What the legend, or the row, is called.
@@ -63,7 +63,7 @@ class Chart:
     """A number that has a shape.
 
     Attributes:
-        kind: 'lines' and 'points' have numbers in x, 'bars' and 'cells' (a table of shades) names.
+        kind: 'lines' have numbers in x, 'bars' and 'cells' (a table of shades) names.
         title: A sentence without a full stop.
         x_label: Of the axis, with its unit.
         y_label: Of the axis, with its unit.
@@ -119,7 +119,6 @@ class Measure(abc.ABC):
         source: Paper and section or equation, where it has one; else ''.
         needs: Sources without which it is not defined: 'records', 'test', 'public'.
         needs_labels: Whether all of these and the corpus must have labels.
-        holds_records: Whether it was made from what records say, beside the sources that it reads.
     """
 
     name: ClassVar[str]
@@ -128,7 +127,6 @@ class Measure(abc.ABC):
     source: ClassVar[str] = ''
     needs: ClassVar[frozenset[Literal['records', 'test', 'public']]] = frozenset()
     needs_labels: ClassVar[bool] = False
-    holds_records: ClassVar[bool] = False
 
     @abc.abstractmethod
     def measure(self, sources: Sources, progress: Progress) -> Findings:

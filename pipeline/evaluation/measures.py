@@ -1,7 +1,6 @@
 """The table of measures, in the order of the page. A new measure is a file and a line here."""
 
 from pipeline.evaluation.copies import Copies
-from pipeline.evaluation.coverage import Coverage
 from pipeline.evaluation.holdout import Holdout
 from pipeline.evaluation.in_context.in_context import InContext
 from pipeline.evaluation.labels import Labels
@@ -10,7 +9,6 @@ from pipeline.evaluation.measure import Measure
 from pipeline.evaluation.near_duplicates import NearDuplicates
 from pipeline.evaluation.structure import Structure
 from pipeline.evaluation.surface import Surface
-from pipeline.evaluation.topics import Topics
 from pipeline.evaluation.use import Use
 
 MEASURES: dict[str, Measure] = {}
@@ -34,9 +32,7 @@ for _measure in (
     InContext(),
     Labels(),
     Mauve(),
-    Coverage(),
     Surface(),
-    Topics(),
     Structure(),
     NearDuplicates(),
     Copies(),

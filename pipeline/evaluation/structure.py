@@ -38,12 +38,13 @@ from pipeline.evaluation.measure import (
     Series,
 )
 from pipeline.evaluation.sources import Sources
-from pipeline.evaluation.topics import chance_variation, total_variation
 
 # Of the real texts, or of the corpus where there are none.
 MIN_PARSED = 0.5
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MAX_CHARTS = 12
+# Draws behind what two samples of one distribution differ by.
+CHANCE_DRAWS = 1000
 
 
 @typing.final
@@ -171,6 +172,26 @@ class Structure(Measure):
             ) from None
         except RecursionError:
             raise NotDefined('The schema has a $ref that leads back to itself. Mend it.') from None
+
+
+def total_variation(counts: np.ndarray, other: np.ndarray) -> float:
+    """Of the two distributions, from 0 to 1: half the sum of what shares differ by.
+
+    Args:
+        counts: `[categories]`, not all zero.
+        other: `[categories]`, not all zero.
+    """
+    return float(np.abs(counts / counts.sum() - other / other.sum()).sum() / 2)
+
+
+def chance_variation(counts: np.ndarray, other: np.ndarray, generator: np.random.Generator) -> float:
+    """Mean total variation of two samples of one distribution that are as large as these two.
+
+    What is drawn at random out of both together is compared with what is left.
+    """
+    together = counts + other
+    draws = generator.multivariate_hypergeometric(together, counts.sum(), size=CHANCE_DRAWS)
+    return float(np.mean([total_variation(draw, together - draw) for draw in draws]))
 
 
 def _overview(corpus: Objects, known: set[str]) -> list[Figure]:

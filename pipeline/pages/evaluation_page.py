@@ -235,7 +235,7 @@ def _number(value: float, digits: int = 3) -> str:
 
 def _plot(chart: Chart, name: str, corpus: str) -> page.Plot:
     drawings: Mapping[str, Callable[[Chart, str], markupsafe.Markup]] = {
-        'lines': _lines, 'points': _points, 'bars': _bars, 'cells': _cells,
+        'lines': _lines, 'bars': _bars, 'cells': _cells,
     }  # fmt: skip
     return page.Plot(title=corpus + chart.title, caption='', svg=drawings[chart.kind](chart, name))
 
@@ -279,19 +279,6 @@ def _wide_range(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic axis where sizes span more than one power of ten."""
     if values and min(values) > 0 and max(values) > 20 * min(values):
         axes.set_xscale('log')
-
-
-def _points(chart: Chart, name: str) -> markupsafe.Markup:
-    figure, axes = page.new_figure(3.6)
-    for index, series in enumerate(chart.series):
-        axes.scatter(
-            series.x, series.y, s=5, color=_COLOURS[index % len(_COLOURS)], alpha=0.6, linewidths=0,
-            label=_name(series.name),
-        )  # fmt: skip
-    page.name_axes(axes, chart.x_label)
-    axes.set_ylabel(chart.y_label, color=page.SOFT, fontsize=page.FONT_SIZE)
-    _legend(figure, chart)
-    return page.to_svg(figure, name)
 
 
 def _bars(chart: Chart, name: str) -> markupsafe.Markup:

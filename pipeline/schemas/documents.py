@@ -20,7 +20,6 @@ DOCUMENTS: Mapping[str, str] = {
     'cluster-comparison': 'What `dp-corpus clusters` writes.',
     'input-check': 'What `dp-corpus check --json` prints.',
     'evaluation': 'What `dp-corpus evaluate` writes and prints with --json.',
-    'invented-facts': 'facts.json of `python -m pipeline.evaluation.facts`.',
     'run-plan': 'What `dp-corpus plan --json` prints.',
     'tuning-plan': 'What `dp-corpus plan --method fine-tune --json` prints.',
     'tuning-suggestion': 'What `dp-corpus plan --method fine-tune --suggest --json` prints.',

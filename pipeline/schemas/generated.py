@@ -19,7 +19,7 @@ from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
 from pipeline import canaries, checked_input, clusters, comparison, model_list
-from pipeline.evaluation import evaluation, facts
+from pipeline.evaluation import evaluation
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import EvolutionPlan
@@ -159,7 +159,6 @@ _ROOTS: Mapping[str, _Root] = {
         evaluation.Evaluation,
         _header(evaluation.SCHEMA, evaluation.SCHEMA_VERSION, evaluation.RESTRICTED, evaluation.SHAREABLE),
     ),
-    'invented-facts': _Root(facts.InventedFacts, _header(facts.SCHEMA, facts.SCHEMA_VERSION, facts.AUDIENCE)),
     'run-plan': _Root(PredictionPlan),
     'tuning-plan': _Root(TuningPlan),
     'tuning-suggestion': _Root(TuningSuggestion),

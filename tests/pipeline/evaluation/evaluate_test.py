@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from pipeline import main
-from pipeline.evaluation import asked, evaluation, facts, measures, reading
+from pipeline.evaluation import asked, evaluation, measures, reading
 from pipeline.evaluation.measure import Chart, Figure, Findings, Measure, NotDefined, Progress, Sample, Series
 from pipeline.evaluation.sources import Sources, Texts
 from pipeline.pages import evaluation_page
@@ -172,8 +172,7 @@ class Counting(Measure):
                     series=tuple(Series(name=f'{kind} $1 {n}', x=x, y=(1.0, 2.0, count)) for n in (1, 2)),
                 )
                 for kind, x in (
-                    ('lines', (1.0, 10.0, 100.0)), ('points', (1.0, 2.0, 3.0)),
-                    ('bars', ('a', 'b', 'c')), ('cells', ('a', 'b', 'c')),
+                    ('lines', (1.0, 10.0, 100.0)), ('bars', ('a', 'b', 'c')), ('cells', ('a', 'b', 'c')),
                 )
             ),
             samples=(Sample(caption='The first', texts=(('corpus', sources.corpus.texts[0]),)),),
@@ -279,8 +278,8 @@ def test_the_document_keeps_its_schema_and_another_does_not() -> None:
 def test_the_page_shows_every_kind_of_chart_and_escapes_texts() -> None:
     sources = plain_sources(['<script>alert(1)</script> & more'])
     page = evaluation_page.render_html(evaluation.evaluate([sources], [Counting(), Lacking()]))
-    assert page.count('<svg') == 4 and '<script>' not in page and '&lt;script&gt;' in page
-    for kind in ('lines', 'points', 'bars', 'cells'):
+    assert page.count('<svg') == 3 and '<script>' not in page and '&lt;script&gt;' in page
+    for kind in ('lines', 'bars', 'cells'):
         assert f'As {kind}' in page
     assert '1 ± 0.5' in page and '1,234,567' in page and 'Never there' not in page
     assert 'Not defined. There are too few.' in page
@@ -422,7 +421,6 @@ def test_a_measure_that_fails_is_told_by_the_exit_code(
         (['--only', ','], 'Choose from'),
         (['--also', 'nameless.csv'], 'NAME=PATH'),
         (['--json-schema', '{schema}'], 'Expected a JSON schema'),
-        (['--facts', '{schema}'], 'Expected the facts'),
     ],
 )
 def test_a_request_that_is_none_says_what_to_ask_for(
@@ -450,24 +448,3 @@ def test_a_schema_is_what_structure_holds_texts_to(tmp_path: pathlib.Path, ask: 
     [result] = json.loads(found.stdout)['corpora'][0]['measures']
     assert result['reason'] is None, result['reason']
     assert 0.5 in [figure['value'] for figure in result['findings']['figures']]
-
-
-def test_facts_are_looked_for_and_make_it_the_curators(tmp_path: pathlib.Path, ask: Ask) -> None:
-    invented = facts.invented_facts(0, facts_of_each=2)
-    facts.write(tmp_path / 'facts', seed=0, facts_of_each=2)
-    records = [(row['label'], row['text']) for row in facts.records_of(invented, 0)]
-    corpus = write(tmp_path / 'c.csv', records)
-    asked = (
-        '--text-field',
-        'note',
-        '--only',
-        'facts',
-        '--json',
-        '--facts',
-        str(tmp_path / 'facts' / 'facts.json'),
-    )
-    found = json.loads(ask(corpus, *asked).stdout)
-    assert found['reads_records'] and found['audience'] == evaluation.RESTRICTED
-    [result] = found['corpora'][0]['measures']
-    shares = {one['name']: one['value'] for one in result['findings']['figures']}
-    assert shares['stated_rightly/300'] == shares['stated_rightly/1'] == 1

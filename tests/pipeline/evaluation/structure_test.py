@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.spatial import distance
 
 from models.extras import MissingExtraError
 from pipeline.evaluation.json_objects import json_type, parse_object
 from pipeline.evaluation.measure import Findings, NotDefined
 from pipeline.evaluation.sources import Sources
-from pipeline.evaluation.structure import Structure
+from pipeline.evaluation.structure import Structure, chance_variation, total_variation
 from tests.pipeline.evaluation.placed import plain_sources
 
 SUITE = pathlib.Path(__file__).parents[4] / 'shared' / 'data' / 'json-schema-test-suite'
@@ -140,6 +141,25 @@ def test_nothing_is_fetched_for_a_schema(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(NotDefined, match="refers to 'https://example.com/other.json'"):
         _values([{'a': 'b'}], None, {'$ref': 'https://example.com/other.json'})
     assert fetched == []
+
+
+def test_total_variation_is_half_the_city_block_distance_of_shares() -> None:
+    assert total_variation(np.array([3, 1]), np.array([1, 3])) == 0.5
+    assert total_variation(np.array([5, 0]), np.array([0, 2])) == 1
+    generator = np.random.default_rng(1)
+    a, b = generator.integers(1, 50, (2, 9))
+    assert total_variation(a, b) == pytest.approx(distance.cityblock(a / a.sum(), b / b.sum()) / 2)
+
+
+def test_chance_variation_is_that_of_samples_of_one_distribution() -> None:
+    generator = np.random.default_rng(2)
+    shares = np.array([0.5, 0.3, 0.15, 0.05])
+    drawn = [generator.multinomial(200, shares) for _ in range(2)]
+    simulated = [total_variation(*generator.multinomial([200, 400], shares)) for _ in range(2000)]
+    found = chance_variation(drawn[0], 2 * drawn[1], generator)
+    assert found == pytest.approx(np.mean(simulated), rel=0.1)
+    # It falls with the root of the sizes.
+    assert chance_variation(100 * drawn[0], 200 * drawn[1], generator) == pytest.approx(found / 10, rel=0.1)
 
 
 def test_categories_by_hand() -> None:

@@ -27,7 +27,7 @@ from pipeline import comparison as plan_comparison
 from pipeline.canaries import CanaryAudit
 from pipeline.commands import schema
 from pipeline.config import job_config
-from pipeline.evaluation import evaluation, facts, measures
+from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.evolve import plan as evolution_plan
@@ -162,7 +162,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             checked(records, label_field='text', labels=('b',)).to_json(),
         ],
         'evaluation': [evaluated().to_json(), evaluated(test=['Another text.']).to_json()],
-        'invented-facts': [facts.InventedFacts(facts=facts.invented_facts(0)).to_json()],
         'run-plan': [
             made.to_json()
             for settings in (
