@@ -102,8 +102,7 @@ _LONGEST = (
     'pipeline/durable_run_test.py', 'pipeline/job_test.py', 'launch/flink/run_test.py',
     'launch/flink/machines_test.py',
     'models/generate/loop_test.py', 'models/decoders/gemma/decoder_test.py', 'contracts/decoder_test.py',
-    'pipeline/methods/predict/audit_test.py', 'models/privacy/enumeration_test.py',
-    'models/audits/audit_test.py',
+    'models/privacy/enumeration_test.py',
     'pipeline/main_test.py',
 )  # fmt: skip
 

@@ -143,7 +143,7 @@ FILES = {
     'pipeline/ledger/budget.py': 'from models.privacy import mechanism',
     'transforms/read/files.py': 'import models.records',
     'models/records.py': '',
-    'models/audits/replay.py': 'import models.records\nimport models.decoders.decoder',
+    'models/audits/canaries.py': 'import models.records\nimport models.decoders.decoder',
     'models/decoders/decoder.py': 'from models.privacy.report import build',
     'models/privacy/mechanism.py': '',
     'models/privacy/report/build.py': 'from models.privacy import mechanism',

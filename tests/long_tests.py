@@ -65,24 +65,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
     'tests/launch/flink/worker_pool_test.py': (
         'test_a_run_whose_workers_were_killed_goes_on_to_the_same_corpus',
     ),
-    'tests/models/audits/leave_one_out_test.py': (
-        'test_log_ratios_are_those_of_the_exact_distribution[difference-replace-sparse vector, top 3]',
-        'test_log_ratios_are_those_of_the_exact_distribution[mean-replace-sparse vector, top 3]',
-        'test_log_ratios_are_those_of_the_exact_distribution[mean-replace-]',
-        *(
-            f'test_log_ratios_are_those_of_the_exact_distribution[{aggregate}-{unit}-{mask}]'
-            for aggregate in ('median', 'difference', 'mean')
-            for unit in ('', 'replace')
-            for mask in ('sparse vector', 'top 2')
-        ),
-        'test_log_ratios_are_those_of_the_exact_distribution[median-replace-]',
-        'test_log_ratios_and_payments_of_individual_accounting_are_exact[replace]',
-    ),
-    'tests/models/audits/structured_audit_test.py': (
-        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[mean]',
-        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[difference]',
-        'test_log_ratios_are_those_of_the_exact_distribution_on_the_mask[sparse vector]',
-    ),
     'tests/models/clustering/minilm_test.py': (
         *(
          f'test_a_text_is_the_same_at_every_start_and_place_of_its_block[128-{dtype}]'
@@ -220,8 +202,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/contracts/aggregate_test.py',
     'tests/contracts/constraint_test.py',
     'tests/contracts/decoder_test.py',
-    'tests/models/audits/leave_one_out_test.py',
-    'tests/models/audits/structured_audit_test.py',
     'tests/models/clustering/centers_test.py',
     'tests/models/clustering/embedder_test.py',
     'tests/models/clustering/minilm_test.py',
@@ -237,6 +217,7 @@ HEAVY: frozenset[str] = frozenset({
     'tests/models/finetuning/train_test.py',
     'tests/models/generate/batch_test.py',
     'tests/models/generate/constrained_stream_test.py',
+    'tests/models/generate/leave_one_out_test.py',
     'tests/models/generate/loop_test.py',
     'tests/models/generate/step_test.py',
     'tests/models/grammars/vocabulary_test.py',
@@ -267,7 +248,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/pipeline/ledger/released_test.py',
     'tests/pipeline/methods/fine_tune/suggestion_test.py',
     'tests/pipeline/methods/follows_test.py',
-    'tests/pipeline/methods/predict/audit_test.py',
     'tests/pipeline/methods/predict/vote_estimate_test.py',
     'tests/pipeline/pages/report_page_test.py',
     'tests/pipeline/pages/signer_test.py',

@@ -26,8 +26,7 @@ from tests.pages import ROOT
 _END = re.compile(r'\s(?:&|\||>|2>|#|;)(?:\s|$).*')
 # Commands that build the config of a run from their flags, and their modules.
 _OF_A_RUN = {
-    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': fine_tune, 'leave-one-out': audit,
-    'reconstruction': audit, 'canaries': audit,
+    'plan': plan, 'check': check, 'generate': generate, 'fine-tune': fine_tune, 'canaries': audit,
 }  # fmt: skip
 # What pages leave out with `...` or in the file of --config: one of each is enough.
 _ENOUGH = {

@@ -8,7 +8,6 @@ tests/contracts/constraint_test.py holds it to the contract. For settings to nam
 """
 
 from models.constraints.constraint import STATIC, Constraint
-from models.constraints.digits import Digits
 from models.constraints.grammar import Grammar
 from models.constraints.long_enough import LongEnough
 from models.constraints.mask import AnyText, Mask, Tokens
@@ -47,7 +46,6 @@ __all__ = [
     'STATIC',
     'AnyText',
     'Constraint',
-    'Digits',
     'Grammar',
     'LongEnough',
     'Mask',

@@ -136,7 +136,6 @@ class BatchGenerator:
         self,
         batch: records.Batch,
         draws: randomness.BatchDraws,
-        constraint: Constraint | None = None,
         reference: Sequence[str] = (),
     ) -> TokenStream:
         """The token stream of a batch; progress goes to `models/activity.py`.
@@ -144,7 +143,6 @@ class BatchGenerator:
         Args:
             batch: Its contexts in the order of their keyed hashes.
             draws: Its randomness.
-            constraint: Which tokens may be sampled; None for the run's own constraint.
             reference: Public or released texts of the same genre (METHOD 4c).
         """
         batch_id = str(batch.batch_id)
@@ -160,7 +158,7 @@ class BatchGenerator:
             self.writer.private_prompts(batch.label, batch.contexts),
             params=self.params,
             draws=draws,
-            constraint=self.constraint(self.cells(batch)) if constraint is None else constraint,
+            constraint=self.constraint(self.cells(batch)),
             stop_rule=self.stop_rule,
             watch=watch,
         )

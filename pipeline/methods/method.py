@@ -485,16 +485,6 @@ class Method[M: MethodSettings](abc.ABC):
 
     # --- Audits --------------------------------------------------------------------
 
-    def auditor(self) -> Any:
-        """The module whose `leave_one_out` and `reconstruction` audit runs of this method.
-
-        Raises:
-            ValueError: There is no such audit of it.
-        """
-        raise ValueError(
-            f'Expected a method that can be audited, got method={self.name!r}. Give --method predict.'
-        )
-
     def canary_auditor(self) -> CanaryAuditor:
         """What audits runs of this method by canaries.
 

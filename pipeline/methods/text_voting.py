@@ -113,10 +113,3 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
 
     def canary_auditor(self) -> CanaryAuditor:
         return TextVotingCanaries(self.canary_sabotages, self.params, self.prepare)
-
-    def auditor(self) -> Any:
-        raise ValueError(
-            f"Expected method='predict' for an audit, got method={self.name!r}. These audits decode "
-            'batches of votes on tokens; tests/models/privacy/text_votes_enumeration_test.py checks votes on '
-            'texts exactly.'
-        )

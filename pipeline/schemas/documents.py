@@ -14,8 +14,6 @@ SUFFIX = '.schema.json'
 DOCUMENTS: Mapping[str, str] = {
     'privacy-report': 'privacy_report.json in the corpus folder.',
     'restricted-report': 'restricted_report.json in the work directory.',
-    'leave-one-out-audit': 'What `dp-corpus audit` writes.',
-    'reconstruction-audit': 'What `dp-corpus audit` writes of made-up keys.',
     'canary-audit': 'What `dp-corpus audit canaries` writes and prints with --json.',
     'cluster-comparison': 'What `dp-corpus clusters` writes.',
     'input-check': 'What `dp-corpus check --json` prints.',

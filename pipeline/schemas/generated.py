@@ -7,13 +7,10 @@ folder with what is made. Write them anew with `python -m pipeline.schemas.gener
 import dataclasses
 import json
 import pathlib
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any
 
-from models.audits.leave_one_out import LeaveOneOut, Payment
-from models.audits.reconstruction import Reconstruction
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
@@ -25,7 +22,6 @@ from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.fine_tune.suggestion import TuningSuggestion
-from pipeline.methods.predict import audit
 from pipeline.methods.predict.plan import PredictionPlan
 from pipeline.methods.refine.plan import RefinePlan
 from pipeline.schemas import ledger, printed
@@ -59,7 +55,7 @@ def generate(name: str) -> str:
     """The schema of a document as text, made from its type."""
     root, where = _ROOTS[name], DOCUMENTS[name]
     words = described(root.type)
-    made = schema_of(with_keys(root.type, root.header, {}))
+    made = schema_of(with_keys(root.type, root.header))
     of_key = {**words['properties'], **_DESCRIPTIONS}
     for key, value in made['properties'].items():
         if key in of_key:
@@ -80,38 +76,6 @@ def _const(*values: object) -> Any:
 
 def _header(schema: str, version: int, *audiences: str) -> dict[str, Any]:
     return {'schema': _const(schema), 'schema_version': _const(version), 'audience': _const(*audiences)}
-
-
-def _described_as(cls: Any, changed: Mapping[str, Any]) -> Any:
-    """A TypedDict with the docstring and the fields of a class, with some keys more or of other types."""
-    made = with_keys(cls, {}, changed)
-    made.__doc__ = cls.__doc__
-    return made
-
-
-def _tuple_of(cls: Any) -> Any:
-    return types.GenericAlias(tuple, (cls, ...))
-
-
-def _leave_one_out() -> Any:
-    """The audit with what its JSON adds to its fields."""
-    payments = _tuple_of(_described_as(Payment, {'ok': bool}))
-    worked_out = {'payments': payments, 'empirical_epsilon': float, 'ratio': float, 'ok': bool}
-    batches = _tuple_of(_described_as(LeaveOneOut, worked_out))
-    return _described_as(audit.LeaveOneOutAudit, {'batches': batches})
-
-
-def _reconstruction() -> Any:
-    """The audit with what its JSON adds to its fields."""
-    interval = tuple[float, float]
-    worked_out = {
-        'source_rate_95': interval,
-        'holdout_rate_95': interval,
-        'p_value': float,
-        'conclusive': bool,
-        'alarm_below': float,
-    }
-    return _described_as(audit.ReconstructionAudit, {'result': _described_as(Reconstruction, worked_out)})
 
 
 def _centers() -> Any:
@@ -135,14 +99,6 @@ _ROOTS: Mapping[str, _Root] = {
     'restricted-report': _Root(
         report.RestrictedReport,
         _header(report.RESTRICTED_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RESTRICTED),
-    ),
-    'leave-one-out-audit': _Root(
-        _leave_one_out(),
-        _header(audit.LEAVE_ONE_OUT_SCHEMA, audit.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
-    ),
-    'reconstruction-audit': _Root(
-        _reconstruction(),
-        _header(audit.RECONSTRUCTION_SCHEMA, audit.SCHEMA_VERSION, audit.MADE_UP) | {'ok': bool},
     ),
     'canary-audit': _Root(
         canaries.CanaryAudit,

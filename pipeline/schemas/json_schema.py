@@ -10,13 +10,12 @@ from typing import Any, Literal
 import pydantic
 
 
-def with_keys(root: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    """A TypedDict of the fields of a class, with some keys before them and some after.
+def with_keys(root: Any, before: Mapping[str, Any]) -> Any:
+    """A TypedDict of the fields of a class, with some keys before them.
 
     Args:
         root: A dataclass or a TypedDict.
         before: Name to type. A field of the class with such a name has the class's type.
-        after: Name to type. A field of the class with such a name has this type.
     """
     hints = typing.get_type_hints(root)
     if dataclasses.is_dataclass(root):
@@ -24,7 +23,7 @@ def with_keys(root: Any, before: Mapping[str, Any], after: Mapping[str, Any]) ->
         hints = {field.name: hints[field.name] for field in dataclasses.fields(root)}
     # Named in a variable: type checkers take no computed TypedDict.
     make: Any = typing.TypedDict
-    return make(root.__name__, {**before, **hints, **after})
+    return make(root.__name__, {**before, **hints})
 
 
 def schema_of(kind: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.privacy import accounting, candidates, mechanism
+from models.privacy import accounting, mechanism
 from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
 from tests import oracles, samples
@@ -290,62 +290,6 @@ def check_its_facts_are_those_of_its_price(name: str) -> None:
         assert [moved.value for moved in facts.sensitivities] == [strategy.sensitivity(params)]
 
 
-def check_a_replay_scores_what_decoding_does(name: str) -> None:
-    """A batch, and each with a context more, less or another; rows that are broken and extreme among them.
-
-    With K as well, on the allowed tokens.
-    """
-    strategy, rng = AGGREGATES[name], np.random.default_rng(0)
-    for count, k in ((0, None), (1, None), (2, None), (5, None), (6, None), (0, 7), (5, 7)):
-        params = params_of(name, batch_size=5, public_top_k=k)
-        logits = rng.normal(0, 3, (count + 1, 40)).astype(np.float32)
-        if count > 2:
-            logits[1, 3] = np.nan
-            logits[2] *= 30
-        public = rng.normal(0, 3, 40).astype(np.float32)
-        batch = list(range(count))
-        batches = [batch, [*batch, count], *([row for row in batch if row != gone] for gone in batch)]
-        batches += [[count if row == gone else row for row in batch] for gone in batch]
-        seen = public if params.needs_public_logits else np.zeros_like(public)
-        allowed = strategy.replayed_tokens(np.ones(40, bool), seen, params)
-        assert allowed.all() == (k is None)
-        replayed = list(strategy.replayed_scores(logits, seen, allowed, batches, params))
-        assert len(replayed) == len(batches)
-        # One program for all of them: rows of zeros fill up, and vote for nothing.
-        rows = np.zeros((len(batches), 9, 40), np.float32)
-        is_private = np.zeros((len(batches), 9), bool)
-        for index, members in enumerate(batches):
-            rows[index, 0], rows[index, 1 : 1 + len(members)] = public, logits[members]
-            is_private[index, 1 : 1 + len(members)] = True
-        for index, scores in enumerate(replayed):
-            expected = _combined((jnp.asarray(rows[index]),), (jnp.asarray(is_private[index]),), params)
-            np.testing.assert_allclose(scores[allowed], np.asarray(expected)[allowed], rtol=0, atol=2e-4)
-
-
-def check_a_replay_without_clipping_is_another(name: str) -> None:
-    """Contexts far apart: the mechanism that an audit breaks on purpose lets them pass the bound."""
-    params, strategy = params_of(name), AGGREGATES[name]
-    logits = np.random.default_rng(9).normal(0, 9, (2, 40)).astype(np.float32)
-    public = np.zeros(40, np.float32)
-    (kept,) = strategy.replayed_scores(logits, public, np.ones(40, bool), [[0, 1]], params)
-    (broken,) = strategy.replayed_scores(logits, public, np.ones(40, bool), [[0, 1]], params, clips=False)
-    assert np.abs(broken - kept).max() > params.clip_bound
-
-
-def check_a_replay_allows_what_decoding_does(name: str) -> None:
-    """With K and without, public logits alike, near and far apart, over a part of the vocabulary."""
-    strategy, rng = AGGREGATES[name], np.random.default_rng(3)
-    for k, clip_bound, scale in itertools.product((None, 1, 7, 99, 100), (0.5, 2.0), (0, 0.01, 1, 40)):
-        params = params_of(name, public_top_k=k, clip_bound=clip_bound)
-        public = (scale * rng.normal(0, 1, 99)).astype(np.float32)
-        mask = rng.uniform(size=99) < 0.9
-        chosen = candidates.choose(jnp.asarray(mask), jnp.asarray(public), params, params.strategy.allowed)
-        expected = samples.allowed_of(chosen, 99)
-        replayed = strategy.replayed_tokens(mask, public, params)
-        np.testing.assert_array_equal(replayed, expected)
-        assert replayed.dtype == bool and replayed is not mask
-
-
 CHECKS = (
     check_it_says_what_it_is,
     check_scores_equal_the_twin,
@@ -355,7 +299,4 @@ CHECKS = (
     check_one_token_is_within_its_price,
     check_a_price_bounds_what_one_unit_moves_or_there_is_none,
     check_its_facts_are_those_of_its_price,
-    check_a_replay_scores_what_decoding_does,
-    check_a_replay_without_clipping_is_another,
-    check_a_replay_allows_what_decoding_does,
 )

@@ -136,8 +136,6 @@ class _OtherMask(Halved):  # type: ignore[misc]
         (_Unclipped(), aggregate_contract.check_one_token_is_within_its_price),
         (_Unclipped(), aggregate_contract.check_scores_are_finite_whatever_a_row_holds),
         (_OtherMask(), aggregate_contract.check_the_mask_is_public),
-        (_OtherMask(), aggregate_contract.check_a_replay_allows_what_decoding_does),
-        (_TrueSize(), aggregate_contract.check_a_replay_scores_what_decoding_does),
     ],
     ids=lambda part: getattr(part, '__name__', type(part).__name__),
 )

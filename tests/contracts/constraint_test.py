@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models import constraints
-from models.constraints import Constraint, Digits, Grammar, LongEnough, Tabulated, Vocabulary
+from models.constraints import Constraint, Grammar, LongEnough, Tabulated, Vocabulary
 from models.grammars import automaton, expressions, regular_expressions
 from models.stop_rule import StopRule
 from tests import oracles
@@ -80,10 +80,6 @@ def long_enough(constraint: Constraint, stop: frozenset[int]) -> LongEnough:
 
 CASES = {
     'vocabulary': ConstraintCase(Vocabulary.of(MASK), oracles.vocabulary(MASK), VOCAB, STOP),
-    'digits': ConstraintCase(
-        Digits.of(VOCAB, digits=(1, 2, 9), stop_tokens=STOP, length=3),
-        oracles.digits(VOCAB, (1, 2, 9), STOP, 3), VOCAB, STOP,
-    ),
     'grammar': ConstraintCase(
         grammar('(a|bc|é){1,4}d?'),
         oracles.grammar(
@@ -147,9 +143,6 @@ def test_a_constraint_that_breaks_the_contract_is_found(
     [
         (lambda: Vocabulary.of(np.zeros(4, bool)), 'empty mask'),
         (lambda: LongEnough.held(Vocabulary.of(MASK), StopRule.of(VOCAB, tokens=STOP), 0), 'min_tokens=0'),
-        (lambda: Digits.of(4, digits=(), stop_tokens=(1,), length=2), 'Expected digits'),
-        (lambda: Digits.of(4, digits=(0,), stop_tokens=(), length=2), 'Expected stop_tokens'),
-        (lambda: Digits.of(4, digits=(0,), stop_tokens=(1,), length=0), 'length=0'),
         (lambda: grammar('a', stop=()), r'stop_tokens=\[\]'),
         (
             lambda: Grammar.of(

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from models.privacy import events
-from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register, replay
+from models.privacy.aggregates import AGGREGATES, Aggregate, aggregate, clipping, register
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.public_numbers import PublicNumbers
 from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
@@ -67,26 +67,6 @@ class Halved(Aggregate):
 
     def token_losses(self, tallied: Any, allowed: Any, index: Any, params: PublicNumbers) -> None:
         """None: a price is known in advance."""
-
-    def replayed_scores(
-        self,
-        logits: Any,
-        public_logits: Any,
-        allowed: Any,
-        batches: Any,
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        counted = replay.counted(allowed, params, narrows=narrows)
-        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
-        yield from (votes[list(rows)].sum(axis=0) / (2 * params.batch_size) for rows in batches)
-
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        return replay.top_k(mask, public_logits, params)
 
 
 def _halved_twin(logits: np.ndarray, public: np.ndarray, s: float, c: float) -> np.ndarray:

@@ -28,7 +28,7 @@ from tests.oracles.clustering import (
     similarity,
     tfidf_embedding,
 )
-from tests.oracles.constraints import Allowed, digits, long_enough, vocabulary
+from tests.oracles.constraints import Allowed, long_enough, vocabulary
 from tests.oracles.ex_post import token_losses
 from tests.oracles.goodness_of_fit import chi_square, chi_square_bound
 from tests.oracles.grammars import (
@@ -96,7 +96,6 @@ __all__ = [
     'clip',
     'delta',
     'difference_aggregate',
-    'digits',
     'distance',
     'drawn',
     'example_of',

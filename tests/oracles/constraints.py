@@ -1,6 +1,6 @@
 """Which tokens may follow an example's first ones, word by word from what each constraint says of itself."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,16 +13,6 @@ Allowed = Callable[[tuple[int, ...]], np.ndarray]
 def vocabulary(tokens: np.ndarray) -> Allowed:
     """The same tokens everywhere."""
     return lambda example: tokens.copy()
-
-
-def digits(vocab_size: int, digits: Collection[int], stop_tokens: Collection[int], length: int) -> Allowed:
-    """So many digits, then a stop token."""
-
-    def allowed(example: tuple[int, ...]) -> np.ndarray:
-        follows = digits if len(example) < length else stop_tokens
-        return np.array([token in follows for token in range(vocab_size)])
-
-    return allowed
 
 
 def long_enough(allowed: Allowed, stop: Stop, min_tokens: int) -> Allowed:

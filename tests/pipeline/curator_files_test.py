@@ -100,8 +100,7 @@ def test_what_is_there_or_ends_otherwise_is_refused(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     'command',
     [
-        ['audit', 'leave-one-out', *SETTINGS, '--result'],
-        ['audit', 'reconstruction', *SETTINGS, '--result'],
+        ['audit', 'canaries', *SETTINGS, '--result'],
         ['clusters', '--output'],
     ],
     ids=lambda command: ' '.join(command[:2]),

@@ -21,7 +21,6 @@ from pyarrow import parquet
 from launch.demo import records as demo_records
 from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
-from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
 from pipeline import main
 from pipeline.commands import screen
@@ -85,7 +84,8 @@ def finished(demo: pathlib.Path) -> tuple[pathlib.Path, Done]:
 
 @pytest.mark.run
 @pytest.mark.parametrize(
-    'arguments, code', [(('plan', '--json', *CHEAP), 0), (('audit', 'leave-one-out', '--json', *CHEAP), 2)]
+    'arguments, code',
+    [(('plan', '--json', *CHEAP), 0), (('audit', 'canaries', '--json', *CHEAP, '--canaries', '9'), 2)],
 )
 def test_plans_and_early_errors_import_nothing_heavy(arguments: tuple[str, ...], code: int) -> None:
     done = in_a_process(*arguments, python=('-X', 'importtime'))
@@ -138,8 +138,9 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         (('centers', '--input', 'x.jsonl', '--output', 'o', '--rho', '1'), "source='dp-k-means'"),
         (('centers', '--input', 'x.jsonl', '--output', 'o', '--dtype', 'bfloat16'), "embedder='decoder'"),
         (('clusters', '--input', 'x.jsonl', '--output', 'o.txt'), '.html or .json'),
-        (('audit', 'leave-one-out', *CHEAP), 'Give --input'),
-        (('audit', 'reconstruction', *CHEAP, '--result', 'r.txt'), 'ending in .json'),
+        (('audit', 'canaries', *CHEAP, '--canaries', '9'), 'Expected canaries >= 64'),
+        (('audit', 'canaries', *CHEAP, '--result', 'r.txt'), 'ending in .html or .json'),
+        (('audit', 'leave-one-out', *CHEAP), 'No such command'),
     ],
 )
 @pytest.mark.parametrize('as_json', [False, True])
@@ -446,29 +447,6 @@ def test_centers_and_clusters_read_any_csv(
     assert done.returncode == 0, done.stderr
     made = one_object(done.stdout)
     assert (made['records'] if command == 'clusters' else made['corpus_texts']) == found['corpus_texts']
-
-
-# --- audit -----------------------------------------------------------------------
-
-
-@needs_model
-@pytest.mark.parametrize('sabotage, code', [pytest.param('none', 0, marks=pytest.mark.run), ('paste', 1)])
-def test_an_audit_ends_with_what_it_found(
-    tmp_path: pathlib.Path, demo: pathlib.Path, monkeypatch: pytest.MonkeyPatch, sabotage: str, code: int
-) -> None:
-    # So few tokens do not show what is broken under every key.
-    monkeypatch.setattr(RunKey, 'new', lambda: RunKey(bytes(32)))
-    kept = tmp_path / 'audit.json'
-    # A process that loads the libraries anew shows whether they are heard.
-    dp_corpus = in_a_process if sabotage == 'none' else in_this_process
-    done = dp_corpus(
-        'audit', 'leave-one-out', '--input', str(demo), *SMALL, '--sabotage', sabotage, '--outsiders', '1',
-        '--result', str(kept), '--json',
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (code, '')
-    found = one_object(done.stdout)
-    assert found['ok'] is (code == 0) and found['sabotage'] == sabotage
-    assert kept.read_text() == done.stdout and kept.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_unforeseen_error_over_private_texts_is_not_quoted() -> None:

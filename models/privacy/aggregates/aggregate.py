@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from etils import epy
@@ -27,7 +27,6 @@ from models.privacy.public_numbers import PublicNumbers
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
 # A vote is at most 2^22 quanta: as fine as float32 is near c, but for two bits.
 VOTE_BITS = 22
@@ -163,47 +162,6 @@ class Aggregate(abc.ABC):
             allowed: `[C]` bool, the candidates that could be sampled.
             index: Index of the sampled candidate among the C.
             params: The mechanism.
-        """
-
-    @abc.abstractmethod
-    def replayed_scores(
-        self,
-        logits: np.ndarray,
-        public_logits: np.ndarray,
-        allowed: np.ndarray,
-        batches: Sequence[Sequence[int]],
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """The scores of several batches again, for audits: `[V]` float64 each, slowly, in NumPy.
-
-        It gives scores for all V tokens; those of tokens that are not counted have no meaning. It must not
-        call `tally`, `combine` or their parts, because an audit looks for errors in them.
-
-        Args:
-            logits: `[rows, V]` raw logits of contexts.
-            public_logits: `[V]`, finite; zeros where the public prompt is not run.
-            allowed: `[V]` bool, from `replayed_tokens`: with `public_top_k` rows are centred over these.
-            batches: Rows of each batch: one batch, then its neighbours, which have one context more, one
-                less, or another one in its place.
-            params: The mechanism.
-            clips: False leaves the votes unbounded: a mechanism that is broken on purpose.
-            narrows: Whether predictions are conditioned on an allowed token; rows are then centred over
-                `allowed` as well.
-        """
-
-    @abc.abstractmethod
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        """The allowed candidates again, for audits: `[V]` bool, in NumPy, without calling `allowed`.
-
-        Args:
-            mask: `[V]` bool.
-            public_logits: `[V]`.
-            params: The mechanism; `public_top_k` limits the candidates to `candidates.count`.
         """
 
 

@@ -6,13 +6,12 @@ After DClip and Top-k+ of InvisibleInk, arXiv 2507.02974; written from METHOD 4b
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
 from models.privacy import events, whole_numbers
-from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.aggregates import aggregate, clipping
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
 from models.privacy.public_numbers import PublicNumbers
@@ -21,7 +20,6 @@ from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
 
 @typing.final
@@ -108,38 +106,3 @@ class Difference(aggregate.Aggregate):
 
     def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
         """None: the price is known in advance."""
-
-    def replayed_scores(
-        self,
-        logits: np.ndarray,
-        public_logits: np.ndarray,
-        allowed: np.ndarray,
-        batches: Sequence[Sequence[int]],
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """The public prediction with sums over the public s; see `Aggregate.replayed_scores`."""
-        counted = replay.counted(allowed, params, narrows=narrows)
-        finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
-        rows_of = np.where(finite, logits, 0.0).astype(np.float64)
-        public, own = (
-            z - np.logaddexp.reduce(z[..., counted], axis=-1, keepdims=True)
-            for z in (public_logits.astype(np.float64), rows_of)
-        )
-        votes = own - public
-        if clips:
-            votes = np.clip(votes, -params.clip_bound, params.clip_bound)
-        votes = np.where(finite, votes, 0.0)
-        for rows in batches:
-            yield votes[list(rows)].sum(axis=0) / params.batch_size + public
-
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        """Top-k+ within the sampler's range; see `Aggregate.replayed_tokens`."""
-        slack = 2 * params.clip_bound / params.batch_size
-        widest = 2 * (MAX_CLIP_OVER_TEMPERATURE * params.temperature - params.clip_bound)
-        logits = replay.masked(mask, public_logits)
-        return replay.top_k(mask, public_logits, params, slack) & (logits >= logits.max() - widest)

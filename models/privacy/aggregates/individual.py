@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
 from models.privacy import events, individual
-from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.aggregates import aggregate, clipping
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, Reproduction, RhoStage, Sensitivity
 from models.privacy.numbers import format_exact
@@ -19,7 +18,6 @@ from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
 
 @typing.final
@@ -167,65 +165,6 @@ class IndividualDifference(aggregate.Aggregate):
 
     def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
         """None: the price is known in advance."""
-
-    def replayed_scores(
-        self,
-        logits: np.ndarray,
-        public_logits: np.ndarray,
-        allowed: np.ndarray,
-        batches: Sequence[Sequence[int]],
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """The batches hold only contexts that vote at this step; see `Aggregate.replayed_scores`."""
-        assert params.shift_bound is not None
-        counted = replay.counted(allowed, params, narrows=narrows)
-        finite = np.isfinite(logits[:, counted]).all(axis=1, keepdims=True)
-        rows_of = np.where(finite, logits, 0.0).astype(np.float64)
-        public, own = (
-            z - np.logaddexp.reduce(z[..., counted], axis=-1, keepdims=True)
-            for z in (public_logits.astype(np.float64), rows_of)
-        )
-        votes = replayed_votes(own - public, public, allowed, params, clips=clips)
-        votes = np.where(finite, votes, 0.0)
-        tau, bound = params.temperature, params.shift_bound / params.temperature
-        for rows in batches:
-            shift = votes[list(rows)].sum(axis=0) / (params.batch_size * tau)
-            flat = np.where(shift > bound, bound + 2 * np.log(np.maximum(1 + (shift - bound) / 2, 1)), shift)
-            yield public + tau * np.maximum(flat if clips else shift, -15.0)
-
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        """The K best within the sampler's range; see `Aggregate.replayed_tokens`."""
-        logits = replay.masked(mask, public_logits)
-        return replay.top_k(mask, public_logits, params) & (logits >= logits.max() - _widest(params))
-
-
-def replayed_votes(
-    differences: np.ndarray,
-    public: np.ndarray,
-    allowed: np.ndarray,
-    params: PublicNumbers,
-    *,
-    clips: bool = True,
-) -> np.ndarray:
-    """`individual.votes_of` again, for audits: `[rows, V]` float64, in NumPy, of finite rows.
-
-    Args:
-        differences: `[rows, V]` log p_i − log p.
-        public: `[V]`, log p.
-        allowed: `[V]` bool.
-        params: The mechanism.
-        clips: False leaves votes unbounded.
-    """
-    bound = params.clip_bound if clips else np.inf
-    votes = np.where(allowed, np.round(np.clip(differences, -bound, bound) * 2.0**16), 0.0)
-    weights = np.where(allowed, np.exp((public - public[allowed].max()) / params.temperature), 0.0)
-    mean = np.floor((votes @ weights) / weights.sum())
-    return np.where(allowed, votes - mean[:, None], 0.0) / 2.0**16
 
 
 def accounting_of(params: PublicNumbers) -> events.TruncatedZCDpEvent:

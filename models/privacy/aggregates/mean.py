@@ -6,13 +6,12 @@ PP = Amin et al. 2024.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
 from models.privacy import events, whole_numbers
-from models.privacy.aggregates import aggregate, clipping, replay
+from models.privacy.aggregates import aggregate, clipping
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts
 from models.privacy.public_numbers import PublicNumbers
@@ -20,7 +19,6 @@ from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 with epy.lazy_imports():
     import jax
-    import numpy as np
 
 
 @typing.final
@@ -86,26 +84,3 @@ class Mean(aggregate.Aggregate):
 
     def token_losses(self, tallied: Any, allowed: jax.Array, index: jax.Array, params: PublicNumbers) -> None:
         """None: the price is known in advance."""
-
-    def replayed_scores(
-        self,
-        logits: np.ndarray,
-        public_logits: np.ndarray,
-        allowed: np.ndarray,
-        batches: Sequence[Sequence[int]],
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """Sums over the public s; see `Aggregate.replayed_scores`."""
-        counted = replay.counted(allowed, params, narrows=narrows)
-        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
-        for rows in batches:
-            yield votes[list(rows)].sum(axis=0) / params.batch_size
-
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        """See `Aggregate.replayed_tokens`."""
-        return replay.top_k(mask, public_logits, params)

@@ -7,12 +7,11 @@ can move them.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from etils import epy
 
-from models.privacy.aggregates import aggregate, median_range, replay
+from models.privacy.aggregates import aggregate, median_range
 from models.privacy.candidates import Candidates
 from models.privacy.facts import Facts, RhoStage, StatementWords
 from models.privacy.public_numbers import PublicNumbers
@@ -20,7 +19,6 @@ from models.privacy.sampling import MAX_CLIP_OVER_TEMPERATURE
 
 with epy.lazy_imports():
     import jax
-    import numpy as np
 
 
 @typing.final
@@ -146,36 +144,3 @@ class Median(aggregate.Aggregate):
     ) -> tuple[jax.Array, jax.Array]:
         """−log α and log β of the token (CL appendix B; METHOD 5)."""
         return median_range.token_losses(tallied, allowed, index, params.temperature)
-
-    def replayed_scores(
-        self,
-        logits: np.ndarray,
-        public_logits: np.ndarray,
-        allowed: np.ndarray,
-        batches: Sequence[Sequence[int]],
-        params: PublicNumbers,
-        *,
-        clips: bool = True,
-        narrows: bool = False,
-    ) -> Iterator[np.ndarray]:
-        """np.median over the rows; the public prompt's vote if there are none. See `Aggregate`."""
-        counted = replay.counted(allowed, params, narrows=narrows)
-        votes = replay.clipped(logits, params.clip_bound, counted, clips=clips)
-        lowest = votes.min(axis=0, initial=np.inf)
-        # Only here may the medians of the batch and its neighbours be above the lowest vote: with
-        # one lowest vote of the batch gone, the others are still more than half of one row more.
-        inside = (votes[list(batches[0])] == lowest).sum(axis=0)
-        open_ = 2 * (inside - 1) <= len(batches[0]) + 1
-        for rows in batches:
-            if not rows:
-                yield replay.clipped(public_logits[None], params.clip_bound, counted, clips=clips)[0]
-                continue
-            middle = lowest.copy()
-            middle[open_] = np.median(votes[list(rows)][:, open_], axis=0)
-            yield middle
-
-    def replayed_tokens(
-        self, mask: np.ndarray, public_logits: np.ndarray, params: PublicNumbers
-    ) -> np.ndarray:
-        """See `Aggregate.replayed_tokens`."""
-        return replay.top_k(mask, public_logits, params)

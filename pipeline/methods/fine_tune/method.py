@@ -178,9 +178,3 @@ class FineTuning(Method[FineTuneSettings]):
         from pipeline.methods.fine_tune.canaries import TuningCanaries
 
         return TuningCanaries(self.canary_sabotages, self.dtype)
-
-    def auditor(self) -> Any:
-        raise ValueError(
-            f"Expected method='predict' for an audit, got method={self.name!r}. These audits decode "
-            'batches of votes; tests/models/privacy/gradients_audit_test.py audits fine-tuning.'
-        )

@@ -1,29 +1,36 @@
 """Canaries of private prediction: what an attacker with the corpus alone tells of them (Meeus et al. 2025).
 
 No noisy value is released beside the text, and no attack on a text is known that reads it all. So this audit
-is weak: `audit.leave_one_out` holds each context's influence against its bound, and sees smaller faults.
+is weak.
 """
 
+import collections
 import dataclasses
+import itertools
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from models import reference as reference_lib
+from models.audits import batches as audit_batches
 from models.audits import canaries as made_up
-from models.audits import one_run, replay
+from models.audits import one_run
+from models.batch_plan import BatchPlan
 from models.clustering.centers import ClusterSettings
 from models.generate.batch import BatchGenerator
-from models.generate.examples import split_examples
-from models.privacy import accounting
+from models.privacy import accounting, counts
 from models.privacy.randomness import RunKey
-from models.records import Batch, Record
+from models.records import Batch, Record, SyntheticExample
 from pipeline.canaries import Sabotage
-from pipeline.methods import canary_audit
+from pipeline.methods import canary_audit, workers
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.predict import audit, mechanism, worker_settings
+from pipeline.methods.predict import mechanism, worker_settings
 from pipeline.methods.predict.mechanism import Config
+from transforms import cluster, condition, run_files
+from transforms.durable import write_file, write_key
+from transforms.plan import draw_plan
 from transforms.predict import load_generator
 
 
@@ -63,7 +70,7 @@ class PredictionCanaries(CanaryAuditor):
         canaries = canary_audit.canary_records(texts, canary_audit.labels_of(config, len(coins)), config)
         present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
         progress('Forming the batches')
-        plan, batches = audit.form_batches(config, key, [*records, *present])
+        plan, batches = form_batches(config, key, [*records, *present])
         progress('Loading the model')
         generator = load_generator(settings)
         corpus: list[str] = []
@@ -90,7 +97,7 @@ def _texts(
     config: Config,
     given: reference_lib.Reference | None,
     generator: BatchGenerator,
-    plan: Any,
+    plan: BatchPlan,
     batches: Sequence[Batch],
     key: RunKey,
     sabotage: Sabotage,
@@ -123,26 +130,81 @@ def _texts(
 
 def _decoded(
     generator: BatchGenerator, batch: Batch, key: RunKey, sabotage: Sabotage, reference: Sequence[str]
-) -> Sequence[Any]:
+) -> Sequence[SyntheticExample]:
     """The examples of a batch, by the run's mechanism or with the texts of contexts in their place."""
-    if sabotage == 'none':
-        return generator.generate(batch, key, reference=reference).examples
-    case = replay.Case.of(generator, batch, sabotage='paste', reference=reference)
-    stream = case.decode(generator.draws(batch, key))
-    cut = split_examples(
-        stream,
-        stop_rule=generator.stop_rule,
-        max_example_tokens=generator.params.max_example_tokens,
-    )
-    texts = generator.writer.texts([example.tokens for example in cut])
-    return [_Pasted(text, example.truncated) for text, example in zip(texts, cut, strict=True)]
+    examples = generator.generate(batch, key, reference=reference).examples
+    if sabotage == 'none' or not batch.contexts:
+        return examples
+    own = itertools.cycle(context.texts[0] for context in batch.contexts)
+    return [dataclasses.replace(example, text=text) for example, text in zip(examples, own)]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pasted:
-    """A text of the broken mechanism, as far as anything looks at it."""
+def form_batches(config: Config, key: RunKey, records: Sequence[Record]) -> tuple[BatchPlan, list[Batch]]:
+    """The plan and all batches of the records, in memory, with noise and hashes of the audit's own.
 
-    text: str
-    truncated: bool
-    private_tokens: int = reference_lib.LEAST_TOKENS
-    public_tokens: int = 0
+    The same functions as in a run decide where a record goes; only Beam is left out.
+
+    Args:
+        config: The run's settings.
+        key: A key of the audit's own.
+        records: All records of the run.
+    """
+    labels, params = config.input.label_values, mechanism.params(config)
+    clustering, centers, conditions, rho = None, None, None, config.method.count_rho
+    with tempfile.TemporaryDirectory() as folder:
+        write_key(folder, key)
+        # The key is of this audit alone: there is no other run to be told from.
+        write_file(os.path.join(folder, run_files.RUN), b'{}')
+        if config.method.condition_on:
+            assert config.method.structure is not None  # `Structured.check`
+            in_cells = condition.in_cells(records, config.method.structure)
+            cells = config.method.structure.cells
+            conditions = condition.draw_conditions(
+                _true_counts(audit_batches.placements(in_cells, labels, params, key), labels, len(cells)),
+                folder,
+                fields=config.method.condition_on,
+                cells=cells,
+                labels=labels,
+                rho=config.method.resolved_condition_rho,
+            )
+        if config.method.clusters is not None:
+            centers_rho, rho = counts.split_rho(config.method.resolved_clustering_rho)
+            clusterer = worker_settings.cluster_settings(config).build()
+            centers = clusterer.centers.count
+            records = cluster.embed_records(
+                records, clusterer.embedder.embed, clusterer.centers, workers.text_limit(config.method)
+            )
+            clustering = cluster.draw_clustering(
+                _true_counts(audit_batches.placements(records, labels, params, key), labels, centers),
+                folder,
+                labels=labels,
+                centers=centers,
+                kept=config.method.clusters,
+                rho=centers_rho,
+            )
+            records = cluster.recluster(records, clusterer.centers, labels, clustering)
+        placed = audit_batches.placements(records, labels, params, key)
+        configured = worker_settings.configured_plan(config)
+        if configured is not None:
+            plan = dataclasses.replace(configured, conditions=conditions)
+        else:
+            records_per_count = params.examples_per_context if params.unit == 'example' else 1
+            plan = draw_plan(
+                _true_counts(placed, labels, centers),
+                folder,
+                labels=labels,
+                rho=rho,
+                contexts_per_batch=params.batch_size * records_per_count,
+                clustering=clustering,
+                conditions=conditions,
+            )
+    return plan, audit_batches.batches_of(placed, plan, params, key)
+
+
+def _true_counts(
+    placed: Sequence[audit_batches.Placement], labels: Sequence[str | None], centers: int | None
+) -> list[int]:
+    """Counts of each label, or of every centre of each label; private."""
+    found = collections.Counter((label, cluster) for _, label, cluster, _ in placed)
+    clusters = [None] if centers is None else range(centers)
+    return [found[label, cluster] for label in labels for cluster in clusters]

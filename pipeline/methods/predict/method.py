@@ -228,8 +228,3 @@ class PrivatePrediction(Method[PredictSettings]):
         from pipeline.methods.predict.canaries import PredictionCanaries
 
         return PredictionCanaries(self.canary_sabotages)
-
-    def auditor(self) -> Any:
-        from pipeline.methods.predict import audit
-
-        return audit

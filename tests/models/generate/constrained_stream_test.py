@@ -14,7 +14,6 @@ import pytest
 from models.constraints import Constraint, Grammar, LongEnough, Vocabulary
 from models.decoders.decoder import Shapes
 from models.generate import loop
-from models.generate import walk as walks
 from models.generate.examples import split_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
@@ -209,7 +208,7 @@ ENDS = StopRule.of(VOCAB, tokens=STOP, texts=ENDING.texts, token_bytes=TOKEN_BYT
 def test_an_example_ends_by_itself_after_as_many_tokens_and_not_before(
     mechanism: str, min_tokens: int
 ) -> None:
-    """By stop tokens and by a stop text, which decides what may come; a walk shows the same masks."""
+    """By stop tokens and by a stop text, which decides what may come."""
     params = dataclasses.replace(MECHANISMS[mechanism], max_private_tokens=90, max_batch_tokens=90)
     constraint = LongEnough.held(Vocabulary.of(SAMPLED), ENDS, min_tokens)
     stream = _stream(params, constraint, ENDS)
@@ -235,19 +234,6 @@ def test_an_example_ends_by_itself_after_as_many_tokens_and_not_before(
     ]
     assert all(length > min_tokens for length in lengths)
     assert (min_tokens + 1 in lengths) == (min_tokens < params.max_example_tokens)
-    walk = walks.walk(
-        DECODER, samples.public_rows(DECODER, PUBLIC, params), CONTEXTS, params=params, constraint=constraint,
-        stop_rule=ENDS,
-    )  # fmt: skip
-    position, held = next(walk), settings.long_enough(SAMPLED)
-    example: tuple[int, ...] = ()
-    for token in stream.tokens.tolist()[:20]:
-        np.testing.assert_array_equal(position.mask, held(example))
-        example = (*example, token)
-        if oracles.stopped(example, ENDING) or len(example) == params.max_example_tokens:
-            example = ()
-        position = walk.send(token)
-    walk.close()
 
 
 def test_where_every_token_ends_an_example_one_of_them_comes() -> None:
@@ -308,24 +294,6 @@ def test_each_example_begins_in_the_state_of_its_own(mechanism: str) -> None:
     found = tuple(zip(stream.tokens.tolist(), _flags(stream), strict=True))
     assert found == _twin(params, twins, STOP, narrows=True, charges_forced=True)
     assert found != _twin(params, twins[:1] * 30, STOP, narrows=True, charges_forced=True)
-    # An audit walks through the same masks.
-    walk = walks.walk(
-        DECODER,
-        samples.public_rows(DECODER, PUBLIC, params),
-        CONTEXTS,
-        params=params,
-        constraint=constraint,
-        stop_rule=StopRule.of(VOCAB, tokens=STOP),
-    )
-    position, seen = next(walk), set()
-    for example, token in zip(
-        _examples(stream.tokens.tolist(), STOP, params.max_example_tokens), stream.tokens.tolist()
-    ):
-        seen.add(position.example)
-        np.testing.assert_array_equal(position.mask, twins[position.example](example))
-        position = walk.send(token)
-    walk.close()
-    assert len(seen) > 5
 
 
 def test_further_examples_begin_in_the_last_state() -> None:
@@ -345,32 +313,6 @@ def test_a_state_that_is_not_begun_anew_is_another_stream() -> None:
         stale.append(bool(case.twin(seen)[token]))
         seen = (*seen, token)
     assert not all(stale) and all(case.twin(example)[token] for example, token in zip(before, stream))
-
-
-@pytest.mark.parametrize('mechanism', ['mean', 'difference, top 3'])
-def test_the_walk_shows_the_masks_of_the_stream(mechanism: str) -> None:
-    """An audit replays tokens by the same steps: examples, places and masks are those of the loop."""
-    case, params = CASES['digits'], MECHANISMS[mechanism]
-    tokens = _stream(params, case.constraint, case.stop_tokens).tokens.tolist()
-    walk = walks.walk(
-        DECODER,
-        samples.public_rows(DECODER, PUBLIC, params),
-        CONTEXTS,
-        params=params,
-        constraint=case.constraint,
-        stop_rule=StopRule.of(VOCAB, tokens=case.stop_tokens),
-    )
-    position, number = next(walk), -1
-    for example, token in zip(_examples(tokens, case.stop_tokens, params.max_example_tokens), tokens):
-        number += example == ()
-        assert (position.example, position.place) == (number, len(example))
-        np.testing.assert_array_equal(position.mask, case.twin(example))
-        contexts, public = _logits_at(example)
-        np.testing.assert_array_equal(position.logits, contexts)
-        expected = public if params.needs_public_logits else np.zeros_like(public)
-        np.testing.assert_array_equal(position.public_logits, expected)
-        position = walk.send(token)
-    walk.close()
 
 
 def test_another_mask_of_the_same_size_is_no_other_program() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from models.constraints import Vocabulary
 from models.generate import loop
-from models.generate import walk as walks
 from models.generate.examples import places_in_examples, split_examples
 from models.generate.loop import Watch, decode_stream
 from models.generate.rows import prefill_public
@@ -513,15 +512,6 @@ def test_stop_texts_end_examples_of_the_loop_as_of_the_twin(texts: tuple[str, ..
         assert places_in_examples(stream.tokens, stop_rule=rule, max_example_tokens=cap) == tuple(
             place for length in lengths for place in range(length)
         )
-        walk = walks.walk(
-            DECODERS[4], None, contexts, params=params, stop_rule=rule,
-            constraint=Vocabulary.of(np.ones(VOCAB, bool)),
-        )  # fmt: skip
-        position, seen = next(walk), []
-        for token in stream.tokens.tolist():
-            seen.append((position.example, position.place))
-            position = walk.send(token)
-        assert seen == [(i, place) for i, length in enumerate(lengths) for place in range(length)]
         ended_by_text += sum(not e.truncated and len(e.tokens) == n for e, n in zip(examples, lengths))
     assert ended_by_text > 0
 

@@ -17,7 +17,6 @@ import pytest
 from models.constraints import Grammar, Vocabulary
 from models.decoders.decoder import Cache, Decoder, Shapes
 from models.generate import loop
-from models.generate import walk as walks
 from models.generate.examples import places_in_examples
 from models.generate.loop import decode_stream
 from models.generate.stream import TokenStream
@@ -281,31 +280,6 @@ def test_other_contexts_cut_a_stream_nowhere_else() -> None:
 
 def test_a_model_that_reads_past_a_steps_tokens_is_found() -> None:
     assert _output(_stream(MEAN, _decoder(4, 'behind'))) != _twin(MEAN)
-
-
-def test_a_replay_goes_token_by_token_and_sees_the_same() -> None:
-    """Audits walk a stream that was decoded in steps: the same logits, on the same decoder."""
-    decoder = _decoder(4)
-    tokens = _stream(SPARSE, decoder).tokens.tolist()
-    walk = walks.walk(
-        decoder,
-        samples.public_rows(decoder, PUBLIC, SPARSE),
-        CONTEXTS,
-        params=SPARSE,
-        constraint=GRAMMAR,
-        stop_rule=RULES['stop token'][0],
-    )
-    position, example = next(walk), ()
-    table = np.asarray(decoder.weights)
-    for token in tokens[:30]:
-        assert position.place == len(example)
-        np.testing.assert_array_equal(position.mask, _twin_mask(example))
-        np.testing.assert_array_equal(
-            position.logits, np.stack([table[_state(row, example)] for row in CONTEXTS])
-        )
-        position = walk.send(token)
-        example = () if token in STOP or len(example) + 1 == LONGEST else (*example, token)
-    walk.close()
 
 
 def test_text_without_a_structure_takes_single_steps() -> None:

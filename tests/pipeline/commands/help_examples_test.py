@@ -11,7 +11,7 @@ from pipeline import main
 
 COMMANDS = [
     ('start',), ('report',), ('export',), ('split',), ('evaluate',), ('centers',), ('clusters',), ('schema',),
-    ('ledger',), *(('audit', name) for name in ('leave-one-out', 'reconstruction', 'canaries')),
+    ('ledger',), ('audit', 'canaries'),
     *(('ledger', name) for name in ('add', 'show', 'budget', 'settle', 'plot', 'export')),
 ]  # fmt: skip
 

@@ -68,7 +68,6 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('ledger', 'plot', 'visits', '--html', 'visits.html', *NAMED), ('visits.html', *LEDGER)),
     (('ledger', 'export', '--output', 'told.csv', '--format', 'csv', *NAMED), ('told.csv', *LEDGER)),
     (('refine', 'public.jsonl', *INPUT, *PRICE, '--output', 'refined'), ('refined', 'refined.curator')),
-    (('audit', 'leave-one-out', *RUN[:RUN.index('--run-id')]), ()),
     (('audit', 'canaries', '--method', 'refine', '--corpus', 'public.jsonl', *PRICE, '--nearest', '1',
       '--label-field', 'label', '--labels', 'a,b', '--canaries', '64', '--result', 'canaries.json'),
      ('canaries.json',)),
@@ -80,8 +79,6 @@ SLOW_COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
      ('sampled', 'sampled.curator')),
     (('generate', '--method', 'evolve', *INPUT, *PRICE, '--rounds', '1', '--candidates', '4', '--examples',
       '4', '--output', 'evolved'), ('evolved', 'evolved.curator')),
-    (('audit', 'reconstruction', '--records', '40', '--batch-size', '8', '--aggregate', 'mean',
-      '--max-private-tokens', '8', '--delta', '1e-3', '--max-prompt-tokens', '64'), ()),
 ]  # fmt: skip
 # It downloads, which is all that it is for.
 _REACHING = {('models', 'fetch')}

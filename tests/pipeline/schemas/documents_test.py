@@ -13,9 +13,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.audits.leave_one_out import LeaveOneOut
 from models.audits.one_run import AttackResult
-from models.audits.reconstruction import Reconstruction
 from models.batch_plan import BatchPlan, Clustering
 from models.clustering.centers import Centers
 from models.finetuning import adapter
@@ -34,7 +32,7 @@ from pipeline.methods.evolve import plan as evolution_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
 from pipeline.methods.fine_tune import suggestion
-from pipeline.methods.predict import audit, decoding_estimate, plan, vote_estimate
+from pipeline.methods.predict import decoding_estimate, plan, vote_estimate
 from pipeline.run import identity
 from pipeline.schemas import documents, generated
 from pipeline.settings.job_config import JobConfig
@@ -67,17 +65,6 @@ def comparison() -> clusters.ClusterComparison:
     )
 
 
-def leave_one_out() -> audit.LeaveOneOutAudit:
-    batch = LeaveOneOut(
-        batch_id='0000-000000', label=None, bound=1.41, contexts=2, private_tokens=60, public_tokens=0,
-        removed=(0.2, -0.47), added=(0.1,), replaced=(),
-    )  # fmt: skip
-    return audit.LeaveOneOutAudit(
-        aggregate='mean', sabotage='none', bound_kind='the pure bound', delta=1e-6, epsilon=3.0,
-        batches=(batch, dataclasses.replace(batch, label='1')),
-    )  # fmt: skip
-
-
 def canaries() -> CanaryAudit:
     attack = AttackResult(
         name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,
@@ -89,16 +76,6 @@ def canaries() -> CanaryAudit:
         confidence=0.95, epsilon_at_least=0.57,
         attacks=(attack, dataclasses.replace(attack, name='listed texts')),
     )  # fmt: skip
-
-
-def reconstruction() -> audit.ReconstructionAudit:
-    found = Reconstruction(
-        keys=1000, synthetic=40, source_hits=3, holdout_hits=2, distinct=30, distinct_source_hits=2,
-        distinct_holdout_hits=2, examples=50,
-    )  # fmt: skip
-    return audit.ReconstructionAudit(
-        aggregate='mean', sabotage='none', seed=3, delta=1e-6, epsilon=None, result=found
-    )
 
 
 def checked(path: pathlib.Path, **settings: typing.Any) -> checked_input.InputCheck:
@@ -153,8 +130,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             dataclasses.replace(restricted, losses=None).to_json(),
             dataclasses.replace(restricted, losses=None, spending=spending).to_json(),
         ],
-        'leave-one-out-audit': [leave_one_out().to_json()],
-        'reconstruction-audit': [reconstruction().to_json()],
         'canary-audit': [canaries().to_json()],
         'cluster-comparison': [comparison().to_json()],
         'input-check': [

@@ -44,12 +44,6 @@ class _Votes(Aggregate):
     def token_losses(self, tallied: Any, allowed: Any, index: Any, params: MechanismParams) -> Any:
         raise NotImplementedError
 
-    def replayed_scores(self, *arguments: Any, clips: bool = True) -> Any:
-        raise NotImplementedError
-
-    def replayed_tokens(self, mask: Any, public_logits: Any, params: MechanismParams) -> Any:
-        raise NotImplementedError
-
 
 @final
 class Priced(_Votes):
