@@ -137,9 +137,6 @@ def _takes_any_text(hint: Any) -> bool:
 def job_config(**given: Any) -> JobConfig[Any]:
     """A run's config from settings by their names.
 
-    A setting that another method has, and this one lacks, may have its default value: configs that were
-    saved before methods had settings of their own hold all of them.
-
     Settings that follow from declared lengths or from the texts wanted are filled in (`following`).
 
     Raises:
@@ -247,18 +244,13 @@ def implied_method(values: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_of_another(method: Method[Any], key: str, value: Any) -> None:
-    """Refuses a setting that the method lacks, unless it has the default value that others have for it."""
-    fields = {
-        owner: field
-        for owner, other in METHODS.items()
-        for field in dataclasses.fields(other.settings)
-        if field.name == key
-    }
-    if not fields:
+    """Refuses a value of a setting that the method lacks; None is none."""
+    owners = [name for name, other in METHODS.items() if key in _owners_of(other)]
+    if not owners:
         raise ValueError(f'Expected a known setting, got {key!r}. See dp-corpus generate --help.')
-    if any(value == field.default for field in fields.values()):
+    if value is None:
         return
-    why = method.instead.get(key) or f'It is a setting of --method {" and ".join(fields)}.'
+    why = method.instead.get(key) or f'It is a setting of --method {" and ".join(owners)}.'
     raise ValueError(
         f'Expected no {key} with method={method.name!r}, got {key}={value!r}. {why} Leave it out.'
     )

@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-EventKind = Literal[
-    'dataset added', 'budget changed', 'reserved', 'resumed', 'refused', 'settled', 'migrated'
-]
+EventKind = Literal['dataset added', 'budget changed', 'reserved', 'resumed', 'refused', 'settled']
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

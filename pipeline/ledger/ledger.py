@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from models.privacy import report
 from models.privacy.accounting import RunCost
-from pipeline.ledger import migrations, replay, tables
+from pipeline.ledger import replay, tables
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import (
     BudgetExceeded,
@@ -73,13 +73,13 @@ class Ledger:
 
     @classmethod
     def open(cls, where: str) -> 'Ledger':
-        """Opens the ledger at a path or URL; one of an older version is migrated, and stays so.
+        """Opens the ledger at a path or URL.
 
         Args:
             where: Path of an SQLite file, or `sqlite:///PATH`, or `postgresql://USER@HOST/DATABASE`.
 
         Raises:
-            ValueError: No such address is known, or it holds a password; or an older ledger was edited.
+            ValueError: No such address is known, or it holds a password.
             ConnectionError: Nothing answers there, or what does is no ledger of this version.
         """
         database = Database(where)
@@ -91,26 +91,12 @@ class Ledger:
             )
         with database.reading() as connection:
             version = tables.version_of(connection)
-        if version in migrations.MIGRATIONS:
-            with database.writing() as connection:
-                lock_schema(connection)
-                # Another process may have been first.
-                version = tables.version_of(connection)
-                try:
-                    migrations.migrate(connection, version, SCHEMA_VERSION, at=_now())
-                except (AttributeError, KeyError, TypeError, ValueError):
-                    raise ValueError(
-                        f'Expected a ledger as version={version} wrote it, got a row or a line of the log '
-                        f'that nothing reads in ledger={shown!r}. Somebody edited it: restore a copy of the '
-                        'ledger.'
-                    ) from None
-                version = tables.version_of(connection)
         if version != SCHEMA_VERSION:
             found = 'no tables of a ledger' if version is None else f'version={version}'
             remedy = (
                 '`dp-corpus ledger add` makes them.'
                 if version is None
-                else 'A newer dp-corpus made or migrated it: use that one.'
+                else 'Another dp-corpus made it: use that one.'
             )
             raise ConnectionError(
                 f'Expected a ledger of version={SCHEMA_VERSION} at ledger={shown!r}, got {found}. {remedy}'
@@ -401,10 +387,10 @@ class Ledger:
 
     def _account(self, connection: sa.Connection, name: str, *, lock: bool = False) -> Account:
         if tables.version_of(connection) != SCHEMA_VERSION:
-            # This process opened it before another one migrated it.
+            # Another dp-corpus may have changed the tables since this process opened them.
             raise ConnectionError(
                 f'Expected a ledger of version={SCHEMA_VERSION} at ledger={self.where!r}, got another since '
-                'it was opened. Repeat the command with the newest dp-corpus that uses it.'
+                'it was opened. Repeat the command with the dp-corpus that changed it.'
             )
         query = sa.select(DATASETS).where(DATASETS.c.name == name)
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.ledger.event import Event
 
 # Lines of which a row depends; the others tell of what did not change one.
-KINDS = ('dataset added', 'budget changed', 'reserved', 'settled', 'migrated')
+KINDS = ('dataset added', 'budget changed', 'reserved', 'settled')
 # What a run's row keeps of its dataset as it stood when the run was charged.
 _OF_DATASET = ('rho_budget', 'epsilon_budget', 'delta', 'rho_bound')
 
@@ -56,11 +56,6 @@ def replayed(log: Sequence[Event]) -> tuple[Row, list[Row]]:
                 }
             case 'settled':
                 runs[event.run_id] |= {'state': 'settled', 'settled_at': event.at}
-            case 'migrated':
-                # What lines of an older version did not tell.
-                dataset |= details['dataset']
-                for run_id, told in details['runs'].items():
-                    runs[run_id] |= told
     return dataset, list(runs.values())
 
 

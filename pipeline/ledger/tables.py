@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from models.privacy.accounting import RunCost
 from pipeline.ledger.budget import Run
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 
 METADATA = sa.MetaData()
 SCHEMA = sa.Table('ledger_schema', METADATA, sa.Column('version', sa.Integer, nullable=False))
@@ -45,11 +45,11 @@ RUNS = sa.Table(
     sa.Column('delta', sa.Double, nullable=False),
     sa.Column('reserved_at', sa.String(32), nullable=False),
     sa.Column('settled_at', sa.String(32)),
-    # Added by migrations, so the database takes NULL; reading refuses it. `cost` is a `RunCost`.
-    sa.Column('cost', sa.JSON),
+    # A `RunCost`.
+    sa.Column('cost', sa.JSON, nullable=False),
     sa.Column('renyi_order', sa.Double),
     sa.Column('failure', sa.Double),
-    sa.Column('rho_bound', sa.Double),
+    sa.Column('rho_bound', sa.Double, nullable=False),
     sa.UniqueConstraint('dataset', 'run_id'),
 )
 EVENTS = sa.Table(

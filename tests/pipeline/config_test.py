@@ -1,14 +1,12 @@
 """A config from flat keys: of a file, of flags, of both; what chooses the method, and what is refused."""
 
 import pathlib
-import tomllib
 from typing import Any
 
 import pytest
 import tomli_w
 
-from pipeline.config import job_config, read_config, settings_of
-from pipeline.methods import METHODS
+from pipeline.config import job_config, read_config
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
 TUNED: dict[str, Any] = {'method': 'fine-tune', 'epsilon': 1.0, 'records': 1000}
@@ -128,62 +126,6 @@ def test_a_setting_of_another_method_is_refused_with_what_to_give(
         assert str(caught.value).startswith(said) and str(caught.value).endswith(' Leave it out.')
 
 
-@pytest.mark.parametrize('given', [ENOUGH, TUNED])
-def test_a_setting_of_another_method_may_have_its_default(given: dict[str, Any]) -> None:
-    run = job_config(**given)
-    of_others = {
-        name: setting.default
-        for other in METHODS
-        for name, setting in settings_of(other).items()
-        if name not in run.settings()
-    }
-    assert len(of_others) > 10
-    assert job_config(**of_others, **given) == run
-
-
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match="Expected a known setting, got 'batchsize'.*--help"):
         job_config(**ENOUGH, batchsize=3)
-
-
-# --- Files of finished runs --------------------------------------------------------
-
-SAVED = pathlib.Path(__file__).with_name('saved_configs')
-OUTPUT: dict[str, Any] = {
-    'input': '/data/visits.jsonl', 'output': '/data/out', 'work_dir': '/data/out.curator', 'records': 2000,
-    'epsilon': 3.0, 'dtype': 'float32',
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    'method, given',
-    [
-        (
-            'predict',
-            {
-                'label_field': 'ward', 'labels': ('A=Surgery', 'B'), 'batches_per_label': 2,
-                'prompt': 'instruction', 'reference_size': 4, 'run_id': 'visits-1', 'shards': 2,
-                'keep_rejected': True,
-            },
-        ),
-        (
-            'fine-tune',
-            {
-                'attributes': ('ward', 'urgent'), 'tuning_steps': 50, 'expected_batch_size': 32,
-                'labels': ('ward:A=Surgery', 'ward:B', 'urgent:yes', 'urgent:no'), 'lora_rank': 4,
-                'temperature': 0.9, 'examples_per_label': 10, 'label_mix_rho': 0.01, 'run_id': 'tuned-1',
-                'top_p': 0.9,
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_a_file_with_the_settings_of_all_methods_opens_as_the_run_that_wrote_it(
-    method: str, given: dict[str, Any]
-) -> None:
-    """As runs kept it before methods had settings of their own: those of others stand there by default."""
-    path = SAVED / f'{method}.toml'
-    assert set(tomllib.loads(path.read_text())) - settings_of(method).keys(), 'it holds those of others'
-    opened = read_config(str(path), {})
-    assert opened == job_config(method=method, **OUTPUT, **given)
-    # A setting that is newer than the file has its default. Resuming asks for the same code, and so for none.
-    assert opened.method.min_example_tokens is None and opened.method.resolved_min_example_tokens == 8

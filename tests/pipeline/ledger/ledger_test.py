@@ -333,11 +333,22 @@ def test_another_database_is_no_ledger(where: str, tmp_path: pathlib.Path) -> No
         Ledger.open(str(text))
 
 
-def test_another_version_is_refused(ledger: Ledger, where: str) -> None:
+def test_another_version_is_refused_at_the_door_and_inside(ledger: Ledger, where: str) -> None:
+    reserve(ledger, 'a', 0.25)
     with ledger._database.writing() as connection:
         connection.execute(tables.SCHEMA.update().values(version=99))
-    with pytest.raises(ConnectionError, match='version=99'):
+    with pytest.raises(ConnectionError, match='version=1 .*version=99. Another dp-corpus made it'):
         Ledger.open(where)
+    before = ledger.events()
+    for act in (
+        lambda: ledger.account('visits'),
+        lambda: ledger.settle('visits', 'a'),
+        lambda: ledger.change_budget('visits', rho=9.0, reason='more'),
+        lambda: reserve(ledger, 'b', 0.1),
+    ):
+        with pytest.raises(ConnectionError, match='since it was opened'):
+            act()
+    assert ledger.events() == before
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_who_runs_may_charge_and_settle_and_nothing_else(url: str) -> None:
     for statement in (
         'DELETE FROM ledger_runs', 'DELETE FROM ledger_events', 'UPDATE ledger_runs SET rho = 0',
         "UPDATE ledger_events SET kind = 'refused'", 'UPDATE ledger_datasets SET rho_budget = 99',
-        'UPDATE ledger_schema SET version = 1', 'DROP TABLE ledger_runs',
+        'UPDATE ledger_schema SET version = 2', 'DROP TABLE ledger_runs',
     ):  # fmt: skip
         with pytest.raises(sa.exc.ProgrammingError, match='permission denied|must be owner'):
             run(theirs, statement)

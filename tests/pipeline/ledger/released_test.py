@@ -190,4 +190,4 @@ def test_a_refusal_before_the_charge_is_public_and_one_after_it_is_not() -> None
 
 def test_every_kind_of_line_is_public_or_known_to_be_the_curators() -> None:
     """A new kind has to be thought about here."""
-    assert set(typing.get_args(EventKind)) == {*released._KINDS, 'settled', 'resumed', 'migrated'}
+    assert set(typing.get_args(EventKind)) == {*released._KINDS, 'settled', 'resumed'}

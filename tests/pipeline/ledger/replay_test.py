@@ -18,7 +18,6 @@ from pipeline.ledger import replay, tables
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.event import EventKind
 from pipeline.ledger.ledger import Ledger
-from tests.pipeline.ledger.migrations_test import VERSION_3
 
 NOTICED = r'Somebody edited it.*restore a copy'
 # The value that another tool would set, by column; for numbers something near and something far.
@@ -53,7 +52,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     'renyi_order': ('1.5', 'NULL'),
     'failure': ('failure * 0.98', 'NULL', '1e-9'),
-    'rho_bound': ('rho_budget', 'NULL', 'rho_bound / 2'),
+    'rho_bound': ('rho_budget', 'rho_bound / 2'),
 }
 # Of a line on which a row depends.
 LINES: dict[str, tuple[str, ...]] = {
@@ -68,7 +67,7 @@ LINES: dict[str, tuple[str, ...]] = {
 # name no run, and the first line stays the first.
 FREE_OF_LINES = {
     ('dataset added', 'run_id'), ('dataset added', 'number'), ('budget changed', 'run_id'),
-    ('budget changed', 'at'), ('migrated', 'run_id'), ('migrated', 'at'),
+    ('budget changed', 'at'),
 }  # fmt: skip
 # Nothing depends on these, and nothing notices an edit: lines that changed no row, words for people, what
 # lines before it say as well, and numbers of lines as long as their order stays.
@@ -110,19 +109,16 @@ def written(where: str) -> None:
 
 
 @pytest.fixture(scope='module')
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
-    """A ledger that this version wrote, and one that version 3 wrote and this one migrated."""
-    folder = tmp_path_factory.mktemp('ledgers')
-    written(str(folder / 'new.db'))
-    with sqlite3.connect(folder / 'migrated.db') as connection:
-        connection.executescript((VERSION_3 / 'sqlite.sql').read_text())
-    Ledger.open(str(folder / 'migrated.db'))
-    return {name: folder / f'{name}.db' for name in ('new', 'migrated')}
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A ledger with each kind of line."""
+    path = tmp_path_factory.mktemp('ledgers') / 'ledger.db'
+    written(str(path))
+    return path
 
 
 @pytest.fixture
-def copies(made: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> dict[str, pathlib.Path]:
-    return {name: pathlib.Path(shutil.copy(path, tmp_path)) for name, path in made.items()}
+def copied(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    return pathlib.Path(shutil.copy(made, tmp_path))
 
 
 def edit(path: pathlib.Path, statement: str) -> int:
@@ -165,20 +161,18 @@ EDITS = [
 
 
 @pytest.mark.parametrize('dataset', ['gaussian', 'renyi'])
-@pytest.mark.parametrize('which', ['new', 'migrated'])
 @pytest.mark.parametrize(('table', 'key', 'column', 'value'), EDITS, ids=lambda value: str(value)[:30])
 def test_an_edit_of_any_column_is_noticed(
-    copies: dict[str, pathlib.Path], which: str, dataset: str, table: str, key: str, column: str, value: str
+    copied: pathlib.Path, dataset: str, table: str, key: str, column: str, value: str
 ) -> None:
-    path = copies[which]
-    where = f"{key} = '{dataset}'" + (" AND run_id IN ('a', 'first')" if table == 'ledger_runs' else '')
+    where = f"{key} = '{dataset}'" + (" AND run_id = 'a'" if table == 'ledger_runs' else '')
     number = ' + 100' if column == 'number' else ''
-    changed = edit(path, f'UPDATE {table} SET {column} = {value}{number} WHERE {where}')
+    changed = edit(copied, f'UPDATE {table} SET {column} = {value}{number} WHERE {where}')
     # Some values are what stands there, such as NULL in the filter that knows no order.
-    assert noticed(path, dataset) == (changed > 0)
+    assert noticed(copied, dataset) == (changed > 0)
 
 
-def test_each_column_was_edited_in_some_ledger(made: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+def test_each_column_was_edited_in_some_dataset(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """So that the test above does not pass for want of an edit."""
     for table, _, column, value in EDITS:
         number = ' + 100' if column == 'number' else ''
@@ -189,34 +183,26 @@ def test_each_column_was_edited_in_some_ledger(made: dict[str, pathlib.Path], tm
             statement += " WHERE run_id = 'a'"
         if (table, column) == ('ledger_runs', 'dataset'):
             statement += " WHERE dataset = 'renyi'"
-        changed = [
-            edit(pathlib.Path(shutil.copy(path, tmp_path / 'l.db')), statement) for path in made.values()
-        ]
-        assert any(changed), statement
+        assert edit(pathlib.Path(shutil.copy(made, tmp_path / 'l.db')), statement), statement
 
 
-@pytest.mark.parametrize('which', ['new', 'migrated'])
 @pytest.mark.parametrize('kind', replay.KINDS)
 @pytest.mark.parametrize(
     ('column', 'value'), [(name, each) for name, found in LINES.items() for each in found]
 )
 def test_an_edit_of_a_line_on_which_a_row_depends_is_noticed(
-    copies: dict[str, pathlib.Path], which: str, kind: str, column: str, value: str
+    copied: pathlib.Path, kind: str, column: str, value: str
 ) -> None:
-    path = copies[which]
     where = f"kind = '{kind}' AND dataset = 'renyi'"
-    changed = edit(path, f'UPDATE ledger_events SET {column} = {value} WHERE {where}')
-    # Times of lines that an older version wrote are a moment beside those of its rows.
-    is_free = (kind, column) in FREE_OF_LINES or (which == 'migrated' and column == 'at')
-    assert noticed(path, 'renyi') == (changed > 0 and not is_free)
+    changed = edit(copied, f'UPDATE ledger_events SET {column} = {value} WHERE {where}')
+    assert noticed(copied, 'renyi') == (changed > 0 and (kind, column) not in FREE_OF_LINES)
 
 
 @pytest.mark.parametrize('statement', FREE)
-def test_what_nothing_depends_on_may_be_edited(copies: dict[str, pathlib.Path], statement: str) -> None:
-    for path in copies.values():
-        before = Ledger.open(str(path)).accounts()
-        assert edit(path, statement) or path.name == 'migrated.db'
-        assert Ledger.open(str(path)).accounts() == before
+def test_what_nothing_depends_on_may_be_edited(copied: pathlib.Path, statement: str) -> None:
+    before = Ledger.open(str(copied)).accounts()
+    assert edit(copied, statement)
+    assert Ledger.open(str(copied)).accounts() == before
 
 
 @pytest.mark.parametrize(
@@ -232,33 +218,33 @@ def test_what_nothing_depends_on_may_be_edited(copies: dict[str, pathlib.Path], 
     ],
 )
 def test_a_ledger_that_holds_prices_alone_against_its_log_is_told(
-    copies: dict[str, pathlib.Path], statement: str, monkeypatch: pytest.MonkeyPatch
+    copied: pathlib.Path, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    edit(copies['new'], statement)
-    assert noticed(copies['new'], 'gaussian' if 'gaussian' in statement else 'renyi')
+    edit(copied, statement)
+    assert noticed(copied, 'gaussian' if 'gaussian' in statement else 'renyi')
     monkeypatch.setattr(replay, 'difference', lambda *_: None)
-    Ledger.open(str(copies['new'])).accounts()
+    Ledger.open(str(copied)).accounts()
 
 
-def test_a_dataset_whose_row_was_deleted_is_not_forgotten(copies: dict[str, pathlib.Path]) -> None:
+def test_a_dataset_whose_row_was_deleted_is_not_forgotten(copied: pathlib.Path) -> None:
     """Else it could be added again, with a budget of which nothing is spent."""
     for statement in (
         "DELETE FROM ledger_datasets WHERE name = 'renyi'",
         "DELETE FROM ledger_runs WHERE dataset = 'renyi'",
     ):
-        edit(copies['new'], statement)
-        ledger = Ledger.open(str(copies['new']))
+        edit(copied, statement)
+        ledger = Ledger.open(str(copied))
         with pytest.raises(ValueError, match=NOTICED):
             ledger.accounts()
         with pytest.raises(ValueError, match='got no row of it'):
             ledger.add_dataset('renyi', unit='example', delta=1e-5, epsilon=8.0)
 
 
-def test_whoever_edits_rows_and_log_alike_is_not_noticed(copies: dict[str, pathlib.Path]) -> None:
+def test_whoever_edits_rows_and_log_alike_is_not_noticed(copied: pathlib.Path) -> None:
     """What SECURITY.md says cannot be noticed."""
-    edit(copies['new'], "UPDATE ledger_datasets SET unit = 'user'")
+    edit(copied, "UPDATE ledger_datasets SET unit = 'user'")
     edit(
-        copies['new'],
+        copied,
         "UPDATE ledger_events SET details = json_set(details, '$.unit', 'user') WHERE kind = 'dataset added'",
     )
-    assert {account.dataset.unit for account in Ledger.open(str(copies['new'])).accounts()} == {'user'}
+    assert {account.dataset.unit for account in Ledger.open(str(copied)).accounts()} == {'user'}
