@@ -1,7 +1,7 @@
 """The whole job on one screen."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -25,7 +25,6 @@ def build(
     prepared: Any,
     charge: report.LedgerEntry | None = None,
     files: Sequence[str] | None = None,
-    paid: Mapping[str, str] | None = None,
 ) -> None:
     """The graph of one run: read -> assign batches -> generate -> write and report.
 
@@ -35,7 +34,6 @@ def build(
         prepared: What its method's `prepare` returned.
         charge: The ledger's entry; None without a ledger.
         files: The input files that were looked at.
-        paid: What its method's `paid_before` returned.
     """
     method = methods.of(config)
     # What follows travels to workers, who have no business with the ledger.
@@ -53,7 +51,7 @@ def build(
     rows, sizes, facts, counted = grouped | 'Generate' >> method.transform(config, prepared, plan)
     columns = method.columns_with_labels(config)
     totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.output.resolved_shards, columns)
-    render = functools.partial(render_released, config, prepared, software_versions(), charge, paid or {})
+    render = functools.partial(render_released, config, prepared, software_versions(), charge)
     _ = totals | 'Report' >> WriteReports(plan, render, output)
     # The curator's own
     restrict = functools.partial(render_restricted, config)

@@ -20,7 +20,6 @@ from pipeline.commands import (
     audit,
     centers,
     check,
-    clusters,
     evaluate,
     exit_codes,
     export,
@@ -80,7 +79,6 @@ app.command()(export.export)
 app.command()(split.split)
 app.command()(evaluate.evaluate)
 app.command()(centers.centers)
-app.command()(clusters.clusters)
 app.command()(schema.schema)
 app.add_typer(models.app, name='models')
 app.add_typer(ledger.app, name='ledger')

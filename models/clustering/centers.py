@@ -18,7 +18,7 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -35,8 +35,6 @@ SHIPPED = bundled.CENTERS
 SCHEMA = 'dp-corpus centers 1'
 FILES = ('centers.json', 'centers.safetensors')
 
-Source = Literal['public', 'k-means', 'dp-k-means']
-
 _ROWS_AT_ONCE = 1024
 
 
@@ -44,32 +42,22 @@ _ROWS_AT_ONCE = 1024
 class Centers:
     """K points of an embedding space, and where they come from.
 
-    Only the sources 'public' and 'dp-k-means' may be published. The fingerprint and the
-    size of a private corpus are facts about it, so they are not kept.
-
     Attributes:
         vectors: `[K, d]` float32, finite.
         embedder: Name of the embedder.
         embedder_fingerprint: Its fingerprint.
-        corpus_fingerprint: SHA-256 of the public texts in their order; None for a
-            private corpus.
-        corpus_texts: Number of the public texts; None for a private corpus.
+        corpus_fingerprint: SHA-256 of the public texts in their order.
+        corpus_texts: Number of the public texts.
         seed: Seed of the clustering.
-        source: 'public': k-means on a public corpus; 'k-means': on private texts,
-            without privacy, for comparisons only; 'dp-k-means': on private texts, for
-            a cost of `rho`.
-        rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
         versions: Software that fitted them, as pairs of name and version.
     """
 
     vectors: np.ndarray = dataclasses.field(repr=False)
     embedder: str
     embedder_fingerprint: str
-    corpus_fingerprint: str | None
-    corpus_texts: int | None
+    corpus_fingerprint: str
+    corpus_texts: int
     seed: int
-    source: Source
-    rho: float = 0.0
     versions: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,21 +70,6 @@ class Centers:
             )
         if not np.isfinite(vectors).all():
             raise ValueError(f'Expected finite vectors, got a component that is not. {remedy}')
-        if self.source not in get_args(Source):
-            raise ValueError(
-                f'Expected source to be one of {get_args(Source)}, got source={self.source!r}. {remedy}'
-            )
-        if not math.isfinite(self.rho) or (self.rho > 0) != (self.source == 'dp-k-means') or self.rho < 0:
-            raise ValueError(
-                f"Expected a positive rho for 'dp-k-means' and 0 for others, got rho={self.rho!r}, "
-                f'source={self.source!r}. {remedy}'
-            )
-        known = (self.corpus_fingerprint is not None, self.corpus_texts is not None)
-        if known != (self.source == 'public',) * 2:
-            raise ValueError(
-                'Expected the fingerprint and the number of texts of a public corpus, and of no other, got '
-                f'source={self.source!r} with known={known}. Leave them out for private texts.'
-            )
 
     @property
     def count(self) -> int:
@@ -244,48 +217,36 @@ def k_means(embeddings: np.ndarray, *, count: int, seed: int) -> np.ndarray:
 
     points = embeddings[embeddings.any(axis=1)]
     if count < 1 or len(points) < count:
-        # The number of texts may be private.
         raise ValueError(
             f'Expected at least one text for each centre, got fewer than count={count}. '
             'Give more texts, or ask for fewer centres.'
         )
     model = MiniBatchKMeans(count, batch_size=4096, n_init=3, max_iter=30, random_state=seed)
     with warnings.catch_warnings():
-        # The warning tells how many distinct texts there are, which may be private.
+        # Texts may repeat; that there are fewer distinct ones than centres is no news.
         warnings.simplefilter('ignore', exceptions.ConvergenceWarning)
         return model.fit(points).cluster_centers_.astype(np.float32)
 
 
-def fit_centers(
-    texts: Sequence[str], embedder: Embedder, *, count: int, seed: int, source: Source = 'public'
-) -> Centers:
-    """Embeds a corpus and clusters it by k-means.
+def fit_centers(texts: Sequence[str], embedder: Embedder, *, count: int, seed: int) -> Centers:
+    """Embeds a public corpus and clusters it by k-means.
 
     Args:
         texts: The corpus.
         embedder: What embeds it.
         count: K.
         seed: Seed of the clustering.
-        source: 'public', or 'k-means' for private texts: the centres are then not
-            private, and serve comparisons only.
 
     Raises:
-        ValueError: `source` is 'dp-k-means', which this is not, or the texts are fewer
-            than the centres.
+        ValueError: The texts are fewer than the centres.
     """
-    if source not in ('public', 'k-means'):
-        raise ValueError(
-            f"Expected source 'public' or 'k-means', got source={source!r}. "
-            'This is plain k-means: it adds no noise.'
-        )
     return Centers(
         vectors=k_means(embedder.embed(texts), count=count, seed=seed),
         embedder=embedder.name,
         embedder_fingerprint=embedder.fingerprint,
-        corpus_fingerprint=corpus_fingerprint(texts) if source == 'public' else None,
-        corpus_texts=len(texts) if source == 'public' else None,
+        corpus_fingerprint=corpus_fingerprint(texts),
+        corpus_texts=len(texts),
         seed=seed,
-        source=source,
         versions=tuple((name, importlib.metadata.version(name)) for name in ('numpy', 'scikit-learn')),
     )
 

@@ -13,12 +13,12 @@ from models.privacy.earlier_release import EarlierRelease
 from models.privacy.events import DpEvent
 
 Setting = str | int | float | bool | None
-Statement = Literal['differential privacy', 'ex-post', 'none']
+Statement = Literal['differential privacy', 'ex-post']
 """The kind of statement that a run makes, strongest first.
 
 'differential privacy': (epsilon, delta), known in advance. 'ex-post': the loss of the text is
 a function of the records and of the text itself, known afterwards and to the curator
-alone. 'none': research only.
+alone.
 """
 
 
@@ -28,7 +28,7 @@ class RhoStage:
 
     Attributes:
         name: Short name of the stage.
-        rho: Its zCDP cost; None where no bound holds in advance, or none at all.
+        rho: Its zCDP cost; None where no bound holds in advance.
         explanation: What is paid for, in plain words.
         formula: The cost in symbols.
         numbers: The same formula with the run's numbers put in; empty where it has none.

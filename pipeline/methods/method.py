@@ -19,7 +19,6 @@ from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
-from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
@@ -249,14 +248,6 @@ class Method[M: MethodSettings](abc.ABC):
             ValueError: It has no price in advance.
         """
 
-    def paid_before(self, config: JobConfig[M], account: Account) -> Mapping[str, str]:
-        """Stages that an earlier charge paid for, each with that charge's run.
-
-        Raises:
-            ValueError: The account has such a charge, and the files are not those that it paid for.
-        """
-        return {}
-
     def check_earlier(self, config: JobConfig[M], ledger: 'Ledger') -> None:
         """Refuses earlier releases that claim a charge which the ledger does not hold.
 
@@ -454,16 +445,13 @@ class Method[M: MethodSettings](abc.ABC):
         """Units that were declared, which the report compares delta with."""
         return config.input.records
 
-    def report_parts(
-        self, config: JobConfig[M], prepared: Any, plan: BatchPlan, paid: Mapping[str, str]
-    ) -> Mapping[str, Any]:
+    def report_parts(self, config: JobConfig[M], prepared: Any, plan: BatchPlan) -> Mapping[str, Any]:
         """Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
 
         Args:
             config: The run.
             prepared: What `prepare` returned.
             plan: Of batches.
-            paid: What `paid_before` returned.
         """
         return {}
 

@@ -40,7 +40,6 @@ _TAGS: dict[report.Statement, list[str]] = {
     'differential privacy': ['synthetic', 'differential-privacy'],
     # Readers take that tag for a guarantee in advance.
     'ex-post': ['synthetic'],
-    'none': ['synthetic', 'research-only'],
 }
 _PROMISES: dict[report.Statement, str] = {
     'differential privacy': (
@@ -50,7 +49,6 @@ _PROMISES: dict[report.Statement, str] = {
         'The records stay with the curator, who also holds the figure that says, after the fact, what these '
         'texts can tell about any one {unit}.'
     ),
-    'none': 'Nothing bounds what the texts tell about any one {unit}: keep them with the curator.',
 }
 
 
@@ -160,7 +158,6 @@ def render_card(
     parts = [
         '---\n' + yaml.safe_dump(header, sort_keys=False, allow_unicode=True) + '---',
         f'# {_escape(title)}',
-        *([f'**{_escape(privacy_report.audience)}**'] if privacy_report.statement == 'none' else []),
         f'{corpus.examples:,} synthetic texts, {_origin(privacy_report)}. '
         + _PROMISES[privacy_report.statement].format(unit=unit),
         f'> {_escape(privacy_report.guarantee)}',

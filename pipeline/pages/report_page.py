@@ -96,13 +96,6 @@ def _release_row(release: EarlierRelease, dataset: str | None) -> dict[str, str]
     }
 
 
-_SOURCES: dict[report.CentersSource, str] = {
-    'public': 'k-means on a public corpus: free',
-    'dp-k-means': 'private k-means on the records, paid for',
-    'k-means': 'k-means on the private records, without noise: research only',
-}
-
-
 def _cell_rows(
     cells: report.Cells | None, names: Mapping[str | None, str]
 ) -> list[tuple[str, tuple[str, ...], int]]:
@@ -120,7 +113,6 @@ def _cluster_facts(clusters: report.Clusters | None) -> dict[str, report.Setting
     if clusters is None:
         return {}
     facts: dict[str, report.Setting] = {
-        'Centres': _SOURCES[clusters.source],
         'Embedder': clusters.embedder,
         'Fingerprint of the embedder': clusters.embedder_fingerprint,
         'Fingerprint of the centres': clusters.centers_fingerprint,

@@ -41,7 +41,7 @@ def render(privacy_report: report.PrivacyReport, console: rich.console.Console) 
     result = '' if epsilon is None else f'ε = {up(epsilon)} at δ = {exact(privacy_report.delta)}'
     stages.add_column('Formula', footer=result)
     stages.add_column('ρ', justify='right', footer='' if rho is None else up(rho))
-    unpriced = '∞' if privacy_report.statement == 'none' else '' if is_tuned else 'ex-post'
+    unpriced = '' if is_tuned else 'ex-post'
     for stage in privacy_report.stages:
         stages.add_row(
             stage.name, stage.numbers or stage.formula, unpriced if stage.rho is None else up(stage.rho)
@@ -95,14 +95,12 @@ def _tokens_in_words(corpus: report.CorpusTotals | report.TunedTotals) -> str:
 _BORDERS: dict[report.Statement, str] = {
     'differential privacy': 'green',
     'ex-post': 'yellow',
-    'none': 'bold red',
 }
 _COVERED: dict[report.Statement, str] = {
     'differential privacy': (
         'This run, charged to no ledger. Other runs on the same records, and tuning on them, add to the cost.'
     ),
     'ex-post': 'This run, after the fact; the curator holds the figure. Other runs add to the loss.',
-    'none': 'Nothing: publish neither the corpus nor this report.',
 }
 
 

@@ -1,6 +1,5 @@
 """A run and its ledger: asked before a folder is made, charged before the first step, settled at the end."""
 
-import dataclasses
 import json
 import math
 import warnings
@@ -19,8 +18,8 @@ from pipeline.settings.job_config import JobConfig
 from transforms.durable import read_key
 
 _FREE = accounting.ZCDpEvent(rho=0.0)
-# Stages that every run has in a ledger, whatever it spends on them.
-_STAGES = ('centers', 'noisy_counts')
+# A stage that every run has in a ledger, whatever it spends on it.
+_COUNTS = 'noisy_counts'
 
 
 def run_cost(config: JobConfig) -> accounting.RunCost:
@@ -29,21 +28,7 @@ def run_cost(config: JobConfig) -> accounting.RunCost:
     Raises:
         ValueError: The method has no price in advance.
     """
-    return accounting.RunCost(stages={**dict.fromkeys(_STAGES, _FREE), **methods.of(config).cost(config)})
-
-
-def cost_to_charge(config: JobConfig, account: Account) -> accounting.RunCost:
-    """What the ledger charges a run: its cost, without stages that an earlier charge paid for.
-
-    The run's own statement has them in it all the same: its text depends on them.
-
-    Raises:
-        ValueError: As `run_cost` and `Method.paid_before`.
-    """
-    cost, paid = run_cost(config), methods.of(config).paid_before(config, account)
-    if not paid:
-        return cost
-    return dataclasses.replace(cost, stages={**cost.stages, **dict.fromkeys(paid, _FREE)})
+    return accounting.RunCost(stages={_COUNTS: _FREE, **methods.of(config).cost(config)})
 
 
 def ask(config: JobConfig) -> BudgetAnswer:
@@ -68,7 +53,7 @@ def ask(config: JobConfig) -> BudgetAnswer:
     is_new = config.output.run_id is None and config.output.output is None
     run_id = None if is_new else config.output.resolved_run_id
     account = ledger.account(name)
-    cost, entry = cost_to_charge(config, account), None
+    cost, entry = run_cost(config), None
     try:
         entry = ledger.check(name, run_id=run_id, unit=config.budget.unit, cost=cost)
     except BudgetExceeded:
@@ -116,7 +101,7 @@ def check(ledger: Ledger, config: JobConfig) -> None:
     methods.of(config).check_earlier(config, ledger)
     account = ledger.account(str(config.budget.dataset))
     _refuse_lost_release(config, account)
-    cost = cost_to_charge(config, account)
+    cost = run_cost(config)
     try:
         ledger.check(
             str(config.budget.dataset),
@@ -166,7 +151,7 @@ def _room(config: JobConfig, account: Account) -> HasRoom:
 
     def has_room(changed: Mapping[str, Any]) -> bool | None:
         try:
-            return account.has_room(cost_to_charge(config.replace(**changed), account))
+            return account.has_room(run_cost(config.replace(**changed)))
         except ValueError:
             return None
 
@@ -182,7 +167,7 @@ def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
         str(config.budget.dataset),
         run_id=config.output.resolved_run_id,
         unit=config.budget.unit,
-        cost=cost_to_charge(config, ledger.account(str(config.budget.dataset))),
+        cost=run_cost(config),
         identity=digest.hex(),
         key_commitment=key.commitment(config.output.resolved_run_id),
     )

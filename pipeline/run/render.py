@@ -19,7 +19,6 @@ def render_released(
     prepared: Any,
     versions: Mapping[str, str],
     charge: report.LedgerEntry | None,
-    paid: Mapping[str, str],
     totals: Any,
     plan: BatchPlan,
 ) -> Files:
@@ -43,7 +42,7 @@ def render_released(
         settings=method.report_settings(config, tuple(facts.settings)),
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
-        **method.report_parts(config, prepared, plan, paid),
+        **method.report_parts(config, prepared, plan),
         declared_units=method.declared_units(config, prepared),
         sample_rate=config.input.sample_rate,
         ledger=charge,

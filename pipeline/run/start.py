@@ -72,10 +72,7 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         charge.check(ledger, config)
     files = prepare(config)
     entry = None if ledger is None else charge.reserve(ledger, config)
-    paid = None
-    if ledger is not None:
-        paid = method.paid_before(config, ledger.account(str(config.budget.dataset)))
-    job.build(root, config, prepared, entry, files, paid)
+    job.build(root, config, prepared, entry, files)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:

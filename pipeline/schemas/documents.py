@@ -15,7 +15,6 @@ DOCUMENTS: Mapping[str, str] = {
     'privacy-report': 'privacy_report.json in the corpus folder.',
     'restricted-report': 'restricted_report.json in the work directory.',
     'canary-audit': 'What `dp-corpus audit canaries` writes and prints with --json.',
-    'cluster-comparison': 'What `dp-corpus clusters` writes.',
     'input-check': 'What `dp-corpus check --json` prints.',
     'evaluation': 'What `dp-corpus evaluate` writes and prints with --json.',
     'run-plan': 'What `dp-corpus plan --json` prints.',

@@ -15,7 +15,7 @@ from models.batch_plan import BatchPlan, Clustering
 from models.clustering import centers
 from models.finetuning import adapter
 from models.privacy import report
-from pipeline import canaries, checked_input, clusters, comparison, model_list
+from pipeline import canaries, checked_input, comparison, model_list
 from pipeline.evaluation import evaluation
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
@@ -94,7 +94,7 @@ _OF_CURATOR = {'audience': _const(released.RESTRICTED)}
 _ROOTS: Mapping[str, _Root] = {
     'privacy-report': _Root(
         report.PrivacyReport,
-        _header(report.PRIVACY_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RELEASABLE, report.RESEARCH_ONLY),
+        _header(report.PRIVACY_REPORT_SCHEMA, report.SCHEMA_VERSION, report.RELEASABLE),
     ),
     'restricted-report': _Root(
         report.RestrictedReport,
@@ -103,9 +103,6 @@ _ROOTS: Mapping[str, _Root] = {
     'canary-audit': _Root(
         canaries.CanaryAudit,
         _header(canaries.SCHEMA, canaries.SCHEMA_VERSION, report.RESTRICTED) | {'ok': bool},
-    ),
-    'cluster-comparison': _Root(
-        clusters.ClusterComparison, _header(clusters.SCHEMA, clusters.SCHEMA_VERSION, report.RESTRICTED)
     ),
     'input-check': _Root(
         checked_input.InputCheck,

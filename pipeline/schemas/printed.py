@@ -1,6 +1,6 @@
 """JSON objects that commands print or write without a class of their own, as types."""
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 
 class RunIdentity(TypedDict):
@@ -28,21 +28,17 @@ class FittedCenters(TypedDict):
         output: The folder that they are in.
         count: How many there are.
         embedder: Name of what embedded the texts.
-        source: 'public'; or private texts, 'dp-k-means' for a cost and 'k-means' without a guarantee.
-        rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
         fingerprint: SHA-256 of the centres and all that is known of them.
-        corpus_fingerprint: SHA-256 of the public texts; null for private ones.
-        corpus_texts: Number of the public texts; null for private ones.
+        corpus_fingerprint: SHA-256 of the public texts.
+        corpus_texts: Number of the public texts.
     """
 
     output: str
     count: int
     embedder: str
-    source: Literal['public', 'k-means', 'dp-k-means']
-    rho: float
     fingerprint: str
-    corpus_fingerprint: str | None
-    corpus_texts: int | None
+    corpus_fingerprint: str
+    corpus_texts: int
 
 
 class Failure(TypedDict):

@@ -21,7 +21,6 @@ from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import RunCost
 from pipeline.config import job_config
-from pipeline.ledger import centers_charge
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import folders
@@ -85,15 +84,11 @@ BATCH = [
     }
 ]  # fmt: skip
 SAMPLED = [{'name': 'n', 'text': 't', 'label': None, 'parents': [], 'tokens': 1, 'truncated': False}]
-CHARGE = {
-    'schema': centers_charge.SCHEMA, 'schema_version': 1, 'dataset': 'd', 'run_id': 'r', 'opening': '0' * 64,
-    'seal': '0',
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     'name',
-    ['adapter', 'plan', 'clustering', 'cost', 'centers', 'charge', 'batch', 'sampled', 'candidates', 'votes'],
+    ['adapter', 'plan', 'clustering', 'cost', 'centers', 'batch', 'sampled', 'candidates', 'votes'],
 )
 def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path, name: str) -> None:
     batch = '0000-000000'
@@ -110,10 +105,6 @@ def test_every_edit_of_a_file_is_read_or_refused_by_name(tmp_path: pathlib.Path,
         'centers': (
             in_file(centers / 'centers.json', lambda: Centers.read(centers)),
             (BUNDLED / 'centers' / 'centers.json').read_text(),
-        ),
-        'charge': (
-            in_file(tmp_path / centers_charge.FILE, lambda: centers_charge.CentersCharge.read(tmp_path)),
-            json.dumps(CHARGE),
         ),
         'batch': (
             in_file(

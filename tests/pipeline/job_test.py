@@ -948,30 +948,6 @@ def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_pat
 
 
 @pytest.mark.run
-@pytest.mark.parametrize('source, rho', [('k-means', None), ('dp-k-means', 0.25)])
-def test_centres_of_private_records_are_marked_and_charged(
-    tmp_path: pathlib.Path, source: centers.Source, rho: float | None
-) -> None:
-    texts = [row['text'] for row in some_rows()]
-    folder = tmp_path / 'centers'
-    centers_lib.make_centers(
-        texts, folder, settings=centers.ClusterSettings(), source=source, count=3, rho=rho, seed=0
-    )
-    kept = min(2, centers.Centers.read(folder).count)
-    run = config(tmp_path, **(CLUSTERED | {'centers': str(folder), 'clusters': kept}))
-    start.run(run, [])
-    found = report_of(run)
-    assert found.clusters is not None and found.clusters.source == source
-    if source == 'k-means':
-        assert (found.statement, found.epsilon, found.rho_total) == ('none', None, None)
-        for name in RELEASED - {'data'}:
-            assert 'research only' in pathlib.Path(str(run.output.output), name).read_text().lower()
-    else:
-        decoding = PRIVATE_TOKENS * found.rho_per_private_token
-        assert found.rho_total == pytest.approx(50.0 + 0.25 + decoding)
-
-
-@pytest.mark.run
 @pytest.mark.parametrize('threshold', [None, 0.5])
 def test_the_loss_of_a_median_run_stays_with_the_curator(
     tmp_path: pathlib.Path, threshold: float | None, capfd: pytest.CaptureFixture[str]

@@ -135,9 +135,7 @@ def test_flags_win_over_the_file(tmp_path: pathlib.Path) -> None:
         (('report', 'no-such-folder'), 'Give the folder that --output named'),
         (('no-such-command',), 'No such command'),
         (('plan', *CHEAP, '--aggregate', 'median', '--epsilon', '3'), 'Expected no epsilon'),
-        (('centers', '--input', 'x.jsonl', '--output', 'o', '--rho', '1'), "source='dp-k-means'"),
         (('centers', '--input', 'x.jsonl', '--output', 'o', '--dtype', 'bfloat16'), "embedder='decoder'"),
-        (('clusters', '--input', 'x.jsonl', '--output', 'o.txt'), '.html or .json'),
         (('audit', 'canaries', *CHEAP, '--canaries', '9'), 'Expected canaries >= 64'),
         (('audit', 'canaries', *CHEAP, '--result', 'r.txt'), 'ending in .html or .json'),
         (('audit', 'leave-one-out', *CHEAP), 'No such command'),
@@ -367,7 +365,7 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
     assert not second.exists() and not pathlib.Path(f'{where}.lost').exists()
 
 
-# --- centers and clusters --------------------------------------------------------
+# --- centers ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope='module')
@@ -387,44 +385,12 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
 def test_centers_of_a_public_corpus(fitted: tuple[pathlib.Path, dict[str, Any]]) -> None:
     folder, said = fitted
     found = centers.Centers.read(folder / 'fitted')
-    assert (found.count, found.source, found.corpus_texts) == (12, 'public', 1_500)
+    assert (found.count, found.corpus_texts) == (12, 1_500)
     assert (said['count'], said['corpus_fingerprint']) == (12, found.corpus_fingerprint)
     assert said['fingerprint'] == found.fingerprint
     # They come with an embedder of their own, which a run takes.
     clusterer = centers.ClusterSettings(centers=str(folder / 'fitted')).build()
     assert clusterer.embedder.fingerprint != centers.ClusterSettings().load_embedder().fingerprint
-
-
-@pytest.mark.parametrize('source', ['k-means', 'dp-k-means'])
-def test_centers_of_private_texts_say_so(
-    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]], source: str
-) -> None:
-    folder, _ = fitted
-    price = ('--rho', '0.5') if source == 'dp-k-means' else ()
-    done = in_this_process(
-        'centers', '--input', str(folder / 'public.jsonl'), '--output', str(tmp_path / 'c'), '--count', '5',
-        '--source', source, *price,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = centers.Centers.read(tmp_path / 'c')
-    assert (found.source, found.corpus_texts, found.corpus_fingerprint) == (source, None, None)
-    assert found.rho == (0.5 if price else 0.0)
-    assert ('no guarantee' in plain(done.stdout)) == (source == 'k-means')
-
-
-def test_clusters_compares_ways_for_the_curator(
-    tmp_path: pathlib.Path, fitted: tuple[pathlib.Path, dict[str, Any]]
-) -> None:
-    folder, _ = fitted
-    page = tmp_path / 'clusters.html'
-    done = in_this_process(
-        'clusters', '--input', str(folder / 'public.jsonl'), '--centers', str(folder / 'fitted'),
-        '--clusters', '4', '--count', '10', '--clustering-rho', '0.5', '--output', str(page), '--json',
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, '')
-    found = one_object(done.stdout)
-    assert found['audience'].startswith('Restricted') and len(found['rows']) == 6
-    assert page.stat().st_mode & 0o777 == 0o600 and '<svg' in page.read_text()
 
 
 @pytest.mark.parametrize('command', ['centers', 'clusters'])

@@ -20,8 +20,6 @@ from models.privacy.report.groups import (
     CellCounts,
     Cells,
     CenterCounts,
-    CentersSource,
-    ChargedClusters,
     Clusters,
     CountSource,
     GroupPlan,
@@ -39,7 +37,6 @@ from models.privacy.report.ledger import (
 from models.privacy.report.released import (
     PRIVACY_REPORT_SCHEMA,
     RELEASABLE,
-    RESEARCH_ONLY,
     PrivacyReport,
 )
 from models.privacy.report.restricted import (
@@ -62,7 +59,6 @@ __all__ = [
     'BUDGET_SLACK',
     'PRIVACY_REPORT_SCHEMA',
     'RELEASABLE',
-    'RESEARCH_ONLY',
     'RESTRICTED',
     'RESTRICTED_REPORT_SCHEMA',
     'SCHEMA_VERSION',
@@ -71,8 +67,6 @@ __all__ = [
     'CellCounts',
     'Cells',
     'CenterCounts',
-    'CentersSource',
-    'ChargedClusters',
     'ChosenTotals',
     'Clusters',
     'CorpusTotals',

@@ -116,7 +116,7 @@ def build_privacy_report(
     if method.event is not None:
         epsilon = subsampled.epsilon_of_event(method.event, delta)
     went_in = _WentIn.of(method, stages, epsilon, delta, ledger)
-    has_figure = epsilon is not None or (bool(costs) and weakest.statement != 'none')
+    has_figure = epsilon is not None or bool(costs)
     in_python = [
         cost for cost in (method.reproduction, *(part.reproduction for part in of_groups)) if cost is not None
     ]
@@ -222,8 +222,6 @@ def build_privacy_report(
         reproduction=(
             tuning.reproduction(tuning.params_of(method.settings), delta)
             if method.event is not None
-            else ''
-            if weakest.statement == 'none'
             else words.reproduction(in_python, delta)
             if rho_total is None
             else earlier_releases.reproduction_alone(

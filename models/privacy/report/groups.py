@@ -2,16 +2,15 @@
 
 import dataclasses
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from models.privacy import counts
-from models.privacy.facts import Facts, Reproduction, RhoStage, StatementWords
+from models.privacy.facts import Facts
 
 CountSource = Literal['declared', 'noisy']
 # The stage of the counts that give the groups' sizes, as reports name it.
 COUNTS = 'Noisy counts'
-CentersSource = Literal['public', 'k-means', 'dp-k-means']
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,42 +66,28 @@ class Clusters:
     """Where the clusters of a run come from, and what they cost. All of it is public.
 
     Attributes:
-        source: 'public': k-means on a public corpus, free. 'dp-k-means': centres of the
-            private records, for `centers_rho`. 'k-means': centres of the private
-            records without noise, so that the run has no guarantee.
-        centers_rho: zCDP cost of the centres; 0 unless the source is 'dp-k-means'.
         counts_rho: zCDP cost of `center_counts`.
         embedder: Name of what embeds the texts.
         embedder_fingerprint: SHA-256 of everything that determines its output.
         centers_fingerprint: SHA-256 of the centres.
-        corpus_fingerprint: SHA-256 of the public texts that the centres were fitted on;
-            None for a private corpus.
-        corpus_texts: Number of those texts; None for a private corpus.
+        corpus_fingerprint: SHA-256 of the public texts that the centres were fitted on.
+        corpus_texts: Number of those texts.
         center_counts: One entry per declared label.
     """
 
-    source: CentersSource
-    centers_rho: float
     counts_rho: float
     embedder: str
     embedder_fingerprint: str
     centers_fingerprint: str
-    corpus_fingerprint: str | None
-    corpus_texts: int | None
+    corpus_fingerprint: str
+    corpus_texts: int
     center_counts: tuple[CenterCounts, ...]
 
     def __post_init__(self) -> None:
-        if (self.centers_rho > 0) != (self.source == 'dp-k-means') or not self.counts_rho > 0:
+        if not self.counts_rho > 0:
             raise ValueError(
-                "Expected counts_rho > 0, and centers_rho > 0 for 'dp-k-means' alone, got "
-                f'source={self.source!r}, centers_rho={self.centers_rho!r}, counts_rho={self.counts_rho!r}. '
-                'Pass the costs that the accountant charged.'
-            )
-        public = self.source == 'public'
-        if (self.corpus_fingerprint is not None) != public or (self.corpus_texts is not None) != public:
-            raise ValueError(
-                'Expected the fingerprint and the number of texts of a public corpus, and of no other, got '
-                f'source={self.source!r}. Both are facts about the corpus: leave them out for a private one.'
+                f'Expected counts_rho > 0, got counts_rho={self.counts_rho!r}. Pass the cost that the '
+                'accountant charged.'
             )
         if not self.center_counts or len({len(cells.counts) for cells in self.center_counts}) > 1:
             raise ValueError(
@@ -117,45 +102,9 @@ class Clusters:
                 )
 
     @property
-    def rho_charged_before(self) -> float:
-        """The part of the run's cost that the ledger charged before the run, under a separate name."""
-        return 0.0
-
-    @property
     def centers(self) -> int:
         """Number K of centres."""
         return len(self.center_counts[0].counts)
-
-    @property
-    def has_guarantee(self) -> bool:
-        """Whether anything bounds what the centres tell about the records."""
-        return self.source != 'k-means'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChargedClusters(Clusters):
-    """Clusters whose centres the run's ledger charged before the run.
-
-    The text depends on the centres, so their cost is part of what this run states of itself; the
-    ledger has it once, and the run is charged the rest.
-
-    Attributes:
-        centers_run: Name of the charge among the runs on the dataset.
-    """
-
-    centers_run: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.source != 'dp-k-means':
-            raise ValueError(
-                f'Expected centres with a price, got source={self.source!r}, '
-                f'centers_run={self.centers_run!r}. Only those are charged.'
-            )
-
-    @property
-    def rho_charged_before(self) -> float:
-        return self.centers_rho
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,8 +238,8 @@ def facts(
 
 def cluster_facts(clusters: Clusters) -> tuple[Facts, ...]:
     """The facts of the clusters, in the order of payment: their centres, and the counts per centre."""
-    centers = dataclasses.replace(
-        _SOURCES[clusters.source](clusters), assumptions_enforced=(_NEAREST,), sources=(_PAPER,)
+    centers = Facts(
+        assumptions_enforced=(_NEAREST,), assumptions_of_curator=(_PUBLIC_CENTERS,), sources=(_PAPER,)
     )
     return centers, counts.facts(
         clusters.counts_rho,
@@ -331,73 +280,7 @@ _NEAREST = (
     'The cluster of a record is the kept centre nearest to its embedding, a function of its own text '
     'and of the centres; centres made with another embedder are refused.'
 )
-
-
-def _public_centers(_: Clusters) -> Facts:
-    return Facts(
-        assumptions_of_curator=(
-            'The corpus that the cluster centres were fitted on is public and was chosen without looking at '
-            'the records.',
-        )
-    )
-
-
-def _private_centers(clusters: Clusters) -> Facts:
-    explanation = 'k-means on the private records with Gaussian noise on its counts and sums.'
-    if isinstance(clusters, ChargedClusters):
-        explanation += (
-            f" Charged to the ledger before this run, as '{clusters.centers_run}': part of what this run is "
-            'by itself, and counted once in what all runs are together.'
-        )
-    return Facts(
-        stages=(
-            RhoStage(
-                name='Cluster centres',
-                rho=clusters.centers_rho,
-                explanation=explanation,
-                formula='set in advance',
-                numbers=f'{clusters.centers_rho:.6g}',
-            ),
-        ),
-        assumptions_of_curator=(
-            'The centres were fitted on these records once, on one embedding for each unit of privacy.',
-        ),
-        reproduction=Reproduction(
-            steps=(f'centers = {clusters.centers_rho!r}  # rho of the cluster centres',), cost='centers'
-        ),
-    )
-
-
-def _centers_without_noise(_: Clusters) -> Facts:
-    return Facts(
-        statement='none',
-        statement_words=StatementWords(
-            guarantee=(
-                'RESEARCH ONLY: no guarantee. The cluster centres were fitted on the private records without '
-                'noise, so ε is infinite: nothing bounds what the corpus or this report tells about one '
-                '{one}.'
-            ),
-            accounting=(
-                'None: the cost of the centres is infinite, and no sum with it bounds anything. The other '
-                'stages are listed with what they would cost by themselves, under given centres.'
-            ),
-            limits=('It protects no {one}: the centres of the clusters may reveal any of them.',),
-        ),
-        stages=(
-            RhoStage(
-                name='Cluster centres',
-                rho=None,
-                explanation='k-means on the private records without noise: no bound.',
-                formula='infinite',
-                numbers='',
-            ),
-        ),
-        assumptions_of_curator=('Nothing of this run is published: its centres show the private records.',),
-    )
-
-
-_SOURCES: dict[CentersSource, Callable[[Clusters], Facts]] = {
-    'public': _public_centers,
-    'dp-k-means': _private_centers,
-    'k-means': _centers_without_noise,
-}
+_PUBLIC_CENTERS = (
+    'The corpus that the cluster centres were fitted on is public and was chosen without looking at the '
+    'records.'
+)

@@ -85,9 +85,9 @@ class LedgerEntry:
                 f'rho_budget={self.rho_budget!r}. Take the entry from the ledger and do not edit it.'
             )
 
-    def is_charge_of(self, rho: float, before: float) -> bool:
-        """Whether this, with what was charged before, is the charge of a run of ρ-zCDP."""
-        return math.isclose(self.rho + before, rho, rel_tol=1e-9)
+    def is_charge_of(self, rho: float) -> bool:
+        """Whether this is the charge of a run of ρ-zCDP."""
+        return math.isclose(self.rho, rho, rel_tol=1e-9)
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_rho(self.rho_after, self.delta)
@@ -158,9 +158,9 @@ class GaussianLedgerEntry(LedgerEntry):
             )
         super().__post_init__()
 
-    def is_charge_of(self, rho: float, before: float) -> bool:
+    def is_charge_of(self, rho: float) -> bool:
         # A Gaussian that dominates discrete noise has a little more.
-        return -1e-9 <= (self.rho + before) / rho - 1 <= _MORE_THAN_DISCRETE
+        return -1e-9 <= self.rho / rho - 1 <= _MORE_THAN_DISCRETE
 
     def _epsilon_of_sum(self) -> float:
         return accounting.epsilon_from_gaussian(self.rho_after, self.delta - self.failure_after)
@@ -173,28 +173,21 @@ class GaussianLedgerEntry(LedgerEntry):
         return 0 <= self.epsilon_after <= computed * (1 + _GRID) + _GRID
 
 
-def check_charge(entry: LedgerEntry | None, rho_total: float | None, before: float) -> None:
+def check_charge(entry: LedgerEntry | None, rho_total: float | None) -> None:
     """Refuses an entry in which the charge is not the cost of the run.
 
     Args:
         entry: The run's; None where no ledger charged it.
         rho_total: zCDP cost of the run; None where no price was known in advance.
-        before: The part of that cost that the ledger charged before the run, under a separate name.
 
     Raises:
-        ValueError: The costs differ, or there is no entry although something was charged before.
+        ValueError: The costs differ.
     """
-    if entry is None:
-        if before:
-            raise ValueError(
-                'Expected the entry of the ledger that charged the centres, got none. Pass it, or clusters '
-                'whose centres were charged to no ledger.'
-            )
-    elif rho_total is None or not entry.is_charge_of(rho_total, before):
+    if entry is not None and (rho_total is None or not entry.is_charge_of(rho_total)):
         raise ValueError(
             'Expected the ledger to have charged what the run costs, got '
-            f'charged={entry.rho!r}, charged before={before!r}, rho_total={rho_total!r}. A '
-            'run without a price in advance is charged to no ledger: pass none.'
+            f'charged={entry.rho!r}, rho_total={rho_total!r}. A run without a price in advance is charged to '
+            'no ledger: pass none.'
         )
 
 

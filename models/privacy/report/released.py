@@ -1,8 +1,7 @@
 """The report that anyone may read: `PrivacyReport`.
 
-A run makes one of three kinds of statement, and its report names the kind first: (epsilon, delta) in
-advance; for the median a loss that is known afterwards, and only to the curator (METHOD 5); or none, for
-research, if private records placed the clusters without noise (METHOD 3).
+A run makes one of two kinds of statement, and its report names the kind first: (epsilon, delta) in
+advance; or, for the median, a loss that is known afterwards, and only to the curator (METHOD 5).
 
 Sources: PP = Amin et al. 2024; CKS = Canonne, Kamath and Steinke 2020.
 """
@@ -18,13 +17,12 @@ from models.privacy.facts import RhoStage, SampledGaussianStage, Sensitivity, Se
 from models.privacy.numbers import format_exact, format_up
 from models.privacy.public_numbers import Unit
 from models.privacy.report import codec, earlier_releases, figures, ledger, prediction, text_votes, tuning
-from models.privacy.report.groups import Cells, ChargedClusters, Clusters, CountSource, GroupPlan
+from models.privacy.report.groups import Cells, Clusters, CountSource, GroupPlan
 from models.privacy.report.ledger import GaussianLedgerEntry, LedgerEntry, MixedLedgerEntry
 from models.privacy.report.totals import ChosenTotals, CorpusTotals, StructuredTotals, TunedTotals
 
 PRIVACY_REPORT_SCHEMA = 'dp-corpus/privacy-report'
 RELEASABLE = 'Anyone may read this report.'
-RESEARCH_ONLY = 'Research only: never publish it or its corpus.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class PrivacyReport:
         run_id: Public name of the run.
         statement: 'differential privacy': (epsilon, delta), known in advance. 'ex-post': the
             loss of the text is a function of the records and of the text itself, is
-            held by the curator and stands nowhere in this report. 'none': research only.
+            held by the curator and stands nowhere in this report.
         guarantee: The formal statement in words, numbers rounded upwards.
         unit_of_privacy: Whose presence is hidden, in words.
         epsilon: At `delta`, of the run and of all releases that went into it, as far as they hide the same
@@ -318,7 +316,7 @@ class PrivacyReport:
     assumptions_of_curator: tuple[str, ...]
     limits: tuple[str, ...]
     plan: tuple[GroupPlan, ...]
-    clusters: Clusters | ChargedClusters | None
+    clusters: Clusters | None
     cells: Cells | None
     ledger: LedgerEntry | MixedLedgerEntry | GaussianLedgerEntry | None
     releases: tuple[EarlierRelease, ...]
@@ -364,8 +362,7 @@ class PrivacyReport:
                 f"'differential privacy' alone, got statement={self.statement!r}, epsilon={self.epsilon!r}, "
                 f'rho_total={self.rho_total!r}. Build the report with build_privacy_report; do not edit it.'
             )
-        before = 0.0 if self.clusters is None else self.clusters.rho_charged_before
-        ledger.check_charge(self.ledger, self.rho_total, before)
+        ledger.check_charge(self.ledger, self.rho_total)
         if self.rho_total is not None and self.epsilon_of_run is not None:
             figures.check(
                 self.stages,
@@ -468,7 +465,7 @@ class PrivacyReport:
     @property
     def audience(self) -> str:
         """Who may read the report, in a sentence."""
-        return RESEARCH_ONLY if self.statement == 'none' else RELEASABLE
+        return RELEASABLE
 
     @property
     def unit_noun(self) -> str:
@@ -523,8 +520,6 @@ class PrivacyReport:
         return tuple(row for row in self.data_accesses if row.startswith('Not covered'))
 
     def _expected_statement(self) -> Statement:
-        if self.clusters is not None and not self.clusters.has_guarantee:
-            return 'none'
         return 'differential privacy' if prediction.has_price_in_advance(self.mechanism) else 'ex-post'
 
     def to_json(self) -> str:

@@ -61,7 +61,7 @@ def guarantee(
             f'{shown}.{alone}'
         )
     text = weakest.statement_words.guarantee.format(one=one)
-    if weakest.statement == 'none' or not counts_rho:
+    if not counts_rho:
         return text
     alone = format_up(accounting.epsilon_from_rho(counts_rho, delta))
     return f'{text} The noisy counts alone are (ε = {alone}, δ = {shown})-differentially private.'
@@ -69,8 +69,6 @@ def guarantee(
 
 def dp_setting(statement: Statement) -> str:
     """Who is trusted."""
-    if statement == 'none':
-        return 'None: a comparison by a curator who may see the records, and whose output stays there.'
     what = 'guarantee' if statement == 'differential privacy' else 'statement'
     return (
         'Central differential privacy with a trusted curator: the curator holds the records, runs the '
@@ -85,8 +83,6 @@ def data_accesses(
     covered: str = 'Covered: this run, from reading the records to the corpus and this report.',
 ) -> tuple[str, ...]:
     """What the guarantee covers and what it does not."""
-    if statement == 'none':
-        return ('Covered: nothing, since there is no guarantee.',)
     tuning = (
         'Not covered: choosing the settings. Looking at the records, or at the output of trial runs on '
         'them, to tune a setting is a further access.'
@@ -212,8 +208,6 @@ def limits(weakest: Facts, parts: Iterable[Facts], one: str, during: Facts) -> t
         if words is None
         else tuple(row.format(one=one) for row in words.limits)
     )
-    if weakest.statement == 'none':
-        return (*of_statement, quality)
     return (
         quality,
         'It does not hide what is common to many records: learning that is the purpose.',

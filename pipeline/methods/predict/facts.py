@@ -138,29 +138,18 @@ def released_cells(plan: BatchPlan) -> report.Cells | None:
     )
 
 
-def released_clusters(centers: Centers, plan: BatchPlan, centers_run: str | None = None) -> report.Clusters:
-    """What the report says of the clusters: the centres' facts and the first histogram.
-
-    Args:
-        centers: The centres.
-        plan: Of batches, with its clustering.
-        centers_run: The ledger's charge that paid for the centres before; None without one.
-    """
+def released_clusters(centers: Centers, plan: BatchPlan) -> report.Clusters:
+    """What the report says of the clusters: the centres' facts and the first histogram."""
     assert plan.clustering is not None  # `build`
     cells = zip(plan.labels, plan.clustering.kept, plan.clustering.noisy_counts, strict=True)
-    facts: dict[str, Any] = {
-        'source': centers.source,
-        'centers_rho': centers.rho,
-        'counts_rho': plan.clustering.rho,
-        'embedder': centers.embedder,
-        'embedder_fingerprint': centers.embedder_fingerprint,
-        'centers_fingerprint': centers.fingerprint,
-        'corpus_fingerprint': centers.corpus_fingerprint,
-        'corpus_texts': centers.corpus_texts,
-        'center_counts': tuple(
+    return report.Clusters(
+        counts_rho=plan.clustering.rho,
+        embedder=centers.embedder,
+        embedder_fingerprint=centers.embedder_fingerprint,
+        centers_fingerprint=centers.fingerprint,
+        corpus_fingerprint=centers.corpus_fingerprint,
+        corpus_texts=centers.corpus_texts,
+        center_counts=tuple(
             report.CenterCounts(label=label, kept=kept, counts=counts) for label, kept, counts in cells
         ),
-    }
-    if centers_run is None:
-        return report.Clusters(**facts)
-    return report.ChargedClusters(**facts, centers_run=centers_run)
+    )

@@ -22,8 +22,6 @@ def params(config: Config) -> MechanismParams:
 
 def statement(config: Config) -> Statement:
     """What kind of statement a run of this config can make."""
-    if config.method.centers_source == 'k-means':
-        return 'none'
     return 'ex-post' if params(config).is_ex_post else 'differential privacy'
 
 
@@ -35,7 +33,6 @@ def cost(config: Config) -> Mapping[str, accounting.DpEvent]:
     """
     own = config.method
     events: dict[str, accounting.DpEvent] = {
-        'centers': accounting.ZCDpEvent(rho=own.centers_rho),
         'noisy_counts': accounting.ZCDpEvent(rho=own.noisy_count_rho),
     }
     if own.condition_on:

@@ -12,8 +12,6 @@ from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
 from pipeline.calibration import Calibration, RequestedDtype
-from pipeline.ledger import centers_charge
-from pipeline.ledger.account import Account
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import CanaryAuditor
@@ -74,12 +72,6 @@ class PrivatePrediction(Method[PredictSettings]):
 
     def cost(self, config: Config) -> Mapping[str, accounting.DpEvent]:
         return mechanism.cost(config)
-
-    def paid_before(self, config: Config, account: Account) -> Mapping[str, str]:
-        if not config.method.centers_rho:
-            return {}
-        run = centers_charge.paid_by(account, config.method.centers_path)
-        return {} if run is None else {'centers': run}
 
     def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
         own, dataset = config.method, config.budget.dataset
@@ -202,13 +194,11 @@ class PrivatePrediction(Method[PredictSettings]):
 
         return facts.settings(config, of_mechanism)
 
-    def report_parts(
-        self, config: Config, prepared: Any, plan: BatchPlan, paid: Mapping[str, str]
-    ) -> Mapping[str, Any]:
+    def report_parts(self, config: Config, prepared: Any, plan: BatchPlan) -> Mapping[str, Any]:
         from pipeline.methods.predict import facts
 
         centers = prepared.centers
-        clusters = None if centers is None else facts.released_clusters(centers, plan, paid.get('centers'))
+        clusters = None if centers is None else facts.released_clusters(centers, plan)
         return {'clusters': clusters, 'cells': facts.released_cells(plan)}
 
     def restricted_parts(

@@ -51,13 +51,11 @@ class PredictionPlan(RunPlan):
         order: The order at which it becomes epsilon, the best up to `omega`.
         worst_case_tokens: Tokens that any context is paid for, whatever it gives to each.
         statement: 'differential privacy'; 'ex-post' for a median, whose loss is known after
-            the run and to the curator only; 'none' where the centres were fitted on the
-            records without privacy, for comparisons.
+            the run and to the curator only.
         rho_per_private_token: zCDP cost of one private token; None for a median, and with individual
             accounting, where each context pays its own price.
         rho_counts: zCDP cost of the noisy counts; 0 where the batches are given.
         rho_cells: zCDP cost of the noisy counts of cells; 0 without --condition-on.
-        rho_centers: zCDP cost of the centres; 0 for public ones and without clusters.
         rho_total: zCDP cost of the run; None unless the statement is differential privacy.
         epsilon: At `delta`, by the optimal-α bound; None where `rho_total` is.
         epsilon_closed_form: The weaker closed form, for comparison; None where `rho_total` is.
@@ -89,7 +87,6 @@ class PredictionPlan(RunPlan):
     rho_per_private_token: float | None
     rho_counts: float
     rho_cells: float
-    rho_centers: float
     rho_total: float | None
     epsilon: float | None
     epsilon_closed_form: float | None
@@ -110,8 +107,6 @@ class PredictionPlan(RunPlan):
     def guarantee(self) -> str:
         if self.statement == 'ex-post':
             return 'ex-post: the loss is known after the run, to the curator only'
-        if self.statement == 'none':
-            return 'NONE: the centres were fitted on private records, for research only'
         return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
 
     def size(self) -> str:
@@ -165,8 +160,6 @@ class PredictionPlan(RunPlan):
         rows.append(('ρ of noisy counts', f'{self.rho_counts:.6g}'))
         if self.rho_cells:
             rows.append(('ρ of counts of --condition-on', f'{self.rho_cells:.6g}'))
-        if self.rho_centers:
-            rows.append(('ρ of the centres', f'{self.rho_centers:.6g}'))
         if self.expected_batches is None:
             rows.append(('Batches', 'not known: declare --records or --batches-per-label'))
         else:
@@ -224,7 +217,6 @@ def plan_run(config: Config) -> PredictionPlan:
         rho_per_private_token=per_token,
         rho_counts=config.method.noisy_count_rho,
         rho_cells=config.method.cell_count_rho,
-        rho_centers=config.method.centers_rho,
         rho_total=rho_total,
         epsilon=epsilon,
         epsilon_closed_form=closed_form,

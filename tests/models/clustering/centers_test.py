@@ -38,7 +38,7 @@ needs_data = pytest.mark.skipif(
 def _centers(vectors: np.ndarray, **changes: object) -> Centers:
     facts: dict = {
         'embedder': 'tfidf', 'embedder_fingerprint': '00', 'corpus_fingerprint': '11',
-        'corpus_texts': 5, 'seed': 0, 'source': 'public',
+        'corpus_texts': 5, 'seed': 0,
     }  # fmt: skip
     return Centers(vectors=np.asarray(vectors, np.float32), **(facts | changes))
 
@@ -268,13 +268,6 @@ def test_fitted_centers_find_the_subjects() -> None:
     assert not np.array_equal(fit_centers(texts, _tfidf(), count=4, seed=1).vectors, centers.vectors)
 
 
-def test_private_texts_leave_neither_number_nor_fingerprint() -> None:
-    centers = fit_centers(_texts(50), _tfidf(), count=4, seed=0, source='k-means')
-    assert (centers.corpus_texts, centers.corpus_fingerprint, centers.rho) == (None, None, 0)
-    with pytest.raises(ValueError, match='adds no noise'):
-        fit_centers(_texts(50), _tfidf(), count=4, seed=0, source='dp-k-means')
-
-
 def test_too_few_texts_are_refused_without_their_number() -> None:
     """Texts without a known word count for nothing."""
     messages = set()
@@ -361,7 +354,7 @@ def test_another_embedders_centers_are_refused() -> None:
 
 def test_the_shipped_centers_are_small_public_and_distinct() -> None:
     centers = Centers.read(SHIPPED)
-    assert centers.source == 'public' and centers.rho == 0 and centers.vectors.shape == (500, 128)
+    assert centers.vectors.shape == (500, 128)
     assert len(np.unique(centers.vectors, axis=0)) == 500
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 5e6
     # Each is the nearest centre of itself, and of nothing further in.

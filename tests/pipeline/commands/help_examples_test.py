@@ -10,7 +10,7 @@ import typer
 from pipeline import main
 
 COMMANDS = [
-    ('start',), ('report',), ('export',), ('split',), ('evaluate',), ('centers',), ('clusters',), ('schema',),
+    ('start',), ('report',), ('export',), ('split',), ('evaluate',), ('centers',), ('schema',),
     ('ledger',), ('audit', 'canaries'),
     *(('ledger', name) for name in ('add', 'show', 'budget', 'settle', 'plot', 'export')),
 ]  # fmt: skip

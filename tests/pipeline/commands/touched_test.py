@@ -61,7 +61,6 @@ COMMANDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (('split', '--input', 'records.jsonl', '--output', 'sets'), ('sets',)),
     (('evaluate', 'corpus', '--records', 'records.jsonl', '--output', 'evaluation'), ('evaluation',)),
     (('centers', '--input', 'public.jsonl', '--output', 'centres', '--count', '4'), ('centres',)),
-    (('clusters', '--input', 'records.jsonl', '--output', 'clusters.html'), ('clusters.html',)),
     (('schema', 'privacy-report'), ()),
     (('ledger', 'budget', 'visits', '--epsilon', '9', '--reason', 'more', *NAMED), LEDGER),
     (('ledger', 'settle', 'visits', 'shown', *NAMED), LEDGER),

@@ -8,7 +8,6 @@ import pytest
 
 CHEAP = ('--delta', '1e-6', '--aggregate', 'mean', '--max-private-tokens', '8')
 CENTERS = ('centers', '--input', 'x.jsonl', '--output', 'o')
-CLUSTERS = ('clusters', '--input', 'x.jsonl', '--output')
 # What follows takes seconds to import; and what it takes along.
 HEAVY = ('jax', 'tensorflow', 'tensorflow_text', 'apache_beam', 'gemma', 'sklearn', 'sqlalchemy', 'pandas')
 ERRORS = {
@@ -35,13 +34,8 @@ ERRORS = {
     ('audit', 'canaries', *CHEAP, '--sabotage', 'fire'): "'fire' is not",
     ('audit', 'canaries', *CHEAP, '--canaries', '9'): 'Expected canaries >= 64',
     ('audit', 'canaries', *CHEAP, '--sabotage', 'by-position'): 'Choose from: none, own-text',
-    (*CENTERS, '--rho', '1'): "source='dp-k-means'",
     (*CENTERS, '--dtype', 'bfloat16'): "embedder='decoder'",
-    (*CENTERS, '--source', 'dp-k-means'): "source='dp-k-means'",
-    (*CLUSTERS, 'o.txt'): '.html or .json',
-    (*CLUSTERS, 'o.json', '--model', 'gemma3-1b'): "embedder='decoder'",
     (*CENTERS, '--delimiter', ';'): 'Expected delimiter with CSV files',
-    (*CLUSTERS, 'o.json', '--quoting', 'none'): 'Expected quoting with CSV files',
     ('check', '--input', 'x.parquet', '--encoding', 'utf-16'): 'Expected encoding with files of text',
     ('split', '--input', 'x.jsonl', '--output', 'o', '--quoting', 'none'): 'Expected quoting with CSV files',
     ('start', 'x.jsonl', '--yes', '--delimiter', ';'): 'Expected delimiter with CSV files',

@@ -39,8 +39,7 @@ def where(tmp_path: pathlib.Path) -> str:
 
 def reserve(run: JobConfig, run_id: str) -> report.LedgerEntry:
     ledger = Ledger.open(str(run.budget.ledger))
-    cost = charge.cost_to_charge(run, ledger.account('visits'))
-    return ledger.reserve('visits', run_id=run_id, cost=cost, **KNOWN)
+    return ledger.reserve('visits', run_id=run_id, cost=charge.run_cost(run), **KNOWN)
 
 
 def account(where: str) -> Account:

@@ -35,7 +35,7 @@ from models.prompt_templates import PromptTemplate
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger import account as accounts
-from pipeline.ledger import budget, centers_charge
+from pipeline.ledger import budget
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.budget import BudgetExceeded, NotGaussian, OrderTooLow
 from pipeline.ledger.ledger import Ledger
@@ -293,27 +293,6 @@ def settling(dataset: str, name: str) -> Operation:
     return Operation(lambda ledger: ledger.settle(dataset, name), follow)
 
 
-def fitting_centers(dataset: str, name: str, rho: float) -> Operation:
-    """Centres draw fresh noise, so a name is charged once, under a key that nobody has before."""
-    cost = oracle.Cost.of(RunCost.of_rho({'centers': rho}).to_json_object())
-
-    def act(ledger: Ledger) -> Any:
-        centers_charge.reserve(ledger, dataset=dataset, run_id=name, rho=rho, settings={'clusters': 8})
-        return ledger.account(dataset).entry(ledger.account(dataset).run(name))  # type: ignore[arg-type]
-
-    def follow(model: Model, answer: Answer) -> None:
-        of = model.get(dataset)
-        if of is not None and of.run(name) is not None:
-            # 'key' where another client charged the name between the look and the charge.
-            assert answer.refusal in ('begun', 'key', 'unit'), answer
-            if answer.refusal != 'begun':
-                of.log.append(('refused', name))
-            return
-        _follow_charge(model, answer, dataset, name, cost, None, '', 'example')
-
-    return Operation(act, follow)
-
-
 # ------------------------------------------------------------------ the machine
 
 BUDGETS = st.sampled_from(
@@ -350,7 +329,6 @@ def operations(costs: dict[str, RunCost]) -> st.SearchStrategy[Operation]:
         changes,
         st.builds(settling, DATASET, NAMES),
         st.builds(adding, DATASET, units, DELTAS, BUDGETS, FILTERS),
-        st.builds(fitting_centers, DATASET, NAMES, st.sampled_from([0.01, 0.2])),
     )
 
 

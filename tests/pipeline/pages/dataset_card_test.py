@@ -56,9 +56,7 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
     return report.build_privacy_report(params, **(arguments | changes))
 
 
-def make_clustered(
-    params: MechanismParams = PARAMS, source: report.CentersSource = 'public'
-) -> PrivacyReport:
+def make_clustered(params: MechanismParams = PARAMS) -> PrivacyReport:
     return make(
         params,
         plan=[
@@ -67,9 +65,7 @@ def make_clustered(
             GroupPlan(label='b', cluster=1, batches=4, noisy_count=1_000),
         ],
         clusters=clusters(
-            source,
-            centers_rho=0.0,
-            corpus_texts=20_000 if source == 'public' else None,
+            corpus_texts=20_000,
             center_counts=(
                 CenterCounts(label='a', kept=(0, 1), counts=(400, 9)),
                 CenterCounts(label='b', kept=(1,), counts=(4, 900)),
@@ -201,14 +197,6 @@ def test_a_median_run_is_not_tagged_as_differentially_private() -> None:
     assert header['tags'] == ['synthetic']
     assert 'is bounded' not in body and 'curator, who also holds the figure' in body
     assert made.guarantee in unescaped(body)
-
-
-def test_research_only_comes_first() -> None:
-    made = make_clustered(source='k-means')
-    header, body = split(render_card(made))
-    assert header['tags'] == ['synthetic', 'research-only']
-    assert body.split('\n\n')[1] == f'**{report.RESEARCH_ONLY}**'
-    assert 'RESEARCH ONLY: no guarantee' in body and 'is bounded' not in body
 
 
 def test_user_unit_is_named() -> None:

@@ -14,12 +14,10 @@ from models.privacy.gradients import TuningParams
 from models.privacy.report import GroupPlan, PrivacyReport, tuning
 from models.privacy.report import text_votes as text_votes_facts
 from models.privacy.text_votes import TextVoteParams
-from pipeline import clusters
 from pipeline.canaries import CanaryAudit
 from pipeline.evaluation import evaluation
 from pipeline.pages import (
     canaries_page,
-    clusters_page,
     evaluation_page,
     ledger_page,
     report_page,
@@ -73,12 +71,12 @@ def voted(**changes: Any) -> PrivacyReport:
 
 
 def long_report() -> PrivacyReport:
-    """A report whose first part is as long as they come: of users, late in a ledger, on private centres.
+    """A report whose first part is as long as they come: of users, late in a ledger, in clusters.
 
     Its names are long, and there is much that the curator has to vouch for.
     """
     params = dataclasses.replace(report_page_test.PARAMS, unit='user', examples_per_context=8)
-    made = report_page_test.make_clustered(params, 'dp-k-means', labels=4, kept=2, centers=8)
+    made = report_page_test.make_clustered(params, labels=4, kept=2, centers=8)
     assert made.rho_total is not None
     entry = samples.ledger_entry(
         made.rho_total, dataset=LONG_NAME.strip(), run_number=41, rho_budget=2.0, epsilon_budget=None
@@ -108,23 +106,9 @@ def reports() -> Mapping[str, PrivacyReport]:
         'evolve': voted(),
         'refine': voted(settings={}),
         'median': report_page_test.make_clustered(report_page_test.MEDIAN),
-        'research': report_page_test.make_clustered(source='k-means'),
         'nasty': report_page_test.NASTY_REPORT,
         'long': long_report(),
     }
-
-
-def _comparison() -> clusters.ClusterComparison:
-    rows = tuple(
-        clusters.ClusteringRow(
-            method=method, rho=rho, epsilon=rho, clusters=6, large_clusters=4, v_measure=0.125,
-            adjusted=0.1, sizes=(1000, 900, 600, 450, 40, 10),
-        )
-        for method, rho in (('k-means', None), ('public', 0.0), ('random, 6', 0.0), ('random, 4', 0.0))
-    )  # fmt: skip
-    return clusters.ClusterComparison(
-        count=6, centers=12, kept=4, delta=1e-6, seed=3, records=3000, rows=rows
-    )
 
 
 def _canaries() -> CanaryAudit:
@@ -159,6 +143,5 @@ def pages() -> Mapping[str, str]:
         },
         'ledger': ledger_page.render_html(ledger_page_test.account(60), ledger_page_test.EVENTS),
         'evaluation': evaluation_page.render_html(measured),
-        'clusters': clusters_page.render_html(_comparison()),
         'canaries': canaries_page.render_html(_canaries()),
     }

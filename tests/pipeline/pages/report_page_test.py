@@ -49,7 +49,6 @@ def make(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRepo
 
 def make_clustered(
     params: MechanismParams = PARAMS,
-    source: report.CentersSource = 'public',
     labels: int = 4,
     kept: int = 60,
     centers: int = 1000,
@@ -64,8 +63,7 @@ def make_clustered(
             for index in range(kept)
         ],
         clusters=clusters(
-            source,
-            corpus_texts=20_000 if source == 'public' else None,
+            corpus_texts=20_000,
             center_counts=tuple(
                 CenterCounts(
                     label=name,
@@ -151,8 +149,7 @@ REPORTS = [
     pytest.param(make(MEDIAN, plan=[GroupPlan(label=None, batches=7)], noisy_counts_rho=0.0), id='median'),
     pytest.param(make_clustered(MEDIAN), id='median-clusters'),
     pytest.param(make_clustered(dataclasses.replace(PARAMS, aggregate='median')), id='median-sparse-vector'),
-    pytest.param(make_clustered(source='dp-k-means', labels=12, kept=1, centers=2), id='dp-k-means'),
-    pytest.param(make_clustered(source='k-means'), id='k-means'),
+    pytest.param(make_clustered(labels=12, kept=1, centers=2), id='clusters'),
 ]
 
 
@@ -269,7 +266,7 @@ def test_the_first_part_says_who_and_whose_and_the_guarantee_comes_next(
     made, text = shown
     first, following = plain(Page(text).text).split(' The guarantee ', 1)
     assert plain(made.audience) in first
-    assert plain(made.unit_of_privacy) in first or made.statement == 'none'
+    assert plain(made.unit_of_privacy) in first
     assert plain(made.guarantee) in following.partition('Unit of privacy.')[0]
 
 
@@ -344,7 +341,7 @@ def test_importing_the_page_loads_no_plotting() -> None:
     )
 
 
-@pytest.mark.parametrize('made', [make(MEDIAN), make_clustered(MEDIAN), make_clustered(source='k-means')])
+@pytest.mark.parametrize('made', [make(MEDIAN), make_clustered(MEDIAN)])
 def test_a_page_without_epsilon_draws_and_promises_none(made: PrivacyReport) -> None:
     text = report_page.render_html(made)
     assert 'Epsilon against the cap' not in text and 'Budget by stage' not in text
@@ -358,16 +355,6 @@ def test_a_median_page_says_why_it_shows_no_number() -> None:
     for words in ('not published', 'It says nothing of what another run', 'so it stays with the curator'):
         assert words in seen
     assert 'ex-post' in shown_on_terminal(make_clustered(MEDIAN), 100)
-
-
-def test_research_only_comes_first() -> None:
-    made = make_clustered(source='k-means')
-    seen = Page(report_page.render_html(made)).text.strip().removeprefix('Privacy report of visits-2025-06')
-    assert seen.strip().startswith(report.RESEARCH_ONLY)
-    assert 'RESEARCH ONLY' in seen and report.RELEASABLE not in seen
-    terminal = shown_on_terminal(made, 100)
-    assert 'RESEARCH ONLY' in terminal.splitlines()[1] and report.RELEASABLE not in terminal
-    assert 'Covered  Nothing' in terminal
 
 
 def folded(text: str) -> tuple[int, int]:

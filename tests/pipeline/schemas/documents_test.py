@@ -20,7 +20,7 @@ from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import calibration, checked_input, clusters, input_check, methods, model_list
+from pipeline import calibration, checked_input, input_check, methods, model_list
 from pipeline import comparison as plan_comparison
 from pipeline.canaries import CanaryAudit
 from pipeline.commands import schema
@@ -47,22 +47,12 @@ REPORTS = [
     'mean sparse user noisy later',
     'mean sparse record public first',
     'mean sparse record batches no-ledger',
-    'median sparse slots dp-k-means no-ledger',
-    'difference plain record k-means no-ledger',
+    'median sparse slots public no-ledger',
     'individual plain slots noisy no-ledger',
 ]
 INDIVIDUAL_RUN = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
 
 
-def comparison() -> clusters.ClusterComparison:
-    row = clusters.ClusteringRow(
-        method='k-means', rho=None, epsilon=None, clusters=2, large_clusters=0, v_measure=1.0, adjusted=1.0,
-        sizes=(3, 2),
-    )  # fmt: skip
-    paid = dataclasses.replace(row, method='DP k-means', rho=0.01, epsilon=0.7)
-    return clusters.ClusterComparison(
-        count=500, centers=1000, kept=60, delta=1e-6, seed=7, records=5, rows=(row, paid)
-    )
 
 
 def canaries() -> CanaryAudit:
@@ -105,12 +95,10 @@ def config(**settings: typing.Any) -> JobConfig:
     )
 
 
-def centers_json(folder: pathlib.Path, source: typing.Literal['public', 'dp-k-means']) -> str:
-    is_public = source == 'public'
+def centers_json(folder: pathlib.Path) -> str:
     Centers(
         vectors=np.eye(3, dtype=np.float32), embedder='tfidf', embedder_fingerprint='ab' * 32,
-        corpus_fingerprint='cd' * 32 if is_public else None, corpus_texts=5 if is_public else None, seed=0,
-        source=source, rho=0.0 if is_public else 0.5, versions=(('numpy', '2.4.6'),),
+        corpus_fingerprint='cd' * 32, corpus_texts=5, seed=0, versions=(('numpy', '2.4.6'),),
     ).write(folder)  # fmt: skip
     return (folder / 'centers.json').read_text()
 
@@ -131,7 +119,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             dataclasses.replace(restricted, losses=None, spending=spending).to_json(),
         ],
         'canary-audit': [canaries().to_json()],
-        'cluster-comparison': [comparison().to_json()],
         'input-check': [
             checked(records).to_json(),
             checked(records, label_field='text', labels=('b',)).to_json(),
@@ -166,7 +153,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ],
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
-        'centers': [centers_json(folder, 'public'), centers_json(folder, 'dp-k-means')],
+        'centers': [centers_json(folder)],
         'run': [json.dumps(identity.fingerprint(config(input=str(records), output=str(folder / 'corpus'))))],
         'failure': [failure()],
         'models': [model_list.model_list().to_json()],

@@ -59,16 +59,6 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
             )
 
     def check_run(self, declared: Input, budget: Budget, output: Output, delta: float | None) -> None:
-        if budget.ledger is not None and self.centers_source == 'k-means':
-            raise ValueError(
-                f'Expected centres with a price with a dataset, got dataset={budget.dataset!r}, '
-                f'centers={self.centers!r} of plain k-means, which void every guarantee. Use public centres.'
-            )
-        if budget.unit == 'user' and self.centers_source == 'dp-k-means':
-            raise ValueError(
-                f"Expected public centres with unit='user', got centers={self.centers!r} of DP k-means, "
-                "whose price is that of one record. Use public centres, or unit='example'."
-            )
         if self.reference_label_field is not None and not declared.labels:
             raise ValueError(
                 'Expected labels with reference_label_field, got '
@@ -125,4 +115,4 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
     @property
     def other_rho(self) -> float:
         """rho of all that the run releases beside its text."""
-        return math.fsum((self.noisy_count_rho, self.cell_count_rho, self.centers_rho))
+        return self.noisy_count_rho + self.cell_count_rho

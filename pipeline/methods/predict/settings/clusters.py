@@ -6,7 +6,6 @@ import math
 import pathlib
 
 from models import bundled
-from models.clustering.centers import Centers
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Clusters')
@@ -73,21 +72,3 @@ class Clusters(panel.Panel):
     def centers_path(self) -> pathlib.Path:
         """Where the public centres are."""
         return pathlib.Path(self.centers) if self.centers else bundled.FOLDER / 'centers'
-
-    @functools.cached_property
-    def centers_source(self) -> str | None:
-        """Source of the centres: 'public', or 'k-means' and 'dp-k-means' for comparisons; None without."""
-        return None if self.clusters is None else self._centers_facts[0]
-
-    @functools.cached_property
-    def centers_rho(self) -> float:
-        """rho that the centres themselves cost: 0 for public ones."""
-        return 0.0 if self.clusters is None else self._centers_facts[1]
-
-    @functools.cached_property
-    def _centers_facts(self) -> tuple[str, float]:
-        """Source and rho; reads the artefact's small file, and only one that was named."""
-        if self.centers is None:
-            return 'public', 0.0
-        centers = Centers.read(self.centers)
-        return centers.source, centers.rho

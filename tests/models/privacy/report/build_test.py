@@ -77,13 +77,12 @@ def test_building_refuses(changes: dict[str, typing.Any], message: str) -> None:
         build(**changes)
 
 
-def test_the_three_statements() -> None:
-    assert build().statement == clustered(source='dp-k-means').statement == 'differential privacy'
-    assert build(MEDIAN).statement == clustered(MEDIAN, 'dp-k-means').statement == 'ex-post'
-    assert clustered(source='k-means').statement == clustered(MEDIAN, 'k-means').statement == 'none'
+def test_the_two_statements() -> None:
+    assert build().statement == clustered().statement == 'differential privacy'
+    assert build(MEDIAN).statement == clustered(MEDIAN).statement == 'ex-post'
 
 
-@pytest.mark.parametrize('made', [build(MEDIAN), clustered(MEDIAN), clustered(source='k-means')])
+@pytest.mark.parametrize('made', [build(MEDIAN), clustered(MEDIAN)])
 def test_without_a_price_in_advance_no_total_is_stated(made: PrivacyReport) -> None:
     totals = (made.epsilon, made.epsilon_closed_form, made.rho_total, made.rho_per_private_token)
     assert totals == (None,) * 4
@@ -91,21 +90,9 @@ def test_without_a_price_in_advance_no_total_is_stated(made: PrivacyReport) -> N
         dataclasses.replace(made, epsilon=1.0)
 
 
-def test_k_means_on_private_records_is_research_only() -> None:
-    made = clustered(source='k-means')
-    assert made.guarantee.startswith('RESEARCH ONLY: no guarantee.') and 'infinite' in made.guarantee
-    assert made.audience == json.loads(made.to_json())['audience'] == report.RESEARCH_ONLY
-    assert [stage.rho for stage in made.stages][:2] == [None, 0.0025]
-    assert made.reproduction == ''
-    assert any('Nothing of this run is published' in row for row in made.assumptions_of_curator)
-    assert not any('public and was chosen' in row for row in made.assumptions_of_curator)
-
-
 def test_public_centers_are_free_and_vouched_for() -> None:
-    public, private = clustered(), clustered(source='dp-k-means')
+    public = clustered()
     assert [stage.name for stage in public.stages][:2] == ['Noisy counts per centre', 'Noisy counts']
-    assert private.stages[0].name == 'Cluster centres' and private.stages[1:] == public.stages
-    assert public.rho_total is not None and private.rho_total == pytest.approx(public.rho_total + 0.01)
     assert any('chosen without looking' in row for row in public.assumptions_of_curator[1:])
     by = [row.quantity for row in public.sensitivities if 'counts' in row.quantity]
     assert by == [

@@ -45,7 +45,7 @@ UNITS: dict[str, dict[str, typing.Any]] = {
     'user': {'unit': 'user', 'examples_per_context': 8},
     'user-one': {'unit': 'user'},
 }
-GROUPS = ('batches', 'noisy', 'public', 'dp-k-means', 'k-means')
+GROUPS = ('batches', 'noisy', 'public')
 LEDGERS = ('no-ledger', 'first', 'later', 'rho-budget')
 
 
@@ -59,16 +59,13 @@ def arguments_of(groups: str) -> dict[str, typing.Any]:
             report.GroupPlan(label='dermatology', batches=3, noisy_count=771),
         )
         return {'plan': plan, 'noisy_counts_rho': 0.005}
-    is_public = groups == 'public'
     clusters = report.Clusters(
-        source=typing.cast(report.CentersSource, groups),
-        centers_rho=0.01 if groups == 'dp-k-means' else 0.0,
         counts_rho=0.0025,
         embedder='tfidf',
         embedder_fingerprint='e' * 64,
         centers_fingerprint='c' * 64,
-        corpus_fingerprint='f' * 64 if is_public else None,
-        corpus_texts=1000 if is_public else None,
+        corpus_fingerprint='f' * 64,
+        corpus_texts=1000,
         center_counts=(report.CenterCounts(label='a', kept=(0, 3), counts=(300, -2, 41, 180)),),
     )
     plan = (
@@ -150,9 +147,8 @@ def keys() -> list[str]:
     for aggregate, sparse, unit, groups in itertools.product(AGGREGATES, ('plain', 'sparse'), UNITS, GROUPS):
         if (aggregate, sparse) == ('individual', 'sparse'):
             continue  # there is no such mechanism
-        priced = aggregate != 'median' and groups != 'k-means'
         # Each ledger once for each unit and grouping is enough: its sentences depend on no aggregate.
-        ledgers = LEDGERS if priced and (aggregate, sparse) == ('mean', 'sparse') else LEDGERS[:1]
+        ledgers = LEDGERS if (aggregate, sparse) == ('mean', 'sparse') else LEDGERS[:1]
         found += [f'{aggregate} {sparse} {unit} {groups} {ledger}' for ledger in ledgers]
     return [*found, 'restricted plain - - -', 'restricted sparse - - -']
 

@@ -15,10 +15,6 @@ from tests.models.privacy.report.samples import CENTER_COUNTS, CLUSTERED, ONE_LA
     ('changes', 'message'),
     [
         ({'counts_rho': 0.0}, 'counts_rho=0.0'),
-        ({'centers_rho': 0.1}, 'centers_rho=0.1'),
-        ({'source': 'dp-k-means'}, 'centers_rho=0.0'),
-        ({'corpus_texts': None}, "source='public'"),
-        ({'source': 'k-means'}, "source='k-means'"),
         ({'center_counts': ()}, 'labels=0'),
         ({'center_counts': (CENTER_COUNTS[0], CenterCounts(label='b', kept=(0,), counts=(1,)))}, 'labels=2'),
         ({'center_counts': (CenterCounts(label='b', kept=(1,), counts=(1,)),)}, 'kept=(1,)'),

@@ -173,26 +173,21 @@ def build(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyRep
     return report.build_privacy_report(params, **(arguments | changes))
 
 
-def clusters(source: report.CentersSource = 'public', **changes: typing.Any) -> Clusters:
-    is_public = source == 'public'
+def clusters(**changes: typing.Any) -> Clusters:
     arguments: dict[str, typing.Any] = {
-        'source': source,
-        'centers_rho': 0.01 if source == 'dp-k-means' else 0.0,
         'counts_rho': 0.0025,
         'embedder': 'tfidf',
         'embedder_fingerprint': 'e' * 64,
         'centers_fingerprint': 'c' * 64,
-        'corpus_fingerprint': 'f' * 64 if is_public else None,
-        'corpus_texts': 1000 if is_public else None,
+        'corpus_fingerprint': 'f' * 64,
+        'corpus_texts': 1000,
         'center_counts': CENTER_COUNTS,
     }
     return Clusters(**(arguments | changes))
 
 
-def clustered(
-    params: MechanismParams = PARAMS, source: report.CentersSource = 'public', **changes: typing.Any
-) -> PrivacyReport:
-    arguments = {'plan': CLUSTERED, 'noisy_counts_rho': 0.002, 'clusters': clusters(source)}
+def clustered(params: MechanismParams = PARAMS, **changes: typing.Any) -> PrivacyReport:
+    arguments = {'plan': CLUSTERED, 'noisy_counts_rho': 0.002, 'clusters': clusters()}
     return build(params, **(arguments | changes))
 
 
@@ -242,7 +237,6 @@ PARAMS_OF_ALL_KINDS = [
     pytest.param(dataclasses.replace(PARAMS, aggregate='median'), id='median-sparse-vector'),
     pytest.param(dataclasses.replace(PARAMS, aggregate='median', examples_per_context=4), id='median-slots'),
 ]
-SOURCES = typing.get_args(report.CentersSource)
 
 
 def with_ledger(before: float = 0.25, **changes: typing.Any) -> PrivacyReport:

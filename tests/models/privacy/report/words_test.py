@@ -37,19 +37,19 @@ def run_pasted(made: PrivacyReport) -> tuple[float, float]:
 
 @pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
 @pytest.mark.parametrize('noisy_counts_rho', [0.0, 0.02])
-@pytest.mark.parametrize('source', [None, 'public', 'dp-k-means'])
+@pytest.mark.parametrize('in_clusters', [False, True])
 def test_pasted_arithmetic_gives_the_same_numbers(
-    params: MechanismParams, noisy_counts_rho: float, source: report.CentersSource | None
+    params: MechanismParams, noisy_counts_rho: float, in_clusters: bool
 ) -> None:
     noisy = 700 if noisy_counts_rho else None
-    plan = [GroupPlan(label='a', batches=3)] if source is None else CLUSTERED
+    plan = CLUSTERED if in_clusters else [GroupPlan(label='a', batches=3)]
     made = build(
         params,
         plan=[dataclasses.replace(group, noisy_count=noisy) for group in plan],
         noisy_counts_rho=noisy_counts_rho,
-        clusters=None if source is None else clusters(source),
+        clusters=clusters() if in_clusters else None,
     )
-    in_advance = noisy_counts_rho + {None: 0, 'public': 0.0025, 'dp-k-means': 0.0125}[source]
+    in_advance = noisy_counts_rho + (0.0025 if in_clusters else 0)
     if params.is_ex_post and not in_advance:
         assert made.reproduction == ''
         return
@@ -66,11 +66,8 @@ def test_pasted_arithmetic_gives_the_same_numbers(
 
 
 @pytest.mark.parametrize('params', PARAMS_OF_ALL_KINDS)
-@pytest.mark.parametrize('source', SOURCES)
-def test_the_numbers_put_into_the_formulas_give_the_stage(
-    params: MechanismParams, source: report.CentersSource
-) -> None:
-    made = clustered(params, source)
+def test_the_numbers_put_into_the_formulas_give_the_stage(params: MechanismParams) -> None:
+    made = clustered(params)
     for stage in made.stages:
         if stage.rho is not None:
             arithmetic = stage.numbers.replace('·', '*').replace('²', '**2').replace('½', '0.5')

@@ -200,20 +200,6 @@ def test_a_median_has_no_price_in_advance() -> None:
     assert priced == (None, None, None) and run_plan.epsilon_closed_form is None
 
 
-def test_centres_of_private_records_leave_no_guarantee(tmp_path: pathlib.Path) -> None:
-    centers.Centers(
-        vectors=np.eye(3, dtype=np.float32),
-        embedder='tfidf',
-        embedder_fingerprint='0' * 64,
-        corpus_fingerprint=None,
-        corpus_texts=None,
-        seed=0,
-        source='k-means',
-    ).write(tmp_path)
-    run_plan = plan.plan_run(config(clusters=2, centers=str(tmp_path)))
-    assert (run_plan.statement, run_plan.rho_total, run_plan.epsilon) == ('none', None, None)
-
-
 # --- How long decoding takes -----------------------------------------------------
 
 # Each rate is a power of ten of its own: a product with the wrong one shows.

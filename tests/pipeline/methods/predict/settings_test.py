@@ -199,44 +199,6 @@ def test_clusters_pay_their_own_price_for_counts() -> None:
     assert config(count_rho=0.5).method.noisy_count_rho == 0.5
 
 
-def _write_centers(folder: pathlib.Path, source: centers.Source) -> str:
-    public = source == 'public'
-    centers.Centers(
-        vectors=np.eye(3, dtype=np.float32),
-        embedder='tfidf',
-        embedder_fingerprint='0' * 64,
-        corpus_fingerprint='1' * 64 if public else None,
-        corpus_texts=9 if public else None,
-        seed=0,
-        source=source,
-        rho=0.25 if source == 'dp-k-means' else 0.0,
-    ).write(folder)
-    return str(folder)
-
-
-def test_centres_that_cost_are_paid_for(tmp_path: pathlib.Path) -> None:
-    budget = {'epsilon': 10.0, 'max_private_tokens': None, 'clusters': 2}
-    free = config(**budget, centers=_write_centers(tmp_path / 'free', 'public'))
-    paid = config(**budget, centers=_write_centers(tmp_path / 'paid', 'dp-k-means'))
-    assert (free.method.centers_source, free.method.centers_rho) == ('public', 0.0)
-    assert (paid.method.centers_source, paid.method.centers_rho) == ('dp-k-means', 0.25)
-    per_token = accounting.rho_per_private_token(mechanism.params(free))
-    fewer = mechanism.params(free).max_private_tokens - mechanism.params(paid).max_private_tokens
-    assert fewer == pytest.approx(0.25 / per_token, abs=1)
-
-
-def test_a_run_without_a_guarantee_is_charged_to_no_dataset(tmp_path: pathlib.Path) -> None:
-    folder = _write_centers(tmp_path, 'k-means')
-    with pytest.raises(ValueError, match='void every guarantee'):
-        config(clusters=2, centers=folder, dataset='visits', ledger='ledger.db')
-
-
-def test_centres_priced_by_record_do_not_serve_users(tmp_path: pathlib.Path) -> None:
-    folder = _write_centers(tmp_path, 'dp-k-means')
-    with pytest.raises(ValueError, match='price is that of one record'):
-        config(clusters=2, centers=folder, unit='user', unit_field='id')
-
-
 # --- Individual accounting ---------------------------------------------------------
 
 
