@@ -29,14 +29,12 @@ import pytest
 from models import batching
 from models.assembly import GeneratorSettings
 from models.bundled import FOLDER as BUNDLED
-from models.clustering import centers
 from models.generate.batch import BatchGenerator
 from models.privacy import accounting, ex_post
 from models.privacy.individual import BatchSpending
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
-from pipeline import centers as centers_lib
 from pipeline import job
 from pipeline.config import job_config
 from pipeline.ledger import ledger

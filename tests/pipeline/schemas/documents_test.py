@@ -53,8 +53,6 @@ REPORTS = [
 INDIVIDUAL_RUN = {'aggregate': 'difference', 'max_private_tokens': None, 'epsilon': 3.0}
 
 
-
-
 def canaries() -> CanaryAudit:
     attack = AttackResult(
         name='noisy votes', reads='released', canaries=64, area=0.6, epsilon_at_least=0.57,

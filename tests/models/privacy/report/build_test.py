@@ -1,14 +1,12 @@
 """Building: what a report states, and what it refuses to state."""
 
 import dataclasses
-import json
 import math
 import re
 import typing
 
 import pytest
 
-from models.privacy import report
 from models.privacy.params import MechanismParams
 from models.privacy.report import GroupPlan, PrivacyReport
 from tests.models.privacy.report.samples import (

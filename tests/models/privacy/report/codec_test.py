@@ -7,6 +7,7 @@ import math
 import re
 import textwrap
 import typing
+from collections.abc import Callable
 
 import pytest
 import yaml
@@ -17,7 +18,6 @@ from models.privacy.report import PrivacyReport, RestrictedReport
 from tests.models.privacy.report.samples import (
     INDIVIDUAL,
     PARAMS_OF_ALL_KINDS,
-    SOURCES,
     SPENDING,
     build,
     clustered,

@@ -16,7 +16,7 @@ from models.privacy.params import MechanismParams
 from models.privacy.report import PrivacyReport
 from pipeline.pages import report_page
 from tests.documents import check_document
-from tests.models.privacy.report.samples import build, clustered, clusters
+from tests.models.privacy.report.samples import build, clustered
 
 RHO = 0.0125
 

@@ -16,7 +16,6 @@ from tests.models.privacy.report.samples import (
     MEDIAN,
     PARAMS,
     PARAMS_OF_ALL_KINDS,
-    SOURCES,
     build,
     clustered,
     clusters,

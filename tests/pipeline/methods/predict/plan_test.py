@@ -7,10 +7,8 @@ import math
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 
-from models.clustering import centers
 from models.decoders import device
 from models.decoders.rates import Rates
 from models.privacy import accounting

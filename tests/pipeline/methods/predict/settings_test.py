@@ -2,14 +2,11 @@
 
 import dataclasses
 import math
-import pathlib
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 
-from models.clustering import centers
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
 from pipeline.config import job_config
