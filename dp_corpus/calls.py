@@ -10,12 +10,11 @@ import rich.console
 
 from dp_corpus.keywords import EvaluationSettings, RefineSettings, RunSettings, TrainingSettings
 from dp_corpus.results import Evaluated, Run
+from pipeline import comparison, terminal
 from pipeline import config as config_lib
-from pipeline import terminal
 from pipeline.commands import evaluate as evaluate_command
 from pipeline.commands import fine_tune as fine_tune_command
 from pipeline.commands import generate as generate_command
-from pipeline.commands import plan as plan_command
 from pipeline.commands import refine as refine_command
 from pipeline.commands.flags import config_of
 from pipeline.methods.method import RunPlan
@@ -55,18 +54,12 @@ def _with_keywords[F: Callable[..., Any]](settings: Mapping[str, Any]) -> Callab
 def plan(
     *,
     config: Place | None = None,
-    calibrate: bool = False,
-    calibration: Place | None = None,
-    calibration_label_field: str | None = None,
     **settings: Unpack[RunSettings],
 ) -> RunPlan:
     """Says what a run would release and cost, before anything is read or paid: `dp-corpus plan`.
 
     Args:
         config: A TOML file of settings; keyword arguments win.
-        calibrate: Measures for some ten seconds how fast this machine decodes.
-        calibration: Public texts of the records' genre, for an estimate of how far a budget reaches.
-        calibration_label_field: Column of their label.
         settings: Those of the run; `dp-corpus plan --help` explains them.
 
     Returns:
@@ -78,13 +71,7 @@ def plan(
         FileNotFoundError: A file is not there.
         ConnectionError: The ledger cannot be reached.
     """
-    return plan_command.planned(
-        config_of(_text(config), _given(settings, _OF_ANY_RUN)),
-        calibrate=calibrate,
-        calibration_files=_text(calibration),
-        calibration_label_field=calibration_label_field,
-        quiet=False,
-    )
+    return comparison.planned(config_of(_text(config), _given(settings, _OF_ANY_RUN)))
 
 
 @_with_keywords(_OF_ANY_RUN)

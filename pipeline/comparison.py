@@ -2,7 +2,7 @@
 
 No record is read. A method knows how it stands beside others, from docs/measured.md
 (`pipeline.methods.method.Standing`). Here they are only put in an order: what fits comes first, then what is
-done within a night, then the better standing, then what is faster.
+done within a night as far as that is known, then the better standing, then what is faster.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from models import bundled
-from pipeline import calibration, methods
-from pipeline.calibration import duration
+from pipeline import methods
 from pipeline.config import METHOD, job_config, settings_of
+from pipeline.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
@@ -24,6 +24,8 @@ WORTH = (
     'Worth: the accuracy of a classifier that learns from the texts, in the measured run that is nearest to '
     'these records and ε, with Gemma 3 270M (docs/measured.md). In brackets: from as many real records.'
 )
+
+TIME = 'Time: as fast as earlier runs with the model on this machine; not known before the first one.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +37,8 @@ class Compared:
         summary: What it does.
         why_not: Why a run of it does not fit; None where one does.
         texts: Texts of the corpus, about; None where it is not known, or no run fits.
-        hours: About how long this machine computes; None likewise.
-        epsilon: What the run costs; None likewise.
+        hours: About how long this machine computes; None where no run on it has measured that.
+        epsilon: What the run costs; None where no run fits.
         delta: At which; None likewise.
         worth: The nearest score that was measured; None where there is none.
         warnings: What its plan warns of.
@@ -65,14 +67,12 @@ class Comparison:
         methods: Each of them, in the order of their table.
         recommended: The one that suits best; None where none fits.
         because: Why that one.
-        estimated: What the hours rest on; None where none are known.
         worth: What the worth means.
     """
 
     methods: tuple[Compared, ...]
     recommended: str | None
     because: str
-    estimated: str | None
     worth: str = WORTH
 
     def to_json(self) -> str:
@@ -91,7 +91,6 @@ def compare(given: Mapping[str, Any]) -> Comparison:
     """
     found: list[Compared] = []
     errors: list[ValueError] = []
-    estimated: list[str] = []
     for method in methods.METHODS.values():
         if not method.needs_only_records:
             continue
@@ -103,9 +102,6 @@ def compare(given: Mapping[str, Any]) -> Comparison:
             errors.append(error)
             found.append(_unfit(method, given, str(error)))
             continue
-        if isinstance(config.method, Model):
-            rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
-            estimated.append(calibration.source(rates.device, rates.measured_on))
         found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
         # Of the request, and of no method.
@@ -115,18 +111,24 @@ def compare(given: Mapping[str, Any]) -> Comparison:
         methods=tuple(found),
         recommended=None if best is None else best.method,
         because='No method fits: see why beside each.' if best is None else _reason(best, found),
-        estimated=estimated[0] if estimated else None,
     )
 
 
 def planned(config: JobConfig[Any]) -> RunPlan:
-    """The plan of a run, with an estimate of its time from the known rates of this machine."""
+    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
+
+    Raises:
+        ValueError: The ledger does not know the dataset, or what an earlier run left in the cache is damaged.
+        ConnectionError: The ledger is not there.
+    """
     method = methods.of(config)
-    run_plan = method.plan(config)
-    if not isinstance(config.method, Model):
+    config = method.resolved(config)
+    run_plan = dataclasses.replace(method.plan(config), estimate=method.estimate(config))
+    if config.budget.dataset is None:
         return run_plan
-    rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
-    return method.with_rates(run_plan, config, rates)
+    from pipeline.run import charge
+
+    return method.with_budget(run_plan, config, charge.ask(config))
 
 
 def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
@@ -185,7 +187,7 @@ def _nearest(
 
 
 def _order(each: Compared) -> tuple[bool, bool, int, float]:
-    hours = math.inf if each.hours is None else each.hours
+    hours = each.hours or 0.0
     return bool(each.warnings), hours > A_NIGHT, each.rank, hours
 
 
@@ -216,7 +218,7 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
         (
             f'{each.method} *' if each.method == comparison.recommended else each.method,
             '' if each.why_not else 'not known' if each.texts is None else f'{each.texts:,}',
-            '' if each.hours is None else duration(each.hours),
+            '' if each.why_not else 'not known' if each.hours is None else duration(each.hours),
             '' if each.epsilon is None else f'{each.epsilon:.4g}',
             _worth(each),
             each.why_not or ' '.join(each.warnings) or each.because,

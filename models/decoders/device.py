@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 import psutil
 
 Dtype = Literal['float32', 'bfloat16']
+RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 
 # How a processor says, under Linux, that it multiplies bfloat16 by itself. One that does not falls back
 # to float32 and conversions.
@@ -22,6 +23,11 @@ def has_plugin() -> bool:
     """Whether a plugin for accelerators is installed; JAX is not asked, which would take seconds."""
     plugins = importlib.metadata.entry_points(group='jax_plugins')
     return bool(plugins) or importlib.util.find_spec('libtpu') is not None
+
+
+def likely_platform() -> str:
+    """'cpu' or 'accelerator', by whether a plugin for accelerators is installed; JAX is not asked."""
+    return 'accelerator' if has_plugin() else 'cpu'
 
 
 @functools.cache

@@ -16,8 +16,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from models.decoders.rates import Rates
-
 if TYPE_CHECKING:
     import jax
 
@@ -47,19 +45,6 @@ class Sizes(abc.ABC):
     @abc.abstractmethod
     def num_parameters(self) -> int:
         """Exact number of weights."""
-
-    @property
-    def layer_parameters(self) -> int:
-        """Weights that every token is multiplied by: all but the embedding."""
-        return self.num_parameters - self.num_embed * self.embed_dim
-
-    @abc.abstractmethod
-    def prompt_flops(self, tokens: int) -> int:
-        """Multiplications and additions of the layers for a prompt; the output layer is not among them.
-
-        Args:
-            tokens: Length of the prompt.
-        """
 
     @abc.abstractmethod
     def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
@@ -252,15 +237,6 @@ class Family(abc.ABC):
             checkpoint: Folder or file of its weights.
             dtype: 'float32' or 'bfloat16'.
             remat: Whether a gradient computes again what each layer computes, in place of keeping it.
-        """
-
-    @abc.abstractmethod
-    def measure_rates(self, model: str, *, dtype: str) -> Rates:
-        """Measures how fast this machine's first device decodes; takes some ten seconds and no weights.
-
-        Args:
-            model: One of `models`, whose dimensions are taken.
-            dtype: 'float32' or 'bfloat16'.
         """
 
     @abc.abstractmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import activity
+from models import activity, speed
 from models.decoders import family
 from models.finetuning import adapter as adapters
 from models.finetuning import loss
@@ -288,13 +289,23 @@ class Trainer:
             activity.report(
                 activity.Activity('Fine-tuning', None, step + 1, params.tuning_steps, activity.STEP)
             )
-            words = self.words(units, batches.members[step], key, step)
-            state = self.step(state, encoded, batches.members[step], words, key)
+            started, members = time.monotonic(), batches.members[step]
+            words = self.words(units, members, key, step)
+            state = jax.block_until_ready(self.step(state, encoded, members, words, key))
+            speed.note('training', self._tokens(encoded, members, step), time.monotonic() - started)
             if saver is not None and ((step + 1) % CHECKPOINT_STEPS == 0 or step + 1 == params.tuning_steps):
                 _save(saver, step + 1, state)
         if saver is not None:
             saver.close()
         return jax.tree.map(np.asarray, state['adapter'])
+
+    def _tokens(self, encoded: Encoded, members: np.ndarray, step: int) -> int:
+        """Tokens of the padded texts of a step, once for each instruction that they are read with."""
+        padded = padded_lengths(
+            encoded.lengths[members].max(axis=1, initial=0), self._settings.max_example_tokens
+        )
+        ways = 1 + self._settings.wrong_prompts_of(step)
+        return ways * encoded.lengths.shape[1] * int(padded.sum())
 
     def words(self, units: Sequence[Unit], members: np.ndarray, key: RunKey, step: int) -> np.ndarray:
         """`[U]` uint64: a word for each unit of the batch, and zeros elsewhere."""

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models import activity
+from models import activity, speed
 from models.constraints import Grammar, Tabulated
 from models.decoders import decoder, family
 from models.privacy.randomness import RunKey
@@ -151,10 +152,12 @@ class DecoderSource(TextSource):
         """Puts the texts of some requests in their places."""
         waiting = collections.deque(some)
         in_row: dict[int, int] = {}  # the requests whose texts are under way
-        rows, free = None, list(range(self._rows))
+        rows, free, written = None, list(range(self._rows)), 0
         while waiting or in_row:
+            started = time.monotonic()
             taken = [waiting.popleft() for _ in range(min(len(waiting), len(free)))]
             prompts = [(requests[index].label, requests[index].examples) for index in taken]
+            tokens = len(set(prompts) - self._kept.keys()) * self._settings.max_prompt_tokens - written
             for index, prompt in zip(taken, self._read(prompts), strict=True):
                 rows = self._empty(prompt) if rows is None else rows
                 row = free.pop()
@@ -164,7 +167,10 @@ class DecoderSource(TextSource):
             # As many as prompts are read together, if so many wait; the last texts run to their ends.
             wanted = min(self._together, len(waiting), len(in_row)) or len(in_row)
             rows = self._run(self._decoder.weights, rows, of_tokens, jnp.int32(len(free) + wanted))
+            tokens += _written(rows, in_row)
             free += self._collected(rows, in_row, found)
+            written = _written(rows, in_row)
+            speed.note('decoding', tokens, time.monotonic() - started)
             activity.advance(sum(one is not None for one in found), len(found), activity.TEXT)
 
     def _collected(self, rows: Rows, in_row: dict[int, int], found: list[SampledText | None]) -> list[int]:
@@ -246,6 +252,11 @@ class DecoderSource(TextSource):
             states=rows.states.at[row].set(prompt.states[0]),
             cache=self._decoder.with_row(rows.cache, row, prompt.cache),
         )
+
+
+def _written(rows: Rows, in_row: Iterable[int]) -> int:
+    """Tokens so far of the texts in some rows."""
+    return int(np.asarray(rows.lengths)[list(in_row)].sum())
 
 
 def _row(of: _Read, row: jax.Array) -> _Read:

@@ -8,7 +8,7 @@ import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import calibration, methods, prompt_fit, terminal
+from pipeline import methods, prompt_fit, terminal
 from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
@@ -157,20 +157,12 @@ def carry_out(
         unfit = prompt_fit.turns_warning(own) if loads_model and isinstance(own, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
-    # Nobody else needs rates, which may be damaged.
-    share = _sampling_share(job_config, run_plan) if screen.shows_progress(console) else 0.0
+    # Nobody else needs what earlier runs left, which may be damaged.
+    estimate = methods.of(job_config).estimate(job_config) if screen.shows_progress(console) else None
+    share = 0.0 if estimate is None else estimate.decoding_share
     with progress.watch(job_config.output.resolved_work_dir, console, share):
         start.run(job_config, beam_arguments)
     return folders.is_finished(job_config)
-
-
-def _sampling_share(job_config: JobConfig, run_plan: RunPlan) -> float:
-    """As of the plan with the rates that are known of this machine, for the time that is left."""
-    if not isinstance(job_config.method, Model):
-        return 0.0
-    method = methods.of(job_config)
-    rates = calibration.known(job_config.method.model, dtype=method.planned_dtype(job_config))
-    return method.with_rates(run_plan, job_config, rates).sampling_share
 
 
 def check_local_files(pattern: str) -> None:

@@ -7,18 +7,21 @@ ledger, the folders and the reports. Each method is a folder beside this file, a
 
 import abc
 import dataclasses
+import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from models import extras
 from models.batch_plan import BatchPlan
+from models.decoders import device
 from models.decoders.device import Dtype
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.calibration import Calibration, RequestedDtype
+from models.speed import Work
+from pipeline.estimate import Estimate, estimated
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
@@ -26,6 +29,7 @@ from pipeline.methods.input_view import InputView
 from pipeline.pages import notebook, plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
+from pipeline.settings.model import Model
 
 if typing.TYPE_CHECKING:
     import apache_beam as beam
@@ -51,18 +55,21 @@ class RunFolders:
     kept: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan(abc.ABC):
     """What a run would release and cost, before anything is read or paid. All of it is public.
 
     Attributes:
         delta: At which the run states its epsilon.
+        estimate: What it takes of this machine; None where nobody asked, or without a model.
         budget: What the ledger says of it; None where no ledger was asked.
         warnings: What to think about before the run, in sentences.
     """
 
     delta: float
-    budget: BudgetAnswer | None
-    warnings: tuple[str, ...]
+    estimate: Estimate | None = None
+    budget: BudgetAnswer | None = None
+    warnings: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def guarantee(self) -> str:
@@ -77,45 +84,20 @@ class RunPlan(abc.ABC):
         return None
 
     def computing_hours(self) -> float | None:
-        """About how long a device computes; None without rates, or where public numbers do not tell."""
-        return None
+        """About how long a device computes; None where it is not known."""
+        return None if self.estimate is None else self.estimate.hours or None
 
     @abc.abstractmethod
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) of each line of the plan's table, but for its warnings."""
 
-    @property
-    def sampling_share(self) -> float:
-        """Seconds of sampling for each second of training; 0 where a run does not do both."""
-        return 0.0
-
-    @abc.abstractmethod
     def to_json(self) -> str:
         """The plan as one JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
 
     def _repr_html_(self) -> str:
         """The plan as a notebook shows it: as a terminal does."""
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
-
-
-class Suggestion(abc.ABC):
-    """Settings that cost the same, side by side, and which of them to take. All of it is public."""
-
-    @abc.abstractmethod
-    def titles(self) -> tuple[str, ...]:
-        """Of the table's columns."""
-
-    @abc.abstractmethod
-    def table(self) -> list[tuple[str, ...]]:
-        """A row for each choice, with a star beside the one to take."""
-
-    @abc.abstractmethod
-    def lines(self) -> list[str]:
-        """What stands below the table."""
-
-    @abc.abstractmethod
-    def to_json(self) -> str:
-        """The suggestion as one JSON object."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,14 +191,12 @@ class Method[M: MethodSettings](abc.ABC):
         return config
 
     @abc.abstractmethod
-    def dtype(self, config: JobConfig[M]) -> Dtype:
-        """The type that 'auto' stands for on the machine that launches the run; may ask the accelerator."""
+    def dtype(self, config: JobConfig[M], platform: str | None = None) -> Dtype:
+        """The type that 'auto' stands for on the machine that launches the run.
 
-    @abc.abstractmethod
-    def planned_dtype(self, config: JobConfig[M]) -> RequestedDtype:
-        """The type whose rates a plan takes; 'auto' where only the machine that launches the run can say.
-
-        As `dtype`, as far as no accelerator has to be asked.
+        Args:
+            config: The run.
+            platform: JAX's name of the platform; None asks the accelerator.
         """
 
     def follows(self, asked: Asked[M]) -> dict[str, Follows]:
@@ -288,52 +268,26 @@ class Method[M: MethodSettings](abc.ABC):
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 
-    def suggest(self, config: JobConfig[M], rates: Calibration | None, minutes: float | None) -> Suggestion:
-        """Settings of the same epsilon and the same time, and which of them to take, from public numbers.
+    def tokens(self, config: JobConfig[M]) -> Mapping[Work, int]:
+        """Tokens that its model decodes, with their prompts, and trains on; 0 where nobody can tell."""
+        return {}
 
-        Args:
-            config: The run, whose own settings say how much time there is.
-            rates: Of the device; None for a method without a model.
-            minutes: Time in place of that.
+    def estimate(self, config: JobConfig[M]) -> Estimate | None:
+        """What a run takes of this machine, without asking its accelerator; None without a model.
 
         Raises:
-            ValueError: It has nothing to choose, or the numbers do not say enough.
+            ValueError: What an earlier run left in the cache is damaged.
         """
-        raise ValueError(
-            f'Expected a method whose time can be spent in several ways, got method={self.name!r}. Give '
-            '--method fine-tune, or leave --suggest out.'
-        )
+        if not isinstance(config.method, Model):
+            return None
+        dtype = self.dtype(config, device.likely_platform())
+        memory = self.needed_memory(config, dtype)
+        return estimated(config.method.model, dtype, self.tokens(config), memory)
 
-    @abc.abstractmethod
-    def with_rates(self, plan: Any, config: JobConfig[M], rates: Calibration) -> RunPlan:
-        """Its plan with an estimate of the time on a device of these rates."""
-
-    @abc.abstractmethod
     def with_budget(self, plan: Any, config: JobConfig[M], answer: BudgetAnswer) -> RunPlan:
         """Its plan with what the ledger says of it."""
-
-    def check_public_texts(self, config: JobConfig[M], texts: str | None, label_field: str | None) -> None:
-        """Refuses public texts for a plan that does not use any; imports nothing heavy.
-
-        Args:
-            config: The run.
-            texts: Files of --calibration; None without.
-            label_field: Column of their label.
-
-        Raises:
-            ValueError: See above.
-        """
-        if texts is not None:
-            raise ValueError(
-                f'Expected no calibration with method={self.name!r}, got calibration={texts!r}. Its price '
-                'does not depend on texts: leave it out.'
-            )
-
-    def with_public_texts(
-        self, plan: Any, config: JobConfig[M], texts: str, label_field: str | None, say: Callable[[str], None]
-    ) -> RunPlan:
-        """Its plan with an estimate from public texts of the records' genre; tells `say` what goes on."""
-        raise NotImplementedError(self.name)
+        found: RunPlan = dataclasses.replace(plan, budget=answer)
+        return found
 
     # --- The input, before a run ---------------------------------------------------
 

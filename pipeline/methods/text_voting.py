@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
 from models.decoders import device
-from models.decoders.device import Dtype
+from models.decoders.device import Dtype, RequestedDtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy import accounting
 from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import PrivacyReport
 from models.privacy.text_votes import TextVoteParams
 from models.records import Record
-from pipeline.calibration import RequestedDtype
 from pipeline.ledger.answer import FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.method import Method, RunFolders
@@ -62,12 +61,9 @@ class TextVoting[M: MethodSettings](Method[M], abc.ABC):
         value = largest_fitting('epsilon', config.budget.epsilon, has_room)
         return () if value is None else (FittingSetting(name='epsilon', value=value),)
 
-    def dtype(self, config: JobConfig[M]) -> Dtype:
+    def dtype(self, config: JobConfig[M], platform: str | None = None) -> Dtype:
         requested: RequestedDtype = config.settings()['dtype']
-        return device.fastest_dtype() if requested == 'auto' else requested
-
-    def planned_dtype(self, config: JobConfig[M]) -> RequestedDtype:
-        return config.settings()['dtype']
+        return device.fastest_dtype(platform) if requested == 'auto' else requested
 
     def folders(self, config: JobConfig[M]) -> RunFolders:
         return RunFolders(work=(ROUNDS_FOLDER, EMBEDDINGS_FOLDER), output=(ROUNDS_FOLDER,))

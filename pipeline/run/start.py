@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline import job, methods
+from models import speed
+from pipeline import estimate, job, methods
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge, resources, staging
 from pipeline.run.beam_options import beam_options
@@ -14,6 +15,7 @@ from pipeline.run.failure import keep_failure
 from pipeline.run.folders import is_finished, prepare
 from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
 
 
 def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
@@ -75,6 +77,7 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
     job.build(root, config, prepared, entry, files)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
+    speed.forget()
     try:
         with staging.within_this_user(options), root:
             pass  # Leaving the block runs the graph and waits.
@@ -85,5 +88,9 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         # A template's launcher only submits: its job is not over.
         if ledger is not None and is_finished(config):
             charge.settle(ledger, config)
+        if isinstance(config.method, Model):
+            # A cache that cannot be written to costs later plans their estimate, and no run its end.
+            with contextlib.suppress(OSError):
+                estimate.keep(config.method.model, method.dtype(config))
         return root.result
     raise RuntimeError(failure)

@@ -19,7 +19,6 @@ DOCUMENTS: Mapping[str, str] = {
     'evaluation': 'What `dp-corpus evaluate` writes and prints with --json.',
     'run-plan': 'What `dp-corpus plan --json` prints.',
     'tuning-plan': 'What `dp-corpus plan --method fine-tune --json` prints.',
-    'tuning-suggestion': 'What `dp-corpus plan --method fine-tune --suggest --json` prints.',
     'evolution-plan': 'What `dp-corpus plan --method evolve --json` prints.',
     'refining-plan': 'What `dp-corpus plan --method refine --json` prints.',
     'plan-comparison': 'What `dp-corpus plan --compare --json` prints.',

@@ -21,7 +21,6 @@ from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import EvolutionPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
-from pipeline.methods.fine_tune.suggestion import TuningSuggestion
 from pipeline.methods.predict.plan import PredictionPlan
 from pipeline.methods.refine.plan import RefinePlan
 from pipeline.schemas import ledger, printed
@@ -114,7 +113,6 @@ _ROOTS: Mapping[str, _Root] = {
     ),
     'run-plan': _Root(PredictionPlan),
     'tuning-plan': _Root(TuningPlan),
-    'tuning-suggestion': _Root(TuningSuggestion),
     'evolution-plan': _Root(EvolutionPlan),
     'refining-plan': _Root(RefinePlan),
     'plan-comparison': _Root(comparison.Comparison),

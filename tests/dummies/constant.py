@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
+from pipeline.calibration import Calibration, RequestedDtype
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
@@ -21,7 +22,6 @@ from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage, Sta
 from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
 from models.records import BatchId, Record
 from pipeline import main, methods
-from pipeline.calibration import Calibration, RequestedDtype
 from pipeline.checked_input import InputCheck
 from pipeline.commands import check, generate, plan
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom

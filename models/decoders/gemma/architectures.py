@@ -149,11 +149,6 @@ class Architecture(family.Sizes):
         sides = width + heads, self.num_heads * self.head_dim + width
         return self.num_layers * rank * (sum(sides) + 2 * width + 3 * self.hidden_dim)
 
-    def prompt_flops(self, tokens: int) -> int:
-        """See `Sizes.prompt_flops`; queries meet all keys, whatever is masked."""
-        attention = 4 * self.num_layers * self.num_heads * self.head_dim * tokens**2
-        return 2 * self.layer_parameters * tokens + attention
-
     def gradient_bytes(self, tokens: int, length: int, *, remat: bool) -> int:
         """See `Sizes.gradient_bytes`."""
         of_layer = 4 * tokens * (_KEPT_WIDTHS * self.embed_dim + _KEPT_SHARES * self.num_heads * length)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, final
 from models import bundled, fetched
 from models.decoders import family
 from models.decoders.gemma import architectures
-from models.decoders.rates import Rates
 
 if TYPE_CHECKING:
     from models.decoders.decoder import Shapes
@@ -116,12 +115,6 @@ class GemmaFamily(family.Family):
             products=functools.partial(tuning.products, architecture),
             log_probabilities=functools.partial(tuning.log_probabilities, architecture, remat=remat),
         )
-
-    def measure_rates(self, model: str, *, dtype: str) -> Rates:
-        """See `Family.measure_rates`."""
-        from models.decoders.gemma import calibration
-
-        return calibration.measure(self.models[model], dtype=dtype)
 
     def load_tokenizer(self, model: str, path: str | os.PathLike[str]) -> 'GemmaTokenizer':
         """See `Family.load_tokenizer`."""

@@ -243,38 +243,10 @@ def solve_noise_multiplier(
     return _least_noise(epsilon_at, epsilon, guess, ratio, f'delta={delta}, steps={steps}')
 
 
-def rough_noise_multiplier(
-    *,
-    sampling_probability: float,
-    steps: int,
-    epsilon: float,
-    delta: float,
-    sigma: float | None = None,
-    near: float = 1.0,
-) -> float:
-    """`solve_noise_multiplier` in a tenth of its time: an upper bound too, within about a hundredth.
-
-    Losses are a thousandth of epsilon apart, and rounded up as they are there.
-
-    Args:
-        sampling_probability: q in (0, 1].
-        steps: T >= 1.
-        epsilon: Target, > 0.
-        delta: Target, in (0, 1).
-        sigma: As for `epsilon_of_steps`: the target pays for these counts too.
-        near: Where to look first: the noise multiplier of similar steps.
-
-    Raises:
-        ValueError: The target is out of range, or no noise reaches it.
-    """
-    _check_target(epsilon, delta, sigma)
-    return _rough_noise(sampling_probability, steps, epsilon, delta, sigma, near)
-
-
 def _rough_noise(
     sampling_probability: float, steps: int, epsilon: float, delta: float, sigma: float | None, near: float
 ) -> float:
-    """`rough_noise_multiplier` for a target that was checked."""
+    """A noise multiplier that is enough, within about a hundredth; losses are coarse, and rounded up."""
     interval = min(max(INTERVAL, epsilon * _ROUGH_SHARE), _LARGEST_INTERVAL)
     counted = None if sigma is None else _rough_losses_of_counts(sigma, interval)
 

@@ -1,69 +1,39 @@
-"""How long a run of votes on texts would take on a device of known rates, and how much memory."""
-
-import dataclasses
+"""How many tokens a run of votes on texts decodes, how long it embeds, and in how much memory."""
 
 from models.decoders.device import Dtype
-from pipeline.calibration import Calibration
 from pipeline.methods.evolve import mechanism
 from pipeline.methods.evolve.mechanism import Config
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 # Seconds of one core for a text of some forty words, measured by tests/benchmarks/embedding_benchmark.py. A
-# folder of weights is taken for MiniLM.
-EMBEDDING_SECONDS = {'tfidf': 0.0004, 'minilm': 0.012}
+# folder of weights is taken for MiniLM, and the language model is counted in tokens.
+_EMBEDDING_SECONDS = {'tfidf': 0.0004, 'minilm': 0.012, 'decoder': 0.0}
 _OTHER_EMBEDDER = 'minilm'
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvolutionEstimate:
-    """How long one device would sample, and one core embed. All fields are public.
+def decoded_tokens(config: Config) -> int:
+    """Tokens of all texts up to their length cap, and of the prompts around texts of earlier rounds.
 
-    Loading the model, compiling and reading records come on top.
-
-    Attributes:
-        device: Whose rates they are.
-        dtype: Type of the weights.
-        measured_on: ISO date of this machine's calibration; None for reference rates, which are of
-            another machine.
-        embedding_hours: All records, once.
-        sampling_hours: All texts, up to their length cap; None of an endpoint, whose pace is not known here.
-        memory_bytes: What weights and the texts of a batch take at the least.
+    Prompts of labels are read once, and an endpoint decodes elsewhere.
     """
+    own, labels = config.method, len(config.input.label_values)
+    tokens = 0
+    if own.endpoint is None:
+        tokens += mechanism.sampled_texts(config) * own.max_example_tokens
+        tokens += labels * sum(mechanism.texts_per_label(config)[1:]) * own.max_prompt_tokens
+    if own.resolved_embedder == 'decoder':
+        tokens += round(_embedded_texts(config)) * own.max_prompt_tokens
+    return tokens
 
-    device: str
-    dtype: Dtype
-    measured_on: str | None
-    embedding_hours: float
-    sampling_hours: float | None
-    memory_bytes: int
+
+def embedding_hours(config: Config) -> float:
+    """Hours of one core for the texts of all records."""
+    seconds = _EMBEDDING_SECONDS.get(config.method.resolved_embedder, _EMBEDDING_SECONDS[_OTHER_EMBEDDER])
+    return _embedded_texts(config) * seconds / 3600
 
 
-def estimate(config: Config, calibration: Calibration) -> EvolutionEstimate:
-    """How long sampling and embedding would take on a device of these rates."""
-    own, sizes, rates = config.method, config.method.model_sizes, calibration.rates
-    item_bytes, rows = _ITEM_BYTES[calibration.dtype], own.resolved_micro_batch_size
-    records = config.input.sampled_records or 0.0
-    length = own.max_prompt_tokens + own.max_example_tokens
-    embedder = own.resolved_embedder
-    if embedder == 'decoder':
-        of_record = sizes.prompt_flops(own.max_prompt_tokens) / rates.prompt_flops
-    else:
-        of_record = EMBEDDING_SECONDS.get(embedder, EMBEDDING_SECONDS[_OTHER_EMBEDDER])
-    weights = sizes.layer_parameters
-    token = max(2 * weights * rows / rates.step_flops, weights * item_bytes / rates.weight_bytes)
-    token += rows * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
-    token += 2 * sizes.num_embed * sizes.embed_dim * rows / rates.output_flops
-    texts = mechanism.sampled_texts(config)
-    of_text = own.max_example_tokens * token / rows
-    of_text += sizes.prompt_flops(own.max_prompt_tokens) / rates.prompt_flops
-    return EvolutionEstimate(
-        device=calibration.device,
-        dtype=calibration.dtype,
-        measured_on=calibration.measured_on,
-        embedding_hours=records * config.budget.examples_per_context * of_record / 3600,
-        sampling_hours=None if own.endpoint is not None else texts * of_text / 3600,
-        memory_bytes=needed_memory(config, calibration.dtype),
-    )
+def _embedded_texts(config: Config) -> float:
+    return (config.input.sampled_records or 0.0) * config.budget.examples_per_context
 
 
 def needed_memory(config: Config, dtype: Dtype) -> int:

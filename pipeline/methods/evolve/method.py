@@ -1,6 +1,5 @@
 """Votes on whole texts as a method: what each part of a run asks of it."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,7 @@ from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
-from pipeline.calibration import Calibration
-from pipeline.ledger.answer import BudgetAnswer
+from models.speed import Work
 from pipeline.methods import model_digest
 from pipeline.methods.evolve import estimate, follows, mechanism, plan, standing
 from pipeline.methods.evolve.mechanism import Config
@@ -72,11 +70,8 @@ class Evolution(TextVoting[EvolveSettings]):
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         return standing.standing(units, epsilon, labels)
 
-    def with_rates(self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
-        return plan.with_rates(plan_of_run, config, rates)
-
-    def with_budget(self, plan_of_run: EvolutionPlan, config: Config, answer: BudgetAnswer) -> EvolutionPlan:
-        return dataclasses.replace(plan_of_run, budget=answer)
+    def tokens(self, config: Config) -> Mapping[Work, int]:
+        return {'decoding': estimate.decoded_tokens(config)}
 
     def input_view(self, config: Config) -> VotingView:
         return VotingView(config)

@@ -1,16 +1,12 @@
 """The plan of a run of votes on texts: its price and its size, before anything is read or paid."""
 
 import dataclasses
-import json
 
 from models.evolution.defaults import votes_of_candidate
 from models.privacy.report import words
 from models.privacy.text_votes import TextVoteParams
-from pipeline import calibration
-from pipeline.calibration import Calibration, duration, three_digits
-from pipeline.ledger.answer import BudgetAnswer
+from pipeline.estimate import duration, three_digits
 from pipeline.methods.evolve import estimate, mechanism
-from pipeline.methods.evolve.estimate import EvolutionEstimate
 from pipeline.methods.evolve.mechanism import Config
 from pipeline.methods.method import RunPlan
 
@@ -30,10 +26,8 @@ class EvolutionPlan(RunPlan):
         examples: Texts of the corpus.
         rho_total: Cost of all rounds.
         epsilon: At `delta`.
-        delta: As given, or from the declared number of units.
-        estimate: How long it would take; None where no rates were asked for.
-        budget: What the ledger says of it; None where no ledger was asked.
-        warnings: What to think about before the run, in sentences.
+        embedding_hours: Hours of one core for the embeddings of all records.
+        at_endpoint: Whether an endpoint samples the texts, at a pace that is not known here.
     """
 
     rounds: int
@@ -46,14 +40,8 @@ class EvolutionPlan(RunPlan):
     examples: int
     rho_total: float
     epsilon: float
-    delta: float
-    estimate: EvolutionEstimate | None = None
-    budget: BudgetAnswer | None = None
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The plan as one JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+    embedding_hours: float
+    at_endpoint: bool
 
     def guarantee(self) -> str:
         return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
@@ -66,9 +54,8 @@ class EvolutionPlan(RunPlan):
         return self.examples
 
     def computing_hours(self) -> float | None:
-        if self.estimate is None or self.estimate.sampling_hours is None:
-            return None
-        return self.estimate.sampling_hours + self.estimate.embedding_hours
+        decoding = super().computing_hours()
+        return None if decoding is None or self.at_endpoint else decoding + self.embedding_hours
 
     def rows(self) -> list[tuple[str, str]]:
         shared = '' if self.nearest == 1 else f', spread over the {self.nearest} nearest'
@@ -86,23 +73,15 @@ class EvolutionPlan(RunPlan):
             ),
             ('Texts', f'{self.sampled_texts:,} are sampled, {self.examples:,} are kept'),
         ]
+        if self.at_endpoint:
+            rows.append(('Sampling', 'at the pace of the endpoint'))
+        if self.embedding_hours:
+            rows.append(('Embedding', f'about {duration(self.embedding_hours)} of one core'))
         if self.estimate is not None:
-            rows += self._estimate_rows(self.estimate)
+            rows += self.estimate.rows()
         if self.budget is not None:
             rows += self.budget.rows(self.delta)
         return rows
-
-    def _estimate_rows(self, found: EvolutionEstimate) -> list[tuple[str, str]]:
-        """The estimate, and what it rests on."""
-        sampling = 'at the pace of the endpoint'
-        if found.sampling_hours is not None:
-            sampling = f'up to {duration(found.sampling_hours)} in {found.dtype}'
-        return [
-            ('Sampling', sampling),
-            ('Embedding', f'about {duration(found.embedding_hours)} of one core'),
-            ('Memory', f'{found.memory_bytes / 2**30:.1f} GiB at the least'),
-            ('Estimated', calibration.source(found.device, found.measured_on)),
-        ]
 
 
 def plan_run(config: Config) -> EvolutionPlan:
@@ -119,14 +98,11 @@ def plan_run(config: Config) -> EvolutionPlan:
         examples=config.method.examples,
         rho_total=params.rho,
         epsilon=params.epsilon(config.resolved_delta),
+        embedding_hours=estimate.embedding_hours(config),
+        at_endpoint=config.method.endpoint is not None,
         delta=config.resolved_delta,
         warnings=tuple(_warnings(config, params, found.last_list)),
     )
-
-
-def with_rates(plan: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
-    """The plan with an estimate of its time on a device of these rates."""
-    return dataclasses.replace(plan, estimate=estimate.estimate(config, rates))
 
 
 def _votes(config: Config, params: TextVoteParams, candidates: int) -> float:

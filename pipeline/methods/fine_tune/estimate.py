@@ -1,128 +1,44 @@
-"""How long a fine-tuning run would take on a device of known rates, and how much memory."""
-
-import dataclasses
+"""How many tokens a fine-tuning run trains on and decodes, and in how much memory."""
 
 import numpy as np
 
 from models.decoders.device import Dtype
-from models.decoders.rates import Rates
 from models.finetuning.settings import shares_instructions
 from models.finetuning.units import padded_lengths
-from pipeline.calibration import Calibration
 from pipeline.methods import follows
 from pipeline.methods.fine_tune import mechanism
 from pipeline.methods.fine_tune.mechanism import Config
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
-# Products of the layers, forward and backward: frozen weights pass the gradient on and have none themselves.
-_PASSES = 2
-# With that of all weights, a product for each product of the way forward.
-_PASSES_FULL = 3
-# How often the numbers of a gradient of all weights are read or written: made, measured, clipped, added.
-_GRADIENT_PASSES = 4
 # Of a step's noise, for each number that is trained: a keyed stream, and the normal distribution's inverse.
 # Measured on one core of a server; no accelerator helps.
 NOISE_SECONDS = 6e-8
-# What computing layers again adds to the products of the way forward and back.
-_PASSES_REMAT = 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TuningEstimate:
-    """How long one device would train and sample, from its rates. All fields are public.
-
-    Loading the model, compiling and reading records come on top.
-
-    Attributes:
-        device: Whose rates they are.
-        dtype: Type of the frozen weights.
-        measured_on: ISO date of this machine's calibration; None for reference rates, which are of
-            another machine.
-        text_tokens: Tokens of the texts that the times are for: of a typical one where typical_words are
-            declared, else the length cap.
-        seconds_per_step: One step of training with a batch of the expected size.
-        training_hours: All steps, those of a warm start among them.
-        sampling_hours: All texts.
-        memory_bytes: What weights, adapter, its optimizer, a micro-batch take, about.
-    """
-
-    device: str
-    dtype: Dtype
-    measured_on: str | None
-    text_tokens: int
-    seconds_per_step: float
-    training_hours: float
-    sampling_hours: float
-    memory_bytes: int
-
-
-def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
-    """How long training and sampling would take on a device of these rates."""
-    sizes, rates = config.method.model_sizes, calibration.rates
-    params = mechanism.params(config)
-    length = config.method.max_prompt_tokens + config.method.max_example_tokens
-    embedding = sizes.num_embed * sizes.embed_dim
-    step = 0.0 if config.method.adapter is not None else seconds_of_step(config, rates)
-    size = config.method.resolved_micro_batch_size
-    item_bytes = _ITEM_BYTES[calibration.dtype]
-    weights = sizes.layer_parameters
-    token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
-    token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
-    token += 2 * embedding * size / rates.output_flops
-    instruction, text = _lengths(config)
-    # Rows are filled again as their texts end, and the model reads the prompt of a label once.
-    texts, labels = sum(mechanism.texts_of_labels(config)), len(config.input.label_values)
-    sampling = labels * sizes.prompt_flops(instruction) / rates.prompt_flops
-    sampling += -(-texts // size) * text * token
-    return TuningEstimate(
-        device=calibration.device,
-        dtype=calibration.dtype,
-        measured_on=calibration.measured_on,
-        text_tokens=text,
-        seconds_per_step=step,
-        training_hours=(config.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
-        sampling_hours=sampling / 3600 if texts else 0.0,
-        memory_bytes=needed_memory(config, calibration.dtype),
-    )
-
-
-def seconds_of_step(config: Config, rates: Rates) -> float:
-    """Gradients of a batch of the expected size, and their noise."""
-    sizes = config.method.model_sizes
-    numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
-    most_ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
-    # In the mean over steps, of which only some have wrong ones.
-    ways = 1 + _wrong_prompts(config) / config.method.mismatch_every
-    instructions = config.method.expected_batch_size * ways
-    rows = instructions * config.budget.examples_per_context
-    instruction, text = _lengths(config)
-    padded = int(padded_lengths(np.array([text]), config.method.max_example_tokens)[0])
-    of_instruction = sizes.prompt_flops(instruction) / rates.prompt_flops
-    of_text = sizes.prompt_flops(instruction + padded) / rates.prompt_flops - of_instruction
-    output = 2 * sizes.num_embed * sizes.embed_dim * padded / rates.output_flops
-    passes = _PASSES_FULL if config.method.full else _PASSES
-    again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
-    shared = shares_instructions(labels, most_ways, mechanism.units_together(config))
-    found = rows * (passes + again) * of_text
-    found += instructions * (passes + again - 1) * of_instruction
-    found += (labels if shared else instructions) * of_instruction
-    # With all weights the output layer is computed once more on the way back.
-    found += rows * (passes + 1 if config.method.full else passes) * output
-    found += NOISE_SECONDS * numbers
-    if not config.method.full:
-        return found
-    # A gradient of all weights is too large to stay where it is made.
-    moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
-    return found + config.method.expected_batch_size * moved
-
-
-def _lengths(config: Config) -> tuple[int, int]:
-    """Tokens of an instruction and of a text: about, where typical words are declared, else their caps."""
+def trained_tokens(config: Config) -> int:
+    """Tokens of the padded texts of all steps, once for each instruction that they are read with."""
     own = config.method
-    if own.typical_words is None:
-        return own.max_prompt_tokens, own.max_example_tokens
-    instruction = min(follows.tokens_around(own, config.input), own.max_prompt_tokens)
-    return instruction, follows.typical_tokens(own)
+    if own.adapter is not None:
+        return 0
+    padded = int(padded_lengths(np.array([_text_tokens(config)]), own.max_example_tokens)[0])
+    steps = own.resolved_warm_steps + mechanism.params(config).tuning_steps
+    texts = own.expected_batch_size * config.budget.examples_per_context
+    # In the mean over steps, of which only some have wrong instructions.
+    return round(steps * texts * padded * (1 + _wrong_prompts(config) / own.mismatch_every))
+
+
+def decoded_tokens(config: Config) -> int:
+    """Tokens of all texts, and of the instruction of each label, which is read once."""
+    texts = sum(mechanism.texts_of_labels(config))
+    if not texts:
+        return 0
+    return texts * _text_tokens(config) + len(config.input.label_values) * config.method.max_prompt_tokens
+
+
+def _text_tokens(config: Config) -> int:
+    """Tokens of a text: of a typical one where typical words are declared, else the length cap."""
+    own = config.method
+    return own.max_example_tokens if own.typical_words is None else follows.typical_tokens(own)
 
 
 def needed_memory(config: Config, dtype: Dtype, devices: int = 1) -> int:

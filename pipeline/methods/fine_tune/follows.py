@@ -38,22 +38,12 @@ def of(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
     return asked.without_given(found)
 
 
-def measured_steps(own: FineTuneSettings) -> int:
-    """Steps of the runs that were measured with such a model; fewer were not."""
-    return _STEPS_OF_SMALL if _is_small(own) else _STEPS
-
-
-def _is_small(own: FineTuneSettings) -> bool:
-    return own.model_sizes.num_parameters < SMALL_PARAMETERS
-
-
 def _of_training(asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
-    steps, rate = measured_steps(asked.method), asked.method.resolved_learning_rate
-    source = (
-        'of launch/demo/fine_tune.toml'
-        if _is_small(asked.method)
-        else 'of the runs that docs/measured.md scores'
-    )
+    rate = asked.method.resolved_learning_rate
+    if asked.method.model_sizes.num_parameters < SMALL_PARAMETERS:
+        steps, source = _STEPS_OF_SMALL, 'of launch/demo/fine_tune.toml'
+    else:
+        steps, source = _STEPS, 'of the runs that docs/measured.md scores'
     found = {
         'tuning_steps': Follows(value=steps, because=f'The steps {source}.'),
         'learning_rate': Follows(value=rate, because=f'The rate {source}.'),

@@ -10,17 +10,16 @@ from models.privacy import accounting
 from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import PrivacyReport
 from models.records import Record
-from pipeline.calibration import Calibration, RequestedDtype
+from models.speed import Work
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing, suggestion
+from pipeline.methods.fine_tune import estimate, follows, mechanism, plan, standing
 from pipeline.methods.fine_tune.input_view import TuningView
 from pipeline.methods.fine_tune.instead import INSTEAD
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.fine_tune.plan import TuningPlan
 from pipeline.methods.fine_tune.settings import FineTuneSettings
-from pipeline.methods.fine_tune.suggestion import TuningSuggestion
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method, RunFolders, Standing
 from transforms.run_files import ADAPTER_FOLDER, TUNING_FOLDER
@@ -56,11 +55,8 @@ class FineTuning(Method[FineTuneSettings]):
     def follows(self, asked: Asked[FineTuneSettings]) -> dict[str, Follows]:
         return follows.of(asked)
 
-    def dtype(self, config: Config) -> Dtype:
-        return device.fastest_dtype() if config.method.dtype == 'auto' else config.method.dtype
-
-    def planned_dtype(self, config: Config) -> RequestedDtype:
-        return config.method.dtype
+    def dtype(self, config: Config, platform: str | None = None) -> Dtype:
+        return device.fastest_dtype(platform) if config.method.dtype == 'auto' else config.method.dtype
 
     def statement(self, config: Config) -> Statement:
         return 'differential privacy'
@@ -85,22 +81,11 @@ class FineTuning(Method[FineTuneSettings]):
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         return standing.standing(units, epsilon, labels)
 
-    def suggest(self, config: Config, rates: Calibration | None, minutes: float | None) -> TuningSuggestion:
-        assert rates is not None  # it has a model
-        return suggestion.suggest(config, rates, minutes)
-
-    def with_rates(self, plan_of_run: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
-        return plan.with_rates(plan_of_run, config, rates)
+    def tokens(self, config: Config) -> Mapping[Work, int]:
+        return {'training': estimate.trained_tokens(config), 'decoding': estimate.decoded_tokens(config)}
 
     def with_budget(self, plan_of_run: TuningPlan, config: Config, answer: BudgetAnswer) -> TuningPlan:
         return plan.with_budget(plan_of_run, config, answer)
-
-    def check_public_texts(self, config: Config, texts: str | None, label_field: str | None) -> None:
-        if texts is not None:
-            raise ValueError(
-                f'Expected no calibration with method={self.name!r}, got calibration='
-                f'{texts!r}. It estimates how long votes last, and there are none: leave it out.'
-            )
 
     def input_view(self, config: Config) -> TuningView:
         return TuningView(config)

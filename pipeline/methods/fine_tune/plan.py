@@ -1,18 +1,14 @@
 """The plan of a fine-tuning run: its price and its size, before anything is read or paid."""
 
 import dataclasses
-import json
 import math
 
 from models.privacy import counts
 from models.privacy.accounting import subsampled
 from models.privacy.gradients import TuningParams
 from models.privacy.report import words
-from pipeline import calibration
-from pipeline.calibration import Calibration, duration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.fine_tune import estimate, mechanism
-from pipeline.methods.fine_tune.estimate import TuningEstimate
 from pipeline.methods.fine_tune.mechanism import Config
 from pipeline.methods.method import RunPlan
 
@@ -31,16 +27,12 @@ class TuningPlan(RunPlan):
         adapter_parameters: Numbers that are trained and released.
         epsilon: At `delta`, from the privacy loss distribution of all steps, and of the noisy counts of
             labels where there are any.
-        delta: As given, or from the declared number of units.
         rho_at_order: What a ledger charges, where one was asked that keeps its budget at a Rényi order: the
             divergence there, over the order.
         label_mix_rho: rho of the noisy counts that the texts' mix of labels follows from, as of the run
             that trained the adapter; None where units are not counted.
         examples: Texts of all labels.
         trained_by: The run that trained the adapter, where one is only sampled from: nothing is charged.
-        estimate: How long it would take; None where no rates were asked for.
-        budget: What the ledger says of it; None where no ledger was asked.
-        warnings: What to think about before the run, in sentences.
         warm_steps: Steps before the private ones, on texts that are no records; they cost nothing.
     """
 
@@ -52,25 +44,11 @@ class TuningPlan(RunPlan):
     lora_rank: int | None
     adapter_parameters: int
     epsilon: float
-    delta: float
     rho_at_order: float | None
     label_mix_rho: float | None
     examples: int
     trained_by: str | None
-    estimate: TuningEstimate | None = None
-    budget: BudgetAnswer | None = None
-    warnings: tuple[str, ...] = ()
     warm_steps: int = 0
-
-    def to_json(self) -> str:
-        """The plan as one JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
-
-    @property
-    def sampling_share(self) -> float:
-        if self.estimate is None or not self.estimate.training_hours:
-            return 0.0
-        return self.estimate.sampling_hours / self.estimate.training_hours
 
     def guarantee(self) -> str:
         words = f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
@@ -87,9 +65,6 @@ class TuningPlan(RunPlan):
 
     def written_texts(self) -> int:
         return self.examples
-
-    def computing_hours(self) -> float | None:
-        return None if self.estimate is None else self.estimate.training_hours + self.estimate.sampling_hours
 
     def rows(self) -> list[tuple[str, str]]:
         q = self.sampling_probability
@@ -117,32 +92,11 @@ class TuningPlan(RunPlan):
             ('Texts', f'{self.examples:,}, free' if self.examples else 'none; they are free later'),
         ]
         if self.estimate is not None:
-            rows += self._estimate_rows(self.estimate)
+            rows += self.estimate.rows()
         if self.budget is not None:
             rows += self.budget.rows(self.delta)
             rows.append(('', _charge_words(self.budget)))
         return rows
-
-    def _estimate_rows(self, estimate: TuningEstimate) -> list[tuple[str, str]]:
-        """The estimate, and what it rests on."""
-        rows = []
-        if self.trained_by is None:
-            rows.append((
-                'Training',
-                f'about {duration(estimate.training_hours)}, '
-                f'{three_digits(estimate.seconds_per_step)} s a step in {estimate.dtype}',
-            ))  # fmt: skip
-        if self.examples:
-            rows.append(('Sampling', f'about {duration(estimate.sampling_hours)}'))
-        return [
-            *rows,
-            ('Memory', f'about {estimate.memory_bytes / 2**30:.1f} GiB'),
-            (
-                'Estimated',
-                f'for texts of {estimate.text_tokens:,} tokens, '
-                f'{calibration.source(estimate.device, estimate.measured_on)}',
-            ),
-        ]
 
 
 def plan_run(config: Config) -> TuningPlan:
@@ -172,11 +126,6 @@ def plan_run(config: Config) -> TuningPlan:
         warnings=() if card is not None else _warnings(config, params),
         warm_steps=config.method.resolved_warm_steps,
     )
-
-
-def with_rates(plan: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
-    """The plan with an estimate of its time on a device of these rates."""
-    return dataclasses.replace(plan, estimate=estimate.estimate(config, rates))
 
 
 def with_budget(plan: TuningPlan, config: Config, answer: BudgetAnswer) -> TuningPlan:

@@ -1,8 +1,7 @@
 """Private prediction as a method: what each part of a run asks of it."""
 
-import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from models.batch_plan import BatchPlan
@@ -11,22 +10,21 @@ from models.privacy import accounting
 from models.privacy.facts import MethodFacts, Statement
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.calibration import Calibration, RequestedDtype
-from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from models.speed import Work
+from pipeline.ledger.answer import FittingSetting, HasRoom
 from pipeline.methods import model_digest
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.method import Method, RunFolders, Standing
 from pipeline.methods.predict import (
     batches,
-    decoding_estimate,
     dtype,
+    estimate,
     fitting,
     follows,
     mechanism,
     plan,
     standing,
-    vote_estimate,
 )
 from pipeline.methods.predict.input_view import VotesView
 from pipeline.methods.predict.mechanism import Config
@@ -61,11 +59,8 @@ class PrivatePrediction(Method[PredictSettings]):
     def follows(self, asked: Asked[PredictSettings]) -> dict[str, Follows]:
         return follows.of(asked)
 
-    def dtype(self, config: Config) -> Dtype:
-        return dtype.decided_dtype(config.method)
-
-    def planned_dtype(self, config: Config) -> RequestedDtype:
-        return dtype.planned_dtype(config.method)
+    def dtype(self, config: Config, platform: str | None = None) -> Dtype:
+        return dtype.decided_dtype(config.method, platform)
 
     def statement(self, config: Config) -> Statement:
         return mechanism.statement(config)
@@ -102,35 +97,14 @@ class PrivatePrediction(Method[PredictSettings]):
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         return standing.standing(units, epsilon, labels)
 
-    def with_rates(self, plan_of_run: PredictionPlan, config: Config, rates: Calibration) -> PredictionPlan:
-        found = decoding_estimate.estimate_decoding(config, rates)
-        return dataclasses.replace(plan_of_run, decoding=found)
-
-    def with_budget(
-        self, plan_of_run: PredictionPlan, config: Config, answer: BudgetAnswer
-    ) -> PredictionPlan:
-        return dataclasses.replace(plan_of_run, budget=answer)
-
-    def check_public_texts(self, config: Config, texts: str | None, label_field: str | None) -> None:
-        if texts is not None:
-            vote_estimate.check(config, label_field)
-
-    def with_public_texts(
-        self,
-        plan_of_run: PredictionPlan,
-        config: Config,
-        texts: str,
-        label_field: str | None,
-        say: Callable[[str], None],
-    ) -> PredictionPlan:
-        votes = vote_estimate.estimate_votes(config, texts, label_field=label_field, progress=say)
-        return dataclasses.replace(plan_of_run, votes=votes)
+    def tokens(self, config: Config) -> Mapping[Work, int]:
+        return {'decoding': estimate.decoded_tokens(config)}
 
     def input_view(self, config: Config) -> VotesView:
         return VotesView(config)
 
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
-        return decoding_estimate.needed_memory(config, dtype, devices)
+        return estimate.needed_memory(config, dtype, devices)
 
     def most_tokens(self, config: Config) -> int:
         return (batches.expected_batches(config) or 0) * mechanism.params(config).max_batch_tokens

@@ -1,23 +1,17 @@
 """The plan of a run of private prediction: its price and its size, before anything is read or paid."""
 
 import dataclasses
-import json
 
 from models.grammars.structure import Structure
 from models.privacy import accounting, numbers
 from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.privacy.report import words
-from pipeline import calibration
-from pipeline.calibration import duration, three_digits
 from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
-from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan
 from pipeline.methods.predict import follows, mechanism
 from pipeline.methods.predict.batches import expected_batches
-from pipeline.methods.predict.decoding_estimate import DecodingEstimate
 from pipeline.methods.predict.mechanism import Config
-from pipeline.methods.predict.vote_estimate import VoteEstimate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,17 +53,12 @@ class PredictionPlan(RunPlan):
         rho_total: zCDP cost of the run; None unless the statement is differential privacy.
         epsilon: At `delta`, by the optimal-α bound; None where `rho_total` is.
         epsilon_closed_form: The weaker closed form, for comparison; None where `rho_total` is.
-        delta: As given, or from the declared number of records.
         expected_batches: Planned batches; None where neither they nor the number of
             records is declared.
         expected_private_tokens: r times `expected_batches`.
         expected_texts: Texts of typical length that these batches write, the cut one of each among them;
             None where neither --typical-words nor --examples is given.
-        decoding: How long decoding would take; None where no rates were asked for.
-        budget: What the ledger says of it; None where no ledger was asked.
-        votes: How long votes of public texts would last; None where none were given.
         forced: What of an example is forced; None without a structure.
-        warnings: What to think about before the run, in sentences.
     """
 
     max_private_tokens: int
@@ -90,19 +79,10 @@ class PredictionPlan(RunPlan):
     rho_total: float | None
     epsilon: float | None
     epsilon_closed_form: float | None
-    delta: float
     expected_batches: int | None
     expected_private_tokens: int | None
     expected_texts: int | None = None
-    decoding: DecodingEstimate | None = None
-    budget: BudgetAnswer | None = None
-    votes: VoteEstimate | None = None
     forced: ForcedShare | None = None
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The run plan as one JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
 
     def guarantee(self) -> str:
         if self.statement == 'ex-post':
@@ -117,9 +97,6 @@ class PredictionPlan(RunPlan):
 
     def written_texts(self) -> int | None:
         return self.expected_texts
-
-    def computing_hours(self) -> float | None:
-        return None if self.decoding is None else self.decoding.hours
 
     def rows(self) -> list[tuple[str, str]]:
         rows = [('Guarantee', self.guarantee())]
@@ -169,12 +146,10 @@ class PredictionPlan(RunPlan):
             rows.append(
                 ('Texts', f'about {self.expected_texts:,} of typical length; the last of a batch is cut')
             )
-        if self.decoding is not None:
-            rows += _decoding_rows(self.decoding)
+        if self.estimate is not None:
+            rows += self.estimate.rows()
         if self.budget is not None:
             rows += self.budget.rows(self.delta, self.omega)
-        if self.votes is not None:
-            rows += _votes_rows(self.votes, self.max_batch_tokens)
         return rows
 
     def _sampled_from(self) -> str:
@@ -185,7 +160,7 @@ class PredictionPlan(RunPlan):
 
 
 def plan_run(config: Config) -> PredictionPlan:
-    """The run plan of a config, which alone decides it; how long decoding takes is another question."""
+    """The run plan of a config, which alone decides it."""
     params = mechanism.params(config)
     has_price_per_token = not (params.is_ex_post or params.is_individual)
     per_token = accounting.rho_per_private_token(params) if has_price_per_token else None
@@ -305,74 +280,3 @@ def _delta_warnings(config: Config) -> tuple[str, ...]:
         return ()
     many = 'users' if config.budget.unit == 'user' else 'records'
     return (words.delta_relation(delta, units, 'declared', many),)
-
-
-# --- Rows of the plan's table -----------------------------------------------------
-
-
-def _decoding_rows(estimate: DecodingEstimate) -> list[tuple[str, str]]:
-    """The estimate, and what it rests on, as rows of the plan's table."""
-    step = 1000 * estimate.seconds_per_step
-    rows = [
-        (
-            'One batch',
-            f'{three_digits(estimate.prompts_seconds)} s for its prompts, {three_digits(step)} ms a token in '
-            f'{estimate.dtype}',
-        )
-    ]
-    if estimate.hours is not None:
-        rows.append(('Decoding', f'up to {duration(estimate.hours)}'))
-    rows.append(
-        ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB for weights and one batch, at the least')
-    )
-    return [*rows, ('Estimated', calibration.source(estimate.device, estimate.measured_on))]
-
-
-def _votes_rows(votes: VoteEstimate, batch_tokens: int) -> list[tuple[str, str]]:
-    """How long votes last, as rows of the plan's table."""
-    of_label = '' if votes.label is None else f' as a batch of {votes.label!r}'
-    rows = [
-        (
-            'Votes, estimated',
-            f'{votes.contexts:,} contexts of public texts{of_label}, {votes.tokens:,} tokens',
-        ),
-        (
-            '',
-            'of one stream: more texts would make more of them'
-            if votes.streams == 1
-            else f'of each of {votes.streams} streams, other texts in each',
-        ),
-        ('', 'decoded; costs nothing, and tells nothing of the records'),
-    ]
-    for found in votes.against:
-        against = f'{found.reference_texts} reference texts' if found.reference_texts else 'the public prompt'
-        silent = f'the {batch_tokens:,} tokens'
-        if found.first_silent is not None:
-            silent = f'{found.first_silent:,} tokens'
-        shares = ', '.join(f'{share:.0%}' for share in found.voting)
-        rows += [
-            (f'Against {against}', f'ρ = {found.mean_price:.3g} a token and context; all vote for {silent}'),
-            ('', f'{shares} still vote at 1/4, 1/2, 3/4 and the end'),
-            ('', f'{found.budget_left:.0%} of B left at the end, in the mean'),
-        ]
-    if len(votes.against) > 1:
-        rows.append(('The reference', _verdict(votes)))
-    return rows
-
-
-def _verdict(votes: VoteEstimate) -> str:
-    """What a reference does to the price, in a few words."""
-    with_reference, without = (found.mean_price for found in votes.against)
-    if not votes.is_clear:
-        return 'no clear difference: these tokens do not tell whether it is better than none'
-    if with_reference > without:
-        times = (
-            f'{with_reference / without:.3g} times as much' if without else 'something, and nothing without'
-        )
-        return (
-            f'WORSE THAN NONE: a token costs {times}. Take texts of the genre of the records, or leave '
-            '--reference out'
-        )
-    if not with_reference:
-        return 'makes tokens free'
-    return f'makes a token {without / with_reference:.3g} times cheaper'

@@ -1,6 +1,5 @@
 """Refining a corpus as a method: one round of votes on texts that are given."""
 
-import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,7 @@ from models.evolution.generation import Candidate
 from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.text_votes import TextVoteParams
-from pipeline.calibration import Calibration, three_digits
-from pipeline.ledger.answer import BudgetAnswer
+from pipeline.estimate import three_digits
 from pipeline.methods.refine.plan import RefinePlan
 from pipeline.methods.refine.settings import RefineSettings
 from pipeline.methods.text_voting import TextVoting
@@ -86,12 +84,6 @@ class Refine(TextVoting[RefineSettings]):
             delta=config.resolved_delta,
             warnings=tuple(warnings),
         )
-
-    def with_rates(self, plan_of_run: RefinePlan, config: Config, rates: Calibration) -> RefinePlan:
-        return plan_of_run
-
-    def with_budget(self, plan_of_run: RefinePlan, config: Config, answer: BudgetAnswer) -> RefinePlan:
-        return dataclasses.replace(plan_of_run, budget=answer)
 
     def input_view(self, config: Config) -> VotingView:
         return VotingView(config)

@@ -1,10 +1,8 @@
 """The plan of refining a corpus: its price and its size, before anything is read or paid."""
 
 import dataclasses
-import json
 
-from pipeline.calibration import three_digits
-from pipeline.ledger.answer import BudgetAnswer
+from pipeline.estimate import three_digits
 from pipeline.methods.method import RunPlan
 
 
@@ -20,9 +18,6 @@ class RefinePlan(RunPlan):
         examples: Texts that stay at the most.
         rho_total: Cost of the votes.
         epsilon: At `delta`.
-        delta: As given, or from the declared number of units.
-        budget: What the ledger says of it; None where no ledger was asked.
-        warnings: What to think about before the run, in sentences.
     """
 
     candidates: int
@@ -32,13 +27,6 @@ class RefinePlan(RunPlan):
     examples: int
     rho_total: float
     epsilon: float
-    delta: float
-    budget: BudgetAnswer | None = None
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """The plan as one JSON object."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
 
     def guarantee(self) -> str:
         return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
@@ -57,4 +45,6 @@ class RefinePlan(RunPlan):
                 f'{self.vote_noise:.4g}; one vote of a record{shared}',
             ),
         ]
+        if self.estimate is not None:
+            rows += self.estimate.rows()
         return rows if self.budget is None else [*rows, *self.budget.rows(self.delta)]

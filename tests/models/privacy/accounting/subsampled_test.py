@@ -152,26 +152,6 @@ def test_the_solved_noise_fits_and_a_hundredth_less_does_not(epsilon: float, ste
     assert subsampled.epsilon_of_steps(0.05, 0.99 * z, steps, 1e-4) > epsilon
 
 
-@pytest.mark.parametrize(
-    'q, steps, epsilon, rho', [(0.05, 50, 1.0, None), (0.001, 2000, 3.0, None), (0.05, 50, 4.0, 0.05)]
-)
-def test_the_rough_noise_fits_and_two_hundredths_less_does_not(
-    q: float, steps: int, epsilon: float, rho: float | None
-) -> None:
-    """Wherever it begins to look."""
-    sigma = None if rho is None else counts.gaussian_scale(rho)
-    found = [
-        subsampled.rough_noise_multiplier(
-            sampling_probability=q, steps=steps, epsilon=epsilon, delta=1e-4, sigma=sigma, near=near
-        )
-        for near in (0.3, 5.0)
-    ]
-    assert found[0] == pytest.approx(found[1], rel=2e-3)
-    for z in found:
-        assert subsampled.epsilon_of_steps(q, z, steps, 1e-4, sigma) <= epsilon
-        assert subsampled.epsilon_of_steps(q, 0.98 * z, steps, 1e-4, sigma) > epsilon
-
-
 def test_what_a_ledger_charges_is_no_less() -> None:
     for event in (params().event, params(label_mix_rho=0.05).event):
         assert curve_of(event).epsilon(1e-4) >= subsampled.epsilon_of_event(event, 1e-4)
@@ -201,6 +181,5 @@ def test_other_events_and_targets_are_refused() -> None:
         subsampled.epsilon_of_event(events.ZCDpEvent(rho=1.0), 1e-4)
     with pytest.raises(ValueError, match='0 < delta < 1'):
         subsampled.epsilon_of_steps(0.5, 1.0, 1, 0.0)
-    for solve in (subsampled.solve_noise_multiplier, subsampled.rough_noise_multiplier):
-        with pytest.raises(ValueError, match='finite epsilon > 0'):
-            solve(sampling_probability=0.5, steps=1, epsilon=0.0, delta=1e-4)
+    with pytest.raises(ValueError, match='finite epsilon > 0'):
+        subsampled.solve_noise_multiplier(sampling_probability=0.5, steps=1, epsilon=0.0, delta=1e-4)

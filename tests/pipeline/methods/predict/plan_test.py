@@ -8,15 +8,15 @@ import pathlib
 from typing import Any
 
 import pytest
+from models.decoders.rates import Rates
+from pipeline.calibration import Calibration
+from pipeline.methods.predict.decoding_estimate import DecodingEstimate
 
 from models.decoders import device
-from models.decoders.rates import Rates
 from models.privacy import accounting
-from pipeline.calibration import Calibration
 from pipeline.commands import plan as plan_command
 from pipeline.config import job_config
 from pipeline.methods.predict import batches, decoding_estimate, mechanism, plan
-from pipeline.methods.predict.decoding_estimate import DecodingEstimate
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process

@@ -8,12 +8,12 @@ import pathlib
 from typing import Any
 
 import pytest
+from pipeline.calibration import Machine
 
 from models import cache
 from models.decoders import device
 from models.decoders.gemma import calibration as gemma_calibration
 from pipeline import calibration
-from pipeline.calibration import Machine
 from tests.command_line import in_this_process
 
 ARGUMENTS = (
