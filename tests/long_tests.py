@@ -37,9 +37,6 @@ REASONS: dict[str, str] = {
     'tests/pipeline/methods/predict/audit_test.py::test_both_rounds_are_audited_with_what_the_first_releases': (  # noqa: E501
         'Two rounds are decoded and replayed four times, right and with each of three faults.'
     ),
-    'tests/pipeline/methods/predict/vote_estimate_test.py::test_reference_texts_are_no_contexts_and_other_labels_stay_out': (  # noqa: E501
-        'It decodes batches with and without a reference, each a program of its own.'
-    ),
     'tests/models/sampling/decoder_source_test.py::test_a_model_of_google': (
         'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
     ),
@@ -152,11 +149,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_rounds_of_other_plans[clusters]',
         'test_rounds_of_other_plans[individual accounting]',
     ),
-    'tests/pipeline/methods/predict/vote_estimate_test.py': (
-        'test_a_reference_of_the_genre_is_cheaper_than_none_and_one_of_another_is_not',
-        'test_contexts_fall_silent_about_when_the_estimate_says',
-        'test_the_estimate_of_a_short_batch_is_what_the_batch_spends[False]',
-    ),
     'tests/models/privacy/enumeration_test.py': (
         *(
          f'test_no_output_of_a_median_batch_loses_more_than_it_reports[2-{case}]'
@@ -207,7 +199,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/models/clustering/minilm_test.py',
     'tests/models/constraints/tabulated_test.py',
     'tests/models/decoders/gemma/architectures_test.py',
-    'tests/models/decoders/gemma/calibration_test.py',
     'tests/models/decoders/gemma/checkpoints_test.py',
     'tests/models/decoders/gemma/columns_test.py',
     'tests/models/decoders/gemma/decoder_test.py',
@@ -237,7 +228,6 @@ HEAVY: frozenset[str] = frozenset({
     'tests/models/privacy/narrowed_enumeration_test.py',
     'tests/models/sampling/decoder_source_test.py',
     'tests/models/sampling/nucleus_test.py',
-    'tests/pipeline/calibration_test.py',
     'tests/pipeline/canary_audit_test.py',
     'tests/pipeline/commands/start_test.py',
     'tests/pipeline/comparison_test.py',
@@ -246,9 +236,7 @@ HEAVY: frozenset[str] = frozenset({
     'tests/pipeline/evaluation/mauve_score_test.py',
     'tests/pipeline/evaluation/use_test.py',
     'tests/pipeline/ledger/released_test.py',
-    'tests/pipeline/methods/fine_tune/suggestion_test.py',
     'tests/pipeline/methods/follows_test.py',
-    'tests/pipeline/methods/predict/vote_estimate_test.py',
     'tests/pipeline/pages/report_page_test.py',
     'tests/pipeline/pages/signer_test.py',
     'tests/transforms/read/rules_test.py',

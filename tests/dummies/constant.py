@@ -7,13 +7,11 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
-from pipeline.calibration import Calibration, RequestedDtype
 
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
@@ -24,7 +22,7 @@ from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.checked_input import InputCheck
 from pipeline.commands import check, generate, plan
-from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.ledger.answer import FittingSetting, HasRoom
 from pipeline.methods import report_settings
 from pipeline.methods.input_view import InputView
 from pipeline.methods.method import Method, RunPlan
@@ -69,9 +67,6 @@ class ConstantPlan(RunPlan):
     texts: int
     rho_total: float
     epsilon: float
-    delta: float
-    budget: BudgetAnswer | None = None
-    warnings: tuple[str, ...] = ()
 
     def guarantee(self) -> str:
         return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
@@ -82,9 +77,6 @@ class ConstantPlan(RunPlan):
     def rows(self) -> list[tuple[str, str]]:
         of_ledger = [] if self.budget is None else self.budget.rows(self.delta)
         return [('Guarantee', self.guarantee()), ('Mottoes', self.size()), *of_ledger]
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
 
 
 class MottoView(InputView):
@@ -176,11 +168,8 @@ class Constant(Method[ConstantSettings]):
     summary = 'one motto for each batch'
     memory_setting = 'mottoes'
 
-    def dtype(self, config: Config) -> Dtype:
+    def dtype(self, config: Config, platform: str | None = None) -> Dtype:
         return 'float32'  # of no weights
-
-    def planned_dtype(self, config: Config) -> RequestedDtype:
-        return 'float32'
 
     def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
         return 0
@@ -204,12 +193,6 @@ class Constant(Method[ConstantSettings]):
             epsilon=accounting.epsilon_from_rho(RHO, config.resolved_delta),
             delta=config.resolved_delta,
         )
-
-    def with_rates(self, plan: ConstantPlan, config: Config, rates: Calibration) -> ConstantPlan:
-        return plan
-
-    def with_budget(self, plan: ConstantPlan, config: Config, answer: BudgetAnswer) -> ConstantPlan:
-        return dataclasses.replace(plan, budget=answer)
 
     def input_view(self, config: Config) -> MottoView:
         return MottoView(config)

@@ -1,19 +1,16 @@
-"""Rates of this machine: kept for later plans, read without JAX, and refused where they are damaged."""
+"""How long a run takes: by what an earlier run on this machine left; no JAX is read for it."""
 
-import dataclasses
-import datetime
 import json
 import math
+import os
 import pathlib
 from typing import Any
 
 import pytest
-from pipeline.calibration import Machine
 
-from models import cache
-from models.decoders import device
-from models.decoders.gemma import calibration as gemma_calibration
-from pipeline import calibration
+from models import cache, speed
+from pipeline import estimate
+from pipeline.estimate import Speed, estimated
 from tests.command_line import in_this_process
 
 ARGUMENTS = (
@@ -24,71 +21,88 @@ ARGUMENTS = (
     'mean',
     '--max-private-tokens',
     '8',
-    '--batches-per-label',
-    '1',
+    '--dtype',
+    'float32',
 )
+BATCH = ('--batches-per-label', '2', '--batch-size', '16', '--max-prompt-tokens', '92')
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """An empty cache, and measurements of one round each."""
+    """An empty cache, and a process that has done nothing yet."""
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    for name, value in {'SECONDS': 0.0, 'LEAST_ROUNDS': 1, 'LAYERS_BYTES': 1, 'CACHE_BYTES': 2**22}.items():
-        monkeypatch.setattr(gemma_calibration, name, value)
+    speed.forget()
     return tmp_path
 
 
-def kept(folder: pathlib.Path) -> list[pathlib.Path]:
-    return [path for path in folder.rglob('*') if path.is_file()]
+def leave(**seconds: float) -> None:
+    """Leaves the seconds of a token of each kind of work, as a run does."""
+    speed.forget()
+    for work, of_token in seconds.items():
+        for pieces in (100.0, of_token):  # the first one compiles
+            speed.note(work, 10, 10 * pieces)
+    estimate.keep('bundled', 'float32')
 
 
-@pytest.mark.parametrize('dtype', ['auto', 'float32', 'bfloat16'])
-def test_without_a_calibration_rates_are_those_of_a_named_machine(dtype: str) -> None:
-    known = calibration.known('bundled', dtype=dtype)
-    assert known.measured_on is None and 'EPYC' in known.device
-    assert known.dtype == (device.fastest_dtype('cpu') if dtype == 'auto' else dtype)
-    said = ' '.join(in_this_process(*ARGUMENTS, '--dtype', dtype).stdout.split())
-    assert f'from rates of {known.device}; measure this machine: dp-corpus plan --calibrate' in said
-    found = json.loads(in_this_process(*ARGUMENTS, '--json', '--dtype', dtype).stdout)['decoding']
-    assert found['measured_on'] is None and found['device'] == known.device and found['dtype'] == known.dtype
-
-
-def test_a_calibration_is_kept_for_later_plans(folder: pathlib.Path) -> None:
-    before = json.loads(in_this_process(*ARGUMENTS, '--json').stdout)
-    done = in_this_process(*ARGUMENTS, '--json', '--calibrate')
+def shown(*arguments: str) -> str:
+    done = in_this_process(*arguments)
     assert (done.returncode, done.stderr) == (0, '')
-    measured, later = json.loads(done.stdout), json.loads(in_this_process(*ARGUMENTS, '--json').stdout)
-    assert measured == later and len(kept(folder)) == 1
-    assert measured['decoding']['measured_on'] == datetime.date.today().isoformat()
-    assert measured['decoding'] != before['decoding'] and measured['epsilon'] == before['epsilon']
-    said = ' '.join(in_this_process(*ARGUMENTS).stdout.split())
-    assert f'from rates measured on this machine on {datetime.date.today().isoformat()}' in said
-    # Of this model, type and machine alone.
-    assert calibration.known('bundled', dtype='auto').measured_on is not None
-    assert calibration.known('bundled', dtype='bfloat16').measured_on is None
-    assert calibration.known('gemma3-270m', dtype='auto').measured_on is None
+    return ' '.join(done.stdout.split())
 
 
-def test_another_machine_has_rates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Machine.this()
-    others = [
-        dataclasses.replace(here, **change)
-        for change in (
-            {'processor': 'another'},
-            {'cores': here.cores + 1},
-            {'jax': '0'},
-            {'platforms': 'tpu'},
-        )
-    ]
-    paths = {calibration.file_of(machine, 'bundled', 'float32') for machine in (here, *others)}
-    assert len(paths) == 5 and here.processor and here.cores >= 1
-    calibration.calibrate('bundled', dtype='float32')
-    monkeypatch.setattr(Machine, 'this', lambda: others[0])
-    assert calibration.known('bundled', dtype='float32').measured_on is None
+def test_before_the_first_run_a_plan_says_that_the_time_is_not_known(folder: pathlib.Path) -> None:
+    said = shown(*ARGUMENTS, *BATCH)
+    assert 'Decoding not known: no run on this machine has decoded with bundled in float32 yet' in said
+    found = json.loads(in_this_process(*ARGUMENTS, *BATCH, '--json').stdout)['estimate']
+    assert (found['device'], found['decoding_hours']) == (None, None) and found['memory_bytes'] > 0
+    assert not list(folder.iterdir())
 
 
-def changed(document: dict[str, Any], **change: Any) -> bytes:
-    return json.dumps(document | change).encode()
+def test_a_plan_multiplies_its_tokens_by_what_a_token_took() -> None:
+    leave(decoding=0.01)
+    found = json.loads(in_this_process(*ARGUMENTS, *BATCH, '--json').stdout)['estimate']
+    # 2 batches of 16 rows of 100 tokens.
+    assert found['decoding_hours'] == pytest.approx(3200 * 0.01 / 3600)
+    said = shown(*ARGUMENTS, *BATCH)
+    assert (
+        'Decoding about 32 seconds as fast as an earlier run of bundled in float32 on this machine (' in said
+    )
+
+
+def test_without_a_number_of_batches_there_is_no_time() -> None:
+    leave(decoding=0.01)
+    assert 'Decoding' not in shown(*ARGUMENTS)
+
+
+def test_a_run_leaves_a_time_and_nothing_else(folder: pathlib.Path) -> None:
+    leave(decoding=0.0123456, training=0.5)
+    paths = [path for path in folder.rglob('*') if path.is_file()]
+    assert sorted(path.name.split('-')[2] for path in paths) == ['decoding', 'training']
+    for path in paths:
+        assert set(json.loads(path.read_text())) == {'device', 'seconds_of_token'}
+    found = estimate.known_speed('bundled', 'float32', 'decoding')
+    assert found is not None and found.seconds_of_token == 0.012
+
+
+def test_work_that_no_run_has_done_is_not_known() -> None:
+    leave(decoding=0.01)
+    found = estimated('bundled', 'float32', {'decoding': 3600, 'training': 3600}, 0)
+    assert (found.decoding_hours, found.training_hours, found.hours) == (0.01, None, None)
+    assert found.decoding_share == 0
+    leave(training=0.04)
+    found = estimated('bundled', 'float32', {'decoding': 3600, 'training': 3600}, 0)
+    assert found.hours == pytest.approx(0.05) and found.decoding_share == 0.25
+    names = [name for name, _ in found.rows()]
+    assert names == ['Training', 'Decoding', '']
+    # Of another model or type nothing is known.
+    assert estimate.known_speed('bundled', 'bfloat16', 'decoding') is None
+    assert estimate.known_speed('gemma3-270m', 'float32', 'decoding') is None
+
+
+def test_another_machine_has_a_speed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(decoding=0.01)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(4096)))
+    assert estimate.known_speed('bundled', 'float32', 'decoding') is None
 
 
 @pytest.mark.parametrize(
@@ -100,51 +114,32 @@ def changed(document: dict[str, Any], **change: Any) -> bytes:
         lambda whole: b'[]',
         lambda whole: b'{}',
         lambda whole: json.dumps(whole).encode()[:-9],
-        lambda whole: changed(whole, model='gemma3-1b'),
-        lambda whole: changed(whole, requested_dtype='bfloat16'),
-        lambda whole: changed(whole, dtype='bfloat16'),
-        lambda whole: changed(whole, dtype='int8'),
-        lambda whole: changed(whole, machine=whole['machine'] | {'cores': 4096}),
-        lambda whole: changed(whole, more=1),
-        lambda whole: changed(whole, measured_on='yesterday'),
-        lambda whole: changed(whole, measured_on=None),
-        lambda whole: changed(whole, device=7),
-        lambda whole: changed(whole, rates=whole['rates'] | {'step_flops': 0}),
-        lambda whole: changed(whole, rates=whole['rates'] | {'step_flops': -1e9}),
-        lambda whole: changed(whole, rates=whole['rates'] | {'step_flops': math.nan}),
-        lambda whole: changed(whole, rates=whole['rates'] | {'step_flops': '1e9'}),
-        lambda whole: changed(whole, rates=whole['rates'] | {'step_flops': True}),
-        lambda whole: changed(whole, rates={}),
-        lambda whole: changed(whole, rates=None),
+        lambda whole: json.dumps(whole | {'seconds_of_token': 0}).encode(),
+        lambda whole: json.dumps(whole | {'seconds_of_token': -1.0}).encode(),
+        lambda whole: json.dumps(whole | {'seconds_of_token': math.nan}).encode(),
+        lambda whole: json.dumps(whole | {'seconds_of_token': None}).encode(),
     ],
 )
-def test_a_damaged_file_is_refused_and_can_be_measured_anew(damage: Any) -> None:
-    path = calibration.file_of(Machine.this(), 'bundled', 'float32')
-    whole = {
-        'machine': dataclasses.asdict(Machine.this()), 'model': 'bundled', 'requested_dtype': 'float32',
-        'device': 'a device', 'dtype': 'float32', 'measured_on': '2026-01-02',
-        'rates': dataclasses.asdict(calibration.REFERENCE['float32'].rates),
-    }  # fmt: skip
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(whole))
-    assert calibration.known('bundled', dtype='float32').measured_on == '2026-01-02'
-    path.write_bytes(damage(whole))
-    with pytest.raises(ValueError, match='Measure anew with `dp-corpus plan --calibrate`, or remove it'):
-        calibration.known('bundled', dtype='float32')
-    done = in_this_process(*ARGUMENTS, '--dtype', 'float32')
-    assert done.returncode == 2 and path.name in done.stderr.replace('\n', '')
+def test_a_damaged_file_is_refused_and_the_next_run_replaces_it(damage: Any) -> None:
+    leave(decoding=0.01)
+    path = estimate.file_of('bundled', 'float32', 'decoding')
+    path.write_bytes(damage(json.loads(path.read_text())))
+    done = in_this_process(*ARGUMENTS, *BATCH)
+    assert done.returncode == 2 and 'which is damaged. Remove it' in ' '.join(done.stderr.split())
+    leave(decoding=0.02)
+    found = estimate.known_speed('bundled', 'float32', 'decoding')
+    assert isinstance(found, Speed) and found.seconds_of_token == 0.02
 
 
-def test_a_damaged_file_is_replaced(folder: pathlib.Path) -> None:
-    path = calibration.file_of(Machine.this(), 'bundled', 'float32')
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b'{')
-    found = calibration.calibrate('bundled', dtype='float32')
-    assert calibration.known('bundled', dtype='float32') == found and kept(folder) == [path]
-
-
-def test_a_cache_that_cannot_be_written_to_is_an_error(folder: pathlib.Path) -> None:
-    path = calibration.file_of(Machine.this(), 'bundled', 'float32').parent
-    path.write_text('a file where the folder should be')
-    done = in_this_process(*ARGUMENTS, '--calibrate')
-    assert done.returncode == 2 and path.name in done.stderr.replace('\n', '')
+@pytest.mark.parametrize(
+    ('hours', 'shown'),
+    [
+        (0.5, '30 minutes'),
+        (0.1, '6 minutes'),
+        (0.01, '36 seconds'),
+        (1.26, '1.3 hours'),
+        (1234, '1,234 hours'),
+    ],
+)
+def test_time_is_shown_in_the_unit_that_fits(hours: float, shown: str) -> None:
+    assert estimate.duration(hours) == shown

@@ -55,7 +55,6 @@ def _commands(url: str) -> dict[str, tuple[str, ...]]:
         'a bucket': ('generate', *evolve, *small, *CHARGED, '--output', 'gs://bucket/corpus'),
         'a data set': ('check', '--input', 'hf://nobody/nothing', '--records', '60'),
         'a report of a bucket': ('report', 'gs://bucket/corpus'),
-        'rates': ('plan', *VOTES, '--calibrate'),
         'an audit': ('audit', 'leave-one-out', *VOTES),
         'run': ('generate', *evolve, *small, *CHARGED, '--output', 'corpus'),
         'account': ('ledger', 'show', 'mail', *LEDGER, '--json'),
@@ -143,7 +142,6 @@ REFUSED = {
     'a bucket': ('gcp', 'google.cloud.storage'),
     'a report of a bucket': ('gcp', 'google.cloud.storage'),
     'a data set': ('datasets', 'datasets'),
-    'rates': ('gemma', 'jax'),
     'an audit': ('gemma', 'optax'),
     'a decoder': ('gemma', 'sentencepiece'),
 }

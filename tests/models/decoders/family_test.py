@@ -20,9 +20,6 @@ GEMMA = family.FAMILIES['gemma']
 class _Sizes(family.Sizes):
     num_parameters: int = 12
 
-    def prompt_flops(self, tokens: int) -> int:
-        return 4 * tokens
-
     def adapter_parameters(self, rank: int | None) -> int:
         return 7 * rank
 
@@ -57,7 +54,7 @@ class _Dummy(family.Family):
     def check_files(self, model: str, files: family.ModelFiles) -> None:
         raise NotImplementedError
 
-    load_decoder = load_tokenizer = load_pooling = measure_rates = check_files
+    load_decoder = load_tokenizer = load_pooling = check_files
     adapter_shapes = load_tunable = check_files
 
 

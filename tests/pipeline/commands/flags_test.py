@@ -39,15 +39,7 @@ def flags_of(command: str) -> dict[str, Any]:
 
 # Flags that say how a command answers, and are no setting of a run.
 SWITCHES = {
-    'plan': {
-        '--json',
-        '--compare',
-        '--suggest',
-        '--minutes',
-        '--calibrate',
-        '--calibration',
-        '--calibration-label-field',
-    },
+    'plan': {'--json', '--compare'},
     'generate': {'--json', '--quiet'},
 }
 

@@ -23,7 +23,7 @@ def config(folder: pathlib.Path, **more: object) -> JobConfig:
 def test_workers_are_told_a_type_and_never_choose(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
-    monkeypatch.setattr(device, 'fastest_dtype', lambda: dtype)
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: dtype)
     assert generator_settings(config(tmp_path)).dtype == dtype
     other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[dtype]
     assert generator_settings(config(tmp_path, dtype=other)).dtype == other
@@ -33,9 +33,9 @@ def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On another kind of machine it is another run, unless it is told the first one's type."""
-    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'bfloat16')
     begun = identity.fingerprint(config(tmp_path))
-    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'float32')
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'float32')
     assert identity.fingerprint(config(tmp_path))['config'] != begun['config']
     assert identity.fingerprint(config(tmp_path, dtype='bfloat16')) == begun
 
@@ -43,7 +43,7 @@ def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
 def test_centres_are_of_one_type_wherever_records_are_embedded(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'bfloat16')
     files = {'embedder': 'decoder', 'centers': str(tmp_path)}
     clustered = with_dtype(config(tmp_path, clusters=3, **files))
     assert clustered.method.dtype == 'float32'
@@ -62,7 +62,7 @@ def test_a_difference_is_taken_in_float32_on_a_processor(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, aggregate: str, platform: str, dtype: str
 ) -> None:
     monkeypatch.setattr(device, 'platform_here', lambda: platform)
-    monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
+    monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'bfloat16')
     budget = {'max_private_tokens': None, 'epsilon': 1.0} if aggregate == 'difference' else {}
     run = config(tmp_path, aggregate=aggregate, **budget)
     assert with_dtype(run).method.dtype == dtype
@@ -74,7 +74,7 @@ def test_a_difference_is_taken_in_float32_on_a_processor(
 def test_other_methods_take_what_the_machine_is_fastest_in(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, method: str, fastest: str
 ) -> None:
-    """As the help of --dtype says; a plan takes the rates of the same type."""
+    """As the help of --dtype says; an estimate is of the same type."""
     monkeypatch.setattr(device, 'platform_here', lambda: 'cpu')
     monkeypatch.setattr(device, 'fastest_dtype', lambda *_: fastest)
     (tmp_path / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
@@ -84,5 +84,5 @@ def test_other_methods_take_what_the_machine_is_fastest_in(
     }  # fmt: skip
     run = job_config(**given)
     assert with_dtype(run).method.dtype == fastest
-    assert methods.of(run).planned_dtype(run) == 'auto'
+    assert methods.of(run).estimate(run).dtype == fastest
     assert with_dtype(run.replace(dtype='float32')).method.dtype == 'float32'

@@ -9,12 +9,12 @@ from typing import Any
 
 import psutil
 import pytest
-from pipeline.methods.predict.decoding_estimate import needed_memory
 
 from models.decoders import device
 from models.decoders.gemma import architectures
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods.predict.estimate import needed_memory
 from pipeline.run import resources
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process

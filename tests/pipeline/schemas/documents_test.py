@@ -20,19 +20,18 @@ from models.finetuning import adapter
 from models.privacy import accounting, gradients, report
 from models.privacy.accounting import subsampled
 from models.prompt_templates import PRESETS
-from pipeline import calibration, checked_input, input_check, methods, model_list
+from pipeline import checked_input, input_check, methods, model_list
 from pipeline import comparison as plan_comparison
 from pipeline.canaries import CanaryAudit
 from pipeline.commands import schema
 from pipeline.config import job_config
+from pipeline.estimate import Estimate
 from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.evolve import plan as evolution_plan
-from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
-from pipeline.methods.fine_tune import suggestion
-from pipeline.methods.predict import decoding_estimate, plan, vote_estimate
+from pipeline.methods.predict import plan
 from pipeline.run import identity
 from pipeline.schemas import documents, generated
 from pipeline.settings.job_config import JobConfig
@@ -134,7 +133,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'tuning-suggestion': [each.to_json() for each in tuning_suggestions()],
         'evolution-plan': [each.to_json() for each in evolution_plans()],
         'refining-plan': [refining_plan(records).to_json()],
         'plan-comparison': [
@@ -160,6 +158,18 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     }
 
 
+def estimates() -> Iterator[Estimate]:
+    """Before the first run with a model, and after one."""
+    yield Estimate(
+        model='bundled', dtype='float32', device=None, training_hours=None, decoding_hours=None,
+        memory_bytes=1,
+    )  # fmt: skip
+    yield Estimate(
+        model='bundled', dtype='bfloat16', device='two cores', training_hours=0.0, decoding_hours=1.5,
+        memory_bytes=2**30,
+    )  # fmt: skip
+
+
 def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     """Without an estimate, and with one."""
     given = job_config(
@@ -169,31 +179,21 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
     made = tuning_plan.plan_run(given)
     yield made
     yield tuning_plan.plan_run(given.replace(label_mix_rho=0.005))
-    rates = calibration.known('bundled', dtype='float32')
-    yield dataclasses.replace(made, estimate=tuning_estimate.estimate(given, rates), rho_at_order=0.5)
+    for estimate in estimates():
+        yield dataclasses.replace(made, estimate=estimate, rho_at_order=0.5)
     yield tuning_plan.plan_run(given.replace(full=True))
 
 
-def tuning_suggestions() -> Iterator[suggestion.TuningSuggestion]:
-    """By gradients, and by minutes."""
-    given = job_config(
-        method='fine-tune', epsilon=4.0, records=200, delta=1e-3, tuning_steps=60, expected_batch_size=4
-    )
-    rates = calibration.known('bundled', dtype='float32')
-    for minutes in (None, 1.0):
-        yield suggestion.suggest(given, rates, minutes)
-
-
 def evolution_plans() -> Iterator[evolution_plan.EvolutionPlan]:
-    """Without an estimate, with one, and with one of an endpoint."""
+    """Without an estimate, with one, and of an endpoint."""
     given = job_config(method='evolve', epsilon=1.0, records=1000, labels=('a', 'b'), label_field='label')
-    yield evolution_plan.plan_run(given)
-    rates = calibration.known('bundled', dtype='float32')
-    yield evolution_plan.with_rates(evolution_plan.plan_run(given), given, rates)
+    yield (made := evolution_plan.plan_run(given))
+    for estimate in estimates():
+        yield dataclasses.replace(made, estimate=estimate)
     asked = given.replace(
         endpoint='http://localhost:1/v1', endpoint_model='any', vote_noise=3.0, epsilon=None
     )
-    yield evolution_plan.with_rates(evolution_plan.plan_run(asked), asked, rates)
+    yield evolution_plan.plan_run(asked)
 
 
 def refining_plan(texts: pathlib.Path) -> typing.Any:
@@ -221,18 +221,10 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
 
 
 def run_plans(given: JobConfig) -> Iterator[plan.PredictionPlan]:
-    """Without an estimate, with one of rates that were measured or not, and with one of votes."""
+    """Without an estimate, and with one."""
     yield (run_plan := plan.plan_run(given))
-    reference = calibration.REFERENCE['bfloat16']
-    for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
-        yield dataclasses.replace(run_plan, decoding=decoding_estimate.estimate_decoding(given, found))
-    against = tuple(
-        vote_estimate.lasting([np.full((tokens, 3), price)], 1.0, 100, reference_texts=texts)
-        for tokens, price, texts in ((8, 0.001, 4), (1, 0.1, 0))
-    )
-    for label in (None, 'Billing'):
-        votes = vote_estimate.VoteEstimate(label=label, streams=1, contexts=3, tokens=8, against=against)
-        yield dataclasses.replace(run_plan, votes=votes)
+    for estimate in estimates():
+        yield dataclasses.replace(run_plan, estimate=estimate)
 
 
 def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.extras import MissingExtraError
-from pipeline import calibration, methods
+from pipeline import comparison, methods
 from pipeline.config import job_config
 from pipeline.methods.evolve import estimate, mechanism, plan
 from pipeline.settings.job_config import JobConfig
@@ -100,27 +100,32 @@ def test_every_setting_of_the_plan_does_something() -> None:
         assert differ >= figures, changed
 
 
-def test_an_estimate_grows_with_what_it_is_of() -> None:
-    rates = calibration.known('bundled', dtype='float32')
-    run = config()
-    whole = plan.with_rates(plan.plan_run(run), run, rates)
-    assert whole.estimate is not None and whole.estimate.sampling_hours is not None
-    check_document('evolution-plan', whole.to_json())
-    for changed, is_more in (
-        ({'candidates': 1300}, 'sampling_hours'),
-        ({'max_example_tokens': 200}, 'sampling_hours'),
-        ({'embedder': 'minilm'}, 'embedding_hours'),
-        ({'records': 10**6}, 'embedding_hours'),
-        ({'micro_batch_size': 128}, 'memory_bytes'),
-    ):
-        found = estimate.estimate(config(**changed), rates)
-        assert getattr(found, is_more) > getattr(whole.estimate, is_more), changed
+def test_texts_are_decoded_to_their_cap_and_later_ones_after_a_prompt() -> None:
+    run = config(max_example_tokens=32, max_prompt_tokens=128)
+    first, *later = mechanism.texts_per_label(run)
+    labels = len(run.input.label_values)
+    assert estimate.decoded_tokens(run) == labels * (32 * first + (32 + 128) * sum(later))
+    # An endpoint decodes elsewhere, and records are read by the model only where it embeds them.
+    asked = run.replace(endpoint='http://localhost:1/v1', endpoint_model='any')
+    assert estimate.decoded_tokens(asked) == 0
+    own = run.replace(embedder='decoder')
+    assert estimate.decoded_tokens(own) - estimate.decoded_tokens(run) == run.input.records * 128
+
+
+def test_embedding_takes_time_for_each_record() -> None:
+    run = config(embedder='tfidf')
+    assert estimate.embedding_hours(run) == pytest.approx(run.input.records * 0.0004 / 3600)
+    assert estimate.embedding_hours(config(embedder='minilm')) > 10 * estimate.embedding_hours(run)
+    assert estimate.embedding_hours(config(embedder='decoder')) == 0
+
+
+def test_an_endpoint_samples_at_its_own_pace() -> None:
     asked = config(endpoint='http://localhost:1/v1', endpoint_model='any')
-    of_endpoint = plan.with_rates(plan.plan_run(asked), asked, rates)
-    assert of_endpoint.estimate is not None
-    assert of_endpoint.estimate.sampling_hours is None and of_endpoint.estimate.memory_bytes == 0
-    assert ('Sampling', 'at the pace of the endpoint') in of_endpoint.rows()
-    check_document('evolution-plan', of_endpoint.to_json())
+    found = comparison.planned(asked)
+    assert ('Sampling', 'at the pace of the endpoint') in found.rows()
+    assert found.estimate is not None and found.estimate.memory_bytes == 0
+    assert found.computing_hours() is None
+    check_document('evolution-plan', found.to_json())
 
 
 # --- The command line ------------------------------------------------------------
