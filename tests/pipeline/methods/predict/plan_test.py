@@ -270,7 +270,9 @@ def test_a_plan_shows_the_defaults_of_its_aggregate(
     monkeypatch.setattr(device, 'fastest_dtype', lambda *_: 'bfloat16')
     monkeypatch.setattr(device, 'has_plugin', lambda: False)
     budget = ('--epsilon', '3') if aggregate == 'difference' else ('--max-private-tokens', '9')
-    done = in_this_process('plan', '--delta', '1e-6', '--aggregate', aggregate, *budget)
+    done = in_this_process(
+        'plan', '--delta', '1e-6', '--aggregate', aggregate, *budget, '--batches-per-label', '2'
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     shown = ' '.join(done.stdout.split())
     assert bounds in shown and f'Sampled from {sampled}' in shown
