@@ -9,8 +9,8 @@ import rich.console
 import rich.progress
 import typer
 
+from models.decoders.device import RequestedDtype
 from pipeline import curator_files, terminal
-from pipeline.calibration import RequestedDtype
 from pipeline.commands import exit_codes, flags, screen
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
 from pipeline.pages import evaluation_page
