@@ -38,7 +38,7 @@ def ask(run: Run) -> BudgetAnswer:
             'Give --dataset NAME --ledger FILE.'
         )
     ledger = Ledger.open(run.budget.ledger)
-    _check_earlier(run, ledger)
+    check_earlier(run, ledger)
     output = run.config.output
     is_new = output.run_id is None and output.output is None
     run_id = None if is_new else run.run_id
@@ -80,7 +80,7 @@ def ask(run: Run) -> BudgetAnswer:
     )
 
 
-def _check_earlier(run: Run, ledger: Ledger) -> None:
+def check_earlier(run: Run, ledger: Ledger) -> None:
     """Refuses earlier releases that claim a charge which the ledger does not hold.
 
     Raises:
@@ -102,7 +102,7 @@ def check(ledger: Ledger, run: Run) -> None:
         ValueError: It builds on an earlier release that claims a charge which the ledger does not hold, or it
             was finished and its release is not there.
     """
-    _check_earlier(run, ledger)
+    check_earlier(run, ledger)
     account = ledger.account(str(run.budget.dataset))
     _refuse_lost_release(run, account)
     try:

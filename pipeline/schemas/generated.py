@@ -21,7 +21,6 @@ from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
 from pipeline.methods.evolve.plan import VotingPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
-from pipeline.methods.fine_tune.suggestion import TuningSuggestion
 from pipeline.methods.predict.plan import PredictionPlan
 from pipeline.schemas import ledger, printed
 from pipeline.schemas.documents import DOCUMENTS, SUFFIX, names
@@ -113,7 +112,6 @@ _ROOTS: Mapping[str, _Root] = {
     ),
     'run-plan': _Root(PredictionPlan),
     'tuning-plan': _Root(TuningPlan),
-    'tuning-suggestion': _Root(TuningSuggestion),
     'voting-plan': _Root(VotingPlan),
     'plan-comparison': _Root(comparison.Comparison),
     'adapter': _Root(

@@ -112,7 +112,7 @@ class VotingPlan(RunPlan):
 def plan_run(
     run: VotingRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
 ) -> VotingPlan:
-    """The plan of a run; with the rates of a device, how long it would take, and with what a ledger says of it."""
+    """The plan of a run, with how long it would take where rates are given, and what a ledger says of it."""
     params, sizes, own = run.params, run.sizes, run.method
     votes = votes_of_candidate(
         records=run.input.sampled_records or 0.0, candidates=sizes.last_list, nearest=params.nearest
@@ -148,7 +148,8 @@ def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
         fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
         yield (
             f'A text gets {three_digits(votes)} votes on average, and the noise on a count has the scale '
-            f'{noise:.4g}: the votes drown in it. {fewer}, raise --nearest or --epsilon, or bring more {many}.'
+            f'{noise:.4g}: the votes drown in it. {fewer}, raise --nearest or '
+            f'--epsilon, or bring more {many}.'
         )
     if run.sampled_texts and run.examples > 2 * run.sampled_texts:
         yield (f'{run.examples:,} texts are wanted and {run.sampled_texts:,} sampled: raise --candidates.')

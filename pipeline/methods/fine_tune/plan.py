@@ -147,7 +147,7 @@ class TuningPlan(RunPlan):
 def plan_run(
     run: TuningRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
 ) -> TuningPlan:
-    """The plan of a run; with the rates of a device, how long it would take, and with what a ledger says of it."""
+    """The plan of a run, with how long it would take where rates are given, and what a ledger says of it."""
     params = run.params
     return TuningPlan(
         tuning_steps=params.tuning_steps,

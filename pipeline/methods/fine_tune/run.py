@@ -1,4 +1,4 @@
-"""A fine-tuning run, solved: its mechanism, as its settings or the card of its adapter give it, and its texts."""
+"""A fine-tuning run, solved: its mechanism, as settings or an adapter's card give it, and its texts."""
 
 import dataclasses
 import typing

@@ -181,7 +181,7 @@ class PredictionPlan(RunPlan):
 def plan_run(
     run: PredictionRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
 ) -> PredictionPlan:
-    """The plan of a run; with the rates of a device, how long that would decode, and with what a ledger says of it."""
+    """The plan of a run, with how long it would decode where rates are given, and what a ledger says of it."""
     own, params, batches = run.method, run.params, run.expected_batches
     has_price_per_token = not (params.is_ex_post or params.is_individual)
     per_token = accounting.rho_per_private_token(params) if has_price_per_token else None

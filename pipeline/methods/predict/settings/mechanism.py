@@ -75,7 +75,7 @@ def unsolved(own: Votes, budget: Budget, max_example_tokens: int) -> MechanismPa
         of_accounting = {
             'accounting': 'individual',
             'shift_bound': own.resolved_shift_bound,
-            'context_budget': _or(own.context_budget, 1.0),
+            'context_budget': 1.0,
             'omega': _or(own.omega, 1.5),
         }
     return MechanismParams(
