@@ -201,9 +201,9 @@ def load(output: Place) -> Run:
 
 
 def _run(job_config: JobConfig, beam_arguments: Sequence[str], quiet: bool) -> Run:
-    job_config, run_plan = generate_command.ready(job_config)
-    generate_command.carry_out(job_config, run_plan, list(beam_arguments), _console(quiet))
-    return Run(str(job_config.output.output))
+    solved = generate_command.ready(job_config)
+    generate_command.carry_out(solved, list(beam_arguments), _console(quiet))
+    return Run(solved.output)
 
 
 def _console(quiet: bool) -> rich.console.Console:

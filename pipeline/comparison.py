@@ -118,20 +118,20 @@ def planned(config: JobConfig[Any]) -> RunPlan:
     """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
 
     Raises:
-        ValueError: The ledger does not know the dataset, or what an earlier run left in the cache is damaged.
+        ValueError: The settings do not fit, the ledger does not know the dataset, or what an earlier run left
+            in the cache is damaged.
         ConnectionError: The ledger is not there.
     """
-    method = methods.of(config)
-    config = method.resolved(config)
-    run_plan = dataclasses.replace(method.plan(config), estimate=method.estimate(config))
-    if config.budget.dataset is None:
-        return run_plan
-    from pipeline.run import charge
+    run, answer = methods.solve(config), None
+    method = methods.of(run)
+    if run.budget.dataset is not None:
+        from pipeline.run import charge
 
-    return method.with_budget(run_plan, config, charge.ask(config))
+        answer = charge.ask(run)
+    return method.plan(run, method.estimate(run), answer)
 
 
-def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
+def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
     records, epsilon = config.input.records, config.budget.epsilon
     labels = len(config.input.label_values)
     standing = method.standing(records or 0, epsilon, labels)
@@ -150,7 +150,7 @@ def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) ->
     )
 
 
-def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
+def _unfit(method: Method[Any, Any], given: Mapping[str, Any], why: str) -> Compared:
     labels = max(1, len(given.get('labels') or ()))
     standing = method.standing(given.get('records') or 0, given.get('epsilon'), labels)
     return Compared(
@@ -169,7 +169,7 @@ def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
 
 
 def _nearest(
-    method: Method[Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
+    method: Method[Any, Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
 ) -> Score | None:
     """The score whose numbers are fewest times more or less than these; None of the bundled model."""
     if not method.scores or records is None or epsilon is None:

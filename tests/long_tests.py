@@ -24,18 +24,11 @@ REASONS: dict[str, str] = {
     'tests/pipeline/commands/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
         'Two processes load all libraries and the model, one to be stopped and one to go on.'
     ),
-    'tests/pipeline/condition_run_test.py::test_a_run_with_conditions_is_audited': (
-        'The loop of a structure takes half a minute to compile, and every context is replayed at every '
-        'token.'
-    ),
     'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix': (
         'The loop of a structure with the sparse vector takes half a minute to compile.'
     ),
     'tests/pipeline/condition_run_test.py::test_a_resumed_run_has_the_same_counts_and_the_same_corpus': (
         'A run with a structure, and the same run again.'
-    ),
-    'tests/pipeline/methods/predict/audit_test.py::test_both_rounds_are_audited_with_what_the_first_releases': (  # noqa: E501
-        'Two rounds are decoded and replayed four times, right and with each of three faults.'
     ),
     'tests/models/sampling/decoder_source_test.py::test_a_model_of_google': (
         'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
@@ -128,7 +121,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
     'tests/pipeline/job_test.py': (
         'test_a_sample_of_units_is_all_that_a_run_takes[difference in clusters]',
         'test_the_loss_of_a_median_run_stays_with_the_curator[None]',
-        'test_centres_of_private_records_are_marked_and_charged[k-means-None]',
     ),
     'tests/pipeline/methods/predict/audit_test.py': (
         'test_the_sparse_vector_is_audited_with_its_flags',

@@ -56,13 +56,18 @@ def canaries(
     if path is not None:
         curator_files.check(path, curator_files.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
-    extras.need(*method.extras(job_config), extras.GEMMA, use=f'an audit of method={method.name!r}')
+    of_run = job_config.method.extras(is_local=job_config.runner.is_local)
+    extras.need(*of_run, extras.GEMMA, use=f'an audit of method={method.name!r}')
     screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
     with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
         result = method.canary_auditor().audit(
-            job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=status.update
+            methods.solve(job_config, launch=True),
+            canaries=canaries,
+            seed=seed,
+            sabotage=sabotage,
+            progress=status.update,
         )
     if path is not None:
         canaries_page.write_audit(result, path)

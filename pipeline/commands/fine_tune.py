@@ -33,10 +33,10 @@ def fine_tune(
     follow after a bare [bold]--[/bold]. The same command again resumes a run that died, and spends
     nothing twice.
     """
-    job_config, run_plan = generate.ready(config_for(config, settings))
+    run = generate.ready(config_for(config, settings))
     console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
-        generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+        generate.show(run, context.args, console, as_json=as_json, quiet=quiet)
 
 
 def config_for(path: str | None, settings: Mapping[str, Any]) -> JobConfig:

@@ -13,7 +13,7 @@ from pipeline.commands import flags, interrupt, screen
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.commands.report import show_report
-from pipeline.methods.method import RunPlan
+from pipeline.methods.solved import Run
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
@@ -42,14 +42,14 @@ def generate(
     Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
     run that died, and spends nothing twice.
     """
-    job_config, run_plan = ready(config_of(config, settings))
+    run = ready(config_of(config, settings))
     console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
-        run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+        show(run, context.args, console, as_json=as_json, quiet=quiet)
 
 
-def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
-    """A run with what earlier releases say of it, and its plan; refuses it before libraries load.
+def ready(job_config: JobConfig) -> Run:
+    """The run of a config that this machine launches; refuses it before libraries load.
 
     Raises:
         ValueError: It has no input or no output, or settings that do not fit.
@@ -65,20 +65,19 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
         )
     if job_config.input.input is not None:
         check_local_files(job_config.input.input)
-    method = methods.of(job_config)
-    extras.need(*method.extras(job_config), use=f'a run with method={method.name!r}')
+    own = job_config.method
+    extras.need(*own.extras(is_local=job_config.runner.is_local), use=f'a run with method={own.name!r}')
     if job_config.runner.runner == DATAFLOW:
         extras.need(extras.GCP, use=f'runner={DATAFLOW!r}')
-    check_filesystem(job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir)
+    check_filesystem(job_config.input.input, job_config.output.output, job_config.output.curator)
     # An earlier release is read by way of Beam, which misses libraries that no run uses.
     screen.silence_libraries()
-    job_config = method.resolved(job_config)
-    return job_config, method.plan(job_config)
+    found: Run = methods.solve(job_config, launch=True)
+    return found
 
 
-def run(
-    job_config: JobConfig,
-    run_plan: RunPlan,
+def show(
+    run: Run,
     beam_arguments: list[str],
     console: rich.console.Console,
     *,
@@ -88,29 +87,28 @@ def run(
     """Runs a job to its end, and shows its report.
 
     Args:
-        job_config: The run.
-        run_plan: Its plan.
+        run: The run.
         beam_arguments: Options of Beam.
         console: Where what goes on is said.
         as_json: Whether the report is printed as JSON.
         quiet: Whether it is not printed.
     """
-    if not carry_out(job_config, run_plan, beam_arguments, console):
+    if not carry_out(run, beam_arguments, console):
         # A template's launcher only submits.
-        console.print(f'Submitted. The report will be in {job_config.output.output}.', soft_wrap=True)
+        console.print(f'Submitted. The report will be in {run.output}.', soft_wrap=True)
         return
-    show_report(str(job_config.output.output), as_json=as_json, quiet=quiet)
-    restricted = f'{job_config.output.resolved_work_dir}/{RESTRICTED_PAGE}'
+    show_report(run.output, as_json=as_json, quiet=quiet)
+    restricted = f'{run.work_dir}/{RESTRICTED_PAGE}'
     console.print(
         "The curator's own report, never for release, with how many rows were read and rejected: "
         f'{restricted}',
         soft_wrap=True,
     )
-    if job_config.budget.dataset is not None and not console.quiet:
+    if run.budget.dataset is not None and not console.quiet:
         from pipeline.ledger.ledger import Ledger
 
         try:
-            account = Ledger.open(str(job_config.budget.ledger)).account(job_config.budget.dataset)
+            account = Ledger.open(str(run.budget.ledger)).account(run.budget.dataset)
         except ConnectionError as error:
             # The run is over, and was charged before it began.
             console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)
@@ -118,14 +116,11 @@ def run(
             ledger_commands.print_spent(account, console)
 
 
-def carry_out(
-    job_config: JobConfig, run_plan: RunPlan, beam_arguments: Sequence[str], console: rich.console.Console
-) -> bool:
+def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Console) -> bool:
     """Runs a job, and says on the way what goes on.
 
     Args:
-        job_config: The run, as `ready` gives it.
-        run_plan: Its plan.
+        run: The run, as `ready` gives it.
         beam_arguments: Options of Beam.
         console: Where what goes on is said.
 
@@ -133,12 +128,13 @@ def carry_out(
         Whether it is finished; a launcher that only submits has not finished it.
 
     Raises:
-        Exception: As `pipeline.run.start.run`.
+        Exception: As `pipeline.run.start.carry_out`.
     """
+    method, own = methods.of(run), run.method
+    run_plan = method.plan(run)
     said = f'{run_plan.guarantee()}, {run_plan.size()}'
-    console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {said}.', soft_wrap=True)
-    own = job_config.method
-    loads_model = extras.GEMMA in methods.of(job_config).extras(job_config)
+    console.print(f'[bold]{run.run_id}[/bold]: {said}.', soft_wrap=True)
+    loads_model = extras.GEMMA in own.extras(is_local=run.runner.is_local)
     if loads_model and isinstance(own, Model) and own.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
@@ -148,21 +144,21 @@ def carry_out(
         from pipeline import progress
         from pipeline.run import folders, start
 
-        folders.check_resumption(job_config)
+        folders.check_resumption(run)
     if loads_model:
         console.print('Loading the model takes half a minute.')
     with screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        methods.of(job_config).prepare(job_config)
+        prepared = method.prepare(run)
         unfit = prompt_fit.turns_warning(own) if loads_model and isinstance(own, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
     # Nobody else needs what earlier runs left, which may be damaged.
-    estimate = methods.of(job_config).estimate(job_config) if screen.shows_progress(console) else None
+    estimate = method.estimate(run) if screen.shows_progress(console) else None
     share = 0.0 if estimate is None else estimate.decoding_share
-    with progress.watch(job_config.output.resolved_work_dir, console, share):
-        start.run(job_config, beam_arguments)
-    return folders.is_finished(job_config)
+    with progress.watch(run.work_dir, console, share):
+        start.carry_out(run, prepared, beam_arguments)
+    return folders.is_finished(run)
 
 
 def check_local_files(pattern: str) -> None:

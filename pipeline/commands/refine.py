@@ -10,7 +10,7 @@ from pipeline import terminal
 from pipeline.commands import flags, generate, interrupt
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
-from pipeline.methods.refine.settings import NAME
+from pipeline.methods.evolve.refine_settings import NAME
 from pipeline.settings.job_config import JobConfig
 
 _LEFT_OUT = frozenset({METHOD, 'corpus'})
@@ -40,10 +40,10 @@ def refine(
     records. The votes are charged once, to --dataset of --ledger where they are given. The same command
     again resumes a run that died, and spends nothing twice.
     """
-    job_config, run_plan = generate.ready(config_for(corpus, config, settings))
+    run = generate.ready(config_for(corpus, config, settings))
     console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
-        generate.run(job_config, run_plan, context.args, console, as_json=as_json, quiet=quiet)
+        generate.show(run, context.args, console, as_json=as_json, quiet=quiet)
 
 
 def config_for(corpus: str, path: str | None, settings: Mapping[str, Any]) -> JobConfig:

@@ -452,7 +452,7 @@ def _write(
     console.print()
     if values['model'] == bundled.MODEL:
         console.print(generate_command.BUNDLED_TEXT, soft_wrap=True)
-    commands = [extras.install_command(*methods.of(job_config).extras(job_config))]
+    commands = [extras.install_command(*job_config.method.extras(is_local=job_config.runner.is_local))]
     commands.append(f'dp-corpus generate --config {path}')
     shown = '\n'.join(f'    {command}' for command in commands if command)
     console.print(

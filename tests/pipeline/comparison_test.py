@@ -33,7 +33,7 @@ def test_each_method_has_the_plan_that_it_has_alone() -> None:
     assert [each.method for each in found.methods] == ['predict', 'fine-tune', 'evolve']
     for each in found.methods:
         config = job_config(method=each.method, records=5000, epsilon=3.0, **WANTED)
-        alone = methods.of(config).plan(config)
+        alone = methods.of(config).plan(methods.solve(config))
         assert (each.texts, each.delta, each.why_not) == (alone.written_texts(), alone.delta, None)
         assert each.epsilon == alone.epsilon <= 3
         assert each.hours is None

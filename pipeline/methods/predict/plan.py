@@ -8,10 +8,11 @@ from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.privacy.report import words
 from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
+from pipeline.estimate import Estimate
+from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan
-from pipeline.methods.predict import follows, mechanism
-from pipeline.methods.predict.batches import expected_batches
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict import follows
+from pipeline.methods.predict.run import PredictionRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,23 +160,26 @@ class PredictionPlan(RunPlan):
         return f'the {self.public_top_k:,} most probable public tokens'
 
 
-def plan_run(config: Config) -> PredictionPlan:
-    """The run plan of a config, which alone decides it."""
-    params = mechanism.params(config)
+def plan_run(
+    run: PredictionRun, estimate: Estimate | None = None, budget: BudgetAnswer | None = None
+) -> PredictionPlan:
+    """The plan of a run, with what it takes of this machine and what a ledger says, where these are given."""
+    own, params, batches = run.method, run.params, run.expected_batches
     has_price_per_token = not (params.is_ex_post or params.is_individual)
     per_token = accounting.rho_per_private_token(params) if has_price_per_token else None
-    statement = mechanism.statement(config)
     rho_total = epsilon = closed_form = order = None
-    if statement == 'differential privacy':
-        curve, delta = accounting.RunCost(stages=mechanism.cost(config)).curve, config.resolved_delta
+    if run.statement == 'differential privacy':
         # Private prediction and its counts are in zCDP, truncated or not.
+        curve, delta = run.cost.curve, run.delta
         rho_total, largest_order = curve.rho, curve.largest_order
         epsilon = curve.epsilon(delta)
         closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
         if params.is_individual:
             order = accounting.optimal_order(rho_total, delta, largest_order=largest_order)
-    budget = params.context_budget
-    batches = expected_batches(config)
+    context_budget = params.context_budget
+    texts = None
+    if batches is not None and not (own.typical_words is None and own.examples is None):
+        texts = follows.expected_texts(own, batches, params.max_batch_tokens)
     return PredictionPlan(
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
@@ -184,32 +188,28 @@ def plan_run(config: Config) -> PredictionPlan:
         public_top_k=params.public_top_k,
         accounting=params.accounting,
         shift_bound=params.shift_bound,
-        context_budget=budget,
+        context_budget=context_budget,
         omega=params.omega,
         order=order,
-        worst_case_tokens=None if budget is None else accounting.worst_case_tokens(params, budget),
-        statement=statement,
+        worst_case_tokens=None
+        if context_budget is None
+        else accounting.worst_case_tokens(params, context_budget),
+        statement=run.statement,
         rho_per_private_token=per_token,
-        rho_counts=config.method.noisy_count_rho,
-        rho_cells=config.method.cell_count_rho,
+        rho_counts=own.noisy_count_rho,
+        rho_cells=own.cell_count_rho,
         rho_total=rho_total,
         epsilon=epsilon,
         epsilon_closed_form=closed_form,
-        delta=config.resolved_delta,
+        delta=run.delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
-        expected_texts=_expected_texts(config, batches, params.max_batch_tokens),
-        forced=None if config.method.structure is None else _forced_share(config.method.structure),
-        warnings=_warnings(config),
+        expected_texts=texts,
+        estimate=estimate,
+        forced=None if own.structure is None else _forced_share(own.structure),
+        budget=budget,
+        warnings=(*_delta_warnings(run), *_size_warnings(run), *_adapter_warnings(run)),
     )
-
-
-def _expected_texts(config: Config, batches: int | None, batch_tokens: int) -> int | None:
-    """Texts that batches write, where lengths or texts were declared; None where they were not."""
-    own = config.method
-    if batches is None or (own.typical_words is None and own.examples is None):
-        return None
-    return follows.expected_texts(own, batches, batch_tokens)
 
 
 def _forced_share(structure: Structure) -> ForcedShare:
@@ -222,20 +222,12 @@ def _length(found: tuple[bytes, int]) -> int:
     return len(found[0])
 
 
-def _warnings(config: Config) -> tuple[str, ...]:
-    """What to think about before a run, from public numbers alone."""
-    return (*_delta_warnings(config), *_size_warnings(config), *_adapter_warnings(config))
-
-
-def _adapter_warnings(config: Config) -> tuple[str, ...]:
+def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
     """What the adapter cost, where no ledger adds it to what this run costs."""
-    if config.method.adapter is None:
+    card = run.adapter
+    if card is None:
         return ()
-    from pipeline.methods.fine_tune import released
-
-    card = released.read_card(config.method.adapter)
-    released.check_model(config.method, card, config.method.adapter)
-    if card.dataset is not None and card.dataset == config.budget.dataset:
+    if card.dataset is not None and card.dataset == run.budget.dataset:
         return ()
     charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
     return (
@@ -245,38 +237,36 @@ def _adapter_warnings(config: Config) -> tuple[str, ...]:
     )
 
 
-def _size_warnings(config: Config) -> tuple[str, ...]:
+def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
     """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
-    if config.input.sampled_records is None or config.method.batches_per_label is None:
+    if run.input.sampled_records is None or run.method.batches_per_label is None:
         return ()
-    labels = len(config.input.label_values)
-    full = config.method.batch_size * (
-        config.budget.examples_per_context if config.budget.unit == 'example' else 1
-    )
-    held = config.input.sampled_records / (config.method.batches_per_label * labels)
+    labels = len(run.input.label_values)
+    full = run.method.batch_size * (run.budget.examples_per_context if run.budget.unit == 'example' else 1)
+    held = run.input.sampled_records / (run.method.batches_per_label * labels)
     if FEWEST_CONTEXTS <= held / full <= MOST_CONTEXTS:
         return ()
-    fitting = max(1, round(config.input.sampled_records / (full * labels)))
+    fitting = max(1, round(run.input.sampled_records / (full * labels)))
     among = f' of {labels} labels' if labels > 1 else ''
-    declared = f'{config.input.records:,} declared records'
-    if config.input.sample_rate < 1:
-        declared = f'--sample-rate {config.input.sample_rate:g} of {declared}'
+    declared = f'{run.input.records:,} declared records'
+    if run.input.sample_rate < 1:
+        declared = f'--sample-rate {run.input.sample_rate:g} of {declared}'
     instead = (
         f'Give --batches-per-label {fitting}'
-        if fitting != config.method.batches_per_label
-        else f'Give --batch-size {max(1, round(config.method.batch_size * held / full))}, at its price'
+        if fitting != run.method.batches_per_label
+        else f'Give --batch-size {max(1, round(run.method.batch_size * held / full))}, at its price'
     )
     return (
         f'{declared}{among} put about {held:,.0f} into each batch, where '
-        f'--batch-size {config.method.batch_size} means {full:,}: a token costs what it costs at '
-        f'{config.method.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
+        f'--batch-size {run.method.batch_size} means {full:,}: a token costs what it costs at '
+        f'{run.method.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
     )
 
 
-def _delta_warnings(config: Config) -> tuple[str, ...]:
+def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
     """What the report will say of delta."""
-    delta, units = config.resolved_delta, config.input.records
-    if units is None or mechanism.statement(config) != 'differential privacy' or delta * units < 1:
+    delta, units = run.delta, run.input.records
+    if units is None or run.statement != 'differential privacy' or delta * units < 1:
         return ()
-    many = 'users' if config.budget.unit == 'user' else 'records'
+    many = 'users' if run.budget.unit == 'user' else 'records'
     return (words.delta_relation(delta, units, 'declared', many),)

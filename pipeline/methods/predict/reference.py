@@ -4,12 +4,21 @@ import functools
 import typing
 from collections.abc import Iterator, Sequence
 
+from models.records import Record
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline import released_corpus
 from pipeline.methods import beside_input, earlier
-from pipeline.methods.predict import public_texts
-from pipeline.methods.predict.mechanism import Config
-from transforms.read import InputFile, check_input
+from pipeline.methods.predict.run import Config
+from transforms.read import (
+    Dialect,
+    InputFile,
+    Reason,
+    RecordFields,
+    RecordRules,
+    check_input,
+    list_input,
+    read_place,
+)
 
 
 def read_reference(config: Config, text_limit: int | None = None) -> Reference | None:
@@ -32,9 +41,7 @@ def read_reference(config: Config, text_limit: int | None = None) -> Reference |
     if config.method.reference is None:
         return None
     is_release = released_corpus.is_release(config.method.reference)
-    listed = (
-        _corpus_files(config) if is_release else public_texts.list_texts(config.method.reference, 'reference')
-    )
+    listed = _corpus_files(config) if is_release else _text_files(config.method.reference)
     beside_input.refuse_input(config.input, listed, 'reference')
     # Once for all that a launch asks of it; a file that was written to is read anew.
     return _read(config, is_release, tuple(listed), text_limit)
@@ -50,6 +57,13 @@ def _corpus_files(config: Config) -> list[InputFile]:
             "folder. A release's labels stand in its own column: leave --reference-label-field out."
         )
     return released_corpus.list_shards(folder, 'reference')
+
+
+def _text_files(pattern: str) -> list[InputFile]:
+    try:
+        return list_input(pattern)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f'Expected files of public texts for --reference. {error}') from error
 
 
 @functools.lru_cache(maxsize=4)
@@ -69,13 +83,49 @@ def _read(
             (example.label, example.text) for example in examples if is_complete(example)
         )
     else:
-        rules = public_texts.text_rules(config, config.method.reference_label_field)
+        rules = _text_rules(config)
         check_input(config.method.reference, rules.fields)
-        rows = public_texts.text_rows(paths, rules, 'reference')
+        rows = _text_rows(paths, rules)
         serve_all = config.method.reference_label_field is None
     texts = pick_by_label(rows, labels, config.method.reference_size, serve_all=serve_all)
     _check_enough(config, texts)
     return Reference.of(texts, origin=origin, text_limit=text_limit)
+
+
+def _text_rules(config: Config) -> RecordRules:
+    """What makes a row a text: the rules of the input, with a column of labels or none."""
+    labels = tuple(label for label in config.input.label_values if label is not None)
+    label_field = config.method.reference_label_field
+    return RecordRules(
+        fields=RecordFields(
+            text=config.input.text_field,
+            label=label_field,
+            dialect=Dialect(
+                delimiter=config.input.resolved_delimiter,
+                encoding=config.input.encoding,
+                quoting=config.input.quoting,
+            ),
+        ),
+        labels=labels if label_field is not None else None,
+        max_record_bytes=config.input.max_record_bytes,
+    )
+
+
+def _text_rows(paths: Sequence[str], rules: RecordRules) -> Iterator[tuple[str | None, str]]:
+    """(label, text) of every row that is a record.
+
+    Raises:
+        ValueError: A file is damaged.
+    """
+    for path in paths:
+        for found in read_place(path, rules):
+            if isinstance(found, Record):
+                yield found.label, found.text
+            elif found.reason is Reason.UNREADABLE_REST:
+                raise ValueError(
+                    f'Expected a whole file of reference texts, got reference file={path!r}, whose rest '
+                    'cannot be read. Fetch it again.'
+                )
 
 
 def _check_enough(config: Config, texts: typing.Mapping[str | None, Sequence[str]]) -> None:

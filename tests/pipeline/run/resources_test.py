@@ -12,9 +12,10 @@ import pytest
 
 from models.decoders import device
 from models.decoders.gemma import architectures
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.predict.estimate import needed_memory
+from pipeline.methods.predict.memory import needed_memory
 from pipeline.run import resources
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
@@ -160,9 +161,9 @@ def test_needed_memory_is_weights_and_one_batch() -> None:
 
 
 def test_needed_disk_grows_with_the_tokens_that_public_numbers_promise() -> None:
-    least = resources.needed_disk(config(delta=1e-6))
-    some = resources.needed_disk(config(batches_per_label=1_000))
-    more = resources.needed_disk(config(batches_per_label=2_000))
+    least = resources.needed_disk(methods.solve(config(delta=1e-6), launch=True))
+    some = resources.needed_disk(methods.solve(config(batches_per_label=1_000), launch=True))
+    more = resources.needed_disk(methods.solve(config(batches_per_label=2_000), launch=True))
     assert least < some and more - some == some - least == 1_000 * 100 * 16
 
 
@@ -171,6 +172,6 @@ def test_workers_elsewhere_are_not_judged_by_this_machine(
 ) -> None:
     monkeypatch.setattr(device, 'memory_here', lambda: device.Memory(1, 1))
     at = str(tmp_path / 'out')
-    resources.check(config(output=at, runner='FlinkRunner'))
+    resources.check(methods.solve(config(output=at, runner='FlinkRunner'), launch=True))
     with pytest.raises(ValueError, match='Expected at least .* of memory'):
-        resources.check(config(output=at))
+        resources.check(methods.solve(config(output=at), launch=True))

@@ -29,7 +29,7 @@ from pipeline.estimate import Estimate
 from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.evolve import plan as evolution_plan
+from pipeline.methods.evolve import plan as voting_plan
 from pipeline.methods.fine_tune import plan as tuning_plan
 from pipeline.methods.predict import plan
 from pipeline.run import identity
@@ -133,8 +133,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'evolution-plan': [each.to_json() for each in evolution_plans()],
-        'refining-plan': [refining_plan(records).to_json()],
+        'voting-plan': [*(each.to_json() for each in voting_plans()), refining_plan(records).to_json()],
         'plan-comparison': [
             plan_comparison.compare({'records': 800, 'epsilon': 1.0, **wanted}).to_json()
             for wanted in ({}, {'typical_words': 40, 'examples': 10**6, 'model': 'gemma3-270m'})
@@ -150,7 +149,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
         'centers': [centers_json(folder)],
-        'run': [json.dumps(identity.fingerprint(config(input=str(records), output=str(folder / 'corpus'))))],
+        'run': [
+            json.dumps(
+                identity.fingerprint(
+                    methods.solve(config(input=str(records), output=str(folder / 'corpus')), launch=True)
+                )
+            )
+        ],
         'failure': [failure()],
         'models': [model_list.model_list().to_json()],
         'fitted-centers': [fitted_centers(records, folder)],
@@ -176,29 +181,28 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
         method='fine-tune', noise_multiplier=1.0, records=1000, delta=1e-4, tuning_steps=2, labels=('a', 'b'),
         label_field='label',
     )  # fmt: skip
-    made = tuning_plan.plan_run(given)
+    made = tuning_plan.plan_run(methods.solve(given))
     yield made
-    yield tuning_plan.plan_run(given.replace(label_mix_rho=0.005))
+    yield tuning_plan.plan_run(methods.solve(given.replace(label_mix_rho=0.005)))
     for estimate in estimates():
         yield dataclasses.replace(made, estimate=estimate, rho_at_order=0.5)
-    yield tuning_plan.plan_run(given.replace(full=True))
+    yield tuning_plan.plan_run(methods.solve(given.replace(full=True)))
 
 
-def evolution_plans() -> Iterator[evolution_plan.EvolutionPlan]:
+def voting_plans() -> Iterator[voting_plan.VotingPlan]:
     """Without an estimate, with one, and of an endpoint."""
     given = job_config(method='evolve', epsilon=1.0, records=1000, labels=('a', 'b'), label_field='label')
-    yield (made := evolution_plan.plan_run(given))
-    for estimate in estimates():
-        yield dataclasses.replace(made, estimate=estimate)
+    for estimate in (None, *estimates()):
+        yield voting_plan.plan_run(methods.solve(given), estimate)
     asked = given.replace(
         endpoint='http://localhost:1/v1', endpoint_model='any', vote_noise=3.0, epsilon=None
     )
-    yield evolution_plan.plan_run(asked)
+    yield voting_plan.plan_run(methods.solve(asked))
 
 
 def refining_plan(texts: pathlib.Path) -> typing.Any:
     given = job_config(method='refine', epsilon=1.0, records=1000, corpus=str(texts))
-    return methods.of(given).plan(given)
+    return methods.of(given).plan(methods.solve(given))
 
 
 def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:
@@ -222,9 +226,8 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
 
 def run_plans(given: JobConfig) -> Iterator[plan.PredictionPlan]:
     """Without an estimate, and with one."""
-    yield (run_plan := plan.plan_run(given))
-    for estimate in estimates():
-        yield dataclasses.replace(run_plan, estimate=estimate)
+    for estimate in (None, *estimates()):
+        yield plan.plan_run(methods.solve(given), estimate)
 
 
 def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:

@@ -12,7 +12,6 @@ from models.attributes import Attribute
 from pipeline import methods
 from pipeline.config import job_config, read_config
 from pipeline.methods import METHODS, workers
-from pipeline.methods.fine_tune import mechanism as fine_tuning
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
@@ -62,7 +61,7 @@ def test_labels_are_all_combinations_in_declared_order(method: dict[str, Any]) -
             **REVIEWS, **method, examples_per_label=10,
             label_mix=('books|pos=5', 'books|neg=1', 'music|pos=1', 'music|neg=1'),
         )  # fmt: skip
-        assert fine_tuning.texts_of_labels(mixed) == (25, 5, 5, 5)
+        assert methods.solve(mixed).texts_of_labels == (25, 5, 5, 5)
 
 
 def test_values_may_be_spelt_in_every_other_way() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from models.decoders import device
 from models.privacy import accounting
+from pipeline import methods
 from pipeline.commands import plan as plan_command
 from pipeline.config import job_config
-from pipeline.methods.predict import batches, estimate, mechanism, plan
-from pipeline.run import charge
+from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
 from tests.oracles import costs
@@ -40,7 +40,7 @@ def config(**settings: Any) -> JobConfig:
 )
 def test_numbers_are_the_accountants(settings: dict[str, Any]) -> None:
     given = config(**settings)
-    run_plan, params = plan.plan_run(given), mechanism.params(given)
+    run_plan, params = plan.plan_run(methods.solve(given)), methods.solve(given).params
     counts = 0.0 if given.method.batches_per_label else given.method.clustering_rho or given.method.count_rho
     assert run_plan.rho_counts == counts
     assert run_plan.rho_per_private_token == accounting.rho_per_private_token(params)
@@ -68,7 +68,7 @@ INDIVIDUAL = {'aggregate': 'difference', 'max_private_tokens': None, 'batch_size
 def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str, Any]) -> None:
     """And the twin's: the least epsilon over orders up to ω of what one unit may spend and the counts."""
     given = config(**(INDIVIDUAL | settings))
-    run_plan, params = plan.plan_run(given), mechanism.params(given)
+    run_plan, params = plan.plan_run(methods.solve(given)), methods.solve(given).params
     counts = 0.0 if given.method.batches_per_label else given.method.clustering_rho or given.method.count_rho
     times = 4 if given.budget.examples_per_context > 1 else 1
     budget, omega = run_plan.context_budget, run_plan.omega
@@ -89,7 +89,7 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
     )
     assert run_plan.rho_per_private_token is None
     # The ledger is charged the same, as events.
-    cost = charge.run_cost(given)
+    cost = methods.solve(given).cost
     assert cost.curve.largest_order == omega and cost.epsilon(1e-6) == run_plan.epsilon
     assert cost.rho is None, 'not in zCDP: above ω nothing is known'
 
@@ -97,7 +97,7 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
 def test_the_plan_of_individual_accounting_for_people() -> None:
     settings = ('--delta', '1e-6', '--batch-size', '64', '--aggregate', 'difference')
     shown = ' '.join(in_this_process('plan', *settings, '--epsilon', '3').stdout.split())
-    made = plan.plan_run(config(**INDIVIDUAL, epsilon=3.0))
+    made = plan.plan_run(methods.solve(config(**INDIVIDUAL, epsilon=3.0)))
     for words in (
         f'ε = {made.epsilon:g} at δ = 1e-06', f'orders up to ω = {made.omega:g}, α = {made.order:.6g} used',
         f'B = {made.context_budget:.6g}, individual accounting',
@@ -112,7 +112,7 @@ def test_the_plan_of_individual_accounting_for_people() -> None:
 
 
 def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:
-    run_plan = plan.plan_run(config())
+    run_plan = plan.plan_run(methods.solve(config()))
     assert run_plan.accounting == 'worst-case'
     for name in ('shift_bound', 'context_budget', 'omega', 'order', 'worst_case_tokens'):
         assert getattr(run_plan, name) is None
@@ -120,26 +120,26 @@ def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:
 
 def test_numbers_of_a_case_by_hand() -> None:
     # c = 10, s = 128, τ = 2: ½ (10 / 256)² per token.
-    run_plan = plan.plan_run(config(batches_per_label=1))
+    run_plan = plan.plan_run(methods.solve(config(batches_per_label=1)))
     assert run_plan.rho_per_private_token == pytest.approx(0.5 * (10 / 256) ** 2)
     assert run_plan.rho_total == pytest.approx(100 * 0.5 * (10 / 256) ** 2)
 
 
 @pytest.mark.parametrize('epsilon', [0.5, 3.0, 10.0])
 def test_a_given_epsilon_gives_a_cap_that_gives_it_back(epsilon: float) -> None:
-    solved = plan.plan_run(config(max_private_tokens=None, epsilon=epsilon))
+    solved = plan.plan_run(methods.solve(config(max_private_tokens=None, epsilon=epsilon)))
     assert solved.epsilon <= epsilon
-    back = plan.plan_run(config(max_private_tokens=solved.max_private_tokens))
+    back = plan.plan_run(methods.solve(config(max_private_tokens=solved.max_private_tokens)))
     assert back == solved
-    more = plan.plan_run(config(max_private_tokens=solved.max_private_tokens + 1))
+    more = plan.plan_run(methods.solve(config(max_private_tokens=solved.max_private_tokens + 1)))
     assert more.epsilon > epsilon
 
 
 def test_batches_are_unknown_without_public_facts() -> None:
-    run_plan = plan.plan_run(config())
+    run_plan = plan.plan_run(methods.solve(config()))
     assert run_plan.expected_batches is None
     assert run_plan.expected_private_tokens is None
-    assert estimate.decoded_tokens(config()) == 0
+    assert methods.solve(config()).tokens == {'decoding': 0}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_batches_are_unknown_without_public_facts() -> None:
     ids=str,
 )
 def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
-    run_plan = plan.plan_run(config(**settings))
+    run_plan = plan.plan_run(methods.solve(config(**settings)))
     assert run_plan.expected_batches == batches
     assert run_plan.expected_private_tokens == 100 * batches
 
@@ -179,34 +179,34 @@ def test_batches_that_declared_records_would_not_fit_are_warned_of(
     chosen: dict[str, Any] = {
         'labels': ('a', 'b'), 'label_field': 'ward', 'records': 2_000, 'batch_size': 64, 'delta': 1e-6,
     } | settings  # fmt: skip
-    (warning,) = plan.plan_run(config(**chosen)).warnings
+    (warning,) = plan.plan_run(methods.solve(config(**chosen))).warnings
     assert said in warning
     for fits in ({'batches_per_label': None}, {'batches_per_label': 16}, {'records': None}):
         if chosen['records'] == 2_000:
-            assert not plan.plan_run(config(**chosen | fits)).warnings
+            assert not plan.plan_run(methods.solve(config(**chosen | fits))).warnings
 
 
 def test_a_median_has_no_price_in_advance() -> None:
-    run_plan = plan.plan_run(config(aggregate='median'))
+    run_plan = plan.plan_run(methods.solve(config(aggregate='median')))
     assert run_plan.statement == 'ex-post'
     assert run_plan.rho_counts == 0.005
     priced = (run_plan.rho_per_private_token, run_plan.rho_total, run_plan.epsilon)
     assert priced == (None, None, None) and run_plan.epsilon_closed_form is None
 
 
-# --- How long decoding takes -----------------------------------------------------
-
-
 def test_rows_are_decoded_with_their_prompts_up_to_the_cap_on_all_tokens() -> None:
     sizes = {'batch_size': 16, 'max_prompt_tokens': 100, 'batches_per_label': 3}
-    assert estimate.decoded_tokens(config(**sizes)) == 3 * 16 * (100 + 100)
-    assert estimate.decoded_tokens(config(**sizes, max_private_tokens=200)) == 3 * 16 * (100 + 200)
-    with_public = {'threshold': 0.5, 'threshold_noise_scale': 0.2, 'max_batch_tokens': 500}
-    assert estimate.decoded_tokens(config(**sizes, **with_public)) == 3 * 16 * (100 + 500)
+    for more, tokens in (
+        ({}, 100),
+        ({'max_private_tokens': 200}, 200),
+        ({'threshold': 0.5, 'threshold_noise_scale': 0.2, 'max_batch_tokens': 500}, 500),
+    ):
+        found = methods.solve(config(**sizes, **more)).tokens
+        assert found == {'decoding': 3 * 16 * (100 + tokens)}
 
 
 def test_json() -> None:
-    given = json.loads(plan.plan_run(config()).to_json())
+    given = json.loads(plan.plan_run(methods.solve(config())).to_json())
     promised = {
         'max_private_tokens', 'rho_per_private_token', 'rho_total', 'epsilon', 'delta', 'expected_batches'
     }  # fmt: skip
@@ -217,10 +217,11 @@ def test_json() -> None:
 def test_a_sample_of_the_records_fills_as_many_fewer_batches() -> None:
     whole = config(records=20_000, batch_size=100)
     tenth = whole.replace(sample_rate=0.1)
-    assert batches.expected_batches(whole) == 200 and batches.expected_batches(tenth) == 20
+    assert methods.solve(whole).expected_batches == 200
+    assert methods.solve(tenth).expected_batches == 20
     # What a run costs and what its delta is compared with stay those of all records.
-    assert plan.plan_run(tenth).rho_total == plan.plan_run(whole).rho_total
-    assert tenth.resolved_delta == whole.resolved_delta
+    assert plan.plan_run(methods.solve(tenth)).rho_total == plan.plan_run(methods.solve(whole)).rho_total
+    assert tenth.delta == whole.delta
 
 
 def test_the_plan_compares_batches_with_the_sample_that_would_fill_them() -> None:
@@ -272,7 +273,7 @@ def test_a_plan_shows_the_defaults_of_its_aggregate(
     budget = ('--epsilon', '3') if aggregate == 'difference' else ('--max-private-tokens', '9')
     done = in_this_process(
         'plan', '--delta', '1e-6', '--aggregate', aggregate, *budget, '--batches-per-label', '2'
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     shown = ' '.join(done.stdout.split())
     assert bounds in shown and f'Sampled from {sampled}' in shown
