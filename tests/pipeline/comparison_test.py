@@ -93,7 +93,7 @@ def test_where_nothing_fits_the_command_ends_with_2() -> None:
     assert done.returncode == 2 and 'No method fits' in done.stdout
 
 
-@pytest.mark.parametrize('flag', [('--calibrate',), ('--calibration', 'x.csv'), ('--dataset', 'd')])
+@pytest.mark.parametrize('flag', [('--calibrate',), ('--dataset', 'd')])
 def test_what_is_of_one_method_is_not_compared(flag: tuple[str, ...]) -> None:
     done = in_this_process('plan', '--compare', '--records', '5000', '--epsilon', '1', *flag)
     assert done.returncode == 2 and 'Choose a method' in ' '.join(done.stderr.split())
