@@ -373,7 +373,7 @@ def test_a_relative_sqlite_file_is_made_absolute(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = config('sqlite:///notes, all.db', tmp_path)
-    assert run.input.input == f'sqlite:///{tmp_path}/notes, all.db'
+    assert methods.solve(run, launch=True).input.input == f'sqlite:///{tmp_path}/notes, all.db'
 
 
 # --- Settings ----------------------------------------------------------------------

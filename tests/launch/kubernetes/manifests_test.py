@@ -67,7 +67,7 @@ def test_the_launcher_runs_a_config_that_the_job_accepts() -> None:
 
 
 def test_beam_knows_its_options() -> None:
-    options = beam_options(config(), submitted()[1]).get_all_options()
+    options = beam_options(config().runner.runner, submitted()[1]).get_all_options()
     assert options['flink_submit_uber_jar'] is True
     assert options['environment_type'] == 'EXTERNAL'
 

@@ -101,7 +101,7 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
     if spent == 0.9 and times == 1.0:
         # Its best order lies so far above that no rho gives so small an epsilon: a larger one takes it all.
         with pytest.raises(ValueError, match=r'--epsilon (\S+) is the smallest that pays') as refused:
-            config(where, epsilon=held.epsilon_left, omega=omega)
+            methods.solve(config(where, epsilon=held.epsilon_left, omega=omega))
         smallest = float(str(refused.value).partition('--epsilon ')[2].split()[0])
         run = config(where, epsilon=smallest, omega=omega)
         assert (

@@ -556,7 +556,7 @@ def _known_card() -> AdapterCard:
         params = methods.solve(job_config(**given)).params
         template = PromptTemplate(private='{examples}', public='Write.', example='{text}', separator='\n')
         _kept['card'] = AdapterCard(
-            run_id='run', dataset='visits', run_number=1, model='gemma-3-270m', weights='w', lora_rank=2,
+            run_id='run', dataset='visits', run_number=1, model='bundled', weights='w', lora_rank=2,
             factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6),
             epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
             mechanism=dataclasses.asdict(params), template=dataclasses.asdict(template),  # type: ignore
