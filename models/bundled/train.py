@@ -30,7 +30,7 @@ import sentencepiece
 
 from models.bundled import corpus
 from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 
 ARCHITECTURE = architectures.ARCHITECTURES['bundled']
 SEQUENCE_LENGTH = 512

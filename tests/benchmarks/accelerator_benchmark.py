@@ -40,7 +40,7 @@ from models.constraints import Vocabulary
 from models.decoders import decoder as decoder_lib
 from models.decoders import family
 from models.decoders.gemma import architectures
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 from models.generate.loop import decode_stream
 from models.generate.rows import prefill_public
 from models.privacy import candidates, randomness, sampling
@@ -59,7 +59,7 @@ DTYPE = 'bfloat16'
 # --- Weights ---------------------------------------------------------------------
 
 
-def parameter_shapes(a: architectures.Architecture) -> Iterator[tuple[str, tuple[int, ...]]]:
+def parameter_shapes(a: architectures.GemmaArchitecture) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names, with slashes, and shapes of the library's parameters, without the library."""
     yield 'embedder/input_embedding', (a.num_embed, a.embed_dim)
     yield 'final_norm/scale', (a.embed_dim,)
@@ -83,7 +83,7 @@ def parameter_shapes(a: architectures.Architecture) -> Iterator[tuple[str, tuple
             yield f'{layer}/{norm}/scale', (a.embed_dim,)
 
 
-def random_parameters(architecture: architectures.Architecture) -> gemma.Parameters:
+def random_parameters(architecture: architectures.GemmaArchitecture) -> gemma.Parameters:
     """Parameters of no model, drawn on the device."""
     keys = map(jax.random.key, range(10**6))
     draw = jax.jit(
@@ -93,7 +93,7 @@ def random_parameters(architecture: architectures.Architecture) -> gemma.Paramet
     return _nested({name: draw(next(keys), shape) for name, shape in shapes})
 
 
-def read_parameters(architecture: architectures.Architecture, path: pathlib.Path) -> gemma.Parameters:
+def read_parameters(architecture: architectures.GemmaArchitecture, path: pathlib.Path) -> gemma.Parameters:
     """What `carry` wrote of a checkpoint.
 
     Raises:

@@ -13,7 +13,7 @@ import pytest
 
 from models import bundled
 from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 from tests.benchmarks import accelerator_benchmark as benchmark
 
 BUNDLED = architectures.ARCHITECTURES['bundled']

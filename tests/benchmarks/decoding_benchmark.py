@@ -44,7 +44,7 @@ from gemma.gm.utils import _types
 from models.constraints import Vocabulary
 from models.decoders import decoder, family
 from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 from models.generate.loop import decode_stream
 from models.generate.rows import PublicRows, prefill_public
 from models.privacy import candidates, randomness, sampling
@@ -95,7 +95,7 @@ class _LibraryStep(decoder.Decoder):
 
     def __init__(
         self,
-        architecture: architectures.Architecture,
+        architecture: architectures.GemmaArchitecture,
         parameters: gemma.Parameters,
         *,
         shapes: decoder.Shapes,
@@ -175,7 +175,7 @@ class _Loop:
     """The job's loop on a decoder: difference aggregate, one example as long as the run."""
 
     kind: Callable[..., decoder.Decoder]
-    architecture: architectures.Architecture
+    architecture: architectures.GemmaArchitecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int
@@ -244,7 +244,7 @@ class _Loop:
 class _Library:
     """The library's sampler on token ids, its prefill and its loop called as `Sampler.sample` does."""
 
-    architecture: architectures.Architecture
+    architecture: architectures.GemmaArchitecture
     weights: gemma.Parameters
     prompts: np.ndarray
     new_tokens: int

@@ -32,7 +32,7 @@ from models import bundled
 from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import decoder as gemma
+from models.decoders.gemma import library as gemma
 from models.generate.loop import decode_stream
 from models.generate.rows import prefill_public
 from models.privacy import randomness, sampling

@@ -27,9 +27,9 @@ def main() -> None:
     import numpy as np
 
     from models.decoders.family import Tunable
-    from models.decoders.gemma import tuning
     from models.decoders.gemma.architectures import ARCHITECTURES
-    from models.decoders.gemma.weights import adapter_shapes
+    from models.decoders.transformer import tuning
+    from models.decoders.transformer.weights import adapter_shapes
     from models.finetuning import loss, train
     from models.privacy.gradients import clipped_sum
     from pipeline import methods

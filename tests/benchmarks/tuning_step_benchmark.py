@@ -46,9 +46,9 @@ def main() -> None:
     import numpy as np
 
     from models.decoders import family
-    from models.decoders.gemma import forward
     from models.decoders.gemma.architectures import ARCHITECTURES
-    from models.decoders.gemma.weights import adapt
+    from models.decoders.transformer import forward
+    from models.decoders.transformer.weights import adapt
     from models.finetuning import loss, train, units
     from models.finetuning.settings import TuningSettings
     from models.privacy import whole_numbers

@@ -11,7 +11,7 @@ import pytest
 from models.decoders import family
 from models.decoders.decoder import Cache, Decoder, Shapes, Weights
 from tests.contracts import decoder_contract
-from tests.contracts.decoder_contract import DecoderCase, TokenizerCase
+from tests.contracts.decoder_contract import DecoderCase, TokenizerCase, TunableCase
 
 STATES, VOCAB = 97, 96
 
@@ -105,6 +105,14 @@ def _tokenizer(name: str) -> TokenizerCase:
 @pytest.mark.parametrize('name', ['table', *family.FAMILIES])
 def test_decoder(name: str, assert_kept: Callable[[DecoderCase], None]) -> None:
     assert_kept(DecoderCase(load=functools.partial(_decoder, name)))
+
+
+@pytest.mark.parametrize('assert_kept', decoder_contract.TUNABLE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', family.FAMILIES)
+def test_tunable(name: str, assert_kept: Callable[[TunableCase], None]) -> None:
+    model = _shipped_model(family.FAMILIES[name])
+    checkpoint = family.files_of(model).checkpoint
+    assert_kept(TunableCase(family=family.FAMILIES[name], model=model, checkpoint=checkpoint, rank=2))
 
 
 @pytest.mark.parametrize('assert_kept', decoder_contract.TOKENIZER_CHECKS, ids=lambda check: check.__name__)

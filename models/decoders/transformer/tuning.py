@@ -1,8 +1,6 @@
-"""Gemma as a `Tunable`: log probabilities of texts, to be differentiated by low-rank factors or all weights.
+"""A transformer as a `Tunable`: log probabilities of texts, to be differentiated by an adapter.
 
-The gemma library has adapters of its own (`gm.nn.LoRA`), for its modules. Texts are sampled by this
-project's forward pass, whose matrices are arranged otherwise; so it trains what it samples
-with, through the very same functions.
+Texts are sampled by the very functions that are differentiated here (`layer.py`, `forward.py`).
 
 Three things save time, and change no number but by rounding; and a fourth saves memory for time:
 
@@ -24,9 +22,9 @@ from typing import Any
 
 from etils import epy
 
-from models.decoders.gemma import forward
-from models.decoders.gemma.architectures import Architecture, AttentionType
-from models.decoders.gemma.layer import (
+from models.decoders.transformer import forward
+from models.decoders.transformer.architecture import Architecture, AttentionType
+from models.decoders.transformer.layer import (
     KeysValues,
     Multiply,
     attention_shares,
@@ -36,7 +34,7 @@ from models.decoders.gemma.layer import (
     through_layer,
     window,
 )
-from models.decoders.gemma.weights import Adapted, Weights, adapt
+from models.decoders.transformer.weights import Adapted, Weights, adapt
 
 with epy.lazy_imports():
     import jax
@@ -144,7 +142,7 @@ def log_probabilities(
         if remat:
             through = jax.checkpoint(through)
         of_instruction, x = through(layer, None if known is None else known[index], of_instruction, x)
-    states = normed(x, weights.final_norm).reshape(-1, x.shape[-1])
+    states = normed(a, x, weights.final_norm).reshape(-1, x.shape[-1])
     targets = jnp.broadcast_to(texts[:, None], (count, ways, len(places)))
     of_targets = _of_targets_in_pieces if trains_all else _of_targets
     return of_targets(a, weights, states, targets.reshape(-1)).reshape(targets.shape)
@@ -197,7 +195,7 @@ def _of_targets(a: Architecture, weights: Weights, states: jax.Array, targets: j
         return gradient[:, None] * by_states, None, None
 
     of.defvjp(forward_pass, backward_pass)
-    return of(states, weights.embedding, targets)
+    return of(states, weights.output_layer, targets)
 
 
 def _in_one_pass(

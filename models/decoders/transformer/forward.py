@@ -1,9 +1,8 @@
-"""Gemma's forward pass for rows that step together, on the parameters of the gemma library.
+"""The forward pass of a decoder-only transformer, for rows that step together.
 
-The library defines every number, and tests/models/decoders/gemma/decoder_test.py holds this to its
-logits for every kind of architecture. What differs is where the numbers lie. The library's cached
-step copies keys and values that it only reads, and multiplies weights as they are stored for
-training. Here
+The gemma library defines every number of Gemma, and tests/models/decoders/gemma/decoder_test.py holds this to
+its logits for every kind of architecture. It differs in where the numbers lie. The library's cached step
+copies keys and values that it only reads, and multiplies weights as they are stored for training. Here
 
 * weights are arranged as they are multiplied (`weights.py`);
 * the prompts' keys and values are written once, and a step reads them where they lie; a step writes
@@ -25,9 +24,16 @@ from typing import NamedTuple
 
 from etils import epy
 
-from models.decoders.gemma.architectures import Architecture, AttentionType
-from models.decoders.gemma.layer import KeysValues, attention_shares, normed, product, through_layer, window
-from models.decoders.gemma.weights import Weights
+from models.decoders.transformer.architecture import Architecture, AttentionType
+from models.decoders.transformer.layer import (
+    KeysValues,
+    attention_shares,
+    normed,
+    product,
+    through_layer,
+    window,
+)
+from models.decoders.transformer.weights import Weights
 
 with epy.lazy_imports():
     import jax
@@ -110,12 +116,12 @@ def _read(
     """States `[m D]` after prompts `[m P]`, and the keys and values of all their slots."""
     x, kept = read_all(a, weights, tokens)
     last = x[jnp.arange(len(lengths)), lengths - 1]
-    return normed(last, weights.final_norm), kept
+    return normed(a, last, weights.final_norm), kept
 
 
 def states(architecture: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
     """States `[m L D]` float32 after every token of texts `[m L]`; a token changes none before it."""
-    return normed(read_all(architecture, weights, tokens)[0], weights.final_norm)
+    return normed(architecture, read_all(architecture, weights, tokens)[0], weights.final_norm)
 
 
 def read_all(
@@ -284,14 +290,14 @@ def _read_tokens(
         x, slot = through_layer(a, kind, layer, x, positions, attend)
         slots.append(slot)
     last = jax.lax.dynamic_index_in_dim(x, count - 1, 1, keepdims=False)
-    return normed(last, weights.final_norm), tuple(slots)
+    return normed(a, last, weights.final_norm), tuple(slots)
 
 
 def logits(
     architecture: Architecture, weights: Weights, states: jax.Array, columns: jax.Array | None = None
 ) -> jax.Array:
     """The output layer: `[m V]` float32 of states `[m D]`, or `[m C]` of the columns `[C]` alone."""
-    table, rows = weights.embedding, len(states)
+    table, rows = weights.output_layer, len(states)
     if columns is not None:
         table = jnp.take(table, columns, axis=0, mode='clip')
     states = states.astype(table.dtype)
@@ -304,6 +310,9 @@ def logits(
 
 
 def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:
-    """`[... D]` float32; the factor is rounded as the library rounds it."""
+    """`[... D]` float32; a factor is rounded as the gemma library rounds it."""
+    rows = weights.embedding[tokens].astype(jnp.float32)
+    if not a.scales_embedding:
+        return rows
     factor = jnp.sqrt(jnp.asarray(a.embed_dim, jnp.float32)).astype(weights.embedding.dtype)
-    return weights.embedding[tokens].astype(jnp.float32) * factor.astype(jnp.float32)
+    return rows * factor.astype(jnp.float32)
