@@ -32,7 +32,9 @@ from models import bundled
 from models.constraints import Vocabulary
 from models.decoders import decoder
 from models.decoders.gemma import architectures, checkpoints
-from models.decoders.gemma import library as gemma
+from models.decoders.transformer.checkpoint import Place
+from models.decoders.transformer.decoder import TransformerDecoder
+from models.decoders.transformer.weights import Weights
 from models.generate.loop import decode_stream
 from models.generate.rows import prefill_public
 from models.privacy import randomness, sampling
@@ -47,26 +49,26 @@ CLIP_BOUND, TEMPERATURE = 6.0, 1.5
 AGGREGATES: tuple[str, ...] = ('mean', 'median')
 
 
-def wide_head(weights: gemma.Parameters, seed: int = 0) -> gemma.Parameters:
+def wide_head(weights: Weights, seed: int = 0) -> Weights:
     """The bundled weights with `ARCHITECTURE.num_embed` rows in the embedding, which is the head too."""
     rng = np.random.default_rng(seed)
-    trained = np.asarray(weights['embedder']['input_embedding'], np.float32)
+    trained = np.asarray(weights.embedding, np.float32)
     extra = ARCHITECTURE.num_embed - len(trained)
     rows = trained[rng.integers(0, len(trained), extra)]
     size = 0.5 * rows.std(axis=1, keepdims=True)
     rows = rows + size * rng.standard_normal(rows.shape, np.float32)
-    return {**weights, 'embedder': {'input_embedding': np.concatenate([trained, rows])}}
+    return weights._replace(embedding=jnp.asarray(np.concatenate([trained, rows])))
 
 
-def scaled_head(weights: gemma.Parameters, factor: float) -> gemma.Parameters:
+def scaled_head(weights: Weights, factor: float) -> Weights:
     """The same with all logits times `factor`: the last norm's scale is stored less 1."""
-    return {**weights, 'final_norm': {'scale': (1 + weights['final_norm']['scale']) * factor - 1}}
+    return weights._replace(final_norm=(1 + weights.final_norm) * factor - 1)
 
 
 class _Scaled(decoder.Decoder):
     """One model after its prefill, with a head whose scale can be changed and no program compiled again."""
 
-    def __init__(self, inner: gemma.GemmaDecoder, prompts: Sequence[np.ndarray]) -> None:
+    def __init__(self, inner: TransformerDecoder, prompts: Sequence[np.ndarray]) -> None:
         self.shapes, self.vocab_size = inner.shapes, inner.vocab_size
         self._inner, self._plain = inner, inner.weights
         self._replay, self._output = jax.jit(inner.step), jax.jit(inner.logits)
@@ -159,13 +161,11 @@ def measure(
     rng = np.random.default_rng(0)
     # Ids below 110 are control tokens and line ends.
     prompts = rng.integers(110, BUNDLED.num_embed, (contexts + 1, prompt_tokens)).astype(np.int32)
-    weights = wide_head(checkpoints.load_parameters(BUNDLED, CHECKPOINT, dtype='float32'))
+    weights = wide_head(checkpoints.load_weights(BUNDLED, CHECKPOINT, Place('float32')))
     shapes = decoder.Shapes(
         max_prompt_tokens=prompt_tokens, max_example_tokens=new_tokens, micro_batch_size=contexts
     )
-    model = _Scaled(
-        gemma.GemmaDecoder(ARCHITECTURE, dict(weights), shapes=shapes, dtype='float32'), list(prompts)
-    )
+    model = _Scaled(TransformerDecoder(ARCHITECTURE, weights, shapes=shapes), list(prompts))
     results: list[dict[str, object]] = []
     for share in shares:
         # The stream follows the scale and the scale the stream: the closest of a few rounds.

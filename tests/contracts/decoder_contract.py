@@ -468,10 +468,10 @@ def check_a_gradient_is_the_slope(case: TunableCase) -> None:
     )
     for direction in (gradient, case.adapter(seed=2)):
         size = float(jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(direction))))
-        step = jax.tree.map(lambda leaf, size=size: 0.01 / size * leaf, direction)
+        step = jax.tree.map(lambda leaf, size=size: 1e-3 / size * leaf, direction)
         before, after = (jax.tree.map(way, adapter, step) for way in (jnp.subtract, jnp.add))
         slope = sum(map(jnp.vdot, jax.tree.leaves(gradient), jax.tree.leaves(step)))
-        assert float(total(after) - total(before)) / 2 == pytest.approx(float(slope), rel=0.05, abs=1e-3)
+        assert float(total(after) - total(before)) / 2 == pytest.approx(float(slope), rel=0.05, abs=5e-5)
 
 
 def check_a_text_does_not_move_with_the_others(case: TunableCase) -> None:

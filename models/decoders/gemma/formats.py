@@ -31,53 +31,50 @@ _GGUF_KINDS = {1: 'gemma', 2: 'gemma2', 3: 'gemma3'}
 _PATTERN_PERIODS = {2: 2, 3: 6}
 
 
+# A layer's tensors by their fields of `Names`, as `transformers` calls them (`modeling_gemma.py`,
+# `modeling_gemma2.py`, `modeling_gemma3.py`), and as llama.cpp does.
+_LAYER_TENSORS = {
+    'query': ('self_attn.q_proj', 'attn_q'),
+    'key': ('self_attn.k_proj', 'attn_k'),
+    'value': ('self_attn.v_proj', 'attn_v'),
+    'attention_output': ('self_attn.o_proj', 'attn_output'),
+    'gate': ('mlp.gate_proj', 'ffn_gate'),
+    'up': ('mlp.up_proj', 'ffn_up'),
+    'down': ('mlp.down_proj', 'ffn_down'),
+    'pre_attention_norm': ('input_layernorm', 'attn_norm'),
+    'pre_ffw_norm': ('pre_feedforward_layernorm', 'ffn_norm'),
+    'post_attention_norm': ('post_attention_layernorm', 'post_attention_norm'),
+    'post_ffw_norm': ('post_feedforward_layernorm', 'post_ffw_norm'),
+    'query_norm': ('self_attn.q_norm', 'attn_q_norm'),
+    'key_norm': ('self_attn.k_norm', 'attn_k_norm'),
+}
+
+
 def _hub_names(a: GemmaArchitecture) -> Names:
-    """The names of `transformers` (`modeling_gemma.py`, `modeling_gemma2.py`, `modeling_gemma3.py`)."""
-    # Gemma 1 has two norms a layer, and calls the one before its feed-forward so.
-    pre_ffw_norm = 'pre_feedforward_layernorm' if a.use_post_norms else 'post_attention_layernorm'
-    layer = 'layers.{}.'
+    names: dict[str, Any] = {
+        field: f'layers.{{}}.{name}.weight' for field, (name, _) in _LAYER_TENSORS.items()
+    }
+    if not a.use_post_norms:
+        # Gemma 1 has two norms a layer, and calls the one before its feed-forward so.
+        names['pre_ffw_norm'] = names['post_attention_norm']
     return Names(
         embedding='embed_tokens.weight',
         final_norm='norm.weight',
         output='lm_head.weight',
-        query=layer + 'self_attn.q_proj.weight',
-        key=layer + 'self_attn.k_proj.weight',
-        value=layer + 'self_attn.v_proj.weight',
-        attention_output=layer + 'self_attn.o_proj.weight',
-        gate=layer + 'mlp.gate_proj.weight',
-        up=layer + 'mlp.up_proj.weight',
-        down=layer + 'mlp.down_proj.weight',
-        pre_attention_norm=layer + 'input_layernorm.weight',
-        pre_ffw_norm=f'{layer}{pre_ffw_norm}.weight',
-        post_attention_norm=layer + 'post_attention_layernorm.weight',
-        post_ffw_norm=layer + 'post_feedforward_layernorm.weight',
-        query_norm=layer + 'self_attn.q_norm.weight',
-        key_norm=layer + 'self_attn.k_norm.weight',
         embedding_rows=_HUB_ROWS.get(a.num_embed),
+        **names,
     )
 
 
 def _gguf_names(a: GemmaArchitecture) -> Names:
-    layer = 'blk.{}.'
+    names: dict[str, Any] = {field: f'blk.{{}}.{name}.weight' for field, (_, name) in _LAYER_TENSORS.items()}
     return Names(
         embedding='token_embd.weight',
         final_norm='output_norm.weight',
         output='output.weight',
-        query=layer + 'attn_q.weight',
-        key=layer + 'attn_k.weight',
-        value=layer + 'attn_v.weight',
-        attention_output=layer + 'attn_output.weight',
-        gate=layer + 'ffn_gate.weight',
-        up=layer + 'ffn_up.weight',
-        down=layer + 'ffn_down.weight',
-        pre_attention_norm=layer + 'attn_norm.weight',
-        pre_ffw_norm=layer + 'ffn_norm.weight',
-        post_attention_norm=layer + 'post_attention_norm.weight',
-        post_ffw_norm=layer + 'post_ffw_norm.weight',
-        query_norm=layer + 'attn_q_norm.weight',
-        key_norm=layer + 'attn_k_norm.weight',
         norms_hold_one=True,
         embedding_rows=_HUB_ROWS.get(a.num_embed),
+        **names,
     )
 
 
