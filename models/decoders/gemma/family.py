@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from models.decoders.transformer.checkpoint import Place
     from models.decoders.transformer.weights import Weights
 
-# Of every generation here; the fetched file has the text beside it.
+# All generations here have these terms; their text lies beside the fetched file.
 _TERMS = 'Gemma Terms of Use, ai.google.dev/gemma/terms'
 
 

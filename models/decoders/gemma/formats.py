@@ -81,7 +81,7 @@ def _gguf_names(a: GemmaArchitecture) -> Names:
 def _config_fields(a: GemmaArchitecture) -> dict[str, object]:
     """The architecture in the words of `transformers`."""
     fields: dict[str, object] = {
-        # What tells models apart stands first, since an error lists no more than a few.
+        # Numbers that tell models apart stand first, since an error lists no more than a few.
         'num_hidden_layers': a.num_layers,
         'hidden_size': a.embed_dim,
         'intermediate_size': a.hidden_dim,
@@ -171,7 +171,7 @@ def _same(found: object, expected: object) -> bool:
 
 
 def _attention_types(pattern: Any, num_layers: int) -> tuple[AttentionType, ...]:
-    """What each layer attends to: every n-th layer to all, or a flag a layer that says local."""
+    """The kind of attention of each layer: every n-th layer to all, or a flag a layer that says local."""
     if isinstance(pattern, np.ndarray):
         flags = [bool(flag) for flag in pattern]
     elif isinstance(pattern, int):

@@ -115,7 +115,7 @@ class Architecture(family.Sizes):
         of_layer = 4 * tokens * (_KEPT_WIDTHS * self.embed_dim + _KEPT_SHARES * self.num_heads * length)
         if not remat:
             return self.num_layers * of_layer
-        # What enters the layers, and one layer whole.
+        # The inputs of all layers, and one layer whole.
         return self.num_layers * 4 * tokens * _ENTERING_WIDTHS * self.embed_dim + of_layer
 
     def cache_bytes_per_token(self, dtype_bytes: int) -> int:

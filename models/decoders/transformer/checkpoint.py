@@ -99,7 +99,9 @@ def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
     rows = rows if rows == names.embedding_rows else a.num_embed
 
     def table(name: str) -> Any:
-        return Part(sources={name: (rows, a.embed_dim)}, arrange=lambda found: _with_rows(found, a.num_embed))
+        return Part(
+            sources={name: (rows, a.embed_dim)}, arrange=lambda stored: _with_rows(stored, a.num_embed)
+        )
 
     def norm(name: str, size: int, index: int = 0, *, is_there: bool = True) -> Any:
         one = np.float32(1) if names.norms_hold_one else None
@@ -173,7 +175,7 @@ def sources(parts: Weights) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(
-    found: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]],
     expected: Mapping[str, tuple[int, ...]],
     *,
     ignored: Sequence[str] = (),
@@ -181,24 +183,24 @@ def check_shapes(
     """Refuses a checkpoint whose tensors are not those of an architecture.
 
     Args:
-        found: Shapes of the checkpoint's tensors by name.
+        shapes: Shapes of the checkpoint's tensors by name.
         expected: Shapes that they should have, of all weights.
         ignored: Beginnings of names of tensors that are no weight of the text model.
 
     Raises:
         ValueError: Names the first tensors that are missing, surplus or of another shape, and counts them.
     """
-    if missing := sorted(expected.keys() - found.keys()):
+    if missing := sorted(expected.keys() - shapes.keys()):
         raise ValueError(
             f'Expected every weight of the model, got none for names={listed(missing)}. {REMEDY}'
         )
-    surplus = sorted(name for name in found.keys() - expected.keys() if not name.startswith(tuple(ignored)))
+    surplus = sorted(name for name in shapes.keys() - expected.keys() if not name.startswith(tuple(ignored)))
     if surplus:
         raise ValueError(f'Expected no further weights, got names={listed(surplus)}. {REMEDY}')
     misshapen = [
-        f'{name}: expected {shape}, found {found[name]}'
+        f'{name}: expected {shape}, found {shapes[name]}'
         for name, shape in expected.items()
-        if found[name] != shape
+        if shapes[name] != shape
     ]
     if misshapen:
         raise ValueError(f'Expected weights in the shapes of the model, got {listed(misshapen)}. {REMEDY}')
@@ -233,9 +235,9 @@ def differences_of_sizes(
     architecture: Architecture, *, layers: int | None, width: int | None, hidden: int | None
 ) -> list[str]:
     """Where a checkpoint's depth and widths are not an architecture's; None where its files do not tell."""
-    found = {'num_layers': layers, 'embed_dim': width, 'hidden_dim': hidden}
+    sizes = {'num_layers': layers, 'embed_dim': width, 'hidden_dim': hidden}
     return [
         f'{name}={value} where {getattr(architecture, name)} is expected'
-        for name, value in found.items()
+        for name, value in sizes.items()
         if value is not None and value != getattr(architecture, name)
     ]

@@ -168,6 +168,6 @@ def pooled_states(
     """
     slots = jnp.arange(tokens.shape[1])
     states = forward.states(architecture, weights, tokens)
-    own = ((slots > 0) & (slots < lengths[:, None]))[..., None]
-    total = jnp.where(own, states, 0.0).sum(axis=1)
+    is_text = ((slots > 0) & (slots < lengths[:, None]))[..., None]
+    total = jnp.where(is_text, states, 0.0).sum(axis=1)
     return total / jnp.maximum(lengths - 1, 1)[:, None]

@@ -95,8 +95,12 @@ def read_prompts(
         # Whole blocks of 8 rows, or single ones: see `family.ROWS_MULTIPLE`.
         wanted = 1 if prompt_slots >= _PIECE_TOKENS else 8 * -(-_PIECE_TOKENS // (8 * prompt_slots))
         size = math.gcd(rows, wanted)
-        pieces = jax.tree.map(lambda of: of.reshape(rows // size, size, *of.shape[1:]), (tokens, lengths))
-        states, prompt = jax.tree.map(lambda of: of.reshape(rows, *of.shape[2:]), jax.lax.map(read, pieces))
+        pieces = jax.tree.map(
+            lambda array: array.reshape(rows // size, size, *array.shape[1:]), (tokens, lengths)
+        )
+        states, prompt = jax.tree.map(
+            lambda array: array.reshape(rows, *array.shape[2:]), jax.lax.map(read, pieces)
+        )
     else:
         states, prompt = read((tokens, lengths))
     a, dtype = architecture, weights.embedding.dtype
@@ -187,8 +191,8 @@ def append(
     read, most = _compiled_once() if compile_once else _read_tokens, tokens.shape[-1]
 
     def reading(length: int) -> Callable[[], tuple[jax.Array, tuple[KeysValues, ...]]]:
-        def padded(of: jax.Array, axis: int) -> jax.Array:
-            return jnp.pad(of, [(0, most - length if axis == place else 0) for place in range(of.ndim)])
+        def padded(array: jax.Array, axis: int) -> jax.Array:
+            return jnp.pad(array, [(0, most - length if axis == place else 0) for place in range(array.ndim)])
 
         def of_length() -> tuple[jax.Array, tuple[KeysValues, ...]]:
             states, slots = read(architecture, weights, cache, tokens[..., :length], count, offset)
@@ -284,8 +288,8 @@ def _read_tokens(
                 product('mkqp,mkph->mkqh', share, part.values)
                 for share, part in zip(of_parts, parts, strict=True)
             ]
-            found = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
-            return found.transpose(0, 2, 1, 3, 4), new
+            values = sum(mixed[1:], mixed[0]).reshape(rows, kv_heads, tokens, groups, width)
+            return values.transpose(0, 2, 1, 3, 4), new
 
         x, slot = through_layer(a, kind, layer, x, positions, attend)
         slots.append(slot)
@@ -304,9 +308,9 @@ def logits(
     if table.dtype != jnp.float32 and rows < 8:
         # A processor's product of few rows in bfloat16 falls back to a loop ten times as slow.
         states = jnp.pad(states, ((0, 8 - rows), (0, 0)))
-    found = product('md,vd->mv', states, table)[:rows]
+    raw = product('md,vd->mv', states, table)[:rows]
     cap = architecture.final_logit_softcap
-    return found if cap is None else jnp.tanh(found / cap) * cap
+    return raw if cap is None else jnp.tanh(raw / cap) * cap
 
 
 def embedded(a: Architecture, weights: Weights, tokens: jax.Array) -> jax.Array:

@@ -24,13 +24,13 @@ _UNSEEN = -2.3819763e38
 
 
 class KeysValues(NamedTuple):
-    """What one layer keeps of some slots, of every row."""
+    """The keys and values of one layer, in some slots of every row."""
 
     keys: jax.Array  # [m, K, H, slots]
     values: jax.Array  # [m, K, slots, H]
 
 
-# Of a matrix's name, `[... A]` and the matrix `[A B]`, their product `[... B]`.
+# A product `[... B]` of a matrix's name, `[... A]` and the matrix `[A B]`.
 type Multiply = Callable[[str, jax.Array, jax.Array | Adapted], jax.Array]
 
 
@@ -128,7 +128,7 @@ def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
     """The product of float32 by another type. JAX's own way back would convert the weight to float32."""
 
     @jax.custom_vjp
-    def of(x: jax.Array, weight: jax.Array) -> jax.Array:
+    def multiply(x: jax.Array, weight: jax.Array) -> jax.Array:
         return jnp.dot(x.astype(weight.dtype), weight, preferred_element_type=jnp.float32)
 
     def forward_pass(x: jax.Array, weight: jax.Array) -> Any:
@@ -148,8 +148,8 @@ def _in_weights_type() -> Callable[[jax.Array, jax.Array], jax.Array]:
         )
         return of_x, of_weight.astype(weight.dtype)
 
-    of.defvjp(forward_pass, backward_pass)
-    return of
+    multiply.defvjp(forward_pass, backward_pass)
+    return multiply
 
 
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:

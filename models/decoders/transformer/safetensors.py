@@ -34,7 +34,7 @@ class Format[A: Architecture]:
         prefixes: What may stand before them.
         output_copies: Names, as they stand, of copies of an embedding that is the output layer too.
         ignored: Beginnings of names of tensors that are no weight of the text model, such as vision's.
-        config: Of an architecture, the fields of `config.json`, of which those that are there are compared.
+        config: Fields of `config.json` for an architecture; those that a file has are compared.
             Rotary settings are `rope_theta`, `rope_factor`, and for local layers `rope_local_base_freq` and
             `rope_local_factor`, however a file writes them.
     """
@@ -94,7 +94,7 @@ class Format[A: Architecture]:
         return tensors, prefix, parts
 
     def _prefix(self, embedding: str, tensors: Mapping[str, Any]) -> str:
-        """What stands before the text model's names in this file."""
+        """The beginning of the text model's names in this file."""
         for prefix in self.prefixes:
             if prefix + embedding in tensors:
                 return prefix
@@ -167,12 +167,12 @@ def has_chat_template(directory: pathlib.Path) -> bool | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding='utf-8'))
+        config = json.loads(path.read_text(encoding='utf-8'))
     except (RecursionError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         raise ValueError(f'Expected a JSON object, got another file={str(path)!r}. Fetch the file again.')
-    return 'chat_template' in found
+    return 'chat_template' in config
 
 
 def _tensor_files(directory: pathlib.Path) -> list[pathlib.Path]:
@@ -229,15 +229,15 @@ def _differences(fields: Mapping[str, object], config: Mapping[str, Any]) -> lis
     """Where a config is another architecture's: single numbers first, then what each layer has."""
     single, by_layer = [], []
     for name, expected in fields.items():
-        if name not in config or (found := config[name]) == expected:
+        if name not in config or (value := config[name]) == expected:
             continue
         if not isinstance(expected, list):
-            single.append(f'{name}={found!r} where {expected!r} is expected')
-        elif not isinstance(found, list) or len(found) != len(expected):
+            single.append(f'{name}={value!r} where {expected!r} is expected')
+        elif not isinstance(value, list) or len(value) != len(expected):
             by_layer.append(f'{name} not of {len(expected)} layers')
         else:
-            layer = next(index for index, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
-            by_layer.append(f'{name}[{layer}]={found[layer]!r} where {expected[layer]!r} is expected')
+            layer = next(index for index, pair in enumerate(zip(value, expected)) if pair[0] != pair[1])
+            by_layer.append(f'{name}[{layer}]={value[layer]!r} where {expected[layer]!r} is expected')
     return [*single, *by_layer]
 
 
