@@ -22,12 +22,19 @@ from etils import epath
 from models.decoders.gemma.architectures import ARCHITECTURES, GemmaArchitecture
 from models.decoders.transformer import checkpoint
 from models.decoders.transformer.checkpoint import Part
-from models.decoders.transformer.weights import Layer, Weights
+from models.decoders.transformer.weights import Weights, tree
 
 if TYPE_CHECKING:
     from gemma import gm
 
 Parameters = dict[str, Any]
+# Parameters that are no norm of a layer under its own name, by our field.
+_NAMES = {
+    'embedding': 'embedder/input_embedding',
+    'down': 'mlp/linear',
+    'query_norm': 'attn/_query_norm/scale',
+    'key_norm': 'attn/_key_norm/scale',
+}
 # The same in each of the library's layouts, but that stacked layers have an axis more in front.
 _EMBEDDING = re.compile(r'(^|/)input_embedding$')
 _FEED_FORWARD = re.compile(r'(^|/)mlp/linear(/w)?$')
@@ -81,62 +88,39 @@ def parts(architecture: GemmaArchitecture) -> Weights:
     """How each weight is made of the library's parameters, whose names have slashes."""
     a = architecture
     per_head = (a.embed_dim, a.head_dim)
-    query, key_value = (
-        {'q_einsum/w': (a.num_heads, *per_head)},
-        {'kv_einsum/w': (2, a.num_kv_heads, *per_head)},
-    )
-    heads = query | key_value
+    heads = {
+        'attn/q_einsum/w': (a.num_heads, *per_head),
+        'attn/kv_einsum/w': (2, a.num_kv_heads, *per_head),
+    }
     if a.num_heads == a.num_kv_heads:
-        heads = {'qkv_einsum/w': (3, a.num_heads, *per_head)}
+        heads = {'attn/qkv_einsum/w': (3, a.num_heads, *per_head)}
     # [2 F D] or [2 D F].
     width = (a.hidden_dim, a.embed_dim) if a.transpose_gating_einsum else (a.embed_dim, a.hidden_dim)
 
-    def norm(name: str, size: int) -> Any:
-        return Part(sources={f'{name}/scale': (size,)}, arrange=lambda scale: scale)
-
     def arrange_heads(*stored: Any) -> Any:
-        joined = jnp.concatenate([of_some.reshape(-1, *per_head) for of_some in stored])
+        joined = jnp.concatenate([weight.reshape(-1, *per_head) for weight in stored])
         return joined.transpose(1, 0, 2).reshape(a.embed_dim, -1)
 
     def arrange_gate(stored: Any) -> Any:
         axes = (2, 0, 1) if a.transpose_gating_einsum else (1, 0, 2)
         return stored.transpose(axes).reshape(a.embed_dim, -1)
 
-    def layer(index: int) -> Layer:
-        name = f'layer_{index}'
-        matrices: dict[str, Any] = {
-            'query_key_value': Part(
-                sources={f'{name}/attn/{source}': shape for source, shape in heads.items()},
-                arrange=arrange_heads,
-            ),
-            'attention_output': Part(
-                sources={f'{name}/attn/attn_vec_einsum/w': (a.num_heads, a.head_dim, a.embed_dim)},
-                arrange=lambda stored: stored.reshape(-1, a.embed_dim),
-            ),
-            'gate_up': Part(sources={f'{name}/mlp/gating_einsum': (2, *width)}, arrange=arrange_gate),
-            'down': Part(
-                sources={f'{name}/mlp/linear': (a.hidden_dim, a.embed_dim)}, arrange=lambda stored: stored
-            ),
-        }
-        post = a.use_post_norms
-        return Layer(
-            pre_attention_norm=norm(f'{name}/pre_attention_norm', a.embed_dim),
-            query_norm=norm(f'{name}/attn/_query_norm', a.head_dim) if a.use_qk_norm else None,
-            key_norm=norm(f'{name}/attn/_key_norm', a.head_dim) if a.use_qk_norm else None,
-            post_attention_norm=norm(f'{name}/post_attention_norm', a.embed_dim) if post else None,
-            pre_ffw_norm=norm(f'{name}/pre_ffw_norm', a.embed_dim),
-            post_ffw_norm=norm(f'{name}/post_ffw_norm', a.embed_dim) if post else None,
-            **matrices,
-        )
+    def arrange_output(stored: Any) -> Any:
+        return stored.reshape(-1, a.embed_dim)
 
-    embedding: Any = Part(
-        sources={'embedder/input_embedding': (a.num_embed, a.embed_dim)}, arrange=lambda table: table
-    )
-    return Weights(
-        embedding=embedding,
-        layers=tuple(layer(index) for index in range(a.num_layers)),
-        final_norm=norm('final_norm', a.embed_dim),
-    )
+    matrices: dict[str, tuple[dict[str, tuple[int, ...]], Any]] = {
+        'query_key_value': (heads, arrange_heads),
+        'attention_output': ({'attn/attn_vec_einsum/w': (a.num_heads, *per_head[::-1])}, arrange_output),
+        'gate_up': ({'mlp/gating_einsum': (2, *width)}, arrange_gate),
+    }
+
+    def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
+        layer = '' if field in ('embedding', 'final_norm') else f'layer_{index}/'
+        alone = {_NAMES.get(field, f'{field}/scale'): shape}
+        stored, arrange = matrices.get(field, (alone, lambda weight: weight))
+        return Part(sources={layer + name: size for name, size in stored.items()}, arrange=arrange)
+
+    return tree(a, part)
 
 
 def to_weights(architecture: GemmaArchitecture, parameters: Parameters, place: checkpoint.Place) -> Weights:

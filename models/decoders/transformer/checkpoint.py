@@ -13,7 +13,7 @@ from typing import Any
 from etils import epy
 
 from models.decoders.transformer.architecture import Architecture
-from models.decoders.transformer.weights import Layer, Weights
+from models.decoders.transformer.weights import Weights, tree
 
 with epy.lazy_imports():
     import jax
@@ -97,53 +97,30 @@ def parts(architecture: Architecture, names: Names, rows: int) -> Weights:
     a = architecture
     wide, narrow = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
     rows = rows if rows == names.embedding_rows else a.num_embed
+    # The 1 is taken off before the type is narrowed: 1 + w has fewer digits left for w.
+    one = np.float32(names.norms_hold_one)
+    # Outputs of the stored matrices that make one of ours.
+    outputs = {
+        'query_key_value': {names.query: wide, names.key: narrow, names.value: narrow},
+        'attention_output': {names.attention_output: a.embed_dim},
+        'gate_up': {names.gate: a.hidden_dim, names.up: a.hidden_dim},
+        'down': {names.down: a.embed_dim},
+    }
 
-    def table(name: str) -> Any:
-        return Part(
-            sources={name: (rows, a.embed_dim)}, arrange=lambda stored: _with_rows(stored, a.num_embed)
-        )
-
-    def norm(name: str, size: int, index: int = 0, *, is_there: bool = True) -> Any:
-        one = np.float32(1) if names.norms_hold_one else None
-        return (
-            Part(
-                sources={name.format(index): (size,)},
-                # The 1 is taken off before the type is narrowed: 1 + w has fewer digits left for w.
-                arrange=lambda weight: weight if one is None else weight - one,
+    def part(field: str, index: int, shape: tuple[int, ...]) -> Part:
+        if field in outputs:
+            return Part(
+                sources={name.format(index): (size, shape[0]) for name, size in outputs[field].items()},
+                arrange=lambda *stored: np.concatenate(stored).T,
             )
-            if is_there
-            else None
-        )
+        name = getattr(names, field).format(index)
+        if field in ('embedding', 'output'):
+            return Part(
+                sources={name: (rows, a.embed_dim)}, arrange=lambda stored: _with_rows(stored, a.num_embed)
+            )
+        return Part(sources={name: shape}, arrange=lambda norm: norm - one if one else norm)
 
-    def matrix(index: int, inputs: int, outputs: Mapping[str, int]) -> Any:
-        return Part(
-            sources={name.format(index): (size, inputs) for name, size in outputs.items()},
-            arrange=lambda *stored: np.concatenate(stored).T,
-        )
-
-    def layer(index: int) -> Layer:
-        heads = {names.query: wide, names.key: narrow, names.value: narrow}
-        return Layer(
-            pre_attention_norm=norm(names.pre_attention_norm, a.embed_dim, index),
-            query_key_value=matrix(index, a.embed_dim, heads),
-            query_norm=norm(names.query_norm, a.head_dim, index, is_there=a.use_qk_norm),
-            key_norm=norm(names.key_norm, a.head_dim, index, is_there=a.use_qk_norm),
-            attention_output=matrix(index, wide, {names.attention_output: a.embed_dim}),
-            post_attention_norm=norm(
-                names.post_attention_norm, a.embed_dim, index, is_there=a.use_post_norms
-            ),
-            pre_ffw_norm=norm(names.pre_ffw_norm, a.embed_dim, index),
-            gate_up=matrix(index, a.embed_dim, {names.gate: a.hidden_dim, names.up: a.hidden_dim}),
-            down=matrix(index, a.hidden_dim, {names.down: a.embed_dim}),
-            post_ffw_norm=norm(names.post_ffw_norm, a.embed_dim, index, is_there=a.use_post_norms),
-        )
-
-    return Weights(
-        embedding=table(names.embedding),
-        layers=tuple(layer(index) for index in range(a.num_layers)),
-        final_norm=norm(names.final_norm, a.embed_dim),
-        output=None if a.ties_output else table(names.output),
-    )
+    return tree(a, part)
 
 
 def _with_rows(table: Any, rows: int) -> Any:

@@ -6,6 +6,7 @@ what it is multiplied by. Symbols are those of `Architecture`: V D F N K H; r is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from etils import epy
@@ -65,47 +66,67 @@ class Weights(NamedTuple):
         return self.embedding if self.output is None else self.output
 
 
-# The matrices of a layer that factors are added to.
+# Fields of the matrices that factors are added to.
 ADAPTED = ('query_key_value', 'attention_output', 'gate_up', 'down')
 # Factors by the name of the matrix, one entry for each layer; or a difference of all weights, float32.
 Adapter = tuple[dict[str, LowRank], ...] | Weights
 
 
-def adapter_shapes(architecture: Architecture, rank: int | None) -> Adapter:
-    """The factors of every layer, or the difference of all weights, as `jax.ShapeDtypeStruct` of float32."""
+def tree(architecture: Architecture, leaf: Callable[[str, int, tuple[int, ...]], Any]) -> Weights:
+    """A tree in the form of a model's weights.
+
+    Args:
+        architecture: The numbers of the model.
+        leaf: Gives what stands for a weight, by its field, the number of its layer, and its shape; 0 is the
+            number of a weight of no layer.
+    """
     a = architecture
-    sizes = {
+    shapes: dict[str, tuple[int, ...]] = _matrix_shapes(a) | {
+        'pre_attention_norm': (a.embed_dim,),
+        'pre_ffw_norm': (a.embed_dim,),
+    }
+    if a.use_qk_norm:
+        shapes |= {'query_norm': (a.head_dim,), 'key_norm': (a.head_dim,)}
+    if a.use_post_norms:
+        shapes |= {'post_attention_norm': (a.embed_dim,), 'post_ffw_norm': (a.embed_dim,)}
+    no_norms: dict[str, Any] = dict.fromkeys(Layer._fields)
+    layers = (
+        Layer(**no_norms | {field: leaf(field, index, shape) for field, shape in shapes.items()})
+        for index in range(a.num_layers)
+    )
+    table = (a.num_embed, a.embed_dim)
+    return Weights(
+        embedding=leaf('embedding', 0, table),
+        layers=tuple(layers),
+        final_norm=leaf('final_norm', 0, (a.embed_dim,)),
+        output=None if a.ties_output else leaf('output', 0, table),
+    )
+
+
+def _matrix_shapes(a: Architecture) -> dict[str, tuple[int, ...]]:
+    """Shapes of the matrices of a layer that factors are added to."""
+    return {
         'query_key_value': (a.embed_dim, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim),
         'attention_output': (a.num_heads * a.head_dim, a.embed_dim),
         'gate_up': (a.embed_dim, 2 * a.hidden_dim),
         'down': (a.hidden_dim, a.embed_dim),
     }
 
+
+def adapter_shapes(architecture: Architecture, rank: int | None) -> Adapter:
+    """The factors of every layer, or the difference of all weights, as `jax.ShapeDtypeStruct` of float32."""
+
     def leaf(*shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.float32)
 
-    if rank is not None:
-        return tuple(
-            {name: LowRank(leaf(rows, rank), leaf(rank, columns)) for name, (rows, columns) in sizes.items()}
-            for _ in range(a.num_layers)
-        )
-    head_norm = leaf(a.head_dim) if a.use_qk_norm else None
-    post_norm = leaf(a.embed_dim) if a.use_post_norms else None
-    layer = Layer(
-        pre_attention_norm=leaf(a.embed_dim),
-        query_norm=head_norm,
-        key_norm=head_norm,
-        post_attention_norm=post_norm,
-        pre_ffw_norm=leaf(a.embed_dim),
-        post_ffw_norm=post_norm,
-        **{name: leaf(*shape) for name, shape in sizes.items()},
-    )
-    table = leaf(a.num_embed, a.embed_dim)
-    return Weights(
-        embedding=table,
-        layers=(layer,) * a.num_layers,
-        final_norm=leaf(a.embed_dim),
-        output=None if a.ties_output else table,
+    if rank is None:
+        return tree(architecture, lambda field, index, shape: leaf(*shape))
+    return tuple(
+        {
+            field: LowRank(leaf(rows, rank), leaf(rank, columns))
+            for field, (rows, columns) in _matrix_shapes(architecture).items()
+        }
+        for _ in range(architecture.num_layers)
     )
 
 
