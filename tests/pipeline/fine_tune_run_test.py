@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from models import batching
+from models import batching, cache
 from models.decoders import device
 from models.finetuning import adapter as adapters
 from models.finetuning import train, units
@@ -23,7 +23,7 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
-from pipeline import methods, released_corpus
+from pipeline import comparison, methods, released_corpus
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import memory, plan, released
@@ -119,6 +119,20 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     restricted = json.loads((folder / 'more.curator' / run_files.RESTRICTED_REPORT).read_text())
     assert restricted['records_read'] == 0
     assert len(ledger.account('fruit').runs) == 1
+
+
+def test_a_run_leaves_how_fast_it_was_for_later_plans(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing can be left, a run ends as ever.
+    (folder / 'file').touch()
+    for cache_folder, output in ((folder / 'file', 'first'), (folder / 'cache', 'second')):
+        monkeypatch.setenv(cache.VARIABLE, str(cache_folder))
+        run = config(folder, dtype='float32', output=str(folder / output))
+        launch(run, [])
+        assert rows_of(folder / output)
+    rows = [value for name, value in comparison.planned(run).rows() if name == 'Training']
+    assert len(rows) == 1 and rows[0].startswith('about ')
 
 
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:

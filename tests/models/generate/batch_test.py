@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from models import bundled, prompt_templates, prompts, records
+from models import bundled, prompt_templates, prompts, records, speed
 from models.constraints import register
 from models.decoders.gemma import tokenizer
 from models.generate.batch import BatchGenerator
@@ -97,6 +97,19 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
         )
         for index, (tokens, private, public, truncated) in enumerate(expected)
     ]
+
+
+def test_time_is_noted_of_the_tokens_of_all_rows_and_of_their_prompts(
+    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[tuple[str, int]] = []
+    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append((work, tokens)))
+    key = RunKey(bytes(range(32)))
+    for texts in ([], ['a ball', 'a game', 'a goal']):
+        batch = _batch(texts)
+        stream = generator.decode(batch, generator.draws(batch, key))
+        of_row = generator.decoder.shapes.max_prompt_tokens + len(stream.tokens)
+        assert noted.pop() == ('decoding', len(texts) * of_row)
 
 
 def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: BatchGenerator) -> None:
