@@ -99,17 +99,15 @@ def test_a_batch_becomes_the_examples_that_the_twin_decodes(
     ]
 
 
-def test_time_is_noted_of_the_tokens_of_all_rows_and_of_their_prompts(
-    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize('texts', [[], ['a ball', 'a game', 'a goal']])
+def test_time_is_noted_of_the_tokens_of_all_rows_after_the_first_one(
+    generator: BatchGenerator, monkeypatch: pytest.MonkeyPatch, texts: list[str]
 ) -> None:
-    noted: list[tuple[str, int]] = []
-    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append((work, tokens)))
-    key = RunKey(bytes(range(32)))
-    for texts in ([], ['a ball', 'a game', 'a goal']):
-        batch = _batch(texts)
-        stream = generator.decode(batch, generator.draws(batch, key))
-        of_row = generator.decoder.shapes.max_prompt_tokens + len(stream.tokens)
-        assert noted.pop() == ('decoding', len(texts) * of_row)
+    noted: list[int] = []
+    monkeypatch.setattr(speed, 'note', lambda work, tokens, seconds: noted.append(tokens))
+    batch = _batch(texts)
+    stream = generator.decode(batch, generator.draws(batch, RunKey(bytes(range(32)))))
+    assert sum(noted) == len(texts) * (len(stream.tokens) - 1) and len(noted) > 1
 
 
 def test_a_batch_is_a_function_of_its_contexts_key_run_and_name(generator: BatchGenerator) -> None:
