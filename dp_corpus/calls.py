@@ -11,7 +11,6 @@ import rich.console
 from dp_corpus.keywords import EvaluationSettings, RefineSettings, RunSettings, TrainingSettings
 from dp_corpus.results import Evaluated, Run
 from pipeline import config as config_lib
-from pipeline import terminal
 from pipeline.commands import evaluate as evaluate_command
 from pipeline.commands import fine_tune as fine_tune_command
 from pipeline.commands import generate as generate_command
@@ -19,6 +18,7 @@ from pipeline.commands import plan as plan_command
 from pipeline.commands import refine as refine_command
 from pipeline.commands.flags import config_of
 from pipeline.methods.method import RunPlan
+from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 
 type Place = str | os.PathLike[str]

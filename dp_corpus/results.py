@@ -84,7 +84,7 @@ class Run:
             ValueError: The run is not finished.
             FileNotFoundError: It has no texts, as one that trained an adapter alone.
         """
-        from pipeline import released_corpus
+        from pipeline.release import released_corpus
 
         return released_corpus.read_table(self.output)
 

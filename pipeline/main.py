@@ -15,7 +15,6 @@ import rich.markup
 import typer
 
 from models.extras import MissingExtraError
-from pipeline import terminal
 from pipeline.commands import (
     audit,
     centers,
@@ -37,6 +36,7 @@ from pipeline.commands import (
 )
 from pipeline.commands.flags import MethodCommand
 from pipeline.ledger.budget import BudgetExceeded
+from pipeline.screen import terminal
 
 
 def _show_version(asked: bool) -> None:

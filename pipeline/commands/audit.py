@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from models import extras
-from pipeline import curator_files, methods, terminal
+from pipeline import methods
 from pipeline.canaries import Sabotage
-from pipeline.commands import exit_codes, flags, screen
+from pipeline.commands import exit_codes, flags
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
+from pipeline.release import apart
+from pipeline.screen import off_screen, terminal
 
 app = typer.Typer(
     help="Look for what a proof cannot see: a program that does something else. For the curator's eyes.",
@@ -54,13 +56,13 @@ def canaries(
     # Both before the libraries are loaded, which takes a while.
     canary_audit.check(job_config, canaries, sabotage, method.canary_sabotages)
     if path is not None:
-        curator_files.check(path, curator_files.PAGE_OR_JSON)
+        apart.check_file(path, apart.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
     extras.need(*method.extras(job_config), extras.GEMMA, use=f'an audit of method={method.name!r}')
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
-    with console.status('Starting') as status, screen.without_chatter(), screen.unquoted():
+    with console.status('Starting') as status, off_screen.without_chatter(), off_screen.unquoted():
         result = method.canary_auditor().audit(
             job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=status.update
         )

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline import centers as centers_lib
-from pipeline import embedder as embedder_lib
-from pipeline import terminal
-from pipeline.commands import flags, screen
+from models.clustering.centers import ClusterSettings
+from pipeline.commands import flags
+from pipeline.prepare import centers as centers_lib
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import check_text_flags
 
 
@@ -37,9 +37,9 @@ def centers(
     more like your records group them better. Choose that corpus without looking at the records.
     """
     check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
-    screen.silence_libraries()
-    with screen.without_chatter(), screen.unquoted():
-        settings = embedder_lib.settings_of(
+    off_screen.silence_libraries()
+    with off_screen.without_chatter(), off_screen.unquoted():
+        settings = ClusterSettings.of_embedder(
             embedder, model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype
         )
         centers_lib.check_folder(pathlib.Path(output))

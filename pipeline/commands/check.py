@@ -11,13 +11,14 @@ import rich.table
 import rich.text
 import typer
 
-from pipeline import methods, terminal
-from pipeline.commands import flags, screen
+from pipeline import methods
+from pipeline.check.input_check import InputCheck
+from pipeline.commands import flags
 from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 
 if typing.TYPE_CHECKING:
-    from pipeline.input_check import InputCheck
     from transforms.read import Rejection
 
 # What makes a config one where nothing says what is spent; no figure here follows from it.
@@ -65,10 +66,10 @@ def check(
             f'Expected a screen for rejected rows, got show_rejected={show_rejected} with --json. No '
             'document holds rows: leave one of them out.'
         )
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     console = terminal.console(stderr=True, quiet=as_json)
-    with _progress(console) as on_progress, screen.without_chatter(), screen.unquoted():
-        from pipeline import input_check
+    with _progress(console) as on_progress, off_screen.without_chatter(), off_screen.unquoted():
+        from pipeline.check.records import check_records
 
         rejected: list[Rejection] = []
 
@@ -76,7 +77,7 @@ def check(
             if len(rejected) < show_rejected:
                 rejected.append(row)
 
-        found = input_check.check_records(job_config, on_progress, keep)
+        found = check_records(job_config, on_progress, keep)
     if as_json:
         print(found.to_json(), end='')
     else:
@@ -95,7 +96,7 @@ def _progress(console: rich.console.Console) -> Iterator[Callable[[int], None] |
 
 
 def print_check(
-    found: 'InputCheck',
+    found: InputCheck,
     console: rich.console.Console,
     config: JobConfig,
     rejected: Sequence['Rejection'],

@@ -9,11 +9,12 @@ import rich.console
 import rich.progress
 import typer
 
-from pipeline import curator_files, terminal
 from pipeline.calibration import RequestedDtype
-from pipeline.commands import exit_codes, flags, screen
+from pipeline.commands import exit_codes, flags
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
 from pipeline.pages import evaluation_page
+from pipeline.release import apart
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import Encoding, Quoting, check_delimiter, check_text_flags, delimiter_of
 
 _IN_CONTEXT = 'In-context use'
@@ -267,13 +268,13 @@ def evaluated(
     """
     folder = None if output is None else pathlib.Path(output)
     if folder is not None:
-        curator_files.check_folder(folder)
+        apart.check_folder(folder)
     check_delimiter(delimiter, quoting)
     others = [_named(text) for text in also or ()]
     read = [corpus, *(place for _, place in others), *filter(None, (records, test, public))]
     check_text_flags(read, delimiter=delimiter, encoding=encoding, quoting=quoting)
-    screen.silence_libraries()
-    with screen.without_chatter(), screen.unquoted():
+    off_screen.silence_libraries()
+    with off_screen.without_chatter(), off_screen.unquoted():
         from pipeline.evaluation import asked
 
         in_context = asked.in_context_settings(
@@ -304,7 +305,7 @@ def evaluated(
             quoting=quoting,
         )
         sources = request.read()
-    with _progress(console) as on_progress, screen.unquoted():
+    with _progress(console) as on_progress, off_screen.unquoted():
         evaluation = request.evaluate(sources, measures, on_progress)
         if folder is not None:
             page = evaluation_page.render_html(evaluation)
@@ -325,13 +326,13 @@ def _write(folder: pathlib.Path, files: dict[str, str], *, shared: bool) -> None
         if shared:
             (folder / name).write_text(text, encoding='utf-8')
         else:
-            curator_files.write(folder / name, text, curator_files.PAGE_OR_JSON)
+            apart.write(folder / name, text, apart.PAGE_OR_JSON)
 
 
 @contextlib.contextmanager
 def _progress(console: rich.console.Console) -> Iterator[OnProgress | None]:
     """Shows which measure runs on which corpus; silent but in a terminal or a notebook."""
-    if not screen.shows_progress(console):
+    if not off_screen.shows_progress(console):
         yield None
         return
     with rich.progress.Progress(

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.commands import flags, screen
+from pipeline.commands import flags
 from pipeline.config import without_password
+from pipeline.screen import off_screen
 
 
 def export(
@@ -30,9 +31,9 @@ def export(
     In CSV, a text that a spreadsheet would take for a formula gets an apostrophe before it.
     """
     to = without_password(to)
-    screen.silence_libraries()
-    with screen.without_chatter():
-        from pipeline import export as export_lib
+    off_screen.silence_libraries()
+    with off_screen.without_chatter():
+        from pipeline.release import export as export_lib
 
         count = export_lib.export(corpus, to, table)
     if as_json:

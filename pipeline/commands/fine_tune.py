@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
-from pipeline import terminal
-from pipeline.commands import flags, generate, interrupt
+from pipeline.commands import flags, generate
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
 from pipeline.methods.fine_tune.settings import NAME, NO_TEXTS, OF_TEXTS
+from pipeline.screen import interrupt, terminal
 from pipeline.settings.job_config import JobConfig
 
 # A file of settings may name the method too, so that `plan` can have the same one.

@@ -8,12 +8,13 @@ import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import calibration, methods, prompt_fit, terminal
-from pipeline.commands import flags, interrupt, screen
+from pipeline import calibration, methods, prompt_fit
+from pipeline.commands import flags
 from pipeline.commands import ledger as ledger_commands
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.commands.report import show_report
 from pipeline.methods.method import RunPlan
+from pipeline.screen import interrupt, off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 from pipeline.settings.prompt import Prompt
@@ -71,7 +72,7 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
         extras.need(extras.GCP, use=f'runner={DATAFLOW!r}')
     check_filesystem(job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir)
     # An earlier release is read by way of Beam, which misses libraries that no run uses.
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     job_config = method.resolved(job_config)
     return job_config, method.plan(job_config)
 
@@ -143,22 +144,22 @@ def carry_out(
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
         console.print(f'WARNING: {text}', soft_wrap=True, markup=False)
-    screen.silence_libraries()
-    with screen.without_chatter():
-        from pipeline import progress
+    off_screen.silence_libraries()
+    with off_screen.without_chatter():
         from pipeline.run import folders, start
+        from pipeline.screen import progress
 
         folders.check_resumption(job_config)
     if loads_model:
         console.print('Loading the model takes half a minute.')
-    with screen.without_chatter():
+    with off_screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
         methods.of(job_config).prepare(job_config)
         unfit = prompt_fit.turns_warning(own) if loads_model and isinstance(own, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
     # Nobody else needs rates, which may be damaged.
-    share = _sampling_share(job_config, run_plan) if screen.shows_progress(console) else 0.0
+    share = _sampling_share(job_config, run_plan) if off_screen.shows_progress(console) else 0.0
     with progress.watch(job_config.output.resolved_work_dir, console, share):
         start.run(job_config, beam_arguments)
     return folders.is_finished(job_config)

@@ -18,12 +18,13 @@ import typer
 from rich import box, table, text
 
 from models.privacy import report
-from pipeline import curator_files, terminal
 from pipeline.ledger import released
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import PrivacyFilter, check_dataset
 from pipeline.ledger.event import Event
 from pipeline.pages import ledger_page
+from pipeline.release import apart
+from pipeline.screen import terminal
 
 if typing.TYPE_CHECKING:
     # SQLAlchemy is heavy.
@@ -227,7 +228,7 @@ def export(
     if output is None:
         sys.stdout.write(text)
     elif restricted:
-        curator_files.write(pathlib.Path(output), text, ('.json', '.csv'))
+        apart.write(pathlib.Path(output), text, ('.json', '.csv'))
     else:
         pathlib.Path(output).write_text(text, encoding='utf-8', newline='')
 

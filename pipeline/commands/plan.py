@@ -10,12 +10,13 @@ import rich.text
 import typer
 
 from models import extras
-from pipeline import calibration, comparison, methods, terminal
+from pipeline import calibration, comparison, methods
 from pipeline import config as config_lib
-from pipeline.commands import exit_codes, flags, screen
+from pipeline.commands import exit_codes, flags
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.methods.method import RunPlan, Suggestion
 from pipeline.pages import plan_terminal
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
@@ -292,10 +293,10 @@ def _with_public_texts(
     run_plan: RunPlan, job_config: JobConfig, files: str, label_field: str | None, *, quiet: bool
 ) -> RunPlan:
     """The plan with the estimate from public texts, whose progress is on the screen."""
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=quiet)
-    with console.status('Starting') as status, screen.without_chatter():
+    with console.status('Starting') as status, off_screen.without_chatter():
         return methods.of(job_config).with_public_texts(
             run_plan, job_config, files, label_field, lambda said: status.update(said)
         )

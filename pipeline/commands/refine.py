@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline import terminal
-from pipeline.commands import flags, generate, interrupt
+from pipeline.commands import flags, generate
 from pipeline.commands.flags import config_of, with_config_flags
 from pipeline.config import METHOD, settings_of
 from pipeline.methods.refine.settings import NAME
+from pipeline.screen import interrupt, terminal
 from pipeline.settings.job_config import JobConfig
 
 _LEFT_OUT = frozenset({METHOD, 'corpus'})

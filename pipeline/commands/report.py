@@ -7,9 +7,9 @@ import rich.console
 import typer
 
 from models.privacy.report import PrivacyReport
-from pipeline import terminal
 from pipeline.commands import flags
 from pipeline.pages import report_page, report_terminal
+from pipeline.screen import terminal
 from transforms.places import check_filesystem
 from transforms.run_files import REPORT
 

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from models.privacy.randomness import RunKey
-from pipeline import curator_files
-from pipeline.commands import flags, screen
+from pipeline.commands import flags
 from pipeline.config import without_password
+from pipeline.release import apart
+from pipeline.screen import off_screen
 from pipeline.settings.input import check_delimiter, check_table, check_text_flags, delimiter_of
 
 
@@ -51,15 +52,15 @@ def split(
     of texts become JSON lines. The numbers of rows are for the curator alone.
     """
     folder = pathlib.Path(output)
-    curator_files.check_folder(folder)
+    apart.check_folder(folder)
     input_ = without_password(input_)
     table = {'query': query, 'sheet': sheet, 'split': split_}
     check_table(input_, **table)
     check_delimiter(delimiter, quoting)
     check_text_flags([input_], delimiter=delimiter, encoding=encoding, quoting=quoting)
-    screen.silence_libraries()
-    with screen.without_chatter(), screen.unquoted():
-        from pipeline import split as split_lib
+    off_screen.silence_libraries()
+    with off_screen.without_chatter(), off_screen.unquoted():
+        from pipeline.prepare import split as split_lib
         from transforms.read import Dialect, RecordFields, Table
 
         dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)

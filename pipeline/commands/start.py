@@ -9,12 +9,13 @@ import rich.console
 import typer
 
 from models import bundled, extras
-from pipeline import comparison, config, methods, terminal
-from pipeline.commands import flags, screen
+from pipeline import comparison, config, methods
+from pipeline.commands import flags
 from pipeline.commands import generate as generate_command
 from pipeline.commands import plan as plan_command
 from pipeline.methods.follows import Follows
 from pipeline.pages import plan_terminal
+from pipeline.screen import off_screen, terminal
 from pipeline.settings.input import INPUT_HELP, check_delimiter, check_table, check_text_flags, delimiter_of
 from pipeline.start import answers as answers_lib
 from pipeline.start import here, settings_file
@@ -151,7 +152,7 @@ def start(
     check_text_flags([files], delimiter=delimiter, encoding=encoding, quoting=quoting)
     generate_command.check_local_files(files)
     console = terminal.console()
-    screen.silence_libraries()
+    off_screen.silence_libraries()
     from transforms.read import Dialect, Header, Table
 
     dialect = Dialect(delimiter=delimiter_of(delimiter), encoding=encoding, quoting=quoting)
@@ -253,7 +254,7 @@ def _header(files: str, dialect: 'Dialect', table: 'Table', text_field: str | No
 
     if text_field is not None and text_field.isdigit():
         return Header(columns=(), dialect=dialect)
-    with screen.unquoted():
+    with off_screen.unquoted():
         return read_header(files, dialect, table)
 
 
@@ -386,7 +387,7 @@ def _check_columns(answers: Answers, header: 'Header') -> None:
         dialect=answers.dialect,
         table=answers.table,
     )
-    with screen.unquoted():
+    with off_screen.unquoted():
         check_input(answers.records, fields)
     fractions = {column.name for column in header.columns if column.is_fraction}
     if answers.label_field in fractions:

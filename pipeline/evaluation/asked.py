@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from models import extras, fetched
+from models.clustering.centers import ClusterSettings
 from models.decoders import device, family
-from pipeline import embedder as embedder_lib
 from pipeline.evaluation import evaluation, measures, reading
 from pipeline.evaluation.evaluation import Evaluation, OnProgress
 from pipeline.evaluation.in_context.in_context import InContext
@@ -185,7 +185,9 @@ class Request:
         """Runs the chosen measures on what was read."""
         # Of a large model in the type that is fast here; the fingerprint has it.
         dtype = 'float32' if self.embedder_model == 'bundled' else device.fastest_dtype()
-        settings = embedder_lib.settings_of(self.embedder, model=self.embedder_model, dtype=dtype)
+        settings = ClusterSettings.of_embedder(
+            self.embedder, model=self.embedder_model, checkpoint=None, tokenizer=None, dtype=dtype
+        )
         embedder = settings.load_embedder()
         beside: dict[str, Texts] = {role: one.texts for role, one in read if role != 'corpus'}
         corpora = [

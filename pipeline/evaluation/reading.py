@@ -13,7 +13,7 @@ from models.records import Record
 from pipeline.evaluation.sources import Texts
 
 with epy.lazy_imports():
-    from pipeline import released_corpus
+    from pipeline.release import released_corpus
     from transforms import read
 
 if typing.TYPE_CHECKING:

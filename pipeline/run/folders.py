@@ -9,7 +9,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy import intact
 from models.privacy.randomness import RunKey
-from pipeline import apart, curator_files, methods
+from pipeline import methods
+from pipeline.release import apart
 from pipeline.run import identity
 from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.settings.job_config import JobConfig
@@ -98,13 +99,13 @@ def _check_apart(config: JobConfig, files: Sequence[str]) -> None:
     output, work_dir = str(config.output.output), config.output.resolved_work_dir
     own = (*WORK_FOLDERS, *methods.of(config).folders(config).work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
-    apart.check(output, 'work_dir', work_dir, places)
+    apart.check_outside(output, 'work_dir', work_dir, places)
     if is_local(work_dir):
-        curator_files.check_work_dir(work_dir)
+        apart.check_work_dir(work_dir)
     records = [sqlite_file(file) or file.removeprefix(DATASET) for file in files]
-    apart.check(output, 'input', str(config.input.input), records)
+    apart.check_outside(output, 'input', str(config.input.input), records)
     if config.budget.ledger is not None:
-        apart.check(output, 'ledger', config.budget.ledger, [config.budget.ledger])
+        apart.check_outside(output, 'ledger', config.budget.ledger, [config.budget.ledger])
 
 
 def _refuse_link(folder: str) -> None:

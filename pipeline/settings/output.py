@@ -5,7 +5,7 @@ import functools
 import math
 import re
 
-from pipeline import apart
+from pipeline.release import apart
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Output')
@@ -59,7 +59,7 @@ class Output(panel.Panel):
                 )
         if self.output:
             # The default as well: of `.` it would be a folder below.
-            apart.check(self.output, 'work_dir', self.resolved_work_dir, [self.resolved_work_dir])
+            apart.check_outside(self.output, 'work_dir', self.resolved_work_dir, [self.resolved_work_dir])
 
     def resolved_shards(self, batches: int) -> int:
         """Shards as given, or what suits a number of planned batches, which is public."""

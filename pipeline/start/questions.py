@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from pipeline import terminal
+from pipeline.screen import terminal
 
 MOST_QUESTIONS = 6
 _NUMBER = re.compile(r'\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?')

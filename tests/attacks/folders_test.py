@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pipeline import apart, methods
+from pipeline import methods
 from pipeline.config import job_config
+from pipeline.release import apart
 from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.output import Output

@@ -22,7 +22,7 @@ from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
 from models.records import BatchId, Record
 from pipeline import main, methods
 from pipeline.calibration import Calibration, RequestedDtype
-from pipeline.checked_input import InputCheck
+from pipeline.check.input_check import InputCheck
 from pipeline.commands import check, generate, plan
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
 from pipeline.methods import report_settings

@@ -17,7 +17,8 @@ from models.finetuning import label_mix, train
 from models.finetuning.units import Instructions
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
-from pipeline import input_check, methods
+from pipeline import methods
+from pipeline.check.records import check_records
 from pipeline.config import job_config
 from pipeline.evaluation import reading
 from pipeline.methods.fine_tune import released
@@ -350,7 +351,7 @@ def test_the_check_of_an_input_counts_combinations(tmp_path: pathlib.Path) -> No
         writer.writerows((row['text'], row['category'], row['sentiment']) for row in some_rows())
         writer.writerows([('x', 'books', 'so so'), ('y', 'books', 'so so'), ('z', 'radio', 'pos')])
     run = job_config(input=str(path), context_budget=1.0, delta=1e-9, batch_size=8, **DECLARED)
-    found = input_check.check_records(run)
+    found = check_records(run)
     assert [(each.label, each.records) for each in found.labels] == [
         *((label, 8) for label in COMBINATIONS), ('books|so so', 2), ('radio|pos', 1),
     ]  # fmt: skip

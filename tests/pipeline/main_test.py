@@ -23,10 +23,10 @@ from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
 from pipeline import main
-from pipeline.commands import screen
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
+from pipeline.screen import off_screen
 from tests.command_line import Done, in_a_process, in_this_process
 from tests.one_model import one_model
 
@@ -416,8 +416,8 @@ def test_centers_and_clusters_read_any_csv(
 
 
 def test_an_unforeseen_error_over_private_texts_is_not_quoted() -> None:
-    with pytest.raises(RuntimeError, match='error=KeyError') as caught, screen.unquoted():
+    with pytest.raises(RuntimeError, match='error=KeyError') as caught, off_screen.unquoted():
         raise KeyError('Zyxquortle')
     assert 'Zyxquortle' not in ''.join(traceback.format_exception(caught.value))
-    with pytest.raises(ValueError, match='what to do'), screen.unquoted():
+    with pytest.raises(ValueError, match='what to do'), off_screen.unquoted():
         raise ValueError('what to do')

@@ -10,7 +10,7 @@ from models.privacy.params import Accounting
 from models.privacy.report import words
 from pipeline import calibration
 from pipeline.calibration import duration, three_digits
-from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS
+from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan
 from pipeline.methods.predict import follows, mechanism

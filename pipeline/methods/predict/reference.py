@@ -5,10 +5,10 @@ import typing
 from collections.abc import Iterator, Sequence
 
 from models.reference import Reference, is_complete, pick_by_label
-from pipeline import released_corpus
 from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict import public_texts
 from pipeline.methods.predict.mechanism import Config
+from pipeline.release import released_corpus
 from transforms.read import InputFile, check_input
 
 

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from pipeline import released_corpus
+from pipeline.release import released_corpus
 from transforms.run_files import DATA_FOLDER, REPORT
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from launch.demo import records as demo_records
-from pipeline.commands import interrupt
+from pipeline.screen import interrupt
 from tests.command_line import in_a_process
 
 pytestmark = pytest.mark.run

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from models import cache, fetched
-from pipeline import weights
+from pipeline.prepare import weights
 from tests.command_line import in_this_process
 
 CHUNKS = (b'first chunk, ' * 5000, b'second, ' * 3000, b'and the last')

@@ -13,7 +13,7 @@ import rich.console
 from models import activity
 from models.batch_plan import BatchPlan
 from models.records import SyntheticExample
-from pipeline import progress
+from pipeline.screen import progress
 from tests.object_store import object_store
 from transforms import batch_files, durable, run_files
 

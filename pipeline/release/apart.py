@@ -1,24 +1,61 @@
-"""Files that only the curator may read: true counts, audits, and all else that no guarantee covers.
+"""The released folder, and what may not lie in it: records, keys, ledgers, and files for the curator alone.
 
-A folder with a corpus will be published, whole. So no such file is written into
-one: not beside the corpus, not into a folder below, and not through a link.
+A folder with a corpus will be published, whole. So nothing that no guarantee covers, such as a true count
+or an audit, is written into one: not beside the corpus, not into a folder below, and not through a link.
 """
 
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from transforms.run_files import CARD, DATA_FOLDER, REPORT, REPORT_PAGE
 
-# What such a file may be.
+# Endings of a file for the curator alone.
 JSON = ('.json',)
 PAGE_OR_JSON = ('.html', '.json')
 
 _SHARDS = '*.parquet'
+# The settings that name the curator's places, and why these lie elsewhere.
+_WHY = {
+    'work_dir': 'the work directory holds the key',
+    'input': 'the input holds the records',
+    'ledger': 'the ledger is for the curator alone',
+}
 
 
-def check(path: pathlib.Path, endings: Sequence[str]) -> None:
-    """Checks the place of such a file, before the work for it begins.
+def check_outside(output: str, name: str, value: str, places: Iterable[str]) -> None:
+    """Refuses places of a run that lie in its output, or that its output lies in.
+
+    Args:
+        output: The folder that is published.
+        name: The setting that names the places: a key of `_WHY`.
+        value: The value of that setting, for the error.
+        places: Files and folders, there already or not; those of an object store are compared as texts.
+
+    Raises:
+        ValueError: See above.
+    """
+    if any(lies_in(place, output) or lies_in(output, place) for place in places):
+        # Files of records are not named: a name may tell whose they are.
+        raise ValueError(
+            f'Expected {name} outside the output, got {name}={value!r}, output={output!r}, which lie in each '
+            f'other where their links lead. The output is published; {_WHY[name]}. Choose another --output.'
+        )
+
+
+def lies_in(place: str, folder: str) -> bool:
+    """Whether a file or folder is a folder, or lies in it at any depth."""
+    if '://' in place or '://' in folder:
+        named, around_it = pathlib.PurePosixPath(place), pathlib.PurePosixPath(folder)
+        return named == around_it or around_it in named.parents
+    inner, outer = (pathlib.Path(os.path.realpath(path)) for path in (place, folder))
+    around = (inner, *inner.parents)
+    # One folder may have two names without a link: another spelling, or another mount.
+    return outer in around or (outer.exists() and any(p.exists() and p.samefile(outer) for p in around))
+
+
+def check_file(path: pathlib.Path, endings: Sequence[str]) -> None:
+    """Checks the place of a file for the curator alone, before the work for it begins.
 
     Args:
         path: The file to be.
@@ -37,7 +74,7 @@ def check(path: pathlib.Path, endings: Sequence[str]) -> None:
 
 
 def check_folder(path: pathlib.Path) -> None:
-    """Checks the place of a folder of such files, before the work for it begins.
+    """Checks the place of a folder of files for the curator alone, before the work for it begins.
 
     Raises:
         ValueError: A folder that holds a corpus or lies in one.
@@ -77,14 +114,14 @@ def _beside_a_corpus(path: pathlib.Path, corpus: pathlib.Path, kind: str) -> Val
 
 
 def write(path: pathlib.Path, text: str, endings: Sequence[str]) -> None:
-    """Writes such a file for its owner alone.
+    """Writes a file for its owner alone.
 
     Raises:
-        ValueError: As `check`.
-        FileExistsError: As `check`; a file is never replaced.
-        FileNotFoundError: As `check`.
+        ValueError: As `check_file`.
+        FileExistsError: As `check_file`; a file is never replaced.
+        FileNotFoundError: As `check_file`.
     """
-    check(path, endings)
+    check_file(path, endings)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
         file.write(text)
 

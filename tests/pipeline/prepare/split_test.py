@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from models.privacy.randomness import KEY_BYTES, RunKey
-from pipeline import split
+from pipeline.prepare import split
 from tests.transforms.read.samples import read_file
 from transforms.read import Dialect, RecordFields, RecordRules, Table
 

@@ -28,7 +28,7 @@ def answered() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Standard error may be held back meanwhile: `screen.without_chatter`.
+    # Standard error may be held back meanwhile: `off_screen.without_chatter`.
     screen = os.dup(2)
     woken, waking = socket.socketpair()
     waking.setblocking(False)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from pyarrow import parquet
 
-from pipeline import export
+from pipeline.release import export
 from tests.pipeline.database_input_test import engine_of
 from transforms.run_files import DATA_FOLDER, REPORT
 

@@ -9,8 +9,8 @@ import openpyxl
 import pytest
 
 from models.records import Record
-from pipeline import input_check
-from pipeline.checked_input import InputCheck
+from pipeline.check import records
+from pipeline.check.input_check import InputCheck
 from pipeline.config import job_config
 from pipeline.methods import workers
 from pipeline.methods.predict.settings import PredictSettings
@@ -46,7 +46,7 @@ def config_of(path: pathlib.Path, **changes: Any) -> JobConfig:
 
 
 def checked(path: pathlib.Path, **changes: Any) -> InputCheck:
-    return input_check.check_records(config_of(path, **changes))
+    return records.check_records(config_of(path, **changes))
 
 
 @pytest.mark.parametrize('changes', [{}, {'unit': 'user', 'unit_field': 'who'}])
@@ -103,7 +103,7 @@ TUNING: dict[str, Any] = {
                                          'expected_batch_size': 5}])  # fmt: skip
 def test_of_fine_tuning_it_says_what_is_trained_on(path: pathlib.Path, changes: dict[str, Any]) -> None:
     config = config_of(path, **TUNING | changes)
-    found = input_check.check_records(config)
+    found = records.check_records(config)
     assert found.batch_size == config.method.expected_batch_size and found.units == config.input.records
     assert sum(each.contexts or 0 for each in found.labels) == found.units
     assert {each.batches for each in found.labels} == {None}
@@ -159,7 +159,7 @@ def test_an_empty_file_and_a_sample_of_many(
     found = checked(empty)
     assert (found.records, found.units, found.lengths) == (0, 0, None)
     assert found.findings == ('There is no row in these files. Check --input.',)
-    monkeypatch.setattr(input_check, 'SAMPLED_TEXTS', 10)
+    monkeypatch.setattr(records, 'SAMPLED_TEXTS', 10)
     lengths = checked(path).lengths
     assert lengths is not None and lengths.texts == 10
 

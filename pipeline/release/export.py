@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from apache_beam.io.filesystems import FileSystems
 from pyarrow import parquet
 
-from pipeline import released_corpus
+from pipeline.release import released_corpus
 from transforms.places import is_database
 from transforms.read.sources import database
 

@@ -15,8 +15,9 @@ from models import extras, spelling
 from models.batching import record_hash, unit_hash
 from models.privacy.randomness import RunKey
 from models.records import Record
-from pipeline import methods, quoted_lines
-from pipeline.checked_input import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck, LabelRecords, Lengths
+from pipeline import methods
+from pipeline.check import quoted_lines
+from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck, LabelRecords, Lengths
 from pipeline.methods.input_view import InputView, MeasureTexts
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
