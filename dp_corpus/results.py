@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, final
 
 from models import extras
 from models.privacy.report import PrivacyReport
-from pipeline.commands.evaluate import PAGE
-from pipeline.commands.report import read_released, read_report, render
 from pipeline.evaluation.evaluation import Evaluation
-from pipeline.pages import evaluation_page, notebook
+from pipeline.evaluation.settings import PAGE
+from pipeline.pages import evaluation_page, notebook, report_terminal
+from pipeline.release.report import read_released, read_report
 from transforms.run_files import REPORT_PAGE
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Run:
         return datasets.Dataset(self.table)
 
     def _repr_html_(self) -> str:
-        return notebook.shown(lambda console: render(self.report, self.output, console))
+        return notebook.shown(lambda console: report_terminal.render(self.report, console, self.output))
 
 
 @final

@@ -21,15 +21,12 @@ from pipeline.commands import (
     check,
     evaluate,
     exit_codes,
-    export,
-    fine_tune,
     generate,
     help_pages,
     ledger,
     models,
     plan,
-    refine,
-    report,
+    release,
     schema,
     split,
     start,
@@ -72,10 +69,10 @@ app.command(cls=MethodCommand)(check.check)
 # What follows a bare -- is Beam's.
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
-app.command(context_settings=_TAKES_OPTIONS)(fine_tune.fine_tune)
-app.command(context_settings=_TAKES_OPTIONS)(refine.refine)
-app.command()(report.report)
-app.command()(export.export)
+app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
+app.command(context_settings=_TAKES_OPTIONS)(generate.refine)
+app.command()(release.report)
+app.command()(release.export)
 app.command()(split.split)
 app.command()(evaluate.evaluate)
 app.command()(centers.centers)

@@ -9,7 +9,7 @@ from models import extras
 from pipeline import methods
 from pipeline.canaries import Sabotage
 from pipeline.commands import exit_codes, flags
-from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.config import all_settings, read_config
 from pipeline.methods import canary_audit
 from pipeline.pages import canaries_page
 from pipeline.release import apart
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 
 @app.command('canaries')
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def canaries(
     config: flags.ConfigFlag = None,
     canaries: Annotated[
@@ -51,7 +51,7 @@ def canaries(
     where the bound of any attack passes the epsilon that is proven. An audit proves no privacy.
     """
     path = None if result_file is None else pathlib.Path(result_file)
-    job_config = config_of(config, settings)
+    job_config = read_config(config, settings)
     method = methods.of(job_config)
     # Both before the libraries are loaded, which takes a while.
     canary_audit.check(job_config, canaries, sabotage, method.canary_sabotages)

@@ -10,7 +10,7 @@ from models.clustering.centers import ClusterSettings
 from pipeline.commands import flags
 from pipeline.prepare import centers as centers_lib
 from pipeline.screen import off_screen, terminal
-from pipeline.settings.input import check_text_flags
+from transforms.text_files import check_text_flags
 
 
 def centers(

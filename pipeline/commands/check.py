@@ -14,7 +14,7 @@ import typer
 from pipeline import methods
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import flags
-from pipeline.commands.flags import config_of, with_config_flags
+from pipeline.config import all_settings, read_config
 from pipeline.screen import off_screen, terminal
 from pipeline.settings.job_config import JobConfig
 
@@ -36,7 +36,7 @@ NOTICE = (
 )
 
 
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def check(
     config: flags.ConfigFlag = None,
     show_rejected: Annotated[
@@ -58,7 +58,7 @@ def check(
     for name, alike in _SPENDING.items():
         if config is None and all(settings.get(other) is None for other in alike):
             settings[name] = _SPENT[name]
-    job_config = config_of(config, settings)
+    job_config = read_config(config, settings)
     if job_config.input.input is None:
         raise ValueError('Expected an input, got input=None. Give --input FILES.')
     if show_rejected and as_json:

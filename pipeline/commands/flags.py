@@ -8,7 +8,7 @@ import copy
 import inspect
 import pathlib
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal
 
 import typer
@@ -20,23 +20,11 @@ from pipeline.config import (
     Setting,
     all_settings,
     implied_method,
-    read_config,
     settings_of,
 )
 from pipeline.methods import METHODS
-from pipeline.settings.input import (
-    DELIMITER_HELP,
-    ENCODING_HELP,
-    INPUT_HELP,
-    PARTITION_HELP,
-    QUERY_HELP,
-    QUOTING_HELP,
-    SHEET_HELP,
-    SPLIT_HELP,
-    Encoding,
-    Quoting,
-)
-from pipeline.settings.job_config import JobConfig
+from pipeline.settings.input import INPUT_HELP, PARTITION_HELP, QUERY_HELP, SHEET_HELP, SPLIT_HELP
+from transforms.text_files import DELIMITER_HELP, ENCODING_HELP, QUOTING_HELP, Encoding, Quoting
 
 ConfigFlag = Annotated[
     str | None,
@@ -68,39 +56,40 @@ DtypeFlag = Annotated[
 SeedFlag = Annotated[int, typer.Option('--seed', help='Public seed of the clustering.')]
 
 
-def with_config_flags(
-    command: Callable[..., None], names: Collection[str] | None = None
-) -> Callable[..., None]:
-    """Gives a command one flag for each setting of any method, grouped by meaning.
+def with_flags(settings: Iterable[Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command one flag for each setting, grouped by meaning, in place of its `**settings`.
 
-    Args:
-        command: The command. Registered with `cls=MethodCommand` its `--help` shows one method's flags.
-        names: The settings that it has flags for; None for all.
+    A flag that is not given is None. Registered with `cls=MethodCommand` the `--help` of a command shows one
+    method's flags.
     """
-    signature = inspect.signature(command)
-    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    for setting in all_settings().values():
-        if names is not None and setting.name not in names:
-            continue
-        base = str if setting.type == tuple[str, ...] else setting.type
-        name = '--' + setting.name.replace('_', '-')
-        option = typer.Option(
-            f'{name}/--no-{name[2:]}' if base is bool else name,
-            help=_help_of(setting),
-            rich_help_panel=setting.panel,
-            show_default=False,
-        )
-        parameters.append(
-            inspect.Parameter(
-                setting.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[base | None, option],
-            )
-        )
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
+
+    def flagged(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+        parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters += map(_flag_of, settings)
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return flagged
+
+
+def _flag_of(setting: Setting) -> inspect.Parameter:
+    # A list is a text with commas here.
+    base = str if setting.is_list else setting.type
+    name = '--' + setting.name.replace('_', '-')
+    option = typer.Option(
+        f'{name}/--no-{name[2:]}' if base is bool else name,
+        help=_help_of(setting),
+        rich_help_panel=setting.panel,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[base | None, option],
+    )
 
 
 def _help_of(setting: Setting) -> str:
@@ -163,18 +152,3 @@ def chosen_method(arguments: Collection[str]) -> str:
         given = {**{name: str(value) for name, value in in_file.items()}, **given}
     name = given.get(METHOD) or implied_method(given) or DEFAULT_METHOD
     return name if name in METHODS else DEFAULT_METHOD
-
-
-def config_of(path: str | None, flags: dict[str, Any], names: Collection[str] | None = None) -> JobConfig:
-    """The config of a file and of flags: see `read_config`."""
-    return read_config(path, with_lists(flags), names)
-
-
-def with_lists(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags with a tuple for each comma list."""
-    flags = dict(flags)
-    for setting in all_settings().values():
-        if setting.type == tuple[str, ...] and isinstance(flags.get(setting.name), str):
-            parts = flags[setting.name].split(',')
-            flags[setting.name] = tuple(part.strip() for part in parts if part.strip())
-    return flags

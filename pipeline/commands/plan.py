@@ -1,22 +1,16 @@
 """`dp-corpus plan`: what a run would release and cost, before anything is read or paid."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
-import rich.box
-import rich.console
-import rich.table
-import rich.text
 import typer
 
 from models import extras
 from pipeline import calibration, comparison, methods
-from pipeline import config as config_lib
 from pipeline.commands import exit_codes, flags
-from pipeline.commands.flags import config_of, with_config_flags
-from pipeline.methods.method import RunPlan, Suggestion
-from pipeline.pages import plan_terminal
-from pipeline.screen import off_screen, terminal
+from pipeline.config import all_settings, read_config, read_settings
+from pipeline.pages import comparison_terminal, plan_terminal
+from pipeline.run import planned
+from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
@@ -71,7 +65,7 @@ MinutesFlag = Annotated[
 ]
 
 
-@with_config_flags
+@flags.with_flags(all_settings().values())
 def plan(
     config: flags.ConfigFlag = None,
     as_json: flags.JsonFlag = False,
@@ -111,13 +105,13 @@ def plan(
         )
     if suggest:
         _check_alone('suggest', compare=compare, calibration=calibration_files)
-        _suggest(config_of(config, settings), minutes, calibrate, as_json=as_json)
+        _suggest(read_config(config, settings), minutes, calibrate, as_json=as_json)
         return
     if compare:
         _compare(config, settings, calibrate, calibration_files, as_json=as_json)
         return
-    run_plan = planned(
-        config_of(config, settings),
+    run_plan = planned.planned(
+        read_config(config, settings),
         calibrate=calibrate,
         calibration_files=calibration_files,
         calibration_label_field=calibration_label_field,
@@ -129,57 +123,6 @@ def plan(
         plan_terminal.render(run_plan.rows(), run_plan.warnings, terminal.console())
     if run_plan.budget is not None and not run_plan.budget.fits:
         raise typer.Exit(exit_codes.BUDGET)
-
-
-def planned(
-    job_config: JobConfig,
-    *,
-    calibrate: bool = False,
-    calibration_files: str | None = None,
-    calibration_label_field: str | None = None,
-    quiet: bool = True,
-) -> RunPlan:
-    """The plan of a run, with an estimate of its time, and with what the ledger says where one is named.
-
-    Args:
-        job_config: The run.
-        calibrate: Whether this machine's rates are measured first.
-        calibration_files: Public texts of the records' genre, for an estimate of how far a budget reaches.
-        calibration_label_field: Column of their label.
-        quiet: Whether nothing shows what goes on.
-
-    Raises:
-        ValueError: Public texts do not go with the run, or the ledger does not know the dataset.
-        ConnectionError: The ledger is not there.
-        MissingExtraError: A library is not installed that decodes for an estimate.
-    """
-    method = methods.of(job_config)
-    if calibrate:
-        extras.need(extras.GEMMA, use='--calibrate')
-    if calibration_files is not None:
-        extras.need(extras.GEMMA, use='--calibration')
-    method.check_public_texts(job_config, calibration_files, calibration_label_field)
-    if calibration_files is None and calibration_label_field is not None:
-        raise ValueError(
-            'Expected calibration_label_field with calibration only, got '
-            f'calibration_label_field={calibration_label_field!r}, calibration=None. Give --calibration FILE '
-            'too, or leave it out.'
-        )
-    job_config = method.resolved(job_config)
-    run_plan = method.plan(job_config)
-    if isinstance(job_config.method, Model):
-        rates_of = calibration.calibrate if calibrate else calibration.known
-        found = rates_of(job_config.method.model, dtype=method.planned_dtype(job_config))
-        run_plan = method.with_rates(run_plan, job_config, found)
-    if job_config.budget.dataset is not None:
-        from pipeline.run import charge
-
-        run_plan = method.with_budget(run_plan, job_config, charge.ask(job_config))
-    if calibration_files is not None:
-        run_plan = _with_public_texts(
-            run_plan, job_config, calibration_files, calibration_label_field, quiet=quiet
-        )
-    return run_plan
 
 
 def _check_alone(name: str, **others: Any) -> None:
@@ -207,15 +150,7 @@ def _suggest(job_config: JobConfig, minutes: float | None, calibrate: bool, *, a
     if as_json:
         print(found.to_json())
         return
-    print_suggestion(found, terminal.console())
-
-
-def print_suggestion(found: Suggestion, console: rich.console.Console) -> None:
-    """What can be chosen as a table, or one below the other where that is too narrow, and what to take."""
-    titles = found.titles()
-    _print_side_by_side(titles, found.table(), console, right=titles, columns=_SHORT_TABLE_COLUMNS)
-    for line in found.lines():
-        console.print(line, markup=False, highlight=False)
+    comparison_terminal.print_suggestion(found, terminal.console())
 
 
 def _compare(
@@ -228,75 +163,10 @@ def _compare(
             f'calibration={texts!r}, dataset={settings.get("dataset")!r}. Choose a '
             'method, and ask for its plan.'
         )
-    found = comparison.compare(config_lib.read_settings(path, flags.with_lists(settings)))
+    found = comparison.compare(read_settings(path, settings))
     if as_json:
         print(found.to_json())
     else:
-        print_comparison(found, terminal.console())
+        comparison_terminal.print_comparison(found, terminal.console())
     if found.recommended is None:
         raise typer.Exit(exit_codes.USAGE)
-
-
-# A narrower terminal would break words of the table.
-_TABLE_COLUMNS = 100
-# A table of numbers alone.
-_SHORT_TABLE_COLUMNS = 76
-
-
-def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
-    """The methods as a table, or one below the other where that is too narrow, and which one suits."""
-    titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    _print_side_by_side(titles, comparison.rows(found), console, right=('Texts', 'ε'), last='Why')
-    suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
-    lines = [f'{suits}{found.because}', found.worth]
-    if found.estimated is not None:
-        lines.append(f'Time: estimated {found.estimated}.')
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
-
-
-def _print_side_by_side(
-    titles: Sequence[str],
-    rows: Sequence[tuple[str, ...]],
-    console: rich.console.Console,
-    *,
-    right: Sequence[str] = (),
-    last: str | None = None,
-    columns: int = _TABLE_COLUMNS,
-) -> None:
-    """A table, or one row below the other where that is too narrow.
-
-    Args:
-        titles: Of the columns.
-        rows: Cells, of which the first names the row.
-        console: Where; its width decides.
-        right: Titles of columns that are set to the right.
-        last: A shorter title of the last column, beside its value.
-        columns: Width of a terminal that the table fits into.
-    """
-    if console.width >= columns:
-        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for title in titles:
-            table.add_column(title, justify='right' if title in right else 'left')
-        for row in rows:
-            table.add_row(*(rich.text.Text(cell) for cell in row))
-        console.print(table)
-        return
-    for name, *cells in rows:
-        console.print(name, style='bold', markup=False, highlight=False)
-        named = [*zip(titles[1:-1], cells), (last or titles[-1], cells[-1])]
-        plan_terminal.render([(title, cell) for title, cell in named if cell], (), console)
-        console.print()
-
-
-def _with_public_texts(
-    run_plan: RunPlan, job_config: JobConfig, files: str, label_field: str | None, *, quiet: bool
-) -> RunPlan:
-    """The plan with the estimate from public texts, whose progress is on the screen."""
-    off_screen.silence_libraries()
-    # Standard error is held back meanwhile.
-    console = terminal.console(quiet=quiet)
-    with console.status('Starting') as status, off_screen.without_chatter():
-        return methods.of(job_config).with_public_texts(
-            run_plan, job_config, files, label_field, lambda said: status.update(said)
-        )

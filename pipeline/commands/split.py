@@ -11,7 +11,8 @@ from pipeline.commands import flags
 from pipeline.config import without_password
 from pipeline.release import apart
 from pipeline.screen import off_screen
-from pipeline.settings.input import check_delimiter, check_table, check_text_flags, delimiter_of
+from pipeline.settings.input import check_table
+from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
 
 
 def split(

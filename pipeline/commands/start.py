@@ -11,17 +11,17 @@ import typer
 from models import bundled, extras
 from pipeline import comparison, config, methods
 from pipeline.commands import flags
-from pipeline.commands import generate as generate_command
-from pipeline.commands import plan as plan_command
 from pipeline.methods.follows import Follows
-from pipeline.pages import plan_terminal
+from pipeline.pages import comparison_terminal, plan_terminal
+from pipeline.run import watched
 from pipeline.screen import off_screen, terminal
-from pipeline.settings.input import INPUT_HELP, check_delimiter, check_table, check_text_flags, delimiter_of
+from pipeline.settings.input import INPUT_HELP, check_table
 from pipeline.start import answers as answers_lib
 from pipeline.start import here, settings_file
 from pipeline.start.answers import Answers
 from pipeline.start.questions import MOST_QUESTIONS, Questions, numbers, one_of
 from transforms import places
+from transforms.text_files import check_delimiter, check_text_flags, delimiter_of
 
 if typing.TYPE_CHECKING:
     from transforms.read import Dialect, Header, Table
@@ -150,7 +150,7 @@ def start(
     of_place = {'query': query, 'partition_column': partition_column, 'sheet': sheet, 'split': split}
     check_delimiter(delimiter, quoting)
     check_text_flags([files], delimiter=delimiter, encoding=encoding, quoting=quoting)
-    generate_command.check_local_files(files)
+    places.check_local_files(files)
     console = terminal.console()
     off_screen.silence_libraries()
     from transforms.read import Dialect, Header, Table
@@ -446,13 +446,13 @@ def _write(
         answers.notes(),
     )
     pathlib.Path(path).write_text(text, encoding='utf-8')
-    plan_command.print_comparison(found, console)
+    comparison_terminal.print_comparison(found, console)
     console.print()
     run_plan = comparison.planned(job_config)
     plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
     console.print()
     if values['model'] == bundled.MODEL:
-        console.print(generate_command.BUNDLED_TEXT, soft_wrap=True)
+        console.print(watched.BUNDLED_TEXT, soft_wrap=True)
     commands = [extras.install_command(*methods.of(job_config).extras(job_config))]
     commands.append(f'dp-corpus generate --config {path}')
     shown = '\n'.join(f'    {command}' for command in commands if command)

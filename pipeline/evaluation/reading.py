@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from etils import epy
 
 from models.records import Record
+from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.evaluation.sources import Texts
+from transforms.text_files import delimiter_of
 
 with epy.lazy_imports():
     from pipeline.release import released_corpus
@@ -34,42 +36,31 @@ class ReadTexts:
 
 
 def read_source(
-    place: str,
-    *,
-    name: str,
-    flag: str,
-    text_field: str,
-    label_field: str | None,
-    attributes: tuple[str, ...] = (),
-    unit_field: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    quoting: str = 'double',
+    place: str, settings: EvaluationSettings, *, name: str, flag: str, has_units: bool = False
 ) -> ReadTexts:
     """Reads the corpus of a finished run, or files of texts.
 
     Args:
         place: Folder that a run wrote, or comma-separated paths and globs of CSV, JSONL or Parquet.
+        settings: How files are written, and their columns. A run's corpus has its labels in a column of its
+            own, unless the columns of the label are among its attributes; it has no units.
         name: What tables call it.
-        flag: Of the command line, for errors.
-        text_field: Column of the texts in files.
-        label_field: Column of their labels; None where they are not read. A run's corpus has its labels
-            in a column of its own, unless this is one of its attributes.
-        attributes: Columns whose values together are the label, in place of one. A run's corpus has its
-            labels in a column of its own, unless all of these are its attributes.
-        unit_field: Column of the unit of privacy in files; None where it is not read. A run's corpus has
-            none.
-        delimiter: Character between columns of CSV files; None where their header lines show it.
-        encoding: Encoding of files of text; None where their beginnings show it.
-        quoting: Quotes in CSV files.
+        flag: The flag that names it, for errors.
+        has_units: Whether the column of the unit of privacy is read of files.
 
     Raises:
         FileNotFoundError: There is nothing of this name.
         ValueError: A folder without a corpus, a column that is missing, a damaged file, or no text.
     """
-    dialect = read.Dialect(delimiter=delimiter, encoding=encoding, quoting=quoting)
+    unit_field = settings.unit_field if has_units else None
     fields = read.RecordFields(
-        text=text_field, label=label_field, attributes=attributes, unit=unit_field, dialect=dialect
+        text=settings.text_field,
+        label=settings.label_field,
+        attributes=settings.attributes,
+        unit=unit_field,
+        dialect=read.Dialect(
+            delimiter=delimiter_of(settings.delimiter), encoding=settings.encoding, quoting=settings.quoting
+        ),
     )
     if released_corpus.is_release(place):
         return _of_release(place, name, flag.removeprefix('--'), fields.of_label)

@@ -14,7 +14,7 @@ from etils import epy
 from models.clustering import centers, embedder
 from models.clustering.centers import Centers, ClusterSettings
 from models.records import Record
-from pipeline.settings.input import Quoting, check_delimiter, delimiter_of
+from transforms.text_files import Quoting, check_delimiter, delimiter_of
 
 # Errors of the request come before scikit-learn and Beam are loaded.
 with epy.lazy_imports():

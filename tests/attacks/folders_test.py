@@ -206,7 +206,6 @@ def test_every_command_with_a_work_directory_refuses_it(folder: pathlib.Path, na
     [
         ('split', '--input', 'in.jsonl', '--output', 'released_link/deeper/sets'),
         ('evaluate', 'in.jsonl', '--output', 'released_link/evaluation'),
-        ('clusters', '--input', 'in.jsonl', '--output', 'released_link/clusters.html'),
         ('audit', 'canaries', *VOTES[2:], '--method', 'evolve', '--result', 'released_link/audit.json'),
         ('ledger', 'export', '--restricted', '--ledger', 'budget.db', '--output', 'released_link/all.json'),
     ],

@@ -13,7 +13,6 @@ from pipeline.check import records
 from pipeline.check.input_check import InputCheck
 from pipeline.config import job_config
 from pipeline.methods import workers
-from pipeline.methods.predict.settings import PredictSettings
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
@@ -95,7 +94,7 @@ def test_lengths_are_those_of_prompts(path: pathlib.Path) -> None:
 
 TUNING: dict[str, Any] = {
     'method': 'fine-tune', 'context_budget': None, 'epsilon': 1.0, 'records': 62, 'expected_batch_size': 31,
-    'batch_size': PredictSettings.batch_size, 'max_prompt_tokens': 96, 'max_example_tokens': 100,
+    'batch_size': None, 'max_prompt_tokens': 96, 'max_example_tokens': 100,
 }  # fmt: skip
 
 

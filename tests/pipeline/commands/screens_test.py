@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from pipeline import main, methods
-from pipeline.commands.flags import config_of
+from pipeline.config import read_config
 from pipeline.pages import plan_terminal
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
@@ -74,7 +74,7 @@ def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> 
 
 @pytest.mark.parametrize('method', PLANS)
 def test_at_40_columns_a_plan_loses_none_of_its_numbers(method: str) -> None:
-    config = config_of(None, {'method': method, 'records': 123_456, **PLANS[method]})
+    config = read_config(None, {'method': method, 'records': 123_456, **PLANS[method]})
     plan = methods.of(config).plan(config)
     shown = on_terminal(lambda console: plan_terminal.render(plan.rows(), plan.warnings, console), 40)
     numbers = [number for _, value in plan.rows() for number in re.findall(r'\d[\w.,]*\w|\d', value)]

@@ -1,7 +1,6 @@
 """The plan of a run: its numbers are the accountant's, and nothing is read for them."""
 
 import dataclasses
-import doctest
 import json
 import math
 import pathlib
@@ -13,7 +12,6 @@ from models.decoders import device
 from models.decoders.rates import Rates
 from models.privacy import accounting
 from pipeline.calibration import Calibration
-from pipeline.commands import plan as plan_command
 from pipeline.config import job_config
 from pipeline.methods.predict import batches, decoding_estimate, mechanism, plan
 from pipeline.methods.predict.decoding_estimate import DecodingEstimate
@@ -365,7 +363,3 @@ def test_time_is_shown_in_the_unit_that_fits(
 
     monkeypatch.setattr(decoding_estimate, 'estimate_decoding', of_so_many_hours)
     assert shown in in_this_process('plan', '--epsilon', '3', '--records', '10000').stdout
-
-
-def test_examples_of_the_command_hold() -> None:
-    assert doctest.testmod(plan_command).failed == 0
