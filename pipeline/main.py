@@ -22,7 +22,6 @@ from pipeline.commands import (
     evaluate,
     exit_codes,
     generate,
-    help_pages,
     ledger,
     models,
     plan,
@@ -49,7 +48,6 @@ app = typer.Typer(
     rich_markup_mode='rich',
     pretty_exceptions_enable=False,
 )
-help_pages.install()
 
 
 @app.callback()

@@ -32,7 +32,8 @@ DELIMITER_HELP = (
 )
 ENCODING_HELP = (
     'Encoding of files of text; spreadsheets often write CSV as utf-16 or windows-1252. Default: utf-8, or '
-    'utf-16 where a byte order mark or the header line of CSV shows it.'
+    'utf-16 where a byte order mark or the header line of CSV shows it. One of: '
+    f'{", ".join(typing.get_args(Encoding))}.'
 )
 QUOTING_HELP = (
     'Quotes in CSV files. double: a quote within quotes is written twice (RFC 4180). backslash: \\" is a '

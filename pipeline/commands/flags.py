@@ -11,8 +11,11 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal
 
+import rich.table
 import typer
 import typer.core
+import typer.rich_utils
+from rich import text
 
 from pipeline.config import (
     DEFAULT_METHOD,
@@ -25,6 +28,9 @@ from pipeline.config import (
 from pipeline.methods import METHODS
 from pipeline.settings.input import INPUT_HELP, PARTITION_HELP, QUERY_HELP, SHEET_HELP, SPLIT_HELP
 from transforms.text_files import DELIMITER_HELP, ENCODING_HELP, QUOTING_HELP, Encoding, Quoting
+
+# Width of names in help; a longer name goes on in the next line, as do choices.
+NAMES_COLUMNS = 34
 
 ConfigFlag = Annotated[
     str | None,
@@ -42,7 +48,7 @@ SheetFlag = Annotated[str | None, typer.Option('--sheet', help=SHEET_HELP)]
 SplitFlag = Annotated[str | None, typer.Option('--split', help=SPLIT_HELP)]
 TextFieldFlag = Annotated[str, typer.Option('--text-field', help='Column of the text.')]
 DelimiterFlag = Annotated[str | None, typer.Option('--delimiter', help=DELIMITER_HELP)]
-EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP)]
+EncodingFlag = Annotated[Encoding | None, typer.Option('--encoding', help=ENCODING_HELP, metavar='NAME')]
 QuotingFlag = Annotated[Quoting, typer.Option('--quoting', help=QUOTING_HELP)]
 EmbedderFlag = Annotated[
     str, typer.Option('--embedder', help='tfidf, minilm, decoder, or a folder of MiniLM weights.')
@@ -83,6 +89,8 @@ def _flag_of(setting: Setting) -> inspect.Parameter:
         help=_help_of(setting),
         rich_help_panel=setting.panel,
         show_default=False,
+        # The help names so many choices.
+        metavar='NAME' if base == Encoding | None else None,
     )
     return inspect.Parameter(
         setting.name,
@@ -96,6 +104,21 @@ def _help_of(setting: Setting) -> str:
     if setting.default in (None, (), False):
         return setting.help
     return f'{setting.help} [dim](default: {setting.default})[/dim]'
+
+
+class _HelpTable(rich.table.Table):
+    """A table of flags in two columns, names beside help, where Typer has up to seven and cuts words."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        names = [name for name in cells[:-1] if isinstance(name, text.Text) and name]
+        for part in getattr(cells[-1], 'renderables', cells[-1:]):
+            part.overflow = 'fold'
+        super().add_row(text.Text(' ', overflow='fold').join(names), cells[-1], **options)
+        self.columns[0].max_width = NAMES_COLUMNS
+
+
+# Typer has no setting for it.
+typer.rich_utils.Table = _HelpTable  # type: ignore[misc]
 
 
 class MethodCommand(typer.core.TyperCommand):

@@ -1,9 +1,13 @@
-"""Ctrl-C: answered at once, and the command ends soon, whatever native code is doing."""
+"""Ctrl-C: answered at once, and the command ends soon, whatever native code is doing.
+
+Without it a run that is interrupted while it decodes ends as one whose step failed, and one that compiles
+goes on for as long as that takes: Python runs a signal's handler between two of its instructions alone.
+"""
 
 import contextlib
 import os
+import select
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -18,9 +22,8 @@ ANSWER = 'Stopping. What is finished is kept: the same command again goes on fro
 def answered() -> Iterator[None]:
     """Answers Ctrl-C while the body runs, and sees to it that the process ends.
 
-    Python runs a signal's handler between two of its instructions, and one of them may compile for minutes.
-    The system wakes a thread meanwhile, which answers, waits for `GRACE_SECONDS` and ends the process as a
-    kill would: a run is durable at any moment. A second Ctrl-C ends it at once.
+    The system wakes a thread, which answers, waits for `GRACE_SECONDS` and ends the process as a kill would:
+    a run is durable at any moment. A second Ctrl-C ends it at once.
 
     Raises:
         KeyboardInterrupt: Whatever error an interrupted body ends with.
@@ -28,21 +31,19 @@ def answered() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # Standard error may be held back meanwhile: `off_screen.without_chatter`.
-    screen = os.dup(2)
-    woken, waking = socket.socketpair()
-    waking.setblocking(False)
+    received, waking = os.pipe()
+    os.set_blocking(waking, False)
     interrupted = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(woken, interrupted, screen), daemon=True)
+    # Standard error may be held back meanwhile: `off_screen.without_chatter`.
+    threading.Thread(target=_watch, args=(received, interrupted, os.dup(2)), daemon=True).start()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # The watcher was woken before; what the main thread ends with may otherwise overtake its answer.
+        # The end of the main thread may otherwise overtake the answer.
         interrupted.wait()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
-    wakeup = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
-    watcher.start()
+    handler = signal.signal(signal.SIGINT, interrupt)
+    wakeup = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     try:
         yield
     except Exception as error:
@@ -50,30 +51,21 @@ def answered() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        # After an interrupt the watcher stays: leaving Python waits for threads, which may compile.
+        # After an interrupt the thread stays: leaving Python waits for others, which may compile.
         if not interrupted.is_set():
             signal.set_wakeup_fd(wakeup)
-            signal.signal(signal.SIGINT, before)
-            waking.close()
-            watcher.join()
-            woken.close()
-            os.close(screen)
+            signal.signal(signal.SIGINT, handler)
+            os.close(waking)
 
 
-def _watch(woken: socket.socket, interrupted: threading.Event, screen: int) -> None:
-    """Answers signals until the other end is closed, which says that the body is over."""
-    while True:
-        try:
-            received = woken.recv(16)
-        except TimeoutError:
-            os._exit(EXIT_CODE)
-        if not received:
-            return
-        for number in received:
-            if number != signal.SIGINT:
-                continue
-            if interrupted.is_set():
-                os._exit(EXIT_CODE)
+def _watch(received: int, interrupted: threading.Event, screen: int) -> None:
+    """Answers the first Ctrl-C; an end of the pipe says that the body is over."""
+    while number := os.read(received, 1):
+        if number[0] == signal.SIGINT:
             os.write(screen, f'\n{ANSWER}\n'.encode())
             interrupted.set()
-            woken.settimeout(GRACE_SECONDS)
+            # The next signal ends the grace.
+            select.select([received], [], [], GRACE_SECONDS)
+            os._exit(EXIT_CODE)
+    os.close(received)
+    os.close(screen)

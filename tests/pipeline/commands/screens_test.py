@@ -58,7 +58,7 @@ def test_a_shell_completes_commands_and_flags(words: str, offered: list[str]) ->
 
 @pytest.mark.parametrize(
     'words, columns',
-    [*((words, 40) for words in commands()), *(((name,), 80) for name in ('plan', 'refine', 'evaluate'))],
+    [*((words, 60) for words in commands()), *(((name,), 80) for name in ('plan', 'refine', 'evaluate'))],
     ids=lambda value: value if isinstance(value, int) else ' '.join(value),
 )
 def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> None:
@@ -67,7 +67,7 @@ def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> 
     command: Any = typer.main.get_command(main.app)
     for word in words:
         command = command.commands[word]
-    if columns < 72 and 'method' not in {parameter.name for parameter in command.params}:
+    if 'method' not in {parameter.name for parameter in command.params}:
         flags = {name for parameter in command.params for name in parameter.opts if name.startswith('--')}
         assert flags <= set(re.findall(r'--[\w-]+', shown))
 

@@ -37,7 +37,7 @@ except KeyboardInterrupt:
 def begun(body: str, grace: float | None = None) -> subprocess.Popen[str]:
     """A process that has begun the body, answered where a time of grace is given."""
     if grace is not None:
-        answered = f'from pipeline.commands import interrupt\ninterrupt.GRACE_SECONDS = {grace}\n'
+        answered = f'from pipeline.screen import interrupt\ninterrupt.GRACE_SECONDS = {grace}\n'
         body = f'{answered}with interrupt.answered():\n{textwrap.indent(body, "    ")}'
     process = subprocess.Popen(
         [sys.executable, '-c', body], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
