@@ -17,7 +17,6 @@ import typer
 from models.extras import MissingExtraError
 from pipeline.commands import (
     audit,
-    centers,
     check,
     evaluate,
     exit_codes,
@@ -25,9 +24,9 @@ from pipeline.commands import (
     ledger,
     models,
     plan,
+    prepare,
     release,
     schema,
-    split,
     start,
 )
 from pipeline.commands.flags import MethodCommand
@@ -71,9 +70,9 @@ app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
 app.command(context_settings=_TAKES_OPTIONS)(generate.refine)
 app.command()(release.report)
 app.command()(release.export)
-app.command()(split.split)
+app.command()(prepare.split)
 app.command()(evaluate.evaluate)
-app.command()(centers.centers)
+app.command()(prepare.centers)
 app.command()(schema.schema)
 app.add_typer(models.app, name='models')
 app.add_typer(ledger.app, name='ledger')
