@@ -2,17 +2,22 @@
 
 from typing import Annotated, Any
 
+import rich.console
 import typer
 
 from models import extras
 from pipeline import calibration, comparison, methods
 from pipeline.commands import exit_codes, flags
 from pipeline.config import all_settings, read_config, read_settings
+from pipeline.methods.method import Suggestion
 from pipeline.pages import comparison_terminal, plan_terminal
 from pipeline.run import planned
 from pipeline.screen import terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
+
+# Width of a table of numbers alone.
+_SHORT_TABLE_COLUMNS = 76
 
 CalibrateFlag = Annotated[
     bool,
@@ -150,7 +155,17 @@ def _suggest(job_config: JobConfig, minutes: float | None, calibrate: bool, *, a
     if as_json:
         print(found.to_json())
         return
-    comparison_terminal.print_suggestion(found, terminal.console())
+    print_suggestion(found, terminal.console())
+
+
+def print_suggestion(found: Suggestion, console: rich.console.Console) -> None:
+    """What can be chosen as a table, or one below the other where that is too narrow, and what to take."""
+    titles = found.titles()
+    comparison_terminal.print_side_by_side(
+        titles, found.table(), console, right=titles, columns=_SHORT_TABLE_COLUMNS
+    )
+    for line in found.lines():
+        console.print(line, markup=False, highlight=False)
 
 
 def _compare(

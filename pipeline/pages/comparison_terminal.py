@@ -8,27 +8,16 @@ import rich.table
 from rich import text
 
 from pipeline import comparison
-from pipeline.methods.method import Suggestion
 from pipeline.pages import plan_terminal
 
 # A narrower terminal would break words of the table.
 _TABLE_COLUMNS = 100
-# A table of numbers alone.
-_SHORT_TABLE_COLUMNS = 76
-
-
-def print_suggestion(found: Suggestion, console: rich.console.Console) -> None:
-    """What can be chosen as a table, or one below the other where that is too narrow, and what to take."""
-    titles = found.titles()
-    _print_side_by_side(titles, found.table(), console, right=titles, columns=_SHORT_TABLE_COLUMNS)
-    for line in found.lines():
-        console.print(line, markup=False, highlight=False)
 
 
 def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
     """The methods as a table, or one below the other where that is too narrow, and which one suits."""
     titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    _print_side_by_side(titles, comparison.rows(found), console, right=('Texts', 'ε'), last='Why')
+    print_side_by_side(titles, comparison.rows(found), console, right=('Texts', 'ε'), last='Why')
     suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
     lines = [f'{suits}{found.because}', found.worth]
     if found.estimated is not None:
@@ -37,7 +26,7 @@ def print_comparison(found: comparison.Comparison, console: rich.console.Console
         console.print(line, markup=False, highlight=False)
 
 
-def _print_side_by_side(
+def print_side_by_side(
     titles: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     console: rich.console.Console,

@@ -12,10 +12,10 @@ from models.privacy import counts
 from models.privacy.accounting import subsampled
 from pipeline import calibration, methods
 from pipeline.calibration import Calibration
+from pipeline.commands import plan
 from pipeline.config import job_config
 from pipeline.methods.fine_tune import estimate, mechanism, suggestion
 from pipeline.methods.fine_tune.suggestion import Split, TuningSuggestion
-from pipeline.pages import comparison_terminal
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
 from tests.samples import on_terminal
@@ -174,6 +174,6 @@ def test_it_stands_in_a_table_where_there_is_room(columns: int, is_table: bool) 
         epsilon=3.0, delta=1e-5, unit_gradients=102_400, minutes=None, fewest_steps=30, splits=(split,),
         recommended=split, because='A reason.', flags='--tuning-steps 6400', estimated='from known rates',
     )  # fmt: skip
-    shown = on_terminal(functools.partial(comparison_terminal.print_suggestion, found), columns)
+    shown = on_terminal(functools.partial(plan.print_suggestion, found), columns)
     assert any('Steps, T' in line and 'Time' in line for line in shown.splitlines()) == is_table
     assert max(map(len, shown.splitlines())) <= columns and '2,048 *' in shown and '…' not in shown
