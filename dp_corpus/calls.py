@@ -130,13 +130,13 @@ def fine_tune(
     `generate(adapter=run, output=...)` samples from it, for free.
 
     Args:
-        config: As of `generate`.
-        beam_arguments: As of `generate`.
-        quiet: As of `generate`.
+        config: A TOML file of settings; keyword arguments win.
+        beam_arguments: Options of Beam.
+        quiet: Whether nothing is shown while it runs.
         settings: Those of the run; `dp-corpus fine-tune --help` explains them.
 
     Raises:
-        Exception: As `generate`.
+        Exception: Every one that `generate` raises.
     """
     job_config = narrowed.training(_text(config), _values(settings, narrowed.TRAINING))
     return _run(job_config, beam_arguments, quiet)
@@ -155,13 +155,13 @@ def refine(
 
     Args:
         corpus: A `Run`, the folder of a finished run, or files of texts.
-        config: As of `generate`.
-        beam_arguments: As of `generate`.
-        quiet: As of `generate`.
+        config: A TOML file of settings; keyword arguments win.
+        beam_arguments: Options of Beam.
+        quiet: Whether nothing is shown while it runs.
         settings: Those of the run; `dp-corpus refine --help` explains them.
 
     Raises:
-        Exception: As `generate`.
+        Exception: Every one that `generate` raises.
     """
     values = _values(settings, narrowed.REFINING)
     job_config = narrowed.refining(os.fspath(corpus), _text(config), values)

@@ -1,4 +1,4 @@
-"""What the functions return: places and documents, as objects that a notebook can show."""
+"""Results of the functions: places and documents, as objects that a notebook can show."""
 
 import dataclasses
 import functools
@@ -117,7 +117,7 @@ class Run:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """What an evaluation found. Where it has read records, it is for the curator alone.
+    """The result of an evaluation. Where it has read records, it is for the curator alone.
 
     Attributes:
         report: All figures, charts and texts.

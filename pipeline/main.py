@@ -63,7 +63,7 @@ def _of_all_commands(
 app.command()(start.start)
 app.command(cls=MethodCommand)(plan.plan)
 app.command(cls=MethodCommand)(check.check)
-# What follows a bare -- is Beam's.
+# Arguments after a bare -- are Beam's.
 _TAKES_OPTIONS = {'allow_extra_args': True, 'ignore_unknown_options': False}
 app.command(cls=MethodCommand, context_settings=_TAKES_OPTIONS)(generate.generate)
 app.command(context_settings=_TAKES_OPTIONS)(generate.fine_tune)
@@ -114,7 +114,7 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
     if not shown:
         terminal.console(stderr=True).print(f'[red]Error:[/red] {rich.markup.escape(text)}', soft_wrap=True)
     if sys.stderr.isatty():
-        # Whoever sits there may look into the files; a log may not.
+        # The person at a terminal may look into the curator's files; a log may not.
         terminal.console(stderr=True).print(
             *_for_the_curator(error), sep='\n', soft_wrap=True, markup=False, highlight=False
         )
@@ -122,7 +122,7 @@ def _fail(error: BaseException, code: int, *, shown: bool = False) -> typing.NoR
 
 
 def _for_the_curator(error: BaseException | None) -> Iterator[str]:
-    """What errors and their causes know that no text of an exception may hold."""
+    """Texts for the curator's eyes, which errors and their causes hold beside the released ones."""
     while error is not None:
         if (restricted := getattr(error, 'for_the_curator', None)) is not None:
             yield restricted

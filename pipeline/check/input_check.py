@@ -1,4 +1,4 @@
-"""What a check of the input found, for the curator alone."""
+"""The result of a check of the input, for the curator alone."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ class LabelRecords:
     """One label.
 
     Attributes:
-        label: As the column has it, cut where it is long and the run does not declare it; None where the
+        label: Value of the column, cut where it is long and the run does not declare it; None where the
             run has no labels.
         declared: Whether the run declares it.
         records: Records of it.
@@ -56,7 +56,7 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputCheck:
-    """What a run would find in its input. Restricted to the curator; its `repr` shows no true figure.
+    """The input as a run would find it. Restricted to the curator; its `repr` shows no true figure.
 
     Attributes:
         files: Names of the files, as they are read.
@@ -71,9 +71,9 @@ class InputCheck:
         alike_units: Units whose ids differ from another's in case, zeros in front or punctuation alone.
         largest_unit: Records of the unit that has most.
         duplicates: Records whose text another one had before.
-        lengths: Of texts; None where there is no record, the method reads no tokens, or the libraries that
-            count them are not installed.
-        findings: What to look at and what to change, a sentence or two each; worst first.
+        lengths: Lengths of texts; None where there is no record, the method reads no tokens, or the libraries
+            that count them are not installed.
+        findings: Advice on what to look at and to change, a sentence or two each; worst first.
     """
 
     files: tuple[str, ...]

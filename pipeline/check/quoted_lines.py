@@ -1,4 +1,4 @@
-"""What quotes do to the lines of CSV files, for the curator alone."""
+"""Lines of CSV files that quotes join or spoil, for the curator alone."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,13 +12,13 @@ from transforms.read.formats import FORMATS
 from transforms.read.formats.csv import Csv, CsvRow, has_width
 from transforms.read.sources import source_of
 
-# Of rows that look wrong, read with other quotes.
+# Limit on rows that look wrong and are read again with other quotes.
 _BYTES_READ_AGAIN = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuotedLines:
-    """What quotes do to the lines of CSV files. Restricted to the curator.
+    """Numbers of lines that quotes join or spoil. Restricted to the curator.
 
     Attributes:
         continued: Lines that continue a row within quotes: no record and no rejection of their own.
@@ -38,19 +38,21 @@ def look(paths: Sequence[str], fields: RecordFields) -> QuotedLines:
 
     Args:
         paths: Files and other places; those that are no CSV are passed over.
-        fields: As a run reads them.
+        fields: Columns, and how files are written, as a run reads them.
     """
-    found = _Lines(fields)
+    counts = _Lines(fields)
     if fields.dialect.quoting != dialect_lib.NONE:
         for path in paths:
             if source_of(path) is None:
                 with naming_only(path):
-                    found.add_file(path)
-    return QuotedLines(continued=found.continued, alike=found.alike, stray=found.stray, remedy=found.remedy())
+                    counts.add_file(path)
+    return QuotedLines(
+        continued=counts.continued, alike=counts.alike, stray=counts.stray, remedy=counts.remedy()
+    )
 
 
 class _Lines:
-    """What the lines of files add up to."""
+    """The sums over the lines of files."""
 
     def __init__(self, fields: RecordFields) -> None:
         self._fields = fields
@@ -83,7 +85,7 @@ class _Lines:
             is_alike = continued > 0 and self._all_alike(raw, continued + 1, layout, header)
             is_wide = b'"' in raw and not isinstance(row, Reason) and not self._has_columns(row, header)
             if is_stray or is_alike or is_wide:
-                # Of a row with wrong columns its quotes are the cause if other ones explain it.
+                # Quotes are the cause of wrong columns if other quotes explain them.
                 is_stray |= self._read_again(raw, layout, header) and is_wide
             self.stray += is_stray
             self.alike += continued * is_alike
@@ -127,16 +129,16 @@ class _Lines:
         return best if self._fitting[best] > self._fitting[self._fields.dialect.quoting] else None
 
 
-def findings(found: QuotedLines, quoting: str) -> Iterator[str]:
-    """What to look at, a sentence or two each."""
+def findings(counts: QuotedLines, quoting: str) -> Iterator[str]:
+    """Advice on what to look at, a sentence or two each."""
     seen = []
-    if found.stray:
-        seen.append(f'Rows rejected because of a quote: {found.stray:,}.')
+    if counts.stray:
+        seen.append(f'Rows rejected because of a quote: {counts.stray:,}.')
     # Lines of a proper text look like rows now and then.
-    if found.alike and 2 * found.alike >= found.continued:
+    if counts.alike and 2 * counts.alike >= counts.continued:
         seen.append(
             f'Lines that are no record and no rejection of their own, since a quote before them makes them '
-            f'part of one value: {found.continued:,}. Of these look like rows: {found.alike:,}.'
+            f'part of one value: {counts.continued:,}. Of these look like rows: {counts.alike:,}.'
         )
     if not seen:
         return
@@ -147,4 +149,4 @@ def findings(found: QuotedLines, quoting: str) -> Iterator[str]:
         dialect_lib.BACKSLASH: 'Quotes after a backslash explain it: give --quoting backslash.',
         dialect_lib.NONE: 'A file whose writer quotes nothing explains it: give --quoting none.',
     }
-    yield f'{" ".join(seen)} {explained[found.remedy]}'
+    yield f'{" ".join(seen)} {explained[counts.remedy]}'

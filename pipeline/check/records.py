@@ -1,4 +1,4 @@
-"""What a run would find in its input, for the curator alone, before a run is paid for.
+"""A look at the input as a run would read it, for the curator alone, before a run is paid for.
 
 Nothing is released and nothing is charged. What it shows are true figures of private records, so settings
 that follow from them by a rule are tuning on private data (models/privacy/README.md, section 5).
@@ -25,13 +25,13 @@ from transforms import places
 from transforms.read import Reason, RecordRules, Rejection, check_input, read_place
 from transforms.read.dialect import OF_SPREADSHEETS
 
-# Texts whose tokens are counted, drawn from all.
+# Number of texts whose tokens are counted, drawn from all.
 SAMPLED_TEXTS = 2_000
-# Labels that the run does not declare, the most frequent first.
+# Number of undeclared labels that are listed, the most frequent first.
 SHOWN_LABELS = 20
-# Of a label that the run does not declare: a column named by mistake may hold whole texts.
+# Characters of an undeclared label that are shown: a column named by mistake may hold whole texts.
 SHOWN_CHARACTERS = 40
-# From here on a share or a ratio is spoken of.
+# Shares from which on a finding speaks of them.
 ALARMING_REJECTED, ALARMING_CUT, ALARMING_DUPLICATES = 0.05, 0.25, 0.05
 
 
@@ -45,12 +45,12 @@ def check_records(
     Memory grows with the numbers of units and of different texts, some hundred bytes each.
 
     Args:
-        config: Of the run.
+        config: The run.
         on_progress: Told how many rows were read, now and then.
         on_rejected: Told of each row that is no record, but for labels that are not declared.
 
     Raises:
-        ValueError: As `transforms.read.check_input`; a prompt that does not fit.
+        ValueError: See `transforms.read.check_input`; or a prompt that does not fit.
         FileNotFoundError: No such files; no model.
     """
     rules = record_rules(config.input, config.budget.unit)
@@ -61,17 +61,17 @@ def check_records(
     try:
         measure = view.measure()
     except extras.MissingExtraError as error:
-        # All else is found without a tokenizer.
+        # Everything else needs no tokenizer.
         uncounted = (f'No tokens are counted, and so no length is judged. {error}',)
-    found = _Found(config, view)
+    sums = _Sums(config, view)
     paths = tuple(file.path for file in files)
     for row in _rows(paths, rules):
         if isinstance(row, Rejection) and on_rejected is not None:
             on_rejected(row)
-        found.add(row)
-        if on_progress is not None and found.rows % 1_000 == 0:
-            on_progress(found.rows)
-    result = found.result(paths, quoted_lines.look(paths, rules.fields), measure)
+        sums.add(row)
+        if on_progress is not None and sums.rows % 1_000 == 0:
+            on_progress(sums.rows)
+    result = sums.result(paths, quoted_lines.look(paths, rules.fields), measure)
     return dataclasses.replace(result, findings=(*result.findings, *uncounted))
 
 
@@ -83,8 +83,8 @@ def _rows(paths: Sequence[str], rules: RecordRules) -> Iterator[Record | Rejecti
         yield from read_place(path, rules)
 
 
-class _Found:
-    """What rows add up to."""
+class _Sums:
+    """The sums over rows."""
 
     def __init__(self, config: JobConfig, view: InputView) -> None:
         self._config, self._view = config, view
@@ -95,9 +95,9 @@ class _Found:
         self._units: collections.Counter[bytes] = collections.Counter()
         # Units by what the spellings of their ids have in common.
         self._alike: collections.Counter[bytes] = collections.Counter()
-        # Of each unit: hash of the record that decides its label, and that label (METHOD 1).
+        # Unit -> hash of the record that decides its label, and that label (METHOD 1).
         self._first: dict[bytes, tuple[bytes, str | None]] = {}
-        # Drawn anew each time, as a run's key is: another run puts a unit under another of its labels.
+        # A key drawn anew each time, as a run's is: another run puts a unit under another of its labels.
         self._key = RunKey.new()
         self._drawn: list[Record] = []
         self._random = random.Random(0)
@@ -119,11 +119,11 @@ class _Found:
         self._duplicates += digest in self._texts
         self._texts.add(digest)
         if row.unit is not None:
-            unit, own = unit_hash(self._key, row.unit), (record_hash(self._key, row), row.label)
+            unit, first = unit_hash(self._key, row.unit), (record_hash(self._key, row), row.label)
             if unit not in self._units:
                 self._alike[unit_hash(self._key, spelling.alike(row.unit))] += 1
             self._units[unit] += 1
-            self._first[unit] = min(self._first.get(unit, own), own, key=lambda one: one[0])
+            self._first[unit] = min(self._first.get(unit, first), first, key=lambda one: one[0])
         # Each of the records so far is among the drawn ones with the same probability.
         if len(self._drawn) < SAMPLED_TEXTS:
             self._drawn.append(row)
@@ -137,7 +137,7 @@ class _Found:
         labels = tuple(self._labels())
         lengths = self._lengths(measure) if self._drawn and measure is not None else None
         of_user = self._config.budget.unit == 'user'
-        found = InputCheck(
+        check = InputCheck(
             files=files,
             records=self._records,
             rejected=dict(self._rejected.most_common()),
@@ -157,11 +157,11 @@ class _Found:
         if any(map(places.may_be_text, files)):
             of_files = itertools.chain(self._of_encoding(), of_files)
         return dataclasses.replace(
-            found, findings=tuple(_findings(found, of_files, self._config, self._view))
+            check, findings=tuple(_findings(check, of_files, self._config, self._view))
         )
 
     def _of_encoding(self) -> Iterator[str]:
-        """What to look at where rows are text of another encoding than they were read as."""
+        """Advice where rows are text of another encoding than they were read as."""
         if self._with_nulls:
             yield (
                 f'{self._with_nulls:,} rejected rows hold null bytes, as UTF-16 without a byte order mark '
@@ -227,34 +227,34 @@ def _of_like_labels(labels: Sequence[LabelRecords]) -> Iterator[str]:
 
 
 def _findings(
-    found: InputCheck, of_files: Iterable[str], config: JobConfig, view: InputView
+    check: InputCheck, of_files: Iterable[str], config: JobConfig, view: InputView
 ) -> Iterator[str]:
-    rows = found.records + sum(found.rejected.values())
+    rows = check.records + sum(check.rejected.values())
     if not rows:
         yield 'There is no row in these files. Check --input.'
         return
-    others = [each for each in found.labels if not each.declared]
-    if not found.records:
+    others = [each for each in check.labels if not each.declared]
+    if not check.records:
         yield 'A run would take none of these rows, and end as always, with a corpus of the public prompt.'
     yield from of_files
     if others:
         names = ', '.join(repr(each.label) for each in others[:5])
-        more = ', ...' if found.undeclared > 5 else ''
+        more = ', ...' if check.undeclared > 5 else ''
         yield (
-            f'{found.rejected[Reason.UNDECLARED_LABEL.value]:,} rows have labels that --labels does not '
+            f'{check.rejected[Reason.UNDECLARED_LABEL.value]:,} rows have labels that --labels does not '
             f'declare: {names}{more}. Declare them from a published scheme (VALUE=WORDS gives prompts words '
             'for a value), or leave these rows out as now.'
         )
-    yield from _of_like_labels(found.labels)
-    for label in found.labels:
-        if label.declared and found.records and not label.records:
+    yield from _of_like_labels(check.labels)
+    for label in check.labels:
+        if label.declared and check.records and not label.records:
             yield f'No row has the declared label {label.label!r}. Check how the column spells it.'
-    if without_value := found.rejected.get(Reason.NO_VALUE.value):
+    if without_value := check.rejected.get(Reason.NO_VALUE.value):
         yield (
             f'{without_value:,} rows hold a formula without a value, or with an error such as #REF!. Open '
             'the workbook in a spreadsheet program, which computes its formulas, and save it.'
         )
-    for reason, count in found.rejected.items():
+    for reason, count in check.rejected.items():
         if reason == Reason.NO_VALUE.value:
             continue
         if reason != Reason.UNDECLARED_LABEL.value and count / rows >= ALARMING_REJECTED:
@@ -262,38 +262,38 @@ def _findings(
                 f'{count:,} of {rows:,} rows are rejected: {reason}. Look at some with check '
                 '--show-rejected 10.'
             )
-    yield from view.findings(found)
-    if found.declared_records:
-        taken, what = view.wrong_number(found)
-        if not FEWEST_CONTEXTS <= taken / found.declared_records <= MOST_CONTEXTS:
+    yield from view.findings(check)
+    if check.declared_records:
+        taken, what = view.wrong_number(check)
+        if not FEWEST_CONTEXTS <= taken / check.declared_records <= MOST_CONTEXTS:
             yield (
-                f'--records says {found.declared_records:,}, and a run would take {taken:,}. What `plan` '
+                f'--records says {check.declared_records:,}, and a run would take {taken:,}. What `plan` '
                 f'says of {what} is off by as much. Declare a number that is public.'
             )
-    if found.lengths is not None and found.lengths.share_cut >= ALARMING_CUT:
+    if check.lengths is not None and check.lengths.share_cut >= ALARMING_CUT:
         flag = f'--{view.length_setting.replace("_", "-")}'
         yield (
-            f'{found.lengths.share_cut:.0%} of the texts are cut at {found.lengths.room} tokens. Raise '
+            f'{check.lengths.share_cut:.0%} of the texts are cut at {check.lengths.room} tokens. Raise '
             f'{flag}, which costs time and memory and no privacy.'
         )
-    if found.records and found.duplicates / found.records >= ALARMING_DUPLICATES:
+    if check.records and check.duplicates / check.records >= ALARMING_DUPLICATES:
         yield (
-            f'{found.duplicates:,} records repeat a text of another. Each is a unit of its own unless one '
+            f'{check.duplicates:,} records repeat a text of another. Each is a unit of its own unless one '
             'unit id holds them together: --unit user with --unit-field.'
         )
-    if found.alike_units:
+    if check.alike_units:
         yield (
-            f'{found.alike_units:,} unit ids differ from another one in case, zeros in front or punctuation '
+            f'{check.alike_units:,} unit ids differ from another one in case, zeros in front or punctuation '
             'alone. Where two of them are one person, ε holds for each of them and not for the person: '
             'spell the ids of a person in one way.'
         )
-    if config.budget.unit == 'user' and found.largest_unit > 10 * max(
-        1, found.records // max(1, found.units)
+    if config.budget.unit == 'user' and check.largest_unit > 10 * max(
+        1, check.records // max(1, check.units)
     ):
         yield (
-            f'One unit has {found.largest_unit:,} records, of which a run shows at most '
+            f'One unit has {check.largest_unit:,} records, of which a run shows at most '
             f'{config.budget.examples_per_context}.'
         )
-    delta, size = config.budget.delta, found.units
+    delta, size = config.budget.delta, check.units
     if delta is not None and size and delta * size >= 1:
         yield f'delta={delta:g} is no less than one over the number of units. Give n ** -1.1 or less.'

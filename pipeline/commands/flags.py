@@ -141,18 +141,18 @@ class MethodCommand(typer.core.TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All of them; while help is shown those of the command and of the chosen method, with its words."""
-        found = super().get_params(ctx)
+        parameters = super().get_params(ctx)
         if self._chosen is None:
-            return found
+            return parameters
         of_any = all_settings()
-        by_name = {str(parameter.name): parameter for parameter in found}
-        own: list[Any] = [parameter for name, parameter in by_name.items() if name not in of_any]
+        by_name = {str(parameter.name): parameter for parameter in parameters}
+        kept: list[Any] = [parameter for name, parameter in by_name.items() if name not in of_any]
         for setting in settings_of(self._chosen).values():
             if setting.name in by_name:
                 shown: Any = copy.copy(by_name[setting.name])
                 shown.help, shown.rich_help_panel = _help_of(setting), setting.panel
-                own.append(shown)
-        return own
+                kept.append(shown)
+        return kept
 
 
 def chosen_method(arguments: Collection[str]) -> str:
@@ -161,17 +161,17 @@ def chosen_method(arguments: Collection[str]) -> str:
     >>> chosen_method(['--method=fine-tune', '--help']), chosen_method([])
     ('fine-tune', 'predict')
     """
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     words = list(arguments)
     for word, after in zip(words, [*words[1:], '']):
         if word.startswith('--'):
             name, equals, value = word[2:].partition('=')
-            given[name.replace('-', '_')] = value if equals else after
-    if (path := given.get('config')) is not None and pathlib.Path(path).is_file():
+            values[name.replace('-', '_')] = value if equals else after
+    if (path := values.get('config')) is not None and pathlib.Path(path).is_file():
         try:
             in_file = tomllib.loads(pathlib.Path(path).read_text(encoding='utf-8'))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             in_file = {}  # the command itself says what is wrong with it
-        given = {**{name: str(value) for name, value in in_file.items()}, **given}
-    name = given.get(METHOD) or implied_method(given) or DEFAULT_METHOD
+        values = {**{name: str(value) for name, value in in_file.items()}, **values}
+    name = values.get(METHOD) or implied_method(values) or DEFAULT_METHOD
     return name if name in METHODS else DEFAULT_METHOD

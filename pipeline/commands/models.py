@@ -37,17 +37,17 @@ def models(context: typer.Context, as_json: flags.JsonFlag = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    found = model_list.model_list()
+    listed = model_list.model_list()
     if as_json:
-        print(found.to_json())
+        print(listed.to_json())
     else:
-        render(found, terminal.console())
+        render(listed, terminal.console())
 
 
-def render(found: ModelList, console: rich.console.Console) -> None:
+def render(listed: ModelList, console: rich.console.Console) -> None:
     """Prints the list as a table, or on a narrow screen a line or two for each, and how to get a model."""
     if console.width < LEAST_COLUMNS:
-        for one in found.models:
+        for one in listed.models:
             numbers = f'{_millions(one.parameters)} weights; {_gibibytes(one.memory_float32)} GiB in float32'
             console.print(text.Text(one.model, style='bold'))
             console.print(
@@ -57,19 +57,19 @@ def render(found: ModelList, console: rich.console.Console) -> None:
                 )
             )
     else:
-        console.print(_table(found))
+        console.print(_table(listed))
     for note in _NOTES:
         console.print(text.Text(note))
 
 
-def _table(found: ModelList) -> table.Table:
+def _table(listed: ModelList) -> table.Table:
     shown = table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column('Model', no_wrap=True)
     for name in ('Weights', 'float32', 'bfloat16'):
         shown.add_column(name, justify='right', no_wrap=True)
     shown.add_column('Prompt', no_wrap=True)
     shown.add_column('Here', overflow='fold')
-    for one in found.models:
+    for one in listed.models:
         cells = (
             one.model, _millions(one.parameters), _gibibytes(one.memory_float32),
             _gibibytes(one.memory_bfloat16), one.prompt, _here(one),

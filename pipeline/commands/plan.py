@@ -159,7 +159,7 @@ def _suggest(job_config: JobConfig, minutes: float | None, calibrate: bool, *, a
 
 
 def print_suggestion(found: Suggestion, console: rich.console.Console) -> None:
-    """What can be chosen as a table, or one below the other where that is too narrow, and what to take."""
+    """Prints the choices as a table, or below one another where that is too narrow, and which to take."""
     titles = found.titles()
     comparison_terminal.print_side_by_side(
         titles, found.table(), console, right=titles, columns=_SHORT_TABLE_COLUMNS

@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadTexts:
-    """What one source gave.
+    """Texts that were read from one source.
 
     Attributes:
         texts: Its texts.
@@ -44,7 +44,7 @@ def read_source(
         place: Folder that a run wrote, or comma-separated paths and globs of CSV, JSONL or Parquet.
         settings: How files are written, and their columns. A run's corpus has its labels in a column of its
             own, unless the columns of the label are among its attributes; it has no units.
-        name: What tables call it.
+        name: Its name in tables.
         flag: The flag that names it, for errors.
         has_units: Whether the column of the unit of privacy is read of files.
 
@@ -77,11 +77,11 @@ def read_source(
     rows: list[Record] = []
     left_out: collections.Counter[str] = collections.Counter()
     for file in files:
-        for found in _rows(file.path, rules):
-            if isinstance(found, Record):
-                rows.append(found)
+        for row in _rows(file.path, rules):
+            if isinstance(row, Record):
+                rows.append(row)
             else:
-                left_out[found] += 1
+                left_out[row] += 1
     # How many rows are what is for the page, and not for an error's text.
     if left_out[read.Reason.UNREADABLE_REST.value]:
         raise ValueError(
@@ -121,5 +121,5 @@ def _of_release(folder: str, name: str, flag: str, of_label: tuple[str, ...]) ->
 
 
 def _rows(path: str, rules: RecordRules) -> Iterator[Record | str]:
-    for found in read.read_place(path, rules):
-        yield found if isinstance(found, Record) else found.reason.value
+    for row in read.read_place(path, rules):
+        yield row if isinstance(row, Record) else row.reason.value

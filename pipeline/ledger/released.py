@@ -1,4 +1,4 @@
-"""What others than the curator may read of a ledger: budgets, charges and refusals, by the day.
+"""The released part of a ledger, for others than the curator: budgets, charges and refusals, by the day.
 
 The database holds more: the second at which a run began, whether and when it ended, and each time that
 it was resumed. These depend on the records: the length of a run tells their number, and a failure

@@ -14,14 +14,14 @@ from pipeline.pages import plan_terminal
 _TABLE_COLUMNS = 100
 
 
-def print_comparison(found: comparison.Comparison, console: rich.console.Console) -> None:
+def print_comparison(compared: comparison.Comparison, console: rich.console.Console) -> None:
     """The methods as a table, or one below the other where that is too narrow, and which one suits."""
     titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    print_side_by_side(titles, comparison.rows(found), console, right=('Texts', 'ε'), last='Why')
-    suits = '' if found.recommended is None else f'* {found.recommended} suits best. '
-    lines = [f'{suits}{found.because}', found.worth]
-    if found.estimated is not None:
-        lines.append(f'Time: estimated {found.estimated}.')
+    print_side_by_side(titles, comparison.rows(compared), console, right=('Texts', 'ε'), last='Why')
+    suits = '' if compared.recommended is None else f'* {compared.recommended} suits best. '
+    lines = [f'{suits}{compared.because}', compared.worth]
+    if compared.estimated is not None:
+        lines.append(f'Time: estimated {compared.estimated}.')
     for line in lines:
         console.print(line, markup=False, highlight=False)
 

@@ -34,8 +34,8 @@ def text_fields(
     Args:
         text_field: Column of the text.
         delimiter: Between columns of CSV files, as a flag gives it; None where each header line shows it.
-        encoding: Of files of text; None where each shows it.
-        quoting: Of CSV files.
+        encoding: Encoding of files of text; None where each shows it.
+        quoting: Quotes of CSV files.
 
     Raises:
         ValueError: The delimiter is none.
@@ -58,13 +58,13 @@ def read_texts(pattern: str, fields: read.RecordFields) -> list[str]:
     """
     rules = read.RecordRules(fields=fields)
     files = read.check_input(pattern, rules.fields)
-    found = [record.text for file in files for record in _records(file.path, rules)]
-    if not found:
+    texts = [record.text for file in files for record in _records(file.path, rules)]
+    if not texts:
         raise ValueError(
             f'Expected texts in input={pattern!r}, got none in text_field={fields.text!r}. '
             'Check the column and the format.'
         )
-    return found
+    return texts
 
 
 def _records(path: str, rules: read.RecordRules) -> Iterator[Record]:
@@ -96,7 +96,7 @@ def make_centers(
     Args:
         texts: The corpus.
         folder: Where the artefact goes; must not exist or be empty.
-        settings: Of the embedder; its `centers` are not read.
+        settings: The embedder; its `centers` are not read.
         count: Centres.
         seed: Public seed.
 
@@ -114,10 +114,10 @@ def make_centers(
             seed=seed,
         )
         fitted.write(folder)
-        # As it is read back: float16 rounds.
+        # The file rounds to float16, so it is read back.
         made: embedder.Embedder = embedder.TfidfEmbedder.read(folder)
     else:
         made = settings.load_embedder()
-    found = centers.fit_centers(texts, made, count=count, seed=seed)
-    found.write(folder)
-    return found
+    fitted_centers = centers.fit_centers(texts, made, count=count, seed=seed)
+    fitted_centers.write(folder)
+    return fitted_centers

@@ -38,13 +38,13 @@ from transforms.read.sources import source_of
 
 KEY = 'split.key'
 RECORDS, TEST = 'records', 'test'
-# Of the hash that decides: shares are resolved to 2**-64.
+# Bytes of the hash that decides: shares are resolved to 2**-64.
 _BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """What was written. Restricted to the curator: true counts.
+    """Numbers of rows that were written. Restricted to the curator: true counts.
 
     Attributes:
         records: Rows for the run.
@@ -69,7 +69,7 @@ def split(
         fields: Columns of the text and of the unit's id. Rows of one id stay together, ids compared as a
             run compares them; without a column of ids, rows of one text.
         test_share: Probability with which a unit is set apart.
-        key: Of the hash.
+        key: Key of the hash.
 
     Raises:
         ValueError: A share outside (0, 1), a missing column, two files of one name, a damaged file.
@@ -230,7 +230,7 @@ def _split_excel(path: str, folder: pathlib.Path, fields: RecordFields, chooser:
             for values, _ in excel_rows(file, fields):
                 if values is Reason.UNREADABLE_REST:
                     raise CorruptStream
-                # Of a formula without a value there is nothing to write, and no unit to hold together.
+                # A formula without a value gives nothing to write, and no unit to hold together.
                 yield {} if isinstance(values, Reason) else values
 
     _split_rows(path, rows(), folder, chooser)

@@ -104,7 +104,7 @@ def fetch(weights: Weights, target: pathlib.Path) -> None:
     """Puts the file at `target` and the texts beside it; does nothing if they are there.
 
     Args:
-        weights: What to fetch.
+        weights: The weights to fetch.
         target: The file; its folder is made if it is missing.
 
     Raises:

@@ -59,7 +59,7 @@ def check_file(path: pathlib.Path, endings: Sequence[str]) -> None:
 
     Args:
         path: The file to be.
-        endings: What its name may end in: `JSON` or `PAGE_OR_JSON`.
+        endings: Endings that its name may have: `JSON` or `PAGE_OR_JSON`.
 
     Raises:
         ValueError: Another ending, or a folder that holds a corpus or lies in one.
@@ -117,9 +117,9 @@ def write(path: pathlib.Path, text: str, endings: Sequence[str]) -> None:
     """Writes a file for its owner alone.
 
     Raises:
-        ValueError: As `check_file`.
-        FileExistsError: As `check_file`; a file is never replaced.
-        FileNotFoundError: As `check_file`.
+        ValueError: See `check_file`.
+        FileExistsError: See `check_file`; a file is never replaced.
+        FileNotFoundError: See `check_file`.
     """
     check_file(path, endings)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:

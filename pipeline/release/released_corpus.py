@@ -13,7 +13,7 @@ from transforms.places import check_filesystem
 from transforms.read import InputFile, list_input, split_patterns
 from transforms.run_files import CORPUS_COLUMNS, DATA_FOLDER, REPORT
 
-# What a reader of texts needs of them; of a fine-tuned model a text has tokens of one kind.
+# Columns that a reader of texts needs; texts of a fine-tuned model have tokens of one kind.
 _COLUMNS = ['text', 'label', 'private_tokens', 'public_tokens', 'truncated']
 _TUNED_COLUMNS = ['text', 'label', 'tokens', 'truncated']
 
@@ -31,13 +31,13 @@ def list_shards(folder: str, name: str) -> list[InputFile]:
 
     Args:
         folder: The run's output.
-        name: What errors call it: the flag without dashes.
+        name: Its name in errors: the flag without dashes.
 
     Raises:
         ValueError: No run has finished there.
         FileNotFoundError: There are no shards.
     """
-    # As its name is there: without file://, say.
+    # The name that is there has no file://, say.
     folder = ','.join(split_patterns(folder))
     if not FileSystems.exists(FileSystems.join(folder, REPORT)):
         raise ValueError(
@@ -75,7 +75,7 @@ def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[
 
     Args:
         path: The shard.
-        name: What errors call it.
+        name: Its name in errors.
         attributes: Columns whose values together are taken for the label, where all are attributes of the
             corpus.
 
@@ -85,9 +85,9 @@ def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[
     with FileSystems.open(path) as file:
         try:
             source = parquet.ParquetFile(pa.PythonFile(file, mode='r'))
-            found = source.schema_arrow.names
-            of_label = tuple(attributes) if set(attributes) <= set(found) - set(CORPUS_COLUMNS) else ()
-            columns = _TUNED_COLUMNS if 'tokens' in found else _COLUMNS
+            names = source.schema_arrow.names
+            of_label = tuple(attributes) if set(attributes) <= set(names) - set(CORPUS_COLUMNS) else ()
+            columns = _TUNED_COLUMNS if 'tokens' in names else _COLUMNS
             rows = source.read(columns=[*columns, *of_label]).to_pylist()
             if of_label:
                 rows = [
@@ -95,7 +95,7 @@ def read_examples(path: str, name: str, attributes: Sequence[str] = ()) -> list[
                     | {'label': label_of(row[name] for name in of_label)}
                     for row in rows
                 ]
-            if 'tokens' in found:
+            if 'tokens' in names:
                 # Free, as public tokens are.
                 rows = [{'private_tokens': 0, 'public_tokens': row.pop('tokens'), **row} for row in rows]
             return [SyntheticExample(**row, batch_id='', index_in_batch=0) for row in rows]

@@ -26,7 +26,7 @@ def training(path: str | None, settings: Mapping[str, Any]) -> JobConfig:
         settings: Values by names of `TRAINING`, which win.
 
     Raises:
-        Exception: As `read_config`.
+        Exception: See `read_config`.
     """
     chosen = {**settings, METHOD: fine_tune.NAME, **fine_tune.NO_TEXTS}
     return read_config(path, chosen, (*TRAINING, METHOD))
@@ -41,6 +41,6 @@ def refining(corpus: str, path: str | None, settings: Mapping[str, Any]) -> JobC
         settings: Values by names of `REFINING`, which win.
 
     Raises:
-        Exception: As `read_config`.
+        Exception: See `read_config`.
     """
     return read_config(path, {**settings, METHOD: refine.NAME, 'corpus': corpus}, (*REFINING, METHOD))

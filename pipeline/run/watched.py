@@ -67,7 +67,7 @@ def carry_out(
         Whether it is finished; a launcher that only submits has not finished it.
 
     Raises:
-        Exception: As `pipeline.run.start.run`.
+        Exception: See `pipeline.run.start.run`.
     """
     price = f'{run_plan.guarantee()}, {run_plan.size()}'
     console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {price}.', soft_wrap=True)

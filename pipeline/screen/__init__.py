@@ -1,1 +1,1 @@
-"""The screen of whoever waits for a command: consoles, progress, Ctrl-C, and what stays off it."""
+"""The screen of a command: consoles, progress, Ctrl-C, and what stays off it."""

@@ -1,4 +1,4 @@
-"""What a command keeps off the screen: chatter of libraries, and errors that may quote records."""
+"""Chatter of libraries, and errors that may quote records: a command keeps both off the screen."""
 
 import contextlib
 import faulthandler
@@ -13,7 +13,7 @@ import rich.console
 
 from pipeline.ledger.budget import BudgetExceeded
 
-# What native libraries write past Python while they load, when it is no more than information.
+# Lines that native libraries write past Python while they load, and that are no more than information.
 # TensorFlow also misses a GPU on machines without one: it only tokenizes here, on the CPU.
 _CHATTER = re.compile(
     rb'I\d{4} |E\d{4} .*failed call to cuInit|WARNING: All log messages before absl::'

@@ -80,7 +80,7 @@ class Display(rich.progress.Progress):
         Args:
             tokens: Tokens of each finished batch, by the batch's file.
             planned: Batches of the plan; None before there is one.
-            under_way: What this process does.
+            under_way: Activity of this process.
         """
         if self._earlier is None:
             self._earlier = sum(tokens.values())
@@ -156,7 +156,7 @@ def _look(work_dir: str, display: Display, done: threading.Event) -> None:
     is_last = False
     while not is_last:
         is_last = done.wait(pause)
-        # What goes wrong here the run says itself, where it matters.
+        # The run itself says what goes wrong, where it matters.
         with contextlib.suppress(OSError, ValueError):
             for path in list_files(FileSystems.join(work_dir, BATCHES_FOLDER), '.json'):
                 if path not in tokens:

@@ -28,7 +28,7 @@ def console(**options: Any) -> rich.console.Console:
     """A console whose styles are its own: what is printed has no control characters left.
 
     Args:
-        **options: As `rich.console.Console` takes them.
+        **options: Options of `rich.console.Console`.
     """
     made = rich.console.Console(**options)
     made.push_render_hook(_Plain(made))

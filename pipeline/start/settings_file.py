@@ -45,19 +45,19 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
     Raises:
         ValueError: No method fits, or settings do not go together.
     """
-    said = answers.settings()
+    answered = answers.settings()
     followed = {'model': _model()} if model is None else {}
     if model is not None:
-        said['model'] = model
+        answered['model'] = model
     followed |= answers.names()
-    values = {**said, **{name: each.value for name, each in followed.items()}}
+    values = {**answered, **{name: each.value for name, each in followed.items()}}
     compared = comparison.compare(values)
     chosen = method or compared.recommended
     if chosen is None:
         why = ' '.join(f'{each.method}: {each.why_not}' for each in compared.methods)
         raise ValueError(f'Expected a method that fits, got none. {why}')
     if method is not None:
-        said[config.METHOD] = method
+        answered[config.METHOD] = method
     else:
         followed = {config.METHOD: Follows(value=chosen, because=compared.because), **followed}
     if chosen in methods.METHODS:  # else `following` refuses it
@@ -72,7 +72,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
             'counts: never publish it.',
         )
     }
-    everything = {**said, **{name: each.value for name, each in (followed | last).items()}}
+    everything = {**answered, **{name: each.value for name, each in (followed | last).items()}}
     job_config = config.job_config(**everything)
     text = commented(
         (
@@ -81,7 +81,7 @@ def write(answers: Answers, method: str | None, model: str | None, path: str) ->
             'Every key is a flag of `generate`, whose --help explains it; a flag wins over this file. Remove',
             'a line that follows from others, and it follows anew. No record decided any line here.',
         ),
-        said,
+        answered,
         followed,
         last,
         answers.notes(),
@@ -114,7 +114,7 @@ def _folder_of(records: str) -> str:
 
 def commented(
     head: Sequence[str],
-    said: Mapping[str, Any],
+    answered: Mapping[str, Any],
     followed: Mapping[str, Follows],
     last: Mapping[str, Follows],
     notes: Mapping[str, str] = types.MappingProxyType({}),
@@ -123,17 +123,17 @@ def commented(
 
     Args:
         head: Lines of what the file is, without their `#`.
-        said: Settings that somebody gave, by name.
+        answered: Settings that somebody gave, by name.
         followed: Settings that follow, each with its reason.
         last: Further ones, of the output.
-        notes: What some of the settings that were said mean, by name.
+        notes: Meanings of some of the settings that were said, by name.
     """
     lines = [*(f'# {_plain(line)}'.rstrip() for line in head), '', '# --- What you said', '']
-    for name, value in said.items():
+    for name, value in answered.items():
         lines += [*_comment(notes.get(name, '')), _entry(name, value)]
-    for title, found in (('What follows from it', followed), ('What is written', last)):
+    for title, entries in (('What follows from it', followed), ('What is written', last)):
         lines += ['', f'# --- {title}']
-        for name, follows in found.items():
+        for name, follows in entries.items():
             lines += ['', *_comment(follows.because), _entry(name, follows.value)]
     return '\n'.join(lines) + '\n'
 
