@@ -49,8 +49,6 @@ def plan(
     *,
     config: Place | None = None,
     calibrate: bool = False,
-    calibration: Place | None = None,
-    calibration_label_field: str | None = None,
     **settings: Unpack[RunSettings],
 ) -> RunPlan:
     """Says what a run would release and cost, before anything is read or paid: `dp-corpus plan`.
@@ -58,8 +56,6 @@ def plan(
     Args:
         config: A TOML file of settings; keyword arguments win.
         calibrate: Measures for some ten seconds how fast this machine decodes.
-        calibration: Public texts of the records' genre, for an estimate of how far a budget reaches.
-        calibration_label_field: Column of their label.
         settings: Those of the run; `dp-corpus plan --help` explains them.
 
     Returns:
@@ -74,9 +70,6 @@ def plan(
     return planned.planned(
         config_lib.read_config(_text(config), _values(settings, KEYWORDS['plan'])),
         calibrate=calibrate,
-        calibration_files=_text(calibration),
-        calibration_label_field=calibration_label_field,
-        quiet=False,
     )
 
 
@@ -214,9 +207,9 @@ def load(output: Place) -> Run:
 
 
 def _run(job_config: JobConfig, beam_arguments: Sequence[str], quiet: bool) -> Run:
-    job_config, run_plan = watched.ready(job_config)
-    watched.carry_out(job_config, run_plan, list(beam_arguments), _console(quiet))
-    return Run(str(job_config.output.output))
+    solved = watched.ready(job_config)
+    watched.carry_out(solved, beam_arguments, _console(quiet))
+    return Run(solved.output)
 
 
 def _console(quiet: bool) -> rich.console.Console:

@@ -13,15 +13,13 @@ import os
 import pathlib
 import platform
 import tempfile
-from typing import Any, Literal
+from typing import Any
 
 from models import cache
 from models.decoders import device as device_lib
 from models.decoders import family
-from models.decoders.device import Dtype
+from models.decoders.device import Dtype, RequestedDtype
 from models.decoders.rates import Rates
-
-RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 
 # A file of another version has another name.
 VERSION = 1

@@ -104,7 +104,7 @@ def compare(given: Mapping[str, Any]) -> Comparison:
             found.append(_unfit(method, given, str(error)))
             continue
         if isinstance(config.method, Model):
-            rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
+            rates = calibration.known(config.method.model, dtype=config.method.planned_dtype)
             estimated.append(calibration.source(rates.device, rates.measured_on))
         found.append(_compared(method, config, run_plan))
     if len(errors) == len(found) and len({str(error) for error in errors}) == 1:
@@ -121,15 +121,13 @@ def compare(given: Mapping[str, Any]) -> Comparison:
 
 def planned(config: JobConfig[Any]) -> RunPlan:
     """The plan of a run, with an estimate of its time from the known rates of this machine."""
-    method = methods.of(config)
-    run_plan = method.plan(config)
-    if not isinstance(config.method, Model):
-        return run_plan
-    rates = calibration.known(config.method.model, dtype=method.planned_dtype(config))
-    return method.with_rates(run_plan, config, rates)
+    run, rates = methods.solve(config), None
+    if isinstance(run.method, Model):
+        rates = calibration.known(run.method.model, dtype=run.method.planned_dtype)
+    return methods.of(run).plan(run, rates)
 
 
-def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
+def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:
     records, epsilon = config.input.records, config.budget.epsilon
     labels = len(config.input.label_values)
     standing = method.standing(records or 0, epsilon, labels)
@@ -148,7 +146,7 @@ def _compared(method: Method[Any], config: JobConfig[Any], run_plan: RunPlan) ->
     )
 
 
-def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
+def _unfit(method: Method[Any, Any], given: Mapping[str, Any], why: str) -> Compared:
     labels = max(1, len(given.get('labels') or ()))
     standing = method.standing(given.get('records') or 0, given.get('epsilon'), labels)
     return Compared(
@@ -167,7 +165,7 @@ def _unfit(method: Method[Any], given: Mapping[str, Any], why: str) -> Compared:
 
 
 def _nearest(
-    method: Method[Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
+    method: Method[Any, Any], config: JobConfig[Any], records: int | None, epsilon: float | None, labels: int
 ) -> Score | None:
     """The score whose numbers are fewest times more or less than these; None of the bundled model."""
     if not method.scores or records is None or epsilon is None:

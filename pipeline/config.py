@@ -165,7 +165,9 @@ def following(**given: Any) -> dict[str, Follows]:
     return {name: each for found in _following(method, parts).values() for name, each in found.items()}
 
 
-def _following(method: Method[Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Follows]]:
+def _following(
+    method: Method[Any, Any], parts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Follows]]:
     """What follows, by part and name."""
     own = parts[METHOD]
     if all(own.get(name) is None for name in _FOLLOWED):
@@ -188,16 +190,16 @@ def _following(method: Method[Any], parts: Mapping[str, Mapping[str, Any]]) -> d
     return found
 
 
-def _classes_of(method: Method[Any]) -> dict[str, Any]:
+def _classes_of(method: Method[Any, Any]) -> dict[str, Any]:
     return {**OF_EVERY_RUN, METHOD: method.settings}
 
 
-def _owners_of(method: Method[Any]) -> dict[str, str]:
+def _owners_of(method: Method[Any, Any]) -> dict[str, str]:
     """The part of a config that has each setting."""
     return {field.name: part for part, of in _classes_of(method).items() for field in dataclasses.fields(of)}
 
 
-def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any], dict[str, dict[str, Any]]]:
+def _parts_of(given: Mapping[str, Any]) -> tuple[Method[Any, Any], dict[str, dict[str, Any]]]:
     """The method, and the given settings of each part of a config.
 
     Raises:
@@ -249,7 +251,7 @@ def implied_method(values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _refuse_of_another(method: Method[Any], key: str, value: Any) -> None:
+def _refuse_of_another(method: Method[Any, Any], key: str, value: Any) -> None:
     """Refuses a value of a setting that the method lacks; None is none."""
     owners = [name for name, other in METHODS.items() if key in _owners_of(other)]
     if not owners:

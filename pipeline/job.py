@@ -9,10 +9,10 @@ import apache_beam as beam
 from models.privacy import report
 from models.records import Record
 from pipeline import methods
+from pipeline.methods.solved import Run
 from pipeline.run.identity import software_versions
 from pipeline.run.record_rules import record_rules
 from pipeline.run.render import render_released, render_restricted
-from pipeline.settings.job_config import JobConfig
 from transforms.read import ReadRecords, Rejection
 from transforms.restricted import KeepRejected, WriteRestricted
 from transforms.sample import SampleUnits
@@ -21,7 +21,7 @@ from transforms.write import WriteCorpus, WriteReports
 
 def build(
     root: beam.Pipeline,
-    config: JobConfig,
+    run: Run,
     prepared: Any,
     charge: report.LedgerEntry | None = None,
     files: Sequence[str] | None = None,
@@ -30,54 +30,49 @@ def build(
 
     Args:
         root: The pipeline.
-        config: The run.
+        run: The run.
         prepared: What its method's `prepare` returned.
         charge: The ledger's entry; None without a ledger.
         files: The input files that were looked at.
     """
-    method = methods.of(config)
-    # What follows travels to workers, who have no business with the ledger.
-    config = method.for_workers(config).replace(dataset=None, ledger=None)
-    work_dir, output = config.output.resolved_work_dir, str(config.output.output)
+    method, work_dir, output = methods.of(run), run.work_dir, run.output
+    # What follows travels to workers.
+    of_workers = run.for_workers()
 
     # records: Record, rejected: Rejection
-    records, rejected = _read(root, config, files)
+    records, rejected = _read(root, run, files)
     # sampled: Record, left_out: one int, restricted, or none where all are taken
-    sampled, left_out = _sample(records, config)
-    # grouped: Record, in the groups that the plan has; plan: one BatchPlan
-    grouped, plan = method.plan_batches(config, prepared, sampled)
-    # rows: the method's; from here on everything of them is releasable
-    # sizes: (BatchId, int), facts: BatchFacts, counted: (field of the report, int); all restricted
-    rows, sizes, facts, counted = grouped | 'Generate' >> method.transform(config, prepared, plan)
-    columns = method.columns_with_labels(config)
-    totals = rows | 'Corpus' >> WriteCorpus(plan, output, config.output.resolved_shards, columns)
-    render = functools.partial(render_released, config, prepared, software_versions(), charge)
-    _ = totals | 'Report' >> WriteReports(plan, render, output)
+    sampled, left_out = _sample(records, run)
+    # Of what the method makes its rows and the plan are releasable, and nothing else.
+    made = method.generate(of_workers, prepared, sampled)
+    totals = made.rows | 'Corpus' >> WriteCorpus(made.plan, output, run.shards, run.columns)
+    render = functools.partial(render_released, of_workers, prepared, software_versions(), charge)
+    _ = totals | 'Report' >> WriteReports(made.plan, render, output)
     # The curator's own
-    restrict = functools.partial(render_restricted, config)
+    restrict = functools.partial(render_restricted, of_workers)
     _ = records | 'Restricted' >> WriteRestricted(
-        rejected, sizes, facts, counted, left_out, plan, restrict, work_dir
+        rejected, made.sizes, made.facts, made.counted, left_out, made.plan, restrict, work_dir
     )
-    if config.input.keep_rejected:
+    if run.input.keep_rejected:
         _ = rejected | 'Rejected' >> KeepRejected(work_dir)
 
 
 def _read(
-    root: beam.Pipeline, config: JobConfig, files: Sequence[str] | None
+    root: beam.Pipeline, run: Run, files: Sequence[str] | None
 ) -> tuple[beam.PCollection[Record], beam.PCollection[Rejection]]:
     """The records and the rows that are none; nothing of a run that follows from an earlier release."""
-    if config.method.reads_records:
-        rules = record_rules(config.input, config.budget.unit)
-        return root | 'Read' >> ReadRecords(str(config.input.input), rules, files)
+    if run.method.reads_records:
+        rules = record_rules(run.input, run.budget.unit)
+        return root | 'Read' >> ReadRecords(str(run.input.input), rules, files)
     records = root | 'NoRecords' >> beam.Create([], reshuffle=False).with_output_types(Record)
     return records, root | 'NoneRejected' >> beam.Create([], reshuffle=False).with_output_types(Rejection)
 
 
 def _sample(
-    records: beam.PCollection[Record], config: JobConfig
+    records: beam.PCollection[Record], run: Run
 ) -> tuple[beam.PCollection[Record], beam.PCollection[int]]:
     """Records -> those of the run's sample of units, and the number of the others."""
-    if config.input.sample_rate == 1:
+    if run.input.sample_rate == 1:
         nothing = beam.Create([], reshuffle=False).with_output_types(int)
         return records, records.pipeline | 'NoneLeftOut' >> nothing
-    return records | 'Sample' >> SampleUnits(config.input.sample_rate, config.output.resolved_work_dir)
+    return records | 'Sample' >> SampleUnits(run.input.sample_rate, run.work_dir)

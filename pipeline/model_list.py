@@ -75,6 +75,7 @@ def _listed(model: str) -> ListedModel:
     place = {} if known is not None else {'checkpoint': f'{model}.gguf'}
     run = config.job_config(model=model, **place, **_DEFAULT_RUN)
     method = methods.of(run)
+    solved = methods.solve(run)
     assert isinstance(run.method, Prompt)
     return ListedModel(
         model=model,
@@ -85,8 +86,8 @@ def _listed(model: str) -> ListedModel:
         here=known is not None and os.path.exists(known.checkpoint),
         checkpoint=None if known is None else known.checkpoint,
         how_to_get=_how_to_get(model),
-        memory_float32=method.needed_memory(run, 'float32'),
-        memory_bfloat16=method.needed_memory(run, 'bfloat16'),
+        memory_float32=method.needed_memory(solved, 'float32'),
+        memory_bfloat16=method.needed_memory(solved, 'bfloat16'),
         prompt=run.method.resolved_prompt,
         instruction_prompt=None if model == bundled.MODEL else INSTRUCTION,
     )

@@ -24,21 +24,11 @@ REASONS: dict[str, str] = {
     'tests/pipeline/screen/interrupt_test.py::test_a_run_ends_at_any_stage_and_goes_on_later': (
         'Two processes load all libraries and the model, one to be stopped and one to go on.'
     ),
-    'tests/pipeline/condition_run_test.py::test_a_run_with_conditions_is_audited': (
-        'The loop of a structure takes half a minute to compile, and every context is replayed at every '
-        'token.'
-    ),
     'tests/pipeline/condition_run_test.py::test_the_corpus_has_the_records_mix': (
         'The loop of a structure with the sparse vector takes half a minute to compile.'
     ),
     'tests/pipeline/condition_run_test.py::test_a_resumed_run_has_the_same_counts_and_the_same_corpus': (
         'A run with a structure, and the same run again.'
-    ),
-    'tests/pipeline/methods/predict/audit_test.py::test_both_rounds_are_audited_with_what_the_first_releases': (  # noqa: E501
-        'Two rounds are decoded and replayed four times, right and with each of three faults.'
-    ),
-    'tests/pipeline/methods/predict/vote_estimate_test.py::test_reference_texts_are_no_contexts_and_other_labels_stay_out': (  # noqa: E501
-        'It decodes batches with and without a reference, each a program of its own.'
     ),
     'tests/models/sampling/decoder_source_test.py::test_a_model_of_google': (
         'It loads Gemma 3 270M and compiles the loop for 262,144 tokens, which no smaller model does.'
@@ -131,7 +121,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
     'tests/pipeline/job_test.py': (
         'test_a_sample_of_units_is_all_that_a_run_takes[difference in clusters]',
         'test_the_loss_of_a_median_run_stays_with_the_curator[None]',
-        'test_centres_of_private_records_are_marked_and_charged[k-means-None]',
     ),
     'tests/pipeline/methods/predict/audit_test.py': (
         'test_the_sparse_vector_is_audited_with_its_flags',
@@ -151,11 +140,6 @@ REPEATS: dict[str, tuple[str, ...]] = {
         'test_a_runner_that_repeats_bundles_writes_the_same[options0]',
         'test_rounds_of_other_plans[clusters]',
         'test_rounds_of_other_plans[individual accounting]',
-    ),
-    'tests/pipeline/methods/predict/vote_estimate_test.py': (
-        'test_a_reference_of_the_genre_is_cheaper_than_none_and_one_of_another_is_not',
-        'test_contexts_fall_silent_about_when_the_estimate_says',
-        'test_the_estimate_of_a_short_batch_is_what_the_batch_spends[False]',
     ),
     'tests/models/privacy/enumeration_test.py': (
         *(
@@ -246,9 +230,7 @@ HEAVY: frozenset[str] = frozenset({
     'tests/pipeline/evaluation/mauve_score_test.py',
     'tests/pipeline/evaluation/use_test.py',
     'tests/pipeline/ledger/released_test.py',
-    'tests/pipeline/methods/fine_tune/suggestion_test.py',
     'tests/pipeline/methods/follows_test.py',
-    'tests/pipeline/methods/predict/vote_estimate_test.py',
     'tests/pipeline/pages/report_page_test.py',
     'tests/pipeline/pages/signer_test.py',
     'tests/transforms/read/rules_test.py',

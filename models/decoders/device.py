@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 import psutil
 
 Dtype = Literal['float32', 'bfloat16']
+RequestedDtype = Literal['auto', 'float32', 'bfloat16']
 
 # How a processor says, under Linux, that it multiplies bfloat16 by itself. One that does not falls back
 # to float32 and conversions.

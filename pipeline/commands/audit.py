@@ -58,13 +58,18 @@ def canaries(
     if path is not None:
         apart.check_file(path, apart.PAGE_OR_JSON)
     # The bound on epsilon is a library's that comes with the models.
-    extras.need(*method.extras(job_config), extras.GEMMA, use=f'an audit of method={method.name!r}')
+    libraries = job_config.method.extras(is_local=job_config.runner.is_local)
+    extras.need(*libraries, extras.GEMMA, use=f'an audit of method={method.name!r}')
     off_screen.silence_libraries()
     # Standard error is held back meanwhile.
     console = terminal.console(quiet=as_json)
     with console.status('Starting') as status, off_screen.without_chatter(), off_screen.unquoted():
         result = method.canary_auditor().audit(
-            job_config, canaries=canaries, seed=seed, sabotage=sabotage, progress=status.update
+            methods.solve(job_config, launch=True),
+            canaries=canaries,
+            seed=seed,
+            sabotage=sabotage,
+            progress=status.update,
         )
     if path is not None:
         canaries_page.write_audit(result, path)

@@ -9,6 +9,7 @@ import typer
 from pipeline.commands import flags
 from pipeline.commands.release import show_report
 from pipeline.config import all_settings, read_config
+from pipeline.methods.solved import Run
 from pipeline.pages import ledger_terminal
 from pipeline.run import narrowed, watched
 from pipeline.screen import interrupt, terminal
@@ -80,31 +81,31 @@ def refine(
 
 def _run(job_config: JobConfig, beam_arguments: Sequence[str], *, as_json: bool, quiet: bool) -> None:
     """Runs a job to its end, and shows its report."""
-    job_config, run_plan = watched.ready(job_config)
+    run = watched.ready(job_config)
     console = terminal.console(stderr=True, quiet=quiet or as_json)
     with interrupt.answered():
-        if not watched.carry_out(job_config, run_plan, beam_arguments, console):
+        if not watched.carry_out(run, beam_arguments, console):
             # A template's launcher only submits.
-            console.print(f'Submitted. The report will be in {job_config.output.output}.', soft_wrap=True)
+            console.print(f'Submitted. The report will be in {run.output}.', soft_wrap=True)
             return
-        show_report(str(job_config.output.output), as_json=as_json, quiet=quiet)
-        _show_what_is_the_curators(job_config, console)
+        show_report(run.output, as_json=as_json, quiet=quiet)
+        _show_what_is_the_curators(run, console)
 
 
-def _show_what_is_the_curators(job_config: JobConfig, console: rich.console.Console) -> None:
+def _show_what_is_the_curators(run: Run, console: rich.console.Console) -> None:
     """Names the curator's own report, and says what the ledger has left."""
-    restricted = f'{job_config.output.resolved_work_dir}/{RESTRICTED_PAGE}'
+    restricted = f'{run.work_dir}/{RESTRICTED_PAGE}'
     console.print(
         "The curator's own report, never for release, with how many rows were read and rejected: "
         f'{restricted}',
         soft_wrap=True,
     )
-    if job_config.budget.dataset is None or console.quiet:
+    if run.budget.dataset is None or console.quiet:
         return
     from pipeline.ledger.ledger import Ledger
 
     try:
-        account = Ledger.open(str(job_config.budget.ledger)).account(job_config.budget.dataset)
+        account = Ledger.open(str(run.budget.ledger)).account(run.budget.dataset)
     except ConnectionError as error:
         # The run is over, and was charged before it began.
         console.print(f'The run is finished and charged, but: {error}', soft_wrap=True, markup=False)

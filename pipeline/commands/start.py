@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from models import bundled, extras
-from pipeline import comparison, config, methods
+from pipeline import comparison, config
 from pipeline.commands import flags
 from pipeline.pages import comparison_terminal, plan_terminal
 from pipeline.run import watched
@@ -200,9 +200,10 @@ def start(
     run_plan = comparison.planned(started.config)
     plan_terminal.render(run_plan.rows(), run_plan.warnings, console)
     console.print()
-    if started.config.method.model == bundled.MODEL:
+    method_settings = started.config.method
+    if method_settings.model == bundled.MODEL:
         console.print(watched.BUNDLED_TEXT, soft_wrap=True)
-    commands = [extras.install_command(*methods.of(started.config).extras(started.config))]
+    commands = [extras.install_command(*method_settings.extras(is_local=started.config.runner.is_local))]
     commands.append(f'dp-corpus generate --config {output}')
     shown = '\n'.join(f'    {command}' for command in commands if command)
     console.print(

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import pathlib
-from typing import Any, Literal
+from typing import Any
 
 from models import fetched
 from models.decoders import family
+from models.decoders.device import RequestedDtype
 from pipeline.evaluation.in_context.settings import InContextSettings
 from pipeline.release import apart
 from transforms.text_files import (
@@ -89,9 +90,7 @@ class EvaluationSettings:
         'Its GGUF file, safetensors folder or Orbax directory.', names_path=True
     )
     tokenizer: str | None = _of_prompts('Its SentencePiece file; a GGUF file has its own.', names_path=True)
-    dtype: Literal['auto', 'float32', 'bfloat16'] | None = _of_prompts(
-        'Type of its weights and products. Default: auto.'
-    )
+    dtype: RequestedDtype | None = _of_prompts('Type of its weights and products. Default: auto.')
     in_context_labels: tuple[str, ...] | None = _of_prompts(
         'Labels, comma-separated. VALUE=WORDS gives the words for a label in prompts. Default: those of '
         '--test.'

@@ -1,18 +1,22 @@
 """The one table of methods: what makes a corpus from records. Each is a folder, and one line here."""
 
+import dataclasses
 from typing import Any
 
-from pipeline.methods.evolve.method import Evolution
+from pipeline.methods.evolve.method import Evolution, Refine
 from pipeline.methods.fine_tune.method import FineTuning
 from pipeline.methods.method import Method
 from pipeline.methods.predict.method import PrivatePrediction
-from pipeline.methods.refine.method import Refine
+from pipeline.methods.solved import Run
 from pipeline.settings.job_config import JobConfig
+from pipeline.settings.model import Model
+from transforms.durable import is_local
+from transforms.places import split_patterns, with_absolute_path
 
-METHODS: dict[str, Method[Any]] = {}
+METHODS: dict[str, Method[Any, Any]] = {}
 
 
-def register(method: Method[Any]) -> None:
+def register(method: Method[Any, Any]) -> None:
     """Adds a method.
 
     Raises:
@@ -25,9 +29,52 @@ def register(method: Method[Any]) -> None:
     METHODS[method.name] = method
 
 
-def of(config: JobConfig[Any]) -> Method[Any]:
+def of(run: Run[Any] | JobConfig[Any]) -> Method[Any, Any]:
     """The method of a run."""
-    return METHODS[config.method.name]
+    return METHODS[run.method.name]
+
+
+def solve(config: JobConfig[Any], *, launch: bool = False) -> Any:
+    """The run of a config: everything that follows from it, found once and passed down whole.
+
+    Args:
+        config: What was asked.
+        launch: Whether this machine launches the run. It then decides the type of weights once for all
+            workers, which may be of several kinds: a batch that is decoded again has to be the same
+            (METHOD 7). And paths become absolute, since workers have another working directory.
+
+    Returns:
+        The `Run` of its method.
+
+    Raises:
+        ValueError: Settings that do not fit, or a budget that nothing gives.
+        FileNotFoundError: An earlier release that the run builds on is not there.
+    """
+    if launch:
+        config = _with_absolute_paths(config)
+        if isinstance(config.method, Model) and config.method.dtype == 'auto':
+            config = config.replace(dtype=config.method.fastest_dtype())
+    return of(config).solve(config)
+
+
+def _with_absolute_paths(config: JobConfig[Any]) -> JobConfig[Any]:
+    changed: dict[str, Any] = {}
+    if config.output.output is not None:
+        changed = {'run_id': config.output.name, 'work_dir': _absolute(config.output.curator)}
+    for panel in (config.input, config.output, config.method):
+        for field in dataclasses.fields(panel):
+            value, kind = getattr(panel, field.name), field.metadata['path']
+            if kind is None or value is None or value in field.metadata['presets']:
+                continue
+            if kind == 'patterns':
+                changed[field.name] = ','.join(map(_absolute, split_patterns(value)))
+            else:
+                changed[field.name] = _absolute(value)
+    return config.replace(**changed)
+
+
+def _absolute(path: str) -> str:
+    return with_absolute_path(path, is_local=is_local(path))
 
 
 register(PrivatePrediction())

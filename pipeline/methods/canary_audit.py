@@ -9,16 +9,19 @@ import numpy as np
 from models.audits import one_run
 from models.records import Record
 from pipeline.canaries import CanaryAudit, Sabotage
+from pipeline.methods.solved import Run
 from pipeline.settings.job_config import JobConfig
 
 CANARIES = 512
 
 
-def check(config: JobConfig[Any], canaries: int, sabotage: Sabotage, sabotages: frozenset[str]) -> None:
+def check(
+    run: Run[Any] | JobConfig[Any], canaries: int, sabotage: Sabotage, sabotages: frozenset[str]
+) -> None:
     """Refuses what no audit can be of; imports nothing heavy.
 
     Args:
-        config: The run's settings.
+        run: The run.
         canaries: m.
         sabotage: What to break.
         sabotages: Those that make sense for the method, beside 'none'.
@@ -26,21 +29,21 @@ def check(config: JobConfig[Any], canaries: int, sabotage: Sabotage, sabotages: 
     Raises:
         ValueError: See above.
     """
-    name = config.method.name
+    name = run.method.name
     if sabotage not in sabotages | {'none'}:
         raise ValueError(
             f'Expected a sabotage that method={name!r} can have, got sabotage={sabotage!r}. Choose from: '
             f'none, {", ".join(sorted(sabotages))}.'
         )
-    if config.input.attributes:
+    if run.input.attributes:
         raise ValueError(
-            f'Expected labels of one column, got attributes={config.input.attributes!r}. Audit the run '
+            f'Expected labels of one column, got attributes={run.input.attributes!r}. Audit the run '
             'with one of them as --label-field.'
         )
     one_run.check_canaries(canaries)
 
 
-class CanaryAuditor(abc.ABC):
+class CanaryAuditor[R: Run](abc.ABC):
     """How one method's runs are audited by canaries."""
 
     def __init__(self, sabotages: frozenset[str]) -> None:
@@ -50,7 +53,7 @@ class CanaryAuditor(abc.ABC):
     @abc.abstractmethod
     def attacks(
         self,
-        config: JobConfig[Any],
+        run: R,
         records: list[Record],
         coins: np.ndarray,
         *,
@@ -61,7 +64,7 @@ class CanaryAuditor(abc.ABC):
         """Runs the method once on the records and on the canaries whose coin says so, and attacks it.
 
         Args:
-            config: The run's settings; no budget is charged.
+            run: The run; no budget is charged.
             records: Of the input, beside the canaries; none without an input.
             coins: `[m]` bool.
             seed: Of the canaries.
@@ -70,12 +73,12 @@ class CanaryAuditor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def guarantee(self, config: JobConfig[Any]) -> one_run.Guarantee:
+    def guarantee(self, run: R) -> one_run.Guarantee:
         """What is proven of the run as it should be."""
 
     def audit(
         self,
-        config: JobConfig[Any],
+        run: R,
         *,
         canaries: int = CANARIES,
         seed: int = 0,
@@ -88,17 +91,17 @@ class CanaryAuditor(abc.ABC):
             ValueError: Too few canaries, a sabotage that the method does not have, or settings that the
                 audit cannot take.
         """
-        check(config, canaries, sabotage, self._sabotages)
+        check(run, canaries, sabotage, self._sabotages)
         coins = one_run.coins(canaries, seed)
-        proven = self.guarantee(config)
-        records = records_of(config)
-        found = self.attacks(config, records, coins, seed=seed, sabotage=sabotage, progress=progress)
+        proven = self.guarantee(run)
+        records = records_of(run)
+        found = self.attacks(run, records, coins, seed=seed, sabotage=sabotage, progress=progress)
         progress('Guessing')
         results = one_run.examine(found, proven)
         return CanaryAudit(
-            method=config.method.name,
+            method=run.method.name,
             sabotage=sabotage,
-            unit=config.budget.unit,
+            unit=run.budget.unit,
             seed=seed,
             records=len(records),
             delta=proven.delta,
@@ -109,32 +112,32 @@ class CanaryAuditor(abc.ABC):
         )
 
 
-def records_of(config: JobConfig[Any]) -> list[Record]:
+def records_of(run: Run[Any]) -> list[Record]:
     """The records of all input files; rows that are none are left out. None without an input."""
-    if config.input.input is None:
+    if run.input.input is None:
         return []
     # Not at the top: they take Beam along, and a wrong flag is refused at once.
     from pipeline.run.record_rules import record_rules
     from transforms import read
 
-    rules = record_rules(config.input, config.budget.unit)
+    rules = record_rules(run.input, run.budget.unit)
     return [
         found
-        for file in read.check_input(str(config.input.input), rules.fields)
+        for file in read.check_input(str(run.input.input), rules.fields)
         for found in read.read_place(file.path, rules)
         if isinstance(found, Record)
     ]
 
 
-def canary_records(texts: list[str], labels: list[str | None], config: JobConfig[Any]) -> list[list[Record]]:
+def canary_records(texts: list[str], labels: list[str | None], run: Run[Any]) -> list[list[Record]]:
     """The records of each canary: one, or of a user as many as may vote, all of the same text.
 
     Args:
         texts: Of each canary.
         labels: Declared labels, one of each canary.
-        config: The run's settings.
+        run: The run.
     """
-    of_unit = config.budget.examples_per_context if config.budget.unit == 'user' else 1
+    of_unit = run.budget.examples_per_context if run.budget.unit == 'user' else 1
     return [
         [
             Record(text=text, label=label, unit=f'canary {number}', record_id=f'canary {number} {copy}')
@@ -144,7 +147,7 @@ def canary_records(texts: list[str], labels: list[str | None], config: JobConfig
     ]
 
 
-def labels_of(config: JobConfig[Any], count: int) -> list[str | None]:
+def labels_of(run: Run[Any], count: int) -> list[str | None]:
     """A label for each canary, all labels in turn."""
-    values = config.input.label_values
+    values = run.input.label_values
     return [values[number % len(values)] for number in range(count)]

@@ -1,4 +1,4 @@
-"""What every method tells the rest of a run: its settings, its price, its graph and its facts.
+"""What every method tells the rest of a run: what its settings come to, its plan, its graph and its files.
 
 A method receives the records and its settings. What surrounds it is the same for all: reading, the
 ledger, the folders and the reports. Each method is a folder beside this file, and one line in the table of
@@ -8,21 +8,20 @@ ledger, the folders and the reports. Each method is a folder beside this file, a
 import abc
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
-from models.privacy import accounting
-from models.privacy.facts import MethodFacts, Statement
+from models.privacy.facts import MethodFacts
 from models.privacy.report import BatchFacts, PrivacyReport
 from models.records import BatchId, Record
-from pipeline.calibration import Calibration, RequestedDtype
-from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.calibration import Calibration
+from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, largest_fitting
 from pipeline.methods.canary_audit import CanaryAuditor
 from pipeline.methods.follows import Asked, Follows
 from pipeline.methods.input_view import InputView
+from pipeline.methods.solved import Run
 from pipeline.pages import notebook, plan_terminal
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.method import MethodSettings
@@ -30,25 +29,7 @@ from pipeline.settings.method import MethodSettings
 if typing.TYPE_CHECKING:
     import apache_beam as beam
 
-    from pipeline.ledger.ledger import Ledger
-    from transforms.columns import Columns
     from transforms.write import Files
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunFolders:
-    """Folders and files of one method's runs, beside those that every run has.
-
-    Attributes:
-        work: Folders in the work directory.
-        output: Folders in the output.
-        kept: Files in the work directory without which a run cannot go on once it has begun: what was drawn
-            with noise.
-    """
-
-    work: tuple[str, ...] = ()
-    output: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
 
 
 class RunPlan(abc.ABC):
@@ -98,26 +79,6 @@ class RunPlan(abc.ABC):
         return notebook.shown(lambda console: plan_terminal.render(self.rows(), self.warnings, console))
 
 
-class Suggestion(abc.ABC):
-    """Settings that cost the same, side by side, and which of them to take. All of it is public."""
-
-    @abc.abstractmethod
-    def titles(self) -> tuple[str, ...]:
-        """Of the table's columns."""
-
-    @abc.abstractmethod
-    def table(self) -> list[tuple[str, ...]]:
-        """A row for each choice, with a star beside the one to take."""
-
-    @abc.abstractmethod
-    def lines(self) -> list[str]:
-        """What stands below the table."""
-
-    @abc.abstractmethod
-    def to_json(self) -> str:
-        """The suggestion as one JSON object."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
     """What texts of one measured run were worth: a row of docs/measured.md.
@@ -161,7 +122,43 @@ class Standing:
     because: str
 
 
-class Method[M: MethodSettings](abc.ABC):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generated:
+    """The collections of a run's graph after its method, of which only rows may be released.
+
+    Attributes:
+        plan: The single `BatchPlan`.
+        rows: Those of the run's `columns`.
+        sizes: (batch id, contexts). Restricted; may be empty.
+        facts: `BatchFacts`. Restricted; may be empty.
+        counted: (field of the curator's report, number of records). Restricted; may be empty.
+    """
+
+    plan: 'beam.PCollection[BatchPlan]'
+    rows: 'beam.PCollection'
+    sizes: 'beam.PCollection[tuple[BatchId, int]]'
+    facts: 'beam.PCollection[BatchFacts]'
+    counted: 'beam.PCollection[tuple[str, int]]'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What a method tells a report.
+
+    Attributes:
+        facts: Its mechanism, in the report's words.
+        settings: Settings that the report shows, in its order; no path of the curator's machine.
+        units: Units that were declared, which the report compares delta with.
+        parts: Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
+    """
+
+    facts: MethodFacts
+    settings: Mapping[str, Any]
+    units: int | None
+    parts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Method[M: MethodSettings, R: Run](abc.ABC):
     """One way from records to a corpus: stateless, and known by the name in its settings.
 
     Attributes:
@@ -171,6 +168,7 @@ class Method[M: MethodSettings](abc.ABC):
             name: one sentence or two. A setting that is not listed is refused with its panel's name.
         open_steps: Labels of steps whose errors are of the model or without data, so that they
             may be shown. All other errors stay with the curator.
+        memory_setting: The setting to lower where memory is short, beside those of lengths.
         needs_only_records: Whether it makes a corpus of records alone, so that a comparison has it; another
             one needs texts that are there.
         scores: What its texts were worth in measured runs.
@@ -181,43 +179,17 @@ class Method[M: MethodSettings](abc.ABC):
     summary: ClassVar[str]
     instead: ClassVar[Mapping[str, str]] = {}
     open_steps: ClassVar[frozenset[str]] = frozenset()
+    memory_setting: ClassVar[str]
     needs_only_records: ClassVar[bool] = True
     scores: ClassVar[tuple[Score, ...]] = ()
     canary_sabotages: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
-        """Of the flag --method."""
+        """Name of the flag --method."""
         return self.settings.name
 
-    # --- Settings that follow from other things ------------------------------------
-
-    def resolved(self, config: JobConfig[M]) -> JobConfig[M]:
-        """The config with what an earlier release that it builds on says; itself where there is none.
-
-        Raises:
-            ValueError: The config gives what the release says already, or does not go with it.
-            FileNotFoundError: There is no such release.
-        """
-        return config
-
-    def for_workers(self, config: JobConfig[M]) -> JobConfig[M]:
-        """The config with every setting solved that workers would solve otherwise; asked once, at the launch.
-
-        Workers do not know the ledger.
-        """
-        return config
-
-    @abc.abstractmethod
-    def dtype(self, config: JobConfig[M]) -> Dtype:
-        """The type that 'auto' stands for on the machine that launches the run; may ask the accelerator."""
-
-    @abc.abstractmethod
-    def planned_dtype(self, config: JobConfig[M]) -> RequestedDtype:
-        """The type whose rates a plan takes; 'auto' where only the machine that launches the run can say.
-
-        As `dtype`, as far as no accelerator has to be asked.
-        """
+    # --- Before a run ---------------------------------------------------------------
 
     def follows(self, asked: Asked[M]) -> dict[str, Follows]:
         """Settings that nobody gave and that follow from declared lengths and the texts wanted, by name.
@@ -234,49 +206,24 @@ class Method[M: MethodSettings](abc.ABC):
         """Settings that suit what is installed here, by name; `dp-corpus start` writes them into its file."""
         return {}
 
-    # --- The price -----------------------------------------------------------------
-
     @abc.abstractmethod
-    def statement(self, config: JobConfig[M]) -> Statement:
-        """What kind of statement a run can make."""
-
-    @abc.abstractmethod
-    def cost(self, config: JobConfig[M]) -> Mapping[str, accounting.DpEvent]:
-        """Event of each stage, by the name that a ledger has for it; for the caps, not for what a run uses.
+    def solve(self, config: JobConfig[M]) -> R:
+        """Everything that follows from a config; `pipeline.methods.solve` asks for it once a command.
 
         Raises:
-            ValueError: It has no price in advance.
+            ValueError: Settings that do not fit, or a budget that nothing gives.
+            FileNotFoundError: An earlier release that the run builds on is not there.
         """
-
-    def check_earlier(self, config: JobConfig[M], ledger: 'Ledger') -> None:
-        """Refuses earlier releases that claim a charge which the ledger does not hold.
-
-        Raises:
-            ValueError: See above.
-        """
-        return
 
     @abc.abstractmethod
-    def fitting(self, config: JobConfig[M], has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
-        """Settings of which each alone would make a run fit that does not.
+    def plan(self, run: R, rates: Calibration | None = None, budget: BudgetAnswer | None = None) -> RunPlan:
+        """The plan of a run.
 
         Args:
-            config: The run.
-            has_room: Whether the dataset has room for the run with other values of settings.
-            order: The Rényi order at which the ledger keeps the dataset's budget.
+            run: The run.
+            rates: Of a device, for an estimate of the time.
+            budget: What the ledger says of the run.
         """
-
-    def fitting_order(
-        self, config: JobConfig[M], has_room: HasRoom, order: float
-    ) -> tuple[FittingSetting, ...] | None:
-        """The same for a run whose orders do not reach the dataset's; None where a higher order is enough."""
-        return self.fitting(config, has_room, order)
-
-    # --- The plan ------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def plan(self, config: JobConfig[M]) -> RunPlan:
-        """The plan of a config, which alone decides it."""
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         """How the method suits so many units at an epsilon, from what was measured.
@@ -288,86 +235,50 @@ class Method[M: MethodSettings](abc.ABC):
         """
         return Standing(rank=LAST_RANK, because='Nothing was measured of it.')
 
-    def suggest(self, config: JobConfig[M], rates: Calibration | None, minutes: float | None) -> Suggestion:
-        """Settings of the same epsilon and the same time, and which of them to take, from public numbers.
+    def fitting(
+        self, run: R, has_room: HasRoom, order: float, *, reaches: bool = True
+    ) -> tuple[FittingSetting, ...] | None:
+        """Settings of which each alone would make a run fit that does not: a smaller epsilon, if anything.
 
         Args:
-            config: The run, whose own settings say how much time there is.
-            rates: Of the device; None for a method without a model.
-            minutes: Time in place of that.
+            run: The run.
+            has_room: Whether the dataset has room for the run with other values of settings.
+            order: The Rényi order at which the ledger keeps the dataset's budget.
+            reaches: Whether the run's orders reach it.
 
-        Raises:
-            ValueError: It has nothing to choose, or the numbers do not say enough.
+        Returns:
+            The settings; None where a higher order is enough.
         """
-        raise ValueError(
-            f'Expected a method whose time can be spent in several ways, got method={self.name!r}. Give '
-            '--method fine-tune, or leave --suggest out.'
-        )
-
-    @abc.abstractmethod
-    def with_rates(self, plan: Any, config: JobConfig[M], rates: Calibration) -> RunPlan:
-        """Its plan with an estimate of the time on a device of these rates."""
-
-    @abc.abstractmethod
-    def with_budget(self, plan: Any, config: JobConfig[M], answer: BudgetAnswer) -> RunPlan:
-        """Its plan with what the ledger says of it."""
-
-    def check_public_texts(self, config: JobConfig[M], texts: str | None, label_field: str | None) -> None:
-        """Refuses public texts for a plan that does not use any; imports nothing heavy.
-
-        Args:
-            config: The run.
-            texts: Files of --calibration; None without.
-            label_field: Column of their label.
-
-        Raises:
-            ValueError: See above.
-        """
-        if texts is not None:
-            raise ValueError(
-                f'Expected no calibration with method={self.name!r}, got calibration={texts!r}. Its price '
-                'does not depend on texts: leave it out.'
-            )
-
-    def with_public_texts(
-        self, plan: Any, config: JobConfig[M], texts: str, label_field: str | None, say: Callable[[str], None]
-    ) -> RunPlan:
-        """Its plan with an estimate from public texts of the records' genre; tells `say` what goes on."""
-        raise NotImplementedError(self.name)
-
-    # --- The input, before a run ---------------------------------------------------
+        if run.budget.epsilon is None:
+            return ()  # more noise would fit, and how much depends on what it is wanted for
+        value = largest_fitting('epsilon', run.budget.epsilon, has_room)
+        return () if value is None else (FittingSetting(name='epsilon', value=value),)
 
     @abc.abstractmethod
     def input_view(self, config: JobConfig[M]) -> InputView:
         """How a check of the input counts and words what the method would make of it."""
 
-    # --- The run -------------------------------------------------------------------
-
-    def extras(self, config: JobConfig[M]) -> tuple[str, ...]:
-        """Extras of this package that the run needs, as `models.extras` names them."""
-        return (extras.GEMMA,)
-
     @abc.abstractmethod
-    def needed_memory(self, config: JobConfig[M], dtype: Dtype, devices: int = 1) -> int:
+    def needed_memory(self, run: R, dtype: Dtype, devices: int = 1) -> int:
         """Bytes of each device that a run takes at the least.
 
         Args:
-            config: The run.
+            run: The run.
             dtype: Type of the weights.
             devices: How many devices of one machine share the rows.
         """
 
-    @property
-    @abc.abstractmethod
-    def memory_setting(self) -> str:
-        """The setting to lower where memory is short, beside those of lengths."""
+    # --- The run --------------------------------------------------------------------
 
     @abc.abstractmethod
-    def most_tokens(self, config: JobConfig[M]) -> int:
-        """Tokens of all texts at the most, as far as public numbers tell; 0 where they do not."""
+    def digests(self, run: R) -> Mapping[str, str]:
+        """Digest of each thing that it depends on beside settings, input and code, by the name in `run.json`.
+
+        Names are those of `pipeline.run.identity.CHANGES`.
+        """
 
     @abc.abstractmethod
-    def prepare(self, config: JobConfig[M]) -> Any:
+    def prepare(self, run: R) -> Any:
         """What workers build it from, picklable; looks at models and prompts before anything is paid.
 
         Raises:
@@ -376,104 +287,32 @@ class Method[M: MethodSettings](abc.ABC):
         """
 
     @abc.abstractmethod
-    def digests(self, config: JobConfig[M]) -> Mapping[str, str]:
-        """Digest of each thing that it depends on beside settings, input and code, by the name in `run.json`.
-
-        Names are those of `pipeline.run.identity.CHANGES`.
-        """
-
-    def folders(self, config: JobConfig[M]) -> RunFolders:
-        """Folders and files of its own."""
-        return RunFolders()
-
-    @abc.abstractmethod
-    def configured_plan(self, config: JobConfig[M]) -> BatchPlan | None:
-        """The plan of batches where the config gives it; None where a noisy count does."""
-
-    @abc.abstractmethod
-    def plan_batches(
-        self, config: JobConfig[M], prepared: Any, records: 'beam.PCollection[Record]'
-    ) -> 'tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]':
-        """Records -> records in their groups, and the single plan of batches."""
-
-    @abc.abstractmethod
-    def transform(
-        self, config: JobConfig[M], prepared: Any, plan: 'beam.PCollection[BatchPlan]'
-    ) -> 'beam.PTransform':
-        """Records -> (rows, sizes, facts, counted), of which only the first may be released.
-
-        Four PCollections. Rows are those of `columns`. Sizes are (batch id, contexts), facts
-        `BatchFacts` and counted numbers of records, by the field of the curator's report that they are
-        for; all three may be empty.
+    def generate(self, run: R, prepared: Any, records: 'beam.PCollection[Record]') -> Generated:
+        """Records -> the rows of the corpus.
 
         Args:
-            config: The run.
+            run: The run.
             prepared: What `prepare` returned.
-            plan: The single plan of batches.
+            records: Those of the run.
         """
 
     @abc.abstractmethod
-    def columns(self, config: JobConfig[M]) -> 'Columns':
-        """The corpus's columns and totals, but for what a run's labels add."""
-
-    def columns_with_labels(self, config: JobConfig[M]) -> 'Columns':
-        """The corpus's columns and totals, with the values of attributes and declared words."""
-        columns = self.columns(config).with_attributes(config.input.attributes)
-        return columns.with_label_words(config.input.declared_words)
-
-    # --- What it releases beside the corpus ----------------------------------------
-
-    @abc.abstractmethod
-    def facts(self, config: JobConfig[M], prepared: Any) -> MethodFacts:
-        """What it tells a report.
-
-        Args:
-            config: The run.
-            prepared: What `prepare` returned.
-        """
-
-    @abc.abstractmethod
-    def report_settings(self, config: JobConfig[M], of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        """Settings that the report shows, in its order; no path of the curator's machine.
-
-        Args:
-            config: The run.
-            of_mechanism: Names of the settings that `facts` shows already.
-        """
-
-    def declared_units(self, config: JobConfig[M], prepared: Any) -> int | None:
-        """Units that were declared, which the report compares delta with."""
-        return config.input.records
-
-    def report_parts(self, config: JobConfig[M], prepared: Any, plan: BatchPlan) -> Mapping[str, Any]:
-        """Further parts of the report, as arguments of `models.privacy.report.build_privacy_report`.
-
-        Args:
-            config: The run.
-            prepared: What `prepare` returned.
-            plan: Of batches.
-        """
-        return {}
+    def reported(self, run: R, prepared: Any, plan: BatchPlan) -> Reported:
+        """What it tells the report that is released."""
 
     def restricted_parts(
-        self, config: JobConfig[M], sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
+        self, run: R, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
     ) -> Mapping[str, Any]:
         """Parts of the curator's report, as arguments of `models.privacy.report.RestrictedReport`."""
         return {}
 
     @abc.abstractmethod
-    def pages(self, config: JobConfig[M], prepared: Any, privacy_report: PrivacyReport) -> 'Files':
-        """The files beside the corpus, by name: those that people read, and what else it releases.
+    def files(self, run: R, prepared: Any, privacy_report: PrivacyReport) -> 'Files':
+        """The files beside the corpus, by name: those that people read, and what else it releases."""
 
-        Args:
-            config: The run.
-            prepared: What `prepare` returned.
-            privacy_report: Its report.
-        """
+    # --- Audits ---------------------------------------------------------------------
 
-    # --- Audits --------------------------------------------------------------------
-
-    def canary_auditor(self) -> CanaryAuditor:
+    def canary_auditor(self) -> CanaryAuditor[R]:
         """What audits runs of this method by canaries.
 
         Raises:

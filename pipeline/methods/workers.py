@@ -23,12 +23,8 @@ def text_limit(prompt: Prompt) -> int:
     return prompt.max_prompt_tokens * CHARACTERS_PER_TOKEN
 
 
-def model_settings(model: Model, dtype: str) -> dict[str, Any]:
+def model_settings(model: Model) -> dict[str, Any]:
     """The model, its files and its type; checks that the files are there and the model's.
-
-    Args:
-        model: The settings.
-        dtype: Type of weights and products, decided.
 
     Raises:
         FileNotFoundError: A file is not there.
@@ -42,7 +38,7 @@ def model_settings(model: Model, dtype: str) -> dict[str, Any]:
         'model': model.model,
         'checkpoint': str(model.checkpoint_path),
         'tokenizer': str(model.tokenizer_path),
-        'dtype': dtype,
+        'dtype': model.decided_dtype,
     }
 
 

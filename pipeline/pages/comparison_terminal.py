@@ -17,7 +17,7 @@ _TABLE_COLUMNS = 100
 def print_comparison(compared: comparison.Comparison, console: rich.console.Console) -> None:
     """The methods as a table, or one below the other where that is too narrow, and which one suits."""
     titles = ('Method', 'Texts', 'Time', 'ε', 'Worth', 'Why, or why not')
-    print_side_by_side(titles, comparison.rows(compared), console, right=('Texts', 'ε'), last='Why')
+    _print_side_by_side(titles, comparison.rows(compared), console, right=('Texts', 'ε'), last='Why')
     suits = '' if compared.recommended is None else f'* {compared.recommended} suits best. '
     lines = [f'{suits}{compared.because}', compared.worth]
     if compared.estimated is not None:
@@ -26,14 +26,13 @@ def print_comparison(compared: comparison.Comparison, console: rich.console.Cons
         console.print(line, markup=False, highlight=False)
 
 
-def print_side_by_side(
+def _print_side_by_side(
     titles: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     console: rich.console.Console,
     *,
     right: Sequence[str] = (),
     last: str | None = None,
-    columns: int = _TABLE_COLUMNS,
 ) -> None:
     """A table, or one row below the other where that is too narrow.
 
@@ -43,9 +42,8 @@ def print_side_by_side(
         console: Where; its width decides.
         right: Titles of columns that are set to the right.
         last: A shorter title of the last column, beside its value.
-        columns: Width of a terminal that the table fits into.
     """
-    if console.width >= columns:
+    if console.width >= _TABLE_COLUMNS:
         table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for title in titles:
             table.add_column(title, justify='right' if title in right else 'left')

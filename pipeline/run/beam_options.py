@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 
-from pipeline.settings.job_config import JobConfig
 from pipeline.settings.runner import FLINK
 
 # What shows elements, which are records here, in a runner's UI.
@@ -26,7 +25,7 @@ _RUNNERS = {'DirectRunner': 'FnApiRunner'}
 _ENVIRONMENTS = (None, 'EXTERNAL', 'DOCKER', 'PROCESS')
 
 
-def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions:
+def beam_options(runner: str, arguments: Sequence[str]) -> PipelineOptions:
     """Beam's options from the runner and what followed after `--`.
 
     Samples of elements whose step failed are off, whatever started the run.
@@ -46,7 +45,7 @@ def beam_options(config: JobConfig, arguments: Sequence[str]) -> PipelineOptions
             f"Expected only Beam's options, --name=value, after --, got arguments={strays}. "
             'Check their spelling.'
         )
-    runner = _RUNNERS.get(config.runner.runner, config.runner.runner)
+    runner = _RUNNERS.get(runner, runner)
     options = PipelineOptions([f'--runner={runner}', *arguments])
     known = options.get_all_options(retain_unknown_options=False)
     if unknown := sorted(set(options.get_all_options(retain_unknown_options=True)) - set(known)):

@@ -12,27 +12,16 @@ from pipeline.ledger.account import Account, epsilon_of_costs
 from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom, fitting_words
 from pipeline.ledger.budget import BudgetExceeded, OrderTooLow
 from pipeline.ledger.ledger import Ledger
+from pipeline.methods import earlier
+from pipeline.methods.fine_tune import released
+from pipeline.methods.solved import Run
 from pipeline.run import identity
 from pipeline.run.folders import is_finished
-from pipeline.settings.job_config import JobConfig
 from transforms.durable import read_key
 
-_FREE = accounting.ZCDpEvent(rho=0.0)
-# A stage that every run has in a ledger, whatever it spends on it.
-_COUNTS = 'noisy_counts'
 
-
-def run_cost(config: JobConfig) -> accounting.RunCost:
-    """What a run costs, stage by stage: for its caps, whatever it makes of them.
-
-    Raises:
-        ValueError: The method has no price in advance.
-    """
-    return accounting.RunCost(stages={_COUNTS: _FREE, **methods.of(config).cost(config)})
-
-
-def ask(config: JobConfig) -> BudgetAnswer:
-    """Asks the config's ledger whether the run may start; nothing is written.
+def ask(run: Run) -> BudgetAnswer:
+    """Asks the run's ledger whether it may start; nothing is written.
 
     A config without an output and a run id is taken for a run of a new name.
 
@@ -42,24 +31,25 @@ def ask(config: JobConfig) -> BudgetAnswer:
             that claims a charge which the ledger does not hold.
         ConnectionError: The ledger is not there.
     """
-    name = config.budget.dataset
-    if name is None or config.budget.ledger is None:
+    name = run.budget.dataset
+    if name is None or run.budget.ledger is None:
         raise ValueError(
-            f'Expected dataset and ledger, got dataset={name!r}, ledger={config.budget.ledger!r}. '
+            f'Expected dataset and ledger, got dataset={name!r}, ledger={run.budget.ledger!r}. '
             'Give --dataset NAME --ledger FILE.'
         )
-    ledger = Ledger.open(config.budget.ledger)
-    methods.of(config).check_earlier(config, ledger)
-    is_new = config.output.run_id is None and config.output.output is None
-    run_id = None if is_new else config.output.resolved_run_id
+    ledger = Ledger.open(run.budget.ledger)
+    check_earlier(run, ledger)
+    output = run.config.output
+    is_new = output.run_id is None and output.output is None
+    run_id = None if is_new else run.run_id
     account = ledger.account(name)
-    cost, entry = run_cost(config), None
+    cost, entry = run.cost, None
     try:
-        entry = ledger.check(name, run_id=run_id, unit=config.budget.unit, cost=cost)
+        entry = ledger.check(name, run_id=run_id, unit=run.budget.unit, cost=cost)
     except BudgetExceeded:
         pass
     except OrderTooLow as error:
-        raise _with_order(error, config, account) from None
+        raise _with_order(error, run, account) from None
     fits = entry is not None
     charged = None if run_id is None else account.run(run_id)
     rho = account.asked(cost) if charged is None else charged.rho
@@ -85,12 +75,26 @@ def ask(config: JobConfig) -> BudgetAnswer:
         delta=delta,
         epsilon=epsilon_of_costs([cost], delta),
         epsilon_together=None if entry is None else entry.epsilon_after,
-        fitting=() if fits else fitting(config, account),
+        fitting=() if fits else fitting(run, account),
         sufficient_epsilon=None if fits else account.sufficient_epsilon(cost),
     )
 
 
-def check(ledger: Ledger, config: JobConfig) -> None:
+def check_earlier(run: Run, ledger: Ledger) -> None:
+    """Refuses earlier releases that claim a charge which the ledger does not hold.
+
+    Raises:
+        ValueError: See above.
+    """
+    for begun in run.begun:
+        if begun.is_adapter:
+            releases = released.read_card(begun.place).handed_on()
+        else:
+            releases = earlier.origin_of_texts(begun.place, begun.name).releases
+        earlier.check(releases, begun.what, begun.place, begun.name, run.budget.dataset, ledger)
+
+
+def check(ledger: Ledger, run: Run) -> None:
     """Asks whether a run may start; the binding answer is `reserve`'s.
 
     Raises:
@@ -98,84 +102,76 @@ def check(ledger: Ledger, config: JobConfig) -> None:
         ValueError: It builds on an earlier release that claims a charge which the ledger does not hold, or it
             was finished and its release is not there.
     """
-    methods.of(config).check_earlier(config, ledger)
-    account = ledger.account(str(config.budget.dataset))
-    _refuse_lost_release(config, account)
-    cost = run_cost(config)
+    check_earlier(run, ledger)
+    account = ledger.account(str(run.budget.dataset))
+    _refuse_lost_release(run, account)
     try:
-        ledger.check(
-            str(config.budget.dataset),
-            run_id=config.output.resolved_run_id,
-            unit=config.budget.unit,
-            cost=cost,
-        )
+        ledger.check(account.dataset.name, run_id=run.run_id, unit=run.budget.unit, cost=run.cost)
     except BudgetExceeded as error:
-        words = fitting_words(fitting(config, account), config.resolved_delta)
-        raise error.with_remedy(words, account.sufficient_epsilon(cost)) from None
+        words = fitting_words(fitting(run, account), run.delta)
+        raise error.with_remedy(words, account.sufficient_epsilon(run.cost)) from None
     except OrderTooLow as error:
-        raise _with_order(error, config, account) from None
+        raise _with_order(error, run, account) from None
 
 
-def _refuse_lost_release(config: JobConfig, account: Account) -> None:
+def _refuse_lost_release(run: Run, account: Account) -> None:
     """Refuses to resume a run that is finished: its release is out, so whatever came now would be another.
 
     Raises:
         ValueError: The ledger has it as settled, and its report is not in the output folder.
     """
-    run_id = config.output.resolved_run_id
-    run = account.run(run_id)
-    if run is not None and run.state == 'settled' and not is_finished(config):
+    charged = account.run(run.run_id)
+    if charged is not None and charged.state == 'settled' and not is_finished(run):
         raise ValueError(
-            f'Expected the release of run_id={run_id!r} in output={config.output.output!r}, since '
+            f'Expected the release of run_id={run.run_id!r} in output={run.output!r}, since '
             f'dataset={account.dataset.name!r} has that run as settled, got no report there. A finished run '
             'is not resumed: restore its release from a copy, or choose another --run-id (and --output), '
             'which is charged anew.'
         )
 
 
-def fitting(config: JobConfig, account: Account) -> tuple[FittingSetting, ...]:
+def fitting(run: Run, account: Account) -> tuple[FittingSetting, ...]:
     """Settings of which each alone would make a run fit that does not."""
-    return methods.of(config).fitting(config, _room(config, account), account.dataset.order)
+    return methods.of(run).fitting(run, _room(run, account), account.dataset.order) or ()
 
 
-def _with_order(error: OrderTooLow, config: JobConfig, account: Account) -> OrderTooLow:
+def _with_order(error: OrderTooLow, run: Run, account: Account) -> OrderTooLow:
     """The refusal of a run whose orders do not reach its dataset's, with all that would have to change."""
-    found = methods.of(config).fitting_order(config, _room(config, account), account.dataset.order)
-    if found is None:
-        return error
-    return error.with_remedy(fitting_words(found, config.resolved_delta))
+    room, order = _room(run, account), account.dataset.order
+    found = methods.of(run).fitting(run, room, order, reaches=False)
+    return error if found is None else error.with_remedy(fitting_words(found, run.delta))
 
 
-def _room(config: JobConfig, account: Account) -> HasRoom:
+def _room(run: Run, account: Account) -> HasRoom:
     """Whether a run with other settings would fit."""
 
     def has_room(changed: Mapping[str, Any]) -> bool | None:
         try:
-            return account.has_room(run_cost(config.replace(**changed)))
+            return account.has_room(methods.solve(run.config.replace(**changed)).cost)
         except ValueError:
             return None
 
     return has_room
 
 
-def reserve(ledger: Ledger, config: JobConfig) -> report.LedgerEntry:
+def reserve(ledger: Ledger, run: Run) -> report.LedgerEntry:
     """Charges a prepared run to its dataset; free where that was done before."""
-    key = read_key(config.output.resolved_work_dir)
+    key = read_key(run.work_dir)
     # Under the key: a plain digest of the input would let anyone who sees the ledger test a guess of it.
-    digest = key.hash('identity', json.dumps(identity.fingerprint(config), sort_keys=True).encode(), size=32)
+    digest = key.hash('identity', json.dumps(identity.fingerprint(run), sort_keys=True).encode(), size=32)
     return ledger.reserve(
-        str(config.budget.dataset),
-        run_id=config.output.resolved_run_id,
-        unit=config.budget.unit,
-        cost=run_cost(config),
+        str(run.budget.dataset),
+        run_id=run.run_id,
+        unit=run.budget.unit,
+        cost=run.cost,
         identity=digest.hex(),
-        key_commitment=key.commitment(config.output.resolved_run_id),
+        key_commitment=key.commitment(run.run_id),
     )
 
 
-def settle(ledger: Ledger, config: JobConfig) -> None:
+def settle(ledger: Ledger, run: Run) -> None:
     """Notes in the ledger that a run is finished; warns where the ledger cannot be reached."""
-    dataset, run_id = str(config.budget.dataset), config.output.resolved_run_id
+    dataset, run_id = str(run.budget.dataset), run.run_id
     try:
         ledger.settle(dataset, run_id)
     except ConnectionError as error:

@@ -9,7 +9,7 @@ import grpc
 from apache_beam.io.filesystems import FileSystems
 
 from pipeline import methods
-from pipeline.settings.job_config import JobConfig
+from pipeline.methods.solved import Run
 from transforms.durable import write_file
 from transforms.run_files import ERRORS_FOLDER
 
@@ -22,17 +22,17 @@ _OF_NETWORK = re.compile(
 )
 
 
-def keep_failure(config: JobConfig, error: Exception, steps: Collection[str], *, submitted: bool) -> str:
+def keep_failure(run: Run, error: Exception, steps: Collection[str], *, submitted: bool) -> str:
     """Writes a failed run's error into the work directory; returns what anyone may read of it.
 
     Args:
-        config: The run.
+        run: The run.
         error: What ended it.
         steps: Labels of its steps.
         submitted: Whether its engine had taken the job. An error before that is of the engine itself: no
             step has seen a record. Workers of a local runner begin without it.
     """
-    work_dir = config.output.resolved_work_dir
+    work_dir = run.work_dir
     name = f'run.{uuid.uuid4().hex}.txt'
     details = ''.join(traceback.format_exception(error)).encode(errors='replace')
     kept = f'The details are restricted to the curator: {ERRORS_FOLDER}/{name} in the work directory.'
@@ -44,17 +44,17 @@ def keep_failure(config: JobConfig, error: Exception, steps: Collection[str], *,
             'The details could not be written to the work directory: '
             f'{full.strerror or type(full).__name__}. Make room there, or see that it can be written.'
         )
-    if not submitted and not config.runner.is_local:
+    if not submitted and not run.runner.is_local:
         said = ' '.join(str(error).split()) or 'no text'
         return (
-            f'Expected the engine to take the job, got runner={config.runner.runner!r}, '
+            f'Expected the engine to take the job, got runner={run.runner.runner!r}, '
             f'error={type(error).__name__}: {said}. No step has begun. {kept} See that the engine answers at '
             'the address of its options, and that Java and the jar of a job server are here where it needs '
             'them; then repeat the command.'
         )
     found = [(line, step) for line, step in _FAILED_STEP.findall(str(error)) if step in steps]
     cause, step = found[-1] if found else ('', None)
-    open_steps = methods.of(config).open_steps
+    open_steps = methods.of(run).open_steps
     # Beam names a step of several outputs by what it runs as well.
     step = next((name for name in open_steps if step is not None and step.startswith(f'{name}/')), step)
     if (of_engine := _of_engine(error)) is not None:

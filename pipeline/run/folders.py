@@ -9,11 +9,9 @@ from apache_beam.io.filesystems import FileSystems
 
 from models.privacy import intact
 from models.privacy.randomness import RunKey
-from pipeline import methods
+from pipeline.methods.solved import Run
 from pipeline.release import apart
 from pipeline.run import identity
-from pipeline.run.launched import with_absolute_paths, with_dtype
-from pipeline.settings.job_config import JobConfig
 from transforms.durable import (
     TEMPORARY_SUFFIX,
     is_empty,
@@ -36,7 +34,7 @@ from transforms.run_files import (
 )
 
 
-def prepare(config: JobConfig) -> list[str]:
+def prepare(run: Run) -> list[str]:
     """Makes the run's folders, key and records of itself, or checks that they are this run's.
 
     Returns:
@@ -48,10 +46,10 @@ def prepare(config: JobConfig) -> list[str]:
         FileNotFoundError: Finished batches without the key or the plan that they follow.
         ValueError: What is the curator's alone lies in a folder that is published.
     """
-    work_dir, output = config.output.resolved_work_dir, str(config.output.output)
-    files = identity.input_files(config)
-    _check_apart(config, files)
-    digests = identity.fingerprint(config, files)
+    work_dir, output, own = run.work_dir, run.output, run.folders
+    files = identity.input_files(run)
+    _check_apart(run, files)
+    digests = identity.fingerprint(run, files)
     known = FileSystems.join(work_dir, RUN)
     for place, option in ((work_dir, 'work_dir'), (output, 'output')):
         # Looked at in this order: another launcher of this run may have begun in between.
@@ -62,13 +60,12 @@ def prepare(config: JobConfig) -> list[str]:
             )
     make_folder(work_dir, private=True)
     write_file(known, (json.dumps(digests, indent=2) + '\n').encode())
-    _refuse_change(config, digests)
+    _refuse_change(run, digests)
     for folder in (FileSystems.join(work_dir, name) for name in WORK_FOLDERS):
         make_folder(folder)
-    own = methods.of(config).folders(config)
     for folder in (FileSystems.join(work_dir, name) for name in own.work):
         make_folder(folder)
-    for name in ((DATA_FOLDER,) if config.method.writes_texts else ()) + tuple(own.output):
+    for name in ((DATA_FOLDER,) if run.method.writes_texts else ()) + tuple(own.output):
         _refuse_link(f'{output}/{name}')
         make_folder(f'{output}/{name}')
     begun = (BATCHES_FOLDER, *own.work)
@@ -83,29 +80,29 @@ def prepare(config: JobConfig) -> list[str]:
                     'Restore it, or start a new run, which spends its budget anew.'
                 )
     write_key(work_dir, RunKey.new())
-    write_file(FileSystems.join(work_dir, CONFIG), config.to_toml().encode())
-    if (plan := methods.of(config).configured_plan(config)) is not None:
+    write_file(FileSystems.join(work_dir, CONFIG), run.config.to_toml().encode())
+    if (plan := run.batch_plan) is not None:
         # For the curator and the progress display; the graph takes it from the config.
         write_file(FileSystems.join(work_dir, PLAN), plan.to_json().encode())
     return files
 
 
-def _check_apart(config: JobConfig, files: Sequence[str]) -> None:
+def _check_apart(run: Run, files: Sequence[str]) -> None:
     """Refuses a work directory, records or a ledger in a folder that is published, wherever links lead.
 
     Raises:
         ValueError: See above.
     """
-    output, work_dir = str(config.output.output), config.output.resolved_work_dir
-    own = (*WORK_FOLDERS, *methods.of(config).folders(config).work)
+    output, work_dir = run.output, run.work_dir
+    own = (*WORK_FOLDERS, *run.folders.work)
     places = [work_dir, *(FileSystems.join(work_dir, name) for name in own)]
     apart.check_outside(output, 'work_dir', work_dir, places)
     if is_local(work_dir):
         apart.check_work_dir(work_dir)
     records = [sqlite_file(file) or file.removeprefix(DATASET) for file in files]
-    apart.check_outside(output, 'input', str(config.input.input), records)
-    if config.budget.ledger is not None:
-        apart.check_outside(output, 'ledger', config.budget.ledger, [config.budget.ledger])
+    apart.check_outside(output, 'input', str(run.input.input), records)
+    if run.budget.ledger is not None:
+        apart.check_outside(output, 'ledger', run.budget.ledger, [run.budget.ledger])
 
 
 def _refuse_link(folder: str) -> None:
@@ -122,7 +119,7 @@ def _refuse_link(folder: str) -> None:
         )
 
 
-def check_resumption(config: JobConfig) -> None:
+def check_resumption(run: Run) -> None:
     """Refuses to resume a run of other settings, input, model or code; does nothing where none has begun.
 
     `prepare` does so too: this is for whoever wants to know before a model is loaded.
@@ -130,13 +127,12 @@ def check_resumption(config: JobConfig) -> None:
     Raises:
         FileExistsError: See above; the error says what differs.
     """
-    config = with_dtype(with_absolute_paths(config))
-    if FileSystems.exists(FileSystems.join(config.output.resolved_work_dir, RUN)):
-        _refuse_change(config, identity.fingerprint(config))
+    if FileSystems.exists(FileSystems.join(run.work_dir, RUN)):
+        _refuse_change(run, identity.fingerprint(run))
 
 
-def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
-    work_dir = config.output.resolved_work_dir
+def _refuse_change(run: Run, digests: Mapping[str, str]) -> None:
+    work_dir = run.work_dir
     with intact.reading(f'{RUN} of work_dir={work_dir!r}', 'Restore it, or start another run'):
         begun = dict(json.loads(read_file(FileSystems.join(work_dir, RUN))))
     changed = sorted(name for name, digest in digests.items() if begun.get(name) != digest)
@@ -144,7 +140,7 @@ def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
         return
     said = ' '.join(identity.CHANGES[name] for name in changed)
     if 'config' in changed:
-        said += _settings_then_and_now(config)
+        said += _settings_then_and_now(run)
     raise FileExistsError(
         f'Expected to resume the run of work_dir={work_dir!r}, got changed={changed}. '
         f'{said} Repeat that run exactly to resume it, '
@@ -152,12 +148,12 @@ def _refuse_change(config: JobConfig, digests: Mapping[str, str]) -> None:
     )
 
 
-def _settings_then_and_now(config: JobConfig) -> str:
+def _settings_then_and_now(run: Run) -> str:
     """Each setting that differs, with both values, all of them public; nothing where none were kept."""
-    path = FileSystems.join(config.output.resolved_work_dir, CONFIG)
+    path = FileSystems.join(run.work_dir, CONFIG)
     if not FileSystems.exists(path):
         return ''
-    then, now = (tomllib.loads(text) for text in (read_file(path).decode(), config.to_toml()))
+    then, now = (tomllib.loads(text) for text in (read_file(path).decode(), run.config.to_toml()))
     differing = (
         f'--{name.replace("_", "-")} was {then.get(name)!r} and is {now.get(name)!r}'
         for name in sorted({*then, *now} - identity.MAY_CHANGE)
@@ -166,6 +162,6 @@ def _settings_then_and_now(config: JobConfig) -> str:
     return ''.join(f' {words}.' for words in differing)
 
 
-def is_finished(config: JobConfig) -> bool:
+def is_finished(run: Run) -> bool:
     """Whether the run's report is there, which is written last."""
-    return FileSystems.exists(FileSystems.join(str(config.output.output), REPORT))
+    return FileSystems.exists(FileSystems.join(run.output, REPORT))

@@ -16,10 +16,9 @@ from packaging.utils import canonicalize_name
 
 from models import extras
 from pipeline import methods
+from pipeline.methods.solved import Run
 from pipeline.run.digests import HASHED_BYTES, digest_of_files
-from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.run.record_rules import record_rules
-from pipeline.settings.job_config import JobConfig
 from transforms.durable import is_local, read_file
 from transforms.read import RecordFields, check_input, check_same, list_input
 
@@ -40,7 +39,7 @@ CHANGES = {
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
-def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[str, str]:
+def fingerprint(run: Run, files: Sequence[str] | None = None) -> dict[str, str]:
     """What may not change between a run and its resumption, as digests: config, input, model, code.
 
     Settings that change nothing about the output, `MAY_CHANGE`, are left out. Files of up to 64
@@ -48,35 +47,32 @@ def fingerprint(config: JobConfig, files: Sequence[str] | None = None) -> dict[s
     tens of gigabytes would take as long as the run's first stage.
 
     Args:
-        config: The run.
+        run: The run.
         files: Its `input_files`; looked up where they are not given.
 
     Raises:
         ValueError: The input names other files now.
     """
-    config = with_dtype(with_absolute_paths(config))
-    files = input_files(config) if files is None else files
-    settings = {name: value for name, value in config.settings().items() if name not in MAY_CHANGE}
+    files = input_files(run) if files is None else files
+    settings = {name: value for name, value in run.config.settings().items() if name not in MAY_CHANGE}
     digests = {
-        'run_id': config.output.resolved_run_id,
+        'run_id': run.run_id,
         'config': hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
         'code': _code_digest(),
-        **methods.of(config).digests(config),
+        **methods.of(run).digests(run),
     }
-    if config.method.reads_records:
+    if run.method.reads_records:
         digests['input'] = input_digest(
-            str(config.input.input), files, record_rules(config.input, config.budget.unit).fields
+            str(run.input.input), files, record_rules(run.input, run.budget.unit).fields
         )
     return digests
 
 
-def input_files(config: JobConfig) -> list[str]:
+def input_files(run: Run) -> list[str]:
     """The files of a run's input, after a look at each."""
-    if not config.method.reads_records:
+    if not run.method.reads_records:
         return []
-    files = check_input(
-        str(with_absolute_paths(config).input.input), record_rules(config.input, config.budget.unit).fields
-    )
+    files = check_input(str(run.input.input), record_rules(run.input, run.budget.unit).fields)
     return [file.path for file in files]
 
 

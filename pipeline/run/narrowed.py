@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config import METHOD, read_config, settings_of
+from pipeline.methods.evolve import refine_settings as refine
 from pipeline.methods.fine_tune import settings as fine_tune
-from pipeline.methods.refine import settings as refine
 from pipeline.settings.job_config import JobConfig
 
 TRAINING = {

@@ -7,15 +7,15 @@ from models.batch_plan import BatchPlan
 from models.privacy import report
 from models.records import BatchId
 from pipeline import methods
+from pipeline.methods.solved import Run
 from pipeline.pages import restricted_page
-from pipeline.settings.job_config import JobConfig
 from transforms.durable import read_key
 from transforms.run_files import REPORT, RESTRICTED_PAGE, RESTRICTED_REPORT
 from transforms.write import Files
 
 
 def render_released(
-    config: JobConfig,
+    run: Run,
     prepared: Any,
     versions: Mapping[str, str],
     charge: report.LedgerEntry | None,
@@ -23,15 +23,15 @@ def render_released(
     plan: BatchPlan,
 ) -> Files:
     """The files beside the corpus: reports, card and config, from public values alone."""
-    method = methods.of(config)
-    facts = method.facts(config, prepared)
+    method = methods.of(run)
+    told = method.reported(run, prepared, plan)
     noisy = plan.noisy_counts or (None,) * len(plan.group_names)
-    words = config.input.declared_words
+    words = run.input.declared_words
     groups = zip(plan.group_names, plan.batches_per_group, noisy, strict=True)
     privacy_report = report.build_privacy_report(
-        facts,
-        run_id=config.output.resolved_run_id,
-        delta=config.resolved_delta,
+        told.facts,
+        run_id=run.run_id,
+        delta=run.delta,
         plan=[
             report.GroupPlan(
                 label=label, words=words.get(label), cluster=cluster, batches=batches, noisy_count=count
@@ -39,25 +39,25 @@ def render_released(
             for (label, cluster), batches, count in groups
         ],
         corpus=totals,
-        settings=method.report_settings(config, tuple(facts.settings)),
+        settings=told.settings,
         versions=versions,
         noisy_counts_rho=plan.contexts_rho,
-        **method.report_parts(config, prepared, plan),
-        declared_units=method.declared_units(config, prepared),
-        sample_rate=config.input.sample_rate,
+        **told.parts,
+        declared_units=told.units,
+        sample_rate=run.input.sample_rate,
         ledger=charge,
         # Anybody may have it: it tells this release from all others, and nothing of the key.
-        commitment=read_key(config.output.resolved_work_dir).commitment(config.output.resolved_run_id),
+        commitment=read_key(run.work_dir).commitment(run.run_id),
     )
     return {
-        **method.pages(config, prepared, privacy_report),
+        **method.files(run, prepared, privacy_report),
         # Last: where it is, the run is finished.
         REPORT: privacy_report.to_json().encode(),
     }
 
 
 def render_restricted(
-    config: JobConfig,
+    run: Run,
     reasons: dict[str, int],
     sizes: dict[BatchId, int],
     records: int,
@@ -73,16 +73,16 @@ def render_restricted(
     parts: dict[str, Any] = {
         'contexts_per_batch': {},
         **counted,
-        **methods.of(config).restricted_parts(config, sizes, facts),
+        **methods.of(run).restricted_parts(run, sizes, facts),
     }
     restricted = report.RestrictedReport(
-        run_id=config.output.resolved_run_id,
+        run_id=run.run_id,
         records_read=records + sum(reasons.values()),
         rejected_by_reason=reasons,
         true_counts_by_group=tuple(
             report.GroupContexts(
                 restricted_label=label,
-                restricted_words=config.input.declared_words.get(label),
+                restricted_words=run.input.declared_words.get(label),
                 restricted_cluster=cluster,
                 true_count=by_group[group],
             )

@@ -10,8 +10,7 @@ import shutil
 
 from models.decoders import device
 from pipeline import methods
-from pipeline.run.launched import with_absolute_paths, with_dtype
-from pipeline.settings.job_config import JobConfig
+from pipeline.methods.solved import Run
 from pipeline.settings.model import Model
 from transforms.durable import is_local
 
@@ -21,7 +20,7 @@ _BYTES_PER_TOKEN = 16
 _LEAST_DISK = 64 * 2**20
 
 
-def check(config: JobConfig) -> None:
+def check(run: Run) -> None:
     """Refuses a run that this machine cannot carry out, whatever the records are.
 
     What lies on other machines, and the memory of a remote runner's workers, is not looked at.
@@ -31,29 +30,25 @@ def check(config: JobConfig) -> None:
         FileExistsError: A file stands where a folder should be.
         ValueError: There is less memory, or less free disk, than it needs at the least.
     """
-    config = with_dtype(with_absolute_paths(config))
-    for name, folder in (
-        ('output', str(config.output.output)),
-        ('work_dir', config.output.resolved_work_dir),
-    ):
+    for name, folder in (('output', run.output), ('work_dir', run.work_dir)):
         if is_local(folder):
-            _check_folder(name, folder, needed_disk(config))
-    if config.runner.is_local:
-        _check_memory(config)
+            _check_folder(name, folder, needed_disk(run))
+    if run.runner.is_local:
+        _check_memory(run)
 
 
-def needed_disk(config: JobConfig) -> int:
+def needed_disk(run: Run) -> int:
     """Bytes that the corpus and the finished batches take, as far as public numbers tell."""
-    return _LEAST_DISK + methods.of(config).most_tokens(config) * _BYTES_PER_TOKEN
+    return _LEAST_DISK + run.most_tokens * _BYTES_PER_TOKEN
 
 
-def _check_memory(config: JobConfig) -> None:
+def _check_memory(run: Run) -> None:
     available = device.memory_here()
-    own = config.method
+    own = run.method
     if available is None or not isinstance(own, Model):
         return  # the decoder looks again, before its first token
-    method = methods.of(config)
-    needed = method.needed_memory(config, method.dtype(config), available.devices)
+    method = methods.of(run)
+    needed = method.needed_memory(run, own.decided_dtype, available.devices)
     if needed > available.bytes:
         raise ValueError(
             f'Expected at least {_size(needed)} of memory for the weights of model={own.model!r} in '

@@ -2,25 +2,29 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline import job, methods
+from pipeline import job
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import charge, resources, staging
+from pipeline.methods.solved import Run
+from pipeline.run import charge, folders, resources, staging
 from pipeline.run.beam_options import beam_options
 from pipeline.run.failure import keep_failure
-from pipeline.run.folders import is_finished, prepare
-from pipeline.run.launched import with_absolute_paths, with_dtype
-from pipeline.settings.job_config import JobConfig
 
 
-def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
+def carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
     """Prepares the folders, charges the ledger and runs the job to its end.
 
     The ledger has the whole price before the first step starts, and a run that is resumed
     pays nothing again (METHOD 7).
+
+    Args:
+        run: The run, solved for a launch.
+        prepared: What its method's `prepare` returned.
+        beam_arguments: Options of Beam.
 
     Returns:
         Beam's result. This project adds no metrics to it.
@@ -31,13 +35,13 @@ def run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
         FileExistsError: The output or the work directory is another run's, or a file.
         FileNotFoundError: No input file.
         PermissionError: The output or the work directory cannot be written.
-        ValueError: The input lacks a column, the prompt does not fit, the machine has too little
-            memory or disk, or Beam does not know one of its options.
+        ValueError: The input lacks a column, the machine has too little memory or disk, or Beam does not
+            know one of its options.
         RuntimeError: The graph cannot be built, with a cause; or a step failed, and then
             neither the text nor a cause holds anything private.
     """
     with _apart_from_cells():
-        return _run(config, beam_arguments)
+        return _carry_out(run, prepared, beam_arguments)
 
 
 @contextlib.contextmanager
@@ -58,21 +62,18 @@ def _apart_from_cells() -> Iterator[None]:
             setattr(beam.pipeline, name, function)
 
 
-def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
-    """As `run`."""
-    config = with_dtype(with_absolute_paths(config))
-    method = methods.of(config)
-    prepared = method.prepare(config)
-    options = beam_options(config, beam_arguments)
+def _carry_out(run: Run, prepared: Any, beam_arguments: Sequence[str]) -> PipelineResult:
+    """As `carry_out`."""
+    options = beam_options(run.runner.runner, beam_arguments)
     root = beam.Pipeline(options=options)
-    resources.check(config)
-    ledger = None if config.budget.ledger is None else Ledger.open(config.budget.ledger)
+    resources.check(run)
+    ledger = None if run.budget.ledger is None else Ledger.open(run.budget.ledger)
     if ledger is not None:
         # Before any folder is made for a run that may not start; the binding answer comes below.
-        charge.check(ledger, config)
-    files = prepare(config)
-    entry = None if ledger is None else charge.reserve(ledger, config)
-    job.build(root, config, prepared, entry, files)
+        charge.check(ledger, run)
+    files = folders.prepare(run)
+    entry = None if ledger is None else charge.reserve(ledger, run)
+    job.build(root, run, prepared, entry, files)
     # What cannot be pickled fails here, before anything is read: such causes may be shown.
     root.to_runner_api()
     try:
@@ -80,10 +81,10 @@ def _run(config: JobConfig, beam_arguments: Sequence[str]) -> PipelineResult:
             pass  # Leaving the block runs the graph and waits.
     except Exception as error:  # noqa: BLE001 - a runner's error quotes that of a step, and that may quote data
         # Beam sets it as soon as an engine has the job.
-        failure = keep_failure(config, error, root.applied_labels, submitted=hasattr(root, 'result'))
+        failure = keep_failure(run, error, root.applied_labels, submitted=hasattr(root, 'result'))
     else:
         # A template's launcher only submits: its job is not over.
-        if ledger is not None and is_finished(config):
-            charge.settle(ledger, config)
+        if ledger is not None and folders.is_finished(run):
+            charge.settle(ledger, run)
         return root.result
     raise RuntimeError(failure)

@@ -6,7 +6,7 @@ import rich.console
 
 from models import bundled, extras
 from pipeline import calibration, methods, prompt_fit
-from pipeline.methods.method import RunPlan
+from pipeline.methods.solved import Run
 from pipeline.screen import off_screen
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
@@ -20,8 +20,8 @@ BUNDLED_TEXT = (
 )
 
 
-def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
-    """The config with what earlier releases say of it, and its plan; a run that cannot start is refused here.
+def ready(job_config: JobConfig) -> Run:
+    """The run of a config that this machine launches; one that cannot start is refused here.
 
     No library of models is loaded yet.
 
@@ -30,36 +30,30 @@ def ready(job_config: JobConfig) -> tuple[JobConfig, RunPlan]:
         FileNotFoundError: The input is a path of this machine that is not there.
         MissingExtraError: A library that the run needs is not installed.
     """
-    if (
-        job_config.input.input is None and job_config.method.reads_records
-    ) or job_config.output.output is None:
+    settings, output = job_config.method, job_config.output
+    if (job_config.input.input is None and settings.reads_records) or output.output is None:
         raise ValueError(
             f'Expected an input and an output, got input={job_config.input.input!r}, '
-            f'output={job_config.output.output!r}. Give --input FILES --output FOLDER.'
+            f'output={output.output!r}. Give --input FILES --output FOLDER.'
         )
     if job_config.input.input is not None:
         places.check_local_files(job_config.input.input)
-    method = methods.of(job_config)
-    extras.need(*method.extras(job_config), use=f'a run with method={method.name!r}')
+    libraries = settings.extras(is_local=job_config.runner.is_local)
+    extras.need(*libraries, use=f'a run with method={settings.name!r}')
     if job_config.runner.runner == DATAFLOW:
         extras.need(extras.GCP, use=f'runner={DATAFLOW!r}')
-    places.check_filesystem(
-        job_config.input.input, job_config.output.output, job_config.output.resolved_work_dir
-    )
+    places.check_filesystem(job_config.input.input, output.output, output.curator)
     # An earlier release is read by way of Beam, which misses libraries that no run uses.
     off_screen.silence_libraries()
-    job_config = method.resolved(job_config)
-    return job_config, method.plan(job_config)
+    run: Run = methods.solve(job_config, launch=True)
+    return run
 
 
-def carry_out(
-    job_config: JobConfig, run_plan: RunPlan, beam_arguments: Sequence[str], console: rich.console.Console
-) -> bool:
+def carry_out(run: Run, beam_arguments: Sequence[str], console: rich.console.Console) -> bool:
     """Runs a job, and shows on the way how far it is.
 
     Args:
-        job_config: The run, as `ready` gives it.
-        run_plan: Its plan.
+        run: The run, as `ready` gives it.
         beam_arguments: Options of Beam.
         console: The screen of whoever waits.
 
@@ -67,12 +61,13 @@ def carry_out(
         Whether it is finished; a launcher that only submits has not finished it.
 
     Raises:
-        Exception: See `pipeline.run.start.run`.
+        Exception: See `pipeline.run.start.carry_out`.
     """
+    method, settings = methods.of(run), run.method
+    run_plan = method.plan(run, _rates(run, console))
     price = f'{run_plan.guarantee()}, {run_plan.size()}'
-    console.print(f'[bold]{job_config.output.resolved_run_id}[/bold]: {price}.', soft_wrap=True)
-    settings = job_config.method
-    loads_model = extras.GEMMA in methods.of(job_config).extras(job_config)
+    console.print(f'[bold]{run.run_id}[/bold]: {price}.', soft_wrap=True)
+    loads_model = extras.GEMMA in settings.extras(is_local=run.runner.is_local)
     if loads_model and isinstance(settings, Model) and settings.model == bundled.MODEL:
         console.print(BUNDLED_TEXT, soft_wrap=True)
     for text in run_plan.warnings:
@@ -82,26 +77,22 @@ def carry_out(
         from pipeline.run import folders, start
         from pipeline.screen import progress
 
-        folders.check_resumption(job_config)
+        folders.check_resumption(run)
     if loads_model:
         console.print('Loading the model takes half a minute.')
     with off_screen.without_chatter():
         # Loads the tokenizer, and TensorFlow with it, and so before the display begins.
-        methods.of(job_config).prepare(job_config)
+        prepared = method.prepare(run)
         unfit = prompt_fit.turns_warning(settings) if loads_model and isinstance(settings, Prompt) else None
     if unfit is not None:
         console.print(f'WARNING: {unfit}', soft_wrap=True, markup=False)
-    # Nobody else needs rates, which may be damaged.
-    share = _sampling_share(job_config, run_plan) if off_screen.shows_progress(console) else 0.0
-    with progress.watch(job_config.output.resolved_work_dir, console, share):
-        start.run(job_config, beam_arguments)
-    return folders.is_finished(job_config)
+    with progress.watch(run.work_dir, console, run_plan.sampling_share):
+        start.carry_out(run, prepared, beam_arguments)
+    return folders.is_finished(run)
 
 
-def _sampling_share(job_config: JobConfig, run_plan: RunPlan) -> float:
-    """Seconds of sampling for each second of training, with the rates that are known of this machine."""
-    if not isinstance(job_config.method, Model):
-        return 0.0
-    method = methods.of(job_config)
-    rates = calibration.known(job_config.method.model, dtype=method.planned_dtype(job_config))
-    return method.with_rates(run_plan, job_config, rates).sampling_share
+def _rates(run: Run, console: rich.console.Console) -> calibration.Calibration | None:
+    """The rates of this machine, for the time that is left; None where none is shown, or none is known."""
+    if not isinstance(run.method, Model) or not off_screen.shows_progress(console):
+        return None
+    return calibration.known(run.method.model, dtype=run.method.planned_dtype)

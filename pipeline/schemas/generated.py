@@ -20,11 +20,9 @@ from pipeline.check import input_check
 from pipeline.evaluation import evaluation
 from pipeline.ledger import released
 from pipeline.ledger.tables import SCHEMA_VERSION as LEDGER_VERSION
-from pipeline.methods.evolve.plan import EvolutionPlan
+from pipeline.methods.evolve.plan import VotingPlan
 from pipeline.methods.fine_tune.plan import TuningPlan
-from pipeline.methods.fine_tune.suggestion import TuningSuggestion
 from pipeline.methods.predict.plan import PredictionPlan
-from pipeline.methods.refine.plan import RefinePlan
 from pipeline.schemas import ledger, printed
 from pipeline.schemas.documents import DOCUMENTS, SUFFIX, names
 from pipeline.schemas.json_schema import described, schema_of, with_keys
@@ -115,9 +113,7 @@ _ROOTS: Mapping[str, _Root] = {
     ),
     'run-plan': _Root(PredictionPlan),
     'tuning-plan': _Root(TuningPlan),
-    'tuning-suggestion': _Root(TuningSuggestion),
-    'evolution-plan': _Root(EvolutionPlan),
-    'refining-plan': _Root(RefinePlan),
+    'voting-plan': _Root(VotingPlan),
     'plan-comparison': _Root(comparison.Comparison),
     'adapter': _Root(
         adapter.AdapterCard,

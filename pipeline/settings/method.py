@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from models import extras
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
 from pipeline.settings.input import Input
@@ -49,6 +50,14 @@ class MethodSettings(panel.Panel, abc.ABC):
         Raises:
             ValueError: See above.
         """
+
+    def extras(self, *, is_local: bool) -> tuple[str, ...]:
+        """Extras of this package that a run needs here, as `models.extras` names them.
+
+        Args:
+            is_local: Whether workers are of this machine; others may have what this one has not.
+        """
+        return (extras.GEMMA,)
 
     @property
     def reads_records(self) -> bool:

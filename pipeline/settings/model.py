@@ -3,9 +3,9 @@
 import dataclasses
 import functools
 import pathlib
-import typing
 
-from models.decoders import family
+from models.decoders import device, family
+from models.decoders.device import Dtype, RequestedDtype
 from pipeline.settings import panel
 
 _setting = functools.partial(panel.setting, 'Model')
@@ -25,7 +25,7 @@ class Model(panel.Panel):
     tokenizer: str | None = _setting(
         'SentencePiece file. The bundled model has its own, and so has a GGUF file.', None, path='file'
     )
-    dtype: typing.Literal['auto', 'float32', 'bfloat16'] = _setting(
+    dtype: RequestedDtype = _setting(
         'Type of weights and products; sums are float32. auto: what the machine that launches the run is '
         'fastest in, for all workers: bfloat16 with an accelerator or a processor that multiplies it '
         'natively, else float32. The aggregate difference takes float32 on every processor.',
@@ -37,6 +37,21 @@ class Model(panel.Panel):
         # Refuses an unknown model, and one whose files are not named.
         family.files_of(self.model, self.checkpoint, self.tokenizer)
         self._check_positive('micro_batch_size')
+
+    def fastest_dtype(self) -> Dtype:
+        """The type that 'auto' stands for on the machine that launches the run; may ask the accelerator."""
+        return device.fastest_dtype()
+
+    @property
+    def planned_dtype(self) -> RequestedDtype:
+        """The type whose rates a plan takes; 'auto' where an accelerator would have to be asked."""
+        return self.dtype
+
+    @property
+    def decided_dtype(self) -> Dtype:
+        """The type of a run that is launched."""
+        assert self.dtype != 'auto'  # `pipeline.methods.solve`
+        return self.dtype
 
     @property
     def model_sizes(self) -> family.Sizes:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import re
 
 from pipeline.release import apart
@@ -59,18 +58,14 @@ class Output(panel.Panel):
                 )
         if self.output:
             # The default as well: of `.` it would be a folder below.
-            apart.check_outside(self.output, 'work_dir', self.resolved_work_dir, [self.resolved_work_dir])
-
-    def resolved_shards(self, batches: int) -> int:
-        """Shards as given, or what suits a number of planned batches, which is public."""
-        return self.shards or min(MOST_SHARDS, math.ceil(batches / BATCHES_OF_A_SHARD))
+            apart.check_outside(self.output, 'work_dir', self.curator, [self.curator])
 
     @property
-    def resolved_work_dir(self) -> str:
+    def curator(self) -> str:
         """The work directory as given, or `OUTPUT.curator`."""
         return self.work_dir or f'{str(self.output).rstrip("/")}.curator'
 
     @property
-    def resolved_run_id(self) -> str:
+    def name(self) -> str:
         """The run id as given, or the output folder's name."""
         return self.run_id or re.sub(r'[^A-Za-z0-9._-]', '-', str(self.output).rstrip('/').split('/')[-1])

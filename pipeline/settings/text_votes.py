@@ -12,6 +12,7 @@ from models.privacy.text_votes import TextVoteParams
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
 from pipeline.settings.input import Input
+from pipeline.settings.model import Model
 
 if TYPE_CHECKING:
     from models.clustering.centers import ClusterSettings
@@ -92,14 +93,11 @@ class TextVotes(panel.Panel):
         own = self.resolved_embedder in ('tfidf', 'decoder')
         return [] if own else [f'minilm {fastest_minilm_dtype()}']
 
-    def embedder_settings(self, model: str, checkpoint: str, tokenizer: str, dtype: str) -> 'ClusterSettings':
+    def embedder_settings(self, own: Model) -> 'ClusterSettings':
         """What workers load the embedder from.
 
         Args:
-            model: The run's model, for 'decoder'.
-            checkpoint: Its weights.
-            tokenizer: Its tokenizer.
-            dtype: Type of its weights and products.
+            own: The run's model, for 'decoder'.
         """
         from models.clustering.centers import ClusterSettings
         from models.clustering.embedder import fastest_minilm_dtype
@@ -111,10 +109,15 @@ class TextVotes(panel.Panel):
             return ClusterSettings(
                 embedder=self.resolved_embedder, dtype=fastest_minilm_dtype(), form_share=self.form_share
             )
+        files = own.model_files
         return ClusterSettings(
-            embedder='decoder', model=model, checkpoint=checkpoint, tokenizer=tokenizer, dtype=dtype,
+            embedder='decoder',
+            model=own.model,
+            checkpoint=files.checkpoint,
+            tokenizer=files.tokenizer,
+            dtype=own.decided_dtype,
             form_share=self.form_share,
-        )  # fmt: skip
+        )
 
     def check_noise(self, budget: Budget) -> None:
         """Refuses a run whose noise is given twice, or not at all.
@@ -135,7 +138,7 @@ class TextVotes(panel.Panel):
             rounds: T.
             nearest: k.
             budget: The guarantee.
-            delta: Resolved.
+            delta: At which epsilon is stated.
 
         Raises:
             ValueError: A setting out of range, or an epsilon that no noise gives.

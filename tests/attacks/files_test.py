@@ -20,6 +20,7 @@ from models.evolution import generation
 from models.finetuning import adapter as adapters
 from models.finetuning.adapter import AdapterCard
 from models.privacy.accounting import RunCost
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.ledger import Ledger
@@ -250,13 +251,13 @@ def test_an_edited_record_of_a_run_is_refused(tmp_path: pathlib.Path) -> None:
         input=str(tmp_path / 'in.jsonl'), output=str(tmp_path / 'out'), delta=1e-6, epsilon=0.5,
         aggregate='difference', accounting='worst-case', dtype='float32',
     )  # fmt: skip
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     kept = tmp_path / 'out.curator' / run_files.RUN
     whole = json.loads(kept.read_text())
     for edited in ('', '[]', '7', '[' * 100_000, json.dumps(whole | {'config': 'other'})):
         kept.write_text(edited)
         with pytest.raises((ValueError, FileExistsError), match=r'run\.json|changed=') as refused:
-            folders.prepare(run)
+            folders.prepare(methods.solve(run, launch=True))
         assert str(refused.value).startswith('Expected ')
     kept.write_text(json.dumps(whole))
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))

@@ -63,7 +63,7 @@ def test_a_work_directory_in_the_output_is_refused_wherever_the_link_is(output: 
 
 @pytest.mark.parametrize(('output', 'place'), OUTSIDE)
 def test_a_work_directory_elsewhere_is_accepted(output: str, place: str) -> None:
-    assert Output(output=output, work_dir=place).resolved_work_dir == place
+    assert Output(output=output, work_dir=place).curator == place
 
 
 @pytest.mark.parametrize('output', ['.', 'pub/.', 'pub/..', 'gs://bucket/pub/.'])
@@ -168,14 +168,14 @@ def test_a_run_is_refused_before_it_writes(
     run = made()
     before = sorted(folder.rglob('*'))
     with pytest.raises(ValueError, match=said) as caught:
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
     assert 'Zyxquortle' not in str(caught.value)
     assert sorted(folder.rglob('*')) == before
 
 
 def test_a_run_beside_them_is_prepared(folder: pathlib.Path) -> None:
     (folder / 'new').mkdir()
-    folders.prepare(a_run(output='new_link', work_dir='elsewhere/work'))
+    folders.prepare(methods.solve(a_run(output='new_link', work_dir='elsewhere/work'), launch=True))
     assert (folder / 'elsewhere' / 'work' / RUN).exists() and (folder / 'new' / 'data').is_dir()
 
 

@@ -22,8 +22,9 @@ from models.privacy.randomness import RunKey
 from models.sampling import loading
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import folders, start
+from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import durable
@@ -172,7 +173,7 @@ def attempt(run: JobConfig, folder: pathlib.Path, room: float) -> tuple[BaseExce
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(folder, room, patch)
         try:
-            start.run(run, [])
+            launch(run, [])
         except (OSError, RuntimeError) as error:
             return error, room - disk.room
         return None, room - disk.room
@@ -239,7 +240,7 @@ def test_full_at_every_single_write(
         run = run_of(folder, name)
         error, _ = attempt(run, folder, room)
         check_failure(error, folder, expected)
-        start.run(run, [])
+        launch(run, [])
         assert comparable(contents(folder), folder) == expected
 
 

@@ -17,6 +17,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.settings.job_config import JobConfig
 from tests import fork_server
 from tests.attacks import full_disk_test
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.pipeline.durable_run_test import Launcher, Stop
 
@@ -72,11 +73,10 @@ _known: list[Any] = []
 def know_tiny() -> None:
     """In the launcher: the tiny model, until its end, and a command that asks for no files of a model."""
     from pipeline import main
-    from pipeline.run import start
 
     _known.append(tiny.known())
     _known[-1].__enter__()
-    main.main = lambda: start.run(read_config(sys.argv[-1], {}), [])  # type: ignore[assignment,return-value]
+    main.main = lambda: launch(read_config(sys.argv[-1], {}), [])  # type: ignore[assignment,return-value]
 
 
 def config(folder: pathlib.Path, name: str) -> JobConfig:

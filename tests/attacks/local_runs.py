@@ -13,8 +13,9 @@ import sys
 
 from models.sampling import loading
 from pipeline.config import job_config
-from pipeline.run import beam_options, staging, start
+from pipeline.run import beam_options, staging
 from tests import beam_looks
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from transforms.evolve import sample
 
@@ -31,7 +32,7 @@ def main() -> None:
     with tiny.known(), contextlib.redirect_stdout(sys.stderr):
         for settings, options in json.load(sys.stdin):
             try:
-                start.run(job_config(**settings), options)
+                launch(job_config(**settings), options)
             except (RuntimeError, ValueError) as error:
                 failures.append(str(error))
             else:

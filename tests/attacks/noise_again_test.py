@@ -17,8 +17,9 @@ from models.finetuning import label_mix
 from models.privacy.randomness import RunKey
 from models.sampling import loading
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import charge, start
+from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.pipeline import evolve_run_test
 from tests.samples import LABELS, write_rows
@@ -125,7 +126,7 @@ def finished(
     else:
         evolve_run_test.open_ledger(folder)
         run = evolve_run_test.charged(folder, run_id='votes')
-    start.run(run, [])
+    launch(run, [])
     return run, folder
 
 
@@ -138,7 +139,7 @@ def votes_again(run: JobConfig, folder: pathlib.Path, written: int) -> tuple[dic
         if path.is_file() and not is_early and path.name not in ALWAYS:
             path.unlink()
     shutil.rmtree(released)
-    start.run(run, [])
+    launch(run, [])
     return first, evolve_run_test.contents(released)
 
 

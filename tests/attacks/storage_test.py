@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from models.privacy.accounting import RunCost
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.ledger import Ledger
@@ -73,12 +74,12 @@ def test_no_folder_of_a_release_lies_elsewhere(tmp_path: pathlib.Path) -> None:
         input=str(tmp_path / 'in.jsonl'), output=str(tmp_path / 'out'), delta=1e-6, epsilon=0.5,
         aggregate='difference', accounting='worst-case', dtype='float32',
     )  # fmt: skip
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     (tmp_path / 'out' / 'data').rmdir()
     (tmp_path / 'elsewhere').mkdir()
     (tmp_path / 'out' / 'data').symlink_to(tmp_path / 'elsewhere')
     with pytest.raises(FileExistsError, match='folder of the release.*symbolic link'):
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_a_clock_that_goes_backwards_changes_no_charge_and_no_order(

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.records import Context
+from pipeline import methods
 from pipeline.config import job_config
-from pipeline.methods.predict import worker_settings
+from pipeline.methods.predict import graph
 from tests import oracles
 
 RECORDS = pathlib.Path(__file__).parents[3] / 'shared' / 'data' / 'agnews' / 'train_head.csv'
@@ -51,7 +52,7 @@ def steps_of_logits(contexts: int, steps: int) -> Iterator[tuple[np.ndarray, np.
         max_example_tokens=steps,
         public_top_k=PUBLIC_TOP_K,
     )
-    generator = worker_settings.generator_settings(config).build()
+    generator = graph.generator_settings(methods.solve(config, launch=True)).build()
     decoder, writer = generator.decoder, generator.writer
     step, output = jax.jit(decoder.step), jax.jit(decoder.logits)
     with open(RECORDS, newline='', encoding='utf-8') as file:

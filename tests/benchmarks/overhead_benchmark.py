@@ -29,6 +29,7 @@ import time
 from typing import Any
 
 from launch.demo.records import demo_records
+from pipeline import methods
 from pipeline.config import read_config
 from pipeline.settings.job_config import JobConfig
 from transforms import run_files
@@ -79,7 +80,7 @@ def fine_tune(folder: pathlib.Path) -> None:
     from pipeline import methods
 
     config = read_config(str(folder / 'config.toml'), {})
-    settings = methods.of(config).prepare(config)
+    settings = methods.of(config).prepare(methods.solve(config, launch=True))
     key = RunKey.read(folder / KEY)
     rows = pickle.loads((folder / 'units.pickle').read_bytes())
     factors = train.Trainer(settings).train(units.in_order(rows), key, str(folder / 'bare'))
@@ -116,7 +117,7 @@ def form_units(folder: pathlib.Path, config: JobConfig, key: pathlib.Path) -> No
 def measure_tuning(folder: pathlib.Path, *, steps: int, texts: int, rounds: int) -> dict[str, Any]:
     """Medians of both sides, of fine-tuning."""
     config = write_tuning_config(folder, steps=steps, texts=texts)
-    work_dir, output = pathlib.Path(config.output.resolved_work_dir), pathlib.Path(str(config.output.output))
+    work_dir, output = pathlib.Path(config.output.curator), pathlib.Path(str(config.output.output))
     whole, bare = [], []
     for number in range(rounds):
         if number:
@@ -151,9 +152,9 @@ def measure_tuning(folder: pathlib.Path, *, steps: int, texts: int, rounds: int)
 def decode(folder: pathlib.Path) -> None:
     """The bare side: decodes the batches, and writes down when each was finished."""
     from models.privacy.randomness import RunKey
-    from pipeline.methods.predict.worker_settings import generator_settings
+    from pipeline.methods.predict.graph import generator_settings
 
-    settings = generator_settings(read_config(str(folder / 'config.toml'), {}))
+    settings = generator_settings(methods.solve(read_config(str(folder / 'config.toml'), {}), launch=True))
     batches = pickle.loads((folder / 'batches.pickle').read_bytes())
     key = RunKey.read(folder / KEY)
     generator = settings.build()
@@ -189,7 +190,7 @@ def _seconds(arguments: list[str]) -> float:
 def measure(folder: pathlib.Path, *, batches: int, contexts: int, tokens: int, rounds: int) -> dict[str, Any]:
     """Medians of both sides."""
     config = write_config(folder, batches=batches, contexts=contexts, tokens=tokens)
-    work_dir, output = pathlib.Path(config.output.resolved_work_dir), pathlib.Path(str(config.output.output))
+    work_dir, output = pathlib.Path(config.output.curator), pathlib.Path(str(config.output.output))
     whole, bare, whole_decoding, bare_decoding = [], [], [], []
     for number in range(rounds):
         if number:

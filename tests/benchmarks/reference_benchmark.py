@@ -40,8 +40,9 @@ from models.generate.batch import BatchGenerator
 from models.privacy import randomness
 from models.privacy.individual import LEVELS
 from models.records import Batch, BatchId, Context
+from pipeline import methods
 from pipeline.config import job_config
-from pipeline.methods.predict import worker_settings
+from pipeline.methods.predict import graph
 from pipeline.settings.job_config import JobConfig
 from tests.benchmarks import real_records
 from tests.benchmarks.real_records import DATA, Dataset, Record
@@ -225,7 +226,7 @@ def collect(name: str, steps: int, seed: int) -> tuple[Walk, dict[str, Any]]:
         The walk, and what was read and written on it.
     """
     rng = np.random.default_rng(seed)
-    generator = worker_settings.generator_settings(_config(DATASETS[name])).build()
+    generator = graph.generator_settings(methods.solve(_config(DATASETS[name]), launch=True)).build()
     decoder, writer = generator.decoder, generator.writer
     public, private, texts = _prompts(name, generator, rng)
     ends = list(itertools.accumulate(map(len, public.values())))

@@ -32,6 +32,7 @@ def main() -> None:
     from models.decoders.gemma.weights import adapter_shapes
     from models.finetuning import loss, train
     from models.privacy.gradients import clipped_sum
+    from pipeline import methods
     from pipeline.config import job_config
     from pipeline.methods.fine_tune import estimate
 
@@ -100,7 +101,9 @@ def main() -> None:
             )  # fmt: skip
             line[name] = {
                 'held': _gigabytes(program.memory_analysis().temp_size_in_bytes),
-                'planned': _gigabytes(estimate.needed_memory(config, args.dtype, len(devices)) - of_weights),
+                'planned': _gigabytes(
+                    estimate.needed_memory(methods.solve(config), args.dtype, len(devices)) - of_weights
+                ),
                 'compiled_in': round(time.perf_counter() - began),
             }
         print(json.dumps(line), flush=True)

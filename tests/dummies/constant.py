@@ -17,17 +17,18 @@ import pyarrow as pa
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.privacy import accounting
-from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage, Statement
+from models.privacy.facts import Facts, MethodFacts, Reproduction, RhoStage
 from models.privacy.report import BatchFacts, CorpusTotals, PrivacyReport
 from models.records import BatchId, Record
 from pipeline import main, methods
-from pipeline.calibration import Calibration, RequestedDtype
+from pipeline.calibration import Calibration
 from pipeline.check.input_check import InputCheck
 from pipeline.commands import check, generate, plan
-from pipeline.ledger.answer import BudgetAnswer, FittingSetting, HasRoom
+from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods import report_settings
 from pipeline.methods.input_view import InputView
-from pipeline.methods.method import Method, RunPlan
+from pipeline.methods.method import Generated, Method, Reported, RunPlan
+from pipeline.methods.solved import Run
 from pipeline.settings import panel
 from pipeline.settings.budget import Budget
 from pipeline.settings.input import Input
@@ -153,125 +154,104 @@ def _row(batch: BatchId, plan: BatchPlan, motto: str) -> Motto:
     )  # fmt: skip
 
 
-@dataclasses.dataclass(eq=False)
-class SayMotto(beam.PTransform):
-    """Says the same for every planned batch, whatever the records are."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantRun(Run[ConstantSettings]):
+    """A run, with nothing of its own."""
 
-    motto: str
-    plan: beam.PCollection[BatchPlan]
-
-    @beam.typehints.no_annotations
-    def expand(self, records: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        batches = self.plan | 'Batches' >> beam.FlatMap(lambda plan: plan.batch_ids())
-        rows = batches | 'Say' >> beam.Map(_row, beam.pvalue.AsSingleton(self.plan), self.motto)
-        nothing = self.plan.pipeline | 'NoLosses' >> beam.Create([], reshuffle=False)
-        sizes = batches | 'Size' >> beam.Map(lambda batch: (batch, 0)).with_output_types(tuple[BatchId, int])
-        return rows, sizes, nothing, nothing
+    own_columns = COLUMNS
 
 
-class Constant(Method[ConstantSettings]):
+class Constant(Method[ConstantSettings, ConstantRun]):
     """A stand-in that needs no model."""
 
     settings = ConstantSettings
     summary = 'one motto for each batch'
     memory_setting = 'mottoes'
 
-    def dtype(self, config: Config) -> Dtype:
-        return 'float32'  # of no weights
-
-    def planned_dtype(self, config: Config) -> RequestedDtype:
-        return 'float32'
-
-    def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
-        return 0
-
-    def most_tokens(self, config: Config) -> int:
-        return 0
-
-    def statement(self, config: Config) -> Statement:
-        return 'differential privacy'
-
-    def cost(self, config: Config) -> Mapping[str, accounting.DpEvent]:
-        return {'mottoes': accounting.ZCDpEvent(rho=RHO)}
-
-    def fitting(self, config: Config, has_room: HasRoom, order: float) -> tuple[FittingSetting, ...]:
-        return ()
-
-    def plan(self, config: Config) -> ConstantPlan:
-        return ConstantPlan(
-            texts=config.method.mottoes * len(config.input.label_values),
-            rho_total=RHO,
-            epsilon=accounting.epsilon_from_rho(RHO, config.resolved_delta),
-            delta=config.resolved_delta,
+    def solve(self, config: Config) -> ConstantRun:
+        labels = config.input.label_values
+        return ConstantRun(
+            config=config,
+            statement='differential privacy',
+            stages={'mottoes': accounting.ZCDpEvent(rho=RHO)},
+            batch_plan=BatchPlan(
+                labels=labels,
+                batches_per_group=(config.method.mottoes,) * len(labels),
+                noisy_counts=None,
+                contexts_rho=0.0,
+            ),
+            most_tokens=0,
         )
 
-    def with_rates(self, plan: ConstantPlan, config: Config, rates: Calibration) -> ConstantPlan:
-        return plan
-
-    def with_budget(self, plan: ConstantPlan, config: Config, answer: BudgetAnswer) -> ConstantPlan:
-        return dataclasses.replace(plan, budget=answer)
+    def plan(
+        self, run: ConstantRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
+    ) -> ConstantPlan:
+        return ConstantPlan(
+            texts=run.method.mottoes * len(run.input.label_values),
+            rho_total=RHO,
+            epsilon=accounting.epsilon_from_rho(RHO, run.delta),
+            delta=run.delta,
+            budget=budget,
+        )
 
     def input_view(self, config: Config) -> MottoView:
         return MottoView(config)
 
-    def prepare(self, config: Config) -> str:
-        return config.method.motto
+    def needed_memory(self, run: ConstantRun, dtype: Dtype, devices: int = 1) -> int:
+        return 0
 
-    def digests(self, config: Config) -> Mapping[str, str]:
+    def digests(self, run: ConstantRun) -> Mapping[str, str]:
         return {}
 
-    def configured_plan(self, config: Config) -> BatchPlan:
-        labels = config.input.label_values
-        return BatchPlan(
-            labels=labels,
-            batches_per_group=(config.method.mottoes,) * len(labels),
-            noisy_counts=None,
-            contexts_rho=0.0,
+    def prepare(self, run: ConstantRun) -> str:
+        return run.method.motto
+
+    def generate(self, run: ConstantRun, prepared: Any, records: beam.PCollection[Record]) -> Generated:
+        """Says the same for every planned batch, whatever the records are."""
+        plan = records.pipeline | 'Plan' >> beam.Create([run.batch_plan], reshuffle=False)
+        batches = plan | 'Generate/Batches' >> beam.FlatMap(lambda plan: plan.batch_ids())
+        size = beam.Map(lambda batch: (batch, 0)).with_output_types(tuple[BatchId, int])
+        nothing = records.pipeline | 'Generate/NoLosses' >> beam.Create([], reshuffle=False)
+        return Generated(
+            plan=plan,
+            rows=batches | 'Generate/Say' >> beam.Map(_row, beam.pvalue.AsSingleton(plan), prepared),
+            sizes=batches | 'Generate/Size' >> size,
+            facts=nothing,
+            counted=nothing,
         )
 
-    def plan_batches(
-        self, config: Config, prepared: Any, records: beam.PCollection[Record]
-    ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
-        plan = records.pipeline | 'Plan' >> beam.Create([self.configured_plan(config)], reshuffle=False)
-        return records, plan
-
-    def transform(self, config: Config, prepared: Any, plan: Any) -> beam.PTransform:
-        return SayMotto(prepared, plan)
-
-    def columns(self, config: Config) -> Columns:
-        return COLUMNS
-
-    def facts(self, config: Config, prepared: Any) -> MethodFacts:
+    def reported(self, run: ConstantRun, prepared: Any, plan: BatchPlan) -> Reported:
         stage = RhoStage(name='Mottoes', rho=RHO, explanation='Saying them.', formula='1/8', numbers='1/8')
         cost = Reproduction(cost='mottoes', settings=(f'mottoes = {RHO}  # all of them',))
-        return MethodFacts(
+        settings = {'motto': prepared, 'unit': run.budget.unit}
+        facts = MethodFacts(
             unit_nouns=('record', 'records'),
             unit_of_privacy='One record.',
             mechanism_output='All mottoes',
             accounting='zCDP.',
-            settings={'motto': prepared, 'unit': config.budget.unit},
+            settings=settings,
             contexts=Facts(),
             parts=(Facts(stages=(stage,), reproduction=cost),),
             decoding=Facts(assumptions_enforced=('A motto does not depend on a record.',)),
             rho_per_private_token=0.0,
             reproduction=cost,
         )
-
-    def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        return report_settings.shown(config, ('records', 'motto', 'mottoes', 'shards'), of_mechanism)
+        names = ('records', 'motto', 'mottoes', 'shards')
+        shown = report_settings.shown(run.config, names, tuple(settings))
+        return Reported(facts=facts, settings=shown, units=run.input.records)
 
     def restricted_parts(
-        self, config: Config, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
+        self, run: ConstantRun, sizes: Mapping[BatchId, int], facts: Sequence[BatchFacts]
     ) -> Mapping[str, Any]:
         assert facts == []
         return {}
 
-    def pages(self, config: Config, prepared: Any, privacy_report: PrivacyReport) -> Files:
+    def files(self, run: ConstantRun, prepared: Any, privacy_report: PrivacyReport) -> Files:
         return {'MOTTO.md': privacy_report.guarantee.encode()}
 
 
 @contextlib.contextmanager
-def registered(method: Method[Any]) -> Iterator[None]:
+def registered(method: Method[Any, Any]) -> Iterator[None]:
     """The method stands in the table meanwhile, as a line there would put it."""
     methods.register(method)
     try:

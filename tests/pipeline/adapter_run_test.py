@@ -17,13 +17,15 @@ from models.privacy.accounting import compose, epsilon_of_events
 from models.privacy.numbers import format_up
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport
+from pipeline import methods
 from pipeline.config import job_config, read_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import workers
-from pipeline.methods.fine_tune import mechanism, released
-from pipeline.methods.predict import audit, plan, worker_settings
-from pipeline.run import charge, folders, start
+from pipeline.methods.fine_tune import released
+from pipeline.methods.predict import graph, plan
+from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import SECRET
 from transforms import predict, run_files
@@ -53,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for name in ('fruit', 'parcels'):
         ledger.add_dataset(name, unit='example', delta=1e-2, epsilon=20.0)
     with tiny.known():
-        start.run(tuning(folder, dataset='fruit', ledger=str(folder / 'ledger.db')), [])
+        launch(tuning(folder, dataset='fruit', ledger=str(folder / 'ledger.db')), [])
         # The first factors add nothing: enough of something to change which token is drawn.
         shutil.copytree(folder / 'adapter' / 'adapter', folder / 'strong')
         rewrite(folder / 'strong', lambda leaf, rng: rng.normal(size=leaf.shape))
@@ -109,7 +111,7 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
     texts = {}
     for name in (None, 'zero', 'strong'):
         run = config(trained, tmp_path / str(name), adapter=name and str(trained / name))
-        start.run(run, [])
+        launch(run, [])
         texts[name] = rows_of(tmp_path / str(name))
     assert texts[None] and texts['zero'] == texts[None] != texts['strong']
     without, with_one = report_of(tmp_path / 'None'), report_of(tmp_path / 'strong')
@@ -122,16 +124,16 @@ def test_an_adapter_changes_the_tokens_and_one_of_zeros_does_not(
 
 def test_records_vote_with_a_difference_of_all_weights(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
     run = tuning(trained, full=True, lora_rank=8, output=str(tmp_path / 'full'))
-    start.run(run, [])
+    launch(run, [])
     texts = {}
     for name, size in (('zero', 0.0), ('strong', 0.3)):
         shutil.copytree(tmp_path / 'full' / 'adapter', tmp_path / name)
         rewrite(tmp_path / name, lambda leaf, rng, size=size: size * rng.normal(size=leaf.shape))
         voted = config(trained, tmp_path / f'{name}-votes', adapter=str(tmp_path / name))
-        start.run(voted, [])
+        launch(voted, [])
         texts[name] = rows_of(tmp_path / f'{name}-votes')
     plain = config(trained, tmp_path / 'plain')
-    start.run(plain, [])
+    launch(plain, [])
     assert texts['zero'] == rows_of(tmp_path / 'plain') != texts['strong']
     report = report_of(tmp_path / 'strong-votes')
     assert report.settings['adapter_sha256'] == released.read_card(str(tmp_path / 'strong')).factors
@@ -145,13 +147,13 @@ def test_the_public_prompt_is_read_by_the_adapted_model(
     texts = {}
     for name in ('zero', 'strong'):
         given = {'input': str(tmp_path / 'in.jsonl'), 'adapter': str(trained / name)}
-        start.run(config(trained, tmp_path / name, **given), [])
+        launch(config(trained, tmp_path / name, **given), [])
         texts[name] = rows_of(tmp_path / name)
     assert texts['zero'] != texts['strong']
     # And in numbers: the decoder of a run's generator is the model with the factors.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
     with_factors, without = (
-        predict.load_generator(worker_settings.generator_settings(of)).decoder
+        predict.load_generator(graph.generator_settings(methods.solve(of, launch=True))).decoder
         for of in (run, config(trained, tmp_path / 'out'))
     )
     factors = adapters.from_bytes((trained / 'strong' / TENSORS).read_bytes(), 'tiny', 2)
@@ -178,8 +180,8 @@ def test_both_costs_are_in_one_sum_and_the_report_says_so(
     ledger = Ledger.open(str(tmp_path / 'ledger.db'))
     charged = {'dataset': 'fruit', 'ledger': str(tmp_path / 'ledger.db')}
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'adapter'), **charged)
-    assert plan.plan_run(run).warnings == () and charge.ask(run).fits
-    start.run(run, [])
+    assert plan.plan_run(methods.solve(run)).warnings == () and charge.ask(methods.solve(run)).fits
+    launch(run, [])
     first, second = ledger.account('fruit').runs
     report = report_of(tmp_path / 'out')
     assert report.ledger is not None and report.ledger.run_number == 2
@@ -212,7 +214,7 @@ def samples(trained: pathlib.Path) -> pathlib.Path:
             adapter=str(trained / 'adapter'), method='fine-tune', model='tiny', shards=1,
             output=str(trained / 'samples'), examples_per_label=8, min_example_tokens=1,
         )  # fmt: skip
-        start.run(released.with_adapter(given), [])
+        launch(given, [])
     # So small a model writes no words and ends no text, and nothing else can be voted on.
     (shard,) = (trained / 'samples' / 'data').iterdir()
     words = ('refund', 'payment', 'parcel', 'courier', 'address', 'account', 'price', 'road')
@@ -239,8 +241,8 @@ def test_texts_of_an_adapter_carry_its_card_and_what_refines_them_adds_to_its_ch
     assert released.card_of_texts(str(samples)) == card
     shutil.copy(trained / 'ledger.db', tmp_path / 'ledger.db')
     run = refining(trained, samples, tmp_path / 'out', tmp_path / 'ledger.db')
-    asked = charge.ask(run)
-    start.run(run, [])
+    asked = charge.ask(methods.solve(run))
+    launch(run, [])
     report = report_of(tmp_path / 'out')
     assert any(
         "The first list was sampled, by the run 'samples', from the adapter that the run 'adapter' released."
@@ -274,7 +276,7 @@ def test_what_refines_texts_of_an_adapter_is_refused_where_the_ledger_lacks_its_
     ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
     run = refining(trained, samples, tmp_path / 'out', tmp_path / 'other.db')
     with pytest.raises(ValueError, match="a corpus whose charge the ledger holds, .*run_id='adapter'"):
-        start.run(run, [])
+        launch(run, [])
     # As the reference of votes on tokens too.
     votes = config(
         trained, tmp_path / 'out', reference=str(samples), reference_size=1, dataset='fruit',
@@ -282,7 +284,7 @@ def test_what_refines_texts_of_an_adapter_is_refused_where_the_ledger_lacks_its_
         max_private_tokens=None, max_batch_tokens=8, records=30,
     )  # fmt: skip
     with pytest.raises(ValueError, match="Expected an earlier release whose charge .*run_id='adapter'"):
-        charge.ask(votes)
+        charge.ask(methods.solve(votes))
     assert ledger.account('fruit').runs == () and not (tmp_path / 'out').exists()
 
 
@@ -300,9 +302,9 @@ def test_where_nothing_adds_up_the_report_says_whose_figures_these_are(
     if of == 'another ledger':
         rewrite(place, lambda leaf, _: leaf, dataset='letters')
     run = config(trained, tmp_path / 'out', adapter=str(place), **given)
-    (warned,) = plan.plan_run(run).warnings
+    (warned,) = plan.plan_run(methods.solve(run)).warnings
     assert "trained by the run 'adapter'" in warned and 'comes on top of what this run costs' in warned
-    start.run(run, [])
+    launch(run, [])
     report = report_of(tmp_path / 'out')
     (vouched,) = [row for row in report.assumptions_of_curator if 'others than these' in row]
     assert "counts the run 'adapter' too, which went in" in vouched
@@ -333,7 +335,7 @@ def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refus
         given = tuning(trained, **fewer)
         from models.privacy.accounting import subsampled
 
-        epsilon = subsampled.epsilon_of_event(mechanism.params(given).event, 1e-2)
+        epsilon = subsampled.epsilon_of_event(methods.solve(given).params.event, 1e-2)
         of_fewer = {'epsilon': epsilon, 'epsilon_of_run': epsilon}
         changed = {'mechanism': text['mechanism'] | fewer, **of_fewer}
     (place / CARD).write_text(json.dumps(text | changed))
@@ -342,9 +344,9 @@ def test_an_adapter_that_claims_a_charge_which_the_ledger_does_not_hold_is_refus
     ledger = Ledger.open(str(trained / 'ledger.db'))
     before = ledger.events()
     for asked in (
-        lambda: charge.ask(run),
-        lambda: charge.check(ledger, run),
-        lambda: start.run(run, []),
+        lambda: charge.ask(methods.solve(run)),
+        lambda: charge.check(ledger, methods.solve(run, launch=True)),
+        lambda: launch(run, []),
     ):
         with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
             asked()
@@ -375,7 +377,7 @@ def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_
     ]
     for changed, error, said in refused:
         with pytest.raises(error, match=said):
-            start.run(config(trained, tmp_path / 'out', **changed), [])
+            launch(config(trained, tmp_path / 'out', **changed), [])
     assert not (tmp_path / 'out').exists() and not (tmp_path / 'out.curator').exists()
     # Sampling from it looks at the factors too.
     given = job_config(adapter=str(place), method='fine-tune', model='tiny', output=str(tmp_path / 'more'))
@@ -383,7 +385,7 @@ def test_an_adapter_that_does_not_go_with_the_run_is_refused_before_anything_is_
         released.with_adapter(given)
     # A file that changes after the launch is noticed where it is loaded.
     run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
-    made = worker_settings.generator_settings(run)
+    made = graph.generator_settings(methods.solve(run, launch=True))
     assert made.adapter is not None
     with pytest.raises(ValueError, match='factors that the card'):
         made.build(bytes(damaged))
@@ -395,23 +397,13 @@ def test_a_run_is_resumed_with_its_own_adapter_alone(trained: pathlib.Path, tmp_
     place = tmp_path / 'adapter'
     shutil.copytree(trained / 'strong', place)
     run = config(trained, tmp_path / 'out', adapter=str(place))
-    start.run(run, [])
+    launch(run, [])
     before = rows_of(tmp_path / 'out')
-    start.run(run, [])
+    launch(run, [])
     assert rows_of(tmp_path / 'out') == before
     rewrite(place, lambda leaf, _: np.zeros(leaf.shape))
     with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter'):
-        start.run(run, [])
-
-
-def test_an_audit_replays_the_adapted_model(trained: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    run = config(trained, tmp_path / 'out', adapter=str(trained / 'strong'))
-    found = audit.leave_one_out(run, outsiders=1)
-    assert found.ok and len(found.batches) == 2
-    # In a folder that is gone it has nothing to replay.
-    lost = config(trained, tmp_path / 'out', adapter=str(tmp_path / 'lost'))
-    with pytest.raises(FileNotFoundError, match='an adapter has no guarantee'):
-        audit.leave_one_out(lost)
+        launch(run, [])
 
 
 def test_a_method_has_to_be_named_for_votes_with_an_adapter(trained: pathlib.Path) -> None:

@@ -24,9 +24,10 @@ from pipeline.evaluation import reading
 from pipeline.evaluation.settings import EvaluationSettings
 from pipeline.methods.fine_tune import released
 from pipeline.methods.fine_tune.settings import FineTuneSettings
-from pipeline.run import folders, identity, record_rules, start
+from pipeline.run import folders, identity, record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -131,8 +132,8 @@ def check_columns(rows: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize('method', [TUNED, PREDICTED], ids=['fine-tune', 'predict'])
 def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, method: dict[str, Any]) -> None:
     """Everything but how labels are read and shown: hashes, batches, gradients, votes, texts."""
-    start.run(config(folder, 'several', method, DECLARED), [])
-    start.run(config(folder, 'joined', method, JOINED), [])
+    launch(config(folder, 'several', method, DECLARED), [])
+    launch(config(folder, 'joined', method, JOINED), [])
     several, joined = rows_of(folder / 'several'), rows_of(folder / 'joined')
     check_columns(several)
     assert several == joined and {row['label'] for row in several} == set(COMBINATIONS)
@@ -163,25 +164,25 @@ def test_a_run_is_that_of_one_column_with_all_values(folder: pathlib.Path, metho
 
 def test_another_declaration_is_another_run(folder: pathlib.Path) -> None:
     run = config(folder, 'out', TUNED, DECLARED)
-    before = identity.fingerprint(run)['config']
+    before = identity.fingerprint(methods.solve(run, launch=True))['config']
     for changed in (
         {'attributes': ATTRIBUTES[::-1]},
         {'labels': (*DECLARED['labels'], 'sentiment:none')},
         {'label_name': 'sentiment=Mood'},
     ):
-        assert identity.fingerprint(run.replace(**changed))['config'] != before
-    start.run(run, [])
+        assert identity.fingerprint(methods.solve(run.replace(**changed), launch=True))['config'] != before
+    launch(run, [])
     files = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    start.run(run, [])
+    launch(run, [])
     assert files == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     with pytest.raises(FileExistsError, match='Its settings were others'):
-        start.run(run.replace(attributes=ATTRIBUTES[::-1]), [])
+        launch(run.replace(attributes=ATTRIBUTES[::-1]), [])
 
 
 def test_wrong_instructions_are_those_of_other_combinations(folder: pathlib.Path) -> None:
     """FT 3.2: of every other one, those that share a value with the right one too."""
     run = config(folder, 'out', TUNED, DECLARED, prompt='document', max_prompt_tokens=120, wrong_prompts=9)
-    prepared = methods.of(run).prepare(run)
+    prepared = methods.of(run).prepare(methods.solve(run, launch=True))
     assert prepared.labels == COMBINATIONS and prepared.resolved_wrong_prompts == len(COMBINATIONS) - 1
     writer = prepared.writer()
     instructions = Instructions.of(writer, prepared.labels)
@@ -207,10 +208,10 @@ def test_combinations_that_a_template_does_not_tell_apart_are_refused(folder: pa
     own.write_text(forms + 'public = "A {label.sentiment} review:"\n')
     run = config(folder, 'out', TUNED, DECLARED, prompt=str(own))
     with pytest.raises(ValueError, match='an instruction of its own for each label'):
-        methods.of(run).prepare(run)
+        methods.of(run).prepare(methods.solve(run, launch=True))
     own.write_text(forms + 'public = "A {label.sentiment} review of {label.category}:"\n')
     run = config(folder, 'out', TUNED, DECLARED, prompt=str(own))
-    found = methods.of(run).prepare(run)
+    found = methods.of(run).prepare(methods.solve(run, launch=True))
     (first, *_) = (found.writer().public_prompt(label) for label in found.labels)
     assert tiny.Bytes().decode_batch([first]) == ['A good review of Books:']
 
@@ -222,7 +223,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
         label_name='category=About', prompt='document', max_example_tokens=12, max_prompt_tokens=48,
         examples_per_label=2,
     )  # fmt: skip
-    start.run(run, [])
+    launch(run, [])
     rows = rows_of(folder / 'out')
     check_columns(rows)
     assert sorted(row['label'] for row in rows) == sorted(COMBINATIONS * 2)
@@ -238,7 +239,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
     names = sampling.method.label_attributes(sampling.input)
     assert names == run.method.label_attributes(run.input)
     assert names[0].name == 'About'
-    start.run(sampling, [])
+    launch(sampling, [])
     more = rows_of(folder / 'more')
     check_columns(more)
     assert [sum(row['label'] == label for row in more) for label in COMBINATIONS] == [7, 4, 4, 3, 3, 3]
@@ -271,7 +272,7 @@ def test_an_adapter_of_the_bundled_model_writes_texts_of_all_combinations(folder
 
 
 def test_a_corpus_is_read_by_any_of_its_attributes(folder: pathlib.Path) -> None:
-    start.run(config(folder, 'out', TUNED, DECLARED), [])
+    launch(config(folder, 'out', TUNED, DECLARED), [])
     rows = rows_of(folder / 'out')
     for field, column in (
         ('category', 'category'),
@@ -314,7 +315,7 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     folder: pathlib.Path, full: bool
 ) -> None:
     of_weights = {'full': True, 'lora_rank': FineTuneSettings.lora_rank} if full else {}
-    start.run(config(folder, 'out', TUNED, DECLARED, of_weights, label_mix_rho=2.0, examples_per_label=4), [])
+    launch(config(folder, 'out', TUNED, DECLARED, of_weights, label_mix_rho=2.0, examples_per_label=4), [])
     rows = rows_of(folder / 'out')
     card = released.read_card(str(folder / 'out'))
     assert (card.lora_rank is None) == full and len(card.labels) == 5
@@ -323,7 +324,7 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
     assert tuple(sum(row['label'] == label for row in rows) for label in COMBINATIONS) == texts
     given = job_config(adapter=str(folder / 'out'), method='fine-tune', model='tiny',
                       output=str(folder / 'more'), examples_per_label=4, micro_batch_size=4)  # fmt: skip
-    start.run(released.with_adapter(given), [])
+    launch(released.with_adapter(given), [])
     more = rows_of(folder / 'more')
     assert tuple(sum(row['label'] == label for row in more) for label in COMBINATIONS) == texts
     with pytest.raises(ValueError, match='a noisy count of each label'):
@@ -331,7 +332,7 @@ def test_combinations_are_counted_with_noise_and_the_card_has_a_count_of_each(
 
 
 def test_an_earlier_card_is_one_without_attributes(folder: pathlib.Path) -> None:
-    start.run(config(folder, 'out', TUNED, JOINED), [])
+    launch(config(folder, 'out', TUNED, JOINED), [])
     path = folder / 'out' / 'adapter' / 'adapter.json'
     written = json.loads(path.read_text()) | {'schema_version': 2, 'warm_release': None}
     assert written.pop('attributes') == []

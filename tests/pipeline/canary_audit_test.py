@@ -29,7 +29,7 @@ LABELS = tuple('abcdefgh')
 
 
 def audited(config: JobConfig, **arguments: Any) -> CanaryAudit:
-    return methods.of(config).canary_auditor().audit(config, **arguments)
+    return methods.of(config).canary_auditor().audit(methods.solve(config, launch=True), **arguments)
 
 
 def found(result: CanaryAudit) -> dict[str, one_run.AttackResult]:
@@ -204,7 +204,7 @@ def test_a_corpus_is_attacked_by_its_words() -> None:
     result = audited(config, canaries=64)
     names = [attack.name for attack in result.attacks]
     assert names == ['pairs of words', 'neighbours'] and result.method == 'predict' and result.ok
-    rho = sum(accounting.curve_of(event).rho for event in methods.of(config).cost(config).values())
+    rho = methods.solve(config).cost.curve.rho
     assert result.epsilon == pytest.approx(accounting.epsilon_from_rho(rho, 1e-5))
 
 
@@ -239,7 +239,7 @@ def test_many_batches_notice_what_is_copied(sabotage: str) -> None:
         ('tuning', {}, {'canaries': 64, 'sabotage': 'own-text'}, "'fine-tune'.*by-position"),
         ('tuning', {}, {'canaries': 10_000}, r'three in four are, adapter_parameters=2944'),
         ('predicting', {}, {'canaries': 64, 'sabotage': 'by-position'}, "'predict'.*none, own-text"),
-        ('predicting', {'aggregate': 'median'}, {'canaries': 64}, 'median'),
+        ('predicting', {'aggregate': 'median'}, {'canaries': 64}, 'a price in advance'),
         ('predicting', {'regex': 'a'}, {'canaries': 64}, 'no structure'),
     ],
 )  # fmt: skip

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from models.bundled import FOLDER as BUNDLED
-from pipeline.methods.predict import audit, plan
-from pipeline.run import charge, identity, start
+from pipeline import methods
+from pipeline.methods.predict import plan
+from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.one_model import one_model
 from tests.pipeline.job_test import LABELS, config, corpus, report_of, restricted_of, rows_of, work_dir
 from tests.pipeline.structure_run_test import MEAN, RUNS, SCHEMA, is_valid, records, structured
@@ -88,7 +90,7 @@ def assert_mix_follows_the_counts(run: JobConfig) -> None:
 )
 def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, fixed=('note=late', 'items=[]'), **SHARP, **RUNS[name])
-    start.run(run, [])
+    launch(run, [])
     rows, report = rows_of(run), report_of(run)
     complete = [row for row in rows if not row['truncated']]
     assert complete and all(is_valid(row['text']) for row in complete)
@@ -106,7 +108,7 @@ def test_the_corpus_has_the_records_mix(tmp_path: pathlib.Path, name: str) -> No
     (stage,) = [stage for stage in report.stages if stage.name == 'Noisy counts per cell']
     assert stage.rho == 200.0 and 'about, urgent' in stage.explanation
     if report.rho_total is not None:
-        assert report.rho_total == plan.plan_run(run).rho_total > 200
+        assert report.rho_total == plan.plan_run(methods.solve(run)).rho_total > 200
     assert report.settings['condition_on'] == 'about, urgent' and report.settings['condition_rho'] == 200.0
     assert report.settings['fixed'] == 'note=late, items=[]'
     restricted = restricted_of(run)
@@ -122,7 +124,7 @@ def test_a_resumed_run_has_the_same_counts_and_the_same_corpus(tmp_path: pathlib
     """With batches from noisy counts too, and noise that would not come again by chance."""
     settings = {**RUNS['mean'], 'condition_on': ('about', 'urgent'), 'condition_rho': 0.005}
     run = structured(tmp_path, batches_per_label=None, count_rho=0.5, **settings)
-    start.run(run, [])
+    launch(run, [])
     found, report = corpus(run), report_of(run)
     assert report.cells is not None
     counted = true_counts()
@@ -138,7 +140,7 @@ def test_a_resumed_run_has_the_same_counts_and_the_same_corpus(tmp_path: pathlib
     shutil.rmtree(str(run.output.output))
     for path in (work_dir(run) / run_files.BATCHES_FOLDER).iterdir():
         path.unlink()
-    start.run(run, [])
+    launch(run, [])
     assert corpus(run) == found and report_of(run).cells == report.cells
     assert (work_dir(run) / run_files.CONDITIONS).read_bytes() == kept
 
@@ -149,7 +151,7 @@ def test_what_a_cap_cut_short_ends_with_the_values_of_its_cell(tmp_path: pathlib
     run = structured(
         tmp_path, close_truncated=True, max_example_tokens=9, fixed=('note=x',), **SHARP, **RUNS['mean']
     )
-    start.run(run, [])
+    launch(run, [])
     rows = rows_of(run)
     assert any(row['truncated'] for row in rows) and all(is_valid(row['text']) for row in rows)
     counted = true_counts()
@@ -157,36 +159,29 @@ def test_what_a_cap_cut_short_ends_with_the_values_of_its_cell(tmp_path: pathlib
         assert counted[row['label']][values_of(row)] > 0, 'no example has a cell without records'
 
 
-@needs_model
-@pytest.mark.run
-def test_a_run_with_conditions_is_audited(tmp_path: pathlib.Path) -> None:
-    """Each example is replayed under the mask of its own cell; another would not allow its tokens."""
-    run = structured(tmp_path, **SHARP, **RUNS['mean, sparse vector'])
-    found = audit.leave_one_out(run, outsiders=2)
-    assert found.ok and all(batch.forced_tokens > 0 for batch in found.batches)
-    with pytest.raises(ValueError, match='no structure where the examples are made-up keys'):
-        audit.reconstruction(run, keys=100)
-
-
 def test_the_plan_prices_the_counts(tmp_path: pathlib.Path) -> None:
     run = structured(tmp_path, **RUNS['mean'])
     conditioned = structured(tmp_path, condition_on=('urgent',), **RUNS['mean'])
-    before, after = plan.plan_run(run), plan.plan_run(conditioned)
+    before, after = plan.plan_run(methods.solve(run)), plan.plan_run(methods.solve(conditioned))
     assert (before.rho_cells, after.rho_cells) == (0.0, 0.005)
     assert before.rho_total is not None and after.rho_total == pytest.approx(before.rho_total + 0.005)
-    assert charge.run_cost(conditioned).rho_by_stage == {
-        **charge.run_cost(run).rho_by_stage,
+    assert methods.solve(conditioned).cost.rho_by_stage == {
+        **methods.solve(run).cost.rho_by_stage,
         'cell_counts': 0.005,
     }
     # With an epsilon, what is left for tokens is less.
     solved = [
-        plan.plan_run(of.replace(max_private_tokens=None, max_batch_tokens=None, epsilon=2.0, delta=1e-5))
+        plan.plan_run(
+            methods.solve(of.replace(max_private_tokens=None, max_batch_tokens=None, epsilon=2.0, delta=1e-5))
+        )
         for of in (run, conditioned.replace(condition_rho=0.03))
     ]
     assert solved[1].max_private_tokens < solved[0].max_private_tokens
     assert all(found.epsilon is not None and found.epsilon <= 2.0 for found in solved)
     # Values that are given are forced.
-    fixed = plan.plan_run(structured(tmp_path, fixed=('about=invoice', 'urgent=true'), **RUNS['mean']))
+    fixed = plan.plan_run(
+        methods.solve(structured(tmp_path, fixed=('about=invoice', 'urgent=true'), **RUNS['mean']))
+    )
     assert before.forced is not None and fixed.forced is not None and after.forced is not None
     # '"note":"' and what follows is not; of the values before it nothing is left to choose.
     assert fixed.forced.shortest_bytes - fixed.forced.forced_bytes == 2
@@ -234,7 +229,7 @@ def test_too_many_cells_are_refused_with_their_numbers(tmp_path: pathlib.Path) -
 def test_other_values_are_another_run(tmp_path: pathlib.Path) -> None:
     run = structured(tmp_path, **RUNS['mean'])
     prints = [
-        identity.fingerprint(run.replace(**changed))['config']
+        identity.fingerprint(methods.solve(run.replace(**changed), launch=True))['config']
         for changed in (
             {},
             {'fixed': ('about=parcel',)},

@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from apache_beam.testing import util
 
 from models.records import Record
+from pipeline import methods
 from pipeline.check.records import check_records
 from pipeline.config import job_config, read_config
 from pipeline.run import folders
-from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from transforms import places, read
@@ -64,7 +64,7 @@ def config(place: str, folder: pathlib.Path, **changes: Any) -> JobConfig:
         'input': place, 'query': QUERY, 'partition_column': 'id', 'label_field': 'ward', 'labels': ('1', '2'),
         'context_budget': 1.0, 'delta': 1e-9, 'batch_size': 8, 'output': str(folder / 'out'),
     }  # fmt: skip
-    return with_dtype(with_absolute_paths(job_config(**values | changes)))
+    return job_config(**values | changes)
 
 
 def rules_of(query: str = QUERY, partition_column: str | None = None, **fields: Any) -> RecordRules:
@@ -229,11 +229,11 @@ def test_the_digest_is_of_the_rows_in_any_order(place: str) -> None:
 
 def test_a_table_that_changed_is_another_input(place: str, tmp_path: pathlib.Path) -> None:
     run = config(place, tmp_path)
-    assert folders.prepare(run) == [place]
-    folders.prepare(run)
+    assert folders.prepare(methods.solve(run, launch=True)) == [place]
+    folders.prepare(methods.solve(run, launch=True))
     change(place, "INSERT INTO notes (id, note, ward) VALUES (1000, 'A late one.', 1)")
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]. The records of --input"):
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_check_reads_what_a_run_would_read(place: str, tmp_path: pathlib.Path) -> None:
@@ -301,7 +301,7 @@ def test_a_password_is_asked_of_the_environment_and_shown_nowhere(
         run = read_config(str(file), {'output': str(tmp_path / 'out')})
     assert 'list of processes' in caplog.text and PASSWORD not in caplog.text
     assert run.input.input == place and os.environ[places.PASSWORD_VARIABLE] == PASSWORD
-    assert folders.prepare(with_dtype(with_absolute_paths(run))) == [place]
+    assert folders.prepare(methods.solve(run, launch=True)) == [place]
     written = [path.read_bytes() for path in tmp_path.rglob('*') if path.is_file() and path != file]
     assert written and not any(PASSWORD.encode() in data for data in written)
     monkeypatch.setenv(places.PASSWORD_VARIABLE, 'wrong' + PASSWORD)
@@ -374,7 +374,7 @@ def test_a_relative_sqlite_file_is_made_absolute(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = config('sqlite:///notes, all.db', tmp_path)
-    assert run.input.input == f'sqlite:///{tmp_path}/notes, all.db'
+    assert methods.solve(run, launch=True).input.input == f'sqlite:///{tmp_path}/notes, all.db'
 
 
 # --- Settings ----------------------------------------------------------------------

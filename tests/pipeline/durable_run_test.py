@@ -28,10 +28,10 @@ import sqlalchemy as sa
 
 from models.batch_plan import BatchPlan
 from models.bundled import FOLDER as BUNDLED
+from pipeline import methods
 from pipeline.config import read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.run import folders, identity, start
-from pipeline.run.charge import run_cost
+from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
 from tests import beam_looks, fork_server
 from tests.object_store import object_store
@@ -292,7 +292,7 @@ class Run:
         """The states of what the ledger holds; each is of the full price."""
         assert self.ledger is not None
         runs = Ledger.open(str(self.ledger)).account('messages').runs
-        assert [run.rho for run in runs] == [run_cost(self.config).rho] * len(runs)
+        assert [run.rho for run in runs] == [methods.solve(self.config).cost.rho] * len(runs)
         return [run.state for run in runs]
 
     def planned(self) -> int:
@@ -518,17 +518,17 @@ def prepare_beside_another(config: JobConfig) -> None:
         seen += 1
         if seen == turn:
             other = 'begun'
-            folders.prepare(of_turn)
-            other = durable.read_key(of_turn.output.resolved_work_dir).commitment('run')
+            folders.prepare(methods.solve(of_turn, launch=True))
+            other = durable.read_key(of_turn.output.curator).commitment('run')
 
     sys.addaudithook(interrupt)
     for turn in itertools.count(1):
         seen, other = 0, ''
         of_turn = config.replace(output=f'{config.output.output}{turn}')
-        folders.prepare(of_turn)
+        folders.prepare(methods.solve(of_turn, launch=True))
         if not other:
             return
-        assert other == durable.read_key(of_turn.output.resolved_work_dir).commitment('run'), turn
+        assert other == durable.read_key(of_turn.output.curator).commitment('run'), turn
 
 
 def test_two_launchers_prepare_a_run_whichever_is_interrupted_where(tmp_path: pathlib.Path) -> None:
@@ -690,10 +690,10 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
     local, expected = median_run
     remote = local.config.replace(output='gs://bucket/out')
     with object_store() as objects:
-        folders.prepare(remote)
+        folders.prepare(methods.solve(remote, launch=True))
         generation, _ = objects['bucket/out.curator/run.key']
         objects['bucket/out.curator/run.key'] = generation, (local.work_dir / 'run.key').read_bytes()
-        start.run(remote, [])
+        launch(remote, [])
 
         def same_as_local() -> bool:
             places = ('out/data/', 'out.curator/batches/', 'out.curator/losses/', 'out.curator/restricted')
@@ -707,7 +707,7 @@ def test_a_run_in_an_object_store_writes_what_it_writes_on_a_disk(
         for name in lost:
             del objects[name]
         kept = dict(objects)
-        start.run(remote, [])
+        launch(remote, [])
         assert same_as_local() and set(lost) < set(objects)
         assert {name: objects[name] for name in kept} == kept, 'a finished object is written again'
 

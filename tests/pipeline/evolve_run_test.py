@@ -26,13 +26,13 @@ from models.sampling import loading
 from pipeline import job, methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.evolve import mechanism
 from pipeline.release import released_corpus
-from pipeline.run import charge, folders, start
+from pipeline.run import folders
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
 from tests import completions_server
 from tests.documents import check_document
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import unpacked, write_rows
 from transforms import run_files
@@ -121,7 +121,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     write_rows(folder / 'in.jsonl', ROWS)
     open_ledger(folder)
     with counted() as (drawn, texts):
-        start.run(charged(folder), [])
+        launch(charged(folder), [])
     assert len(drawn) == 2 and sum(CANARY in text for text in texts) == len(ROWS)
     return folder
 
@@ -189,7 +189,7 @@ def test_the_corpus_has_the_labels_that_records_voted_for(first: pathlib.Path) -
 
 def test_the_report_has_the_price_and_no_place(first: pathlib.Path) -> None:
     run, report = charged(first), report_of(first / 'out')
-    params = mechanism.params(run)
+    params = methods.solve(run).params
     assert report.rho_total == params.rho == 2 / (2 * params.noise_scale**2)
     assert 29.9 < (report.epsilon or 0.0) == params.epsilon(1e-2) <= 30.0
     (stage,) = report.stages
@@ -222,18 +222,18 @@ def test_lists_and_noisy_votes_are_released_as_they_were_drawn(first: pathlib.Pa
     }  # fmt: skip
     assert all(kept[name] == data for name, data in released.items())
     batches = {path.stem for path in (first / 'out.curator' / 'batches').iterdir()}
-    assert batches == {str(batch) for batch in mechanism.configured_plan(config(first)).batch_ids()}
+    assert batches == {str(batch) for batch in methods.solve(config(first)).batch_plan.batch_ids()}
 
 
 def test_a_run_is_charged_once_and_a_finished_one_stays(first: pathlib.Path) -> None:
     before = contents(first / 'out')
     with counted() as (drawn, texts):
-        start.run(charged(first), [])
+        launch(charged(first), [])
     assert contents(first / 'out') == before and not drawn and not any(CANARY in text for text in texts)
     (run,) = Ledger.open(str(first / 'ledger.db')).account('mail').runs
-    assert run.cost == charge.run_cost(charged(first))
-    assert run.cost.stages['votes_on_texts'] == mechanism.params(charged(first)).event
-    assert run.rho == mechanism.params(charged(first)).rho
+    assert run.cost == methods.solve(charged(first)).cost
+    assert run.cost.stages['votes_on_texts'] == methods.solve(charged(first)).params.event
+    assert run.rho == methods.solve(charged(first)).params.rho
 
 
 # --- Resumption ------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_from_the_votes_on_a_run_ends_with_the_same_corpus(
     remove(first, *kept)
     open_ledger(first)
     with counted() as (drawn, texts):
-        start.run(charged(first), [])
+        launch(charged(first), [])
     assert not drawn and not any(CANARY in text for text in texts)
     assert contents(first / 'out') == before
     assert contents(first / 'out.curator' / 'rounds') == rounds
@@ -284,7 +284,7 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_votes, 'noisy_votes', dies_once)
         with pytest.raises(RuntimeError) as failed:
-            start.run(run, [])
+            launch(run, [])
     shown = ''.join(traceback.format_exception(failed.value))
     said = '\n'.join(f'{each.getMessage()} {each.__dict__}' for each in caplog.records)
     assert CANARY not in shown + said + ''.join(capfd.readouterr())
@@ -292,7 +292,7 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
     died = contents(tmp_path / 'out.curator' / 'rounds')
     assert 'votes-01.json' in died and 'candidates-02.json' in died and 'votes-02.json' not in died
     with counted() as (drawn, texts):
-        start.run(run, [])
+        launch(run, [])
     assert len(drawn) == 1 and not any(CANARY in text for text in texts)
     done = contents(tmp_path / 'out.curator' / 'rounds')
     assert all(done[name] == data for name, data in died.items()) and 'votes-02.json' in done
@@ -300,7 +300,7 @@ def test_a_run_that_died_in_a_vote_goes_on_and_draws_nothing_again(
     # Other records are another run.
     write_rows(tmp_path / 'in.jsonl', ROWS[:-1])
     with pytest.raises(FileExistsError, match='The records of --input are not those that it began with'):
-        start.run(run, [])
+        launch(run, [])
 
 
 # --- Nothing private gets out ----------------------------------------------------
@@ -321,11 +321,12 @@ def test_no_record_embedding_or_true_count_is_in_a_released_file(first: pathlib.
 
 def built(run: JobConfig) -> tuple[beam.Pipeline, bytes]:
     """The pipeline of a run, and all that a runner shows of it."""
-    options = beam_options(run, [])
-    prepared = methods.of(run).prepare(run)
-    folders.prepare(run)
+    options = beam_options(run.runner.runner, [])
+    solved = methods.solve(run, launch=True)
+    prepared = methods.of(run).prepare(solved)
+    folders.prepare(solved)
     root = beam.Pipeline(options=options)
-    job.build(root, run, prepared)
+    job.build(root, solved, prepared)
     proto = unpacked(root.to_runner_api().SerializeToString())
     return root, proto + repr(options.get_all_options()).encode()
 
@@ -402,8 +403,8 @@ def test_units_and_labels(
     write_rows(tmp_path / 'in.jsonl', ROWS)
     run = config(tmp_path, **changed)
     with counted() as (drawn, texts):
-        start.run(run, [])
-    params, report, rows = mechanism.params(run), report_of(tmp_path / 'out'), rows_of(tmp_path / 'out')
+        launch(run, [])
+    params, report, rows = methods.solve(run).params, report_of(tmp_path / 'out'), rows_of(tmp_path / 'out')
     assert [table.shape[0] for table in drawn] == [len(labels)]
     # A unit has one vote at the most, whatever it holds.
     units = 13 if params.unit == 'user' else 40
@@ -424,7 +425,7 @@ def test_a_later_round_whose_texts_are_all_like_earlier_ones_stops_nothing(tmp_p
         tmp_path, regex='parcel late|payment road', candidates=48, children=4, examples=4, temperature=9.0,
         top_k=None,
     )  # fmt: skip
-    start.run(run, [])
+    launch(run, [])
     rounds = tmp_path / 'out' / 'rounds'
     listed = [json.loads((rounds / f'candidates-0{number}.json').read_text()) for number in (1, 2)]
     assert len(listed[0]['candidates']) == 2 and listed[1]['candidates'] == listed[0]['candidates']
@@ -437,7 +438,7 @@ def test_without_records_of_a_declared_label_noise_is_all_there_is(tmp_path: pat
     write_rows(tmp_path / 'in.jsonl', [{**row, 'label': 'other'} for row in ROWS])
     run = config(tmp_path, rounds=1, epsilon=2.0)
     with counted() as (drawn, texts):
-        start.run(run, [])
+        launch(run, [])
     assert len(drawn) == 1 and not drawn[0].any() and not any(CANARY in text for text in texts)
     votes = json.loads((tmp_path / 'out' / 'rounds' / 'votes-01.json').read_text())['quanta']
     assert np.array(votes).any() and report_of(tmp_path / 'out').epsilon <= 2.0
@@ -452,7 +453,7 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     write_rows(tmp_path / 'in.jsonl', ROWS)
     write_rows(tmp_path / 'public.jsonl', [{'text': text} for text in (*GIVEN, GIVEN[0], 'zzz')])
     run = config(tmp_path, start=str(tmp_path / 'public.jsonl'), output=str(tmp_path / 'files'))
-    start.run(run, [])
+    launch(run, [])
     listed = json.loads((tmp_path / 'files' / 'rounds' / 'candidates-01.json').read_text())['candidates']
     # One that is there twice, and one of which the embedder knows nothing, are left out.
     texts = [of['text'] for of in listed]
@@ -464,7 +465,7 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     # Of the run before, on the same records: the ledger adds both up, and the report says so.
     ledger = shutil.copy(first / 'ledger.db', tmp_path / 'ledger.db')
     given = {'dataset': 'mail', 'ledger': str(ledger), 'start': str(first / 'out'), 'rounds': 1}
-    start.run(config(tmp_path, output=str(tmp_path / 'second'), **given), [])
+    launch(config(tmp_path, output=str(tmp_path / 'second'), **given), [])
     assert len(Ledger.open(str(ledger)).account('mail').runs) == 2
     said = report_of(tmp_path / 'second').assumptions_enforced
     assert any("run 1 on dataset 'mail'" in text for text in said)
@@ -477,7 +478,7 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     # A ledger that does not hold the charge
     Ledger.create(str(tmp_path / 'new.db')).add_dataset('mail', unit='example', delta=1e-2, epsilon=90.0)
     with pytest.raises(ValueError, match='Expected a corpus whose charge the ledger holds, got start='):
-        start.run(
+        launch(
             config(tmp_path, output=str(tmp_path / 'c'), **given | {'ledger': str(tmp_path / 'new.db')}), []
         )
     assert not (tmp_path / 'c').exists()
@@ -486,7 +487,7 @@ def test_the_first_list_may_be_of_files_or_of_a_release(first: pathlib.Path, tmp
     (tmp_path / 'link.jsonl').symlink_to(tmp_path / 'in.jsonl')
     for same in ('in.jsonl', 'link.jsonl'):
         with pytest.raises(ValueError, match='which --input names too') as failed:
-            start.run(config(tmp_path, start=str(tmp_path / same), output=str(tmp_path / 'd')), [])
+            launch(config(tmp_path, start=str(tmp_path / same), output=str(tmp_path / 'd')), [])
         assert CANARY not in str(failed.value)
 
 
@@ -507,15 +508,15 @@ def test_an_endpoint_that_fails_in_round_2_stops_a_run_which_goes_on_when_it_is_
             min_example_tokens=1,
         )  # fmt: skip
         with pytest.raises(RuntimeError, match='Expected an endpoint that takes requests') as failed:
-            start.run(run, [])
+            launch(run, [])
         shown = ''.join(traceback.format_exception(failed.value))
         assert "step='Generate/Round2/Sample'" in shown and CANARY not in shown and 'opensesame' not in shown
         (of_run,) = Ledger.open(str(tmp_path / 'ledger.db')).account('mail').runs
-        assert of_run.cost == charge.run_cost(run)
+        assert of_run.cost == methods.solve(run).cost
         died = contents(tmp_path / 'out.curator' / 'rounds')
         assert 'votes-01.json' in died and 'requests-02.json' in died and 'candidates-02.json' not in died
         with counted() as (drawn, texts):
-            start.run(run, [])
+            launch(run, [])
         asked = completions_server.seen(url)['seen']
     assert len(drawn) == 1 and not any(CANARY in text for text in texts)
     done = contents(tmp_path / 'out.curator' / 'rounds')

@@ -26,10 +26,11 @@ from models.records import Record
 from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.fine_tune import estimate, mechanism, plan, released
+from pipeline.methods.fine_tune import estimate, plan, released
 from pipeline.release import released_corpus
-from pipeline.run import charge, folders, identity, start
+from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -78,10 +79,10 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     ledger = Ledger.create(str(folder / 'ledger.db'))
     ledger.add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
     run = config(folder, dataset='fruit', ledger=str(folder / 'ledger.db'))
-    start.run(run, [])
-    params = mechanism.params(run)
+    launch(run, [])
+    params = methods.solve(run).params
     (charged,) = ledger.account('fruit').runs
-    assert charged.cost == charge.run_cost(run) and charged.cost.stages['fine-tuning'] == params.event
+    assert charged.cost == methods.solve(run).cost and charged.cost.stages['fine-tuning'] == params.event
     assert charged.rho == charged.cost.curve.rho_at(charged.renyi_order)
     # The corpus
     rows = rows_of(folder / 'out')
@@ -97,7 +98,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
     assert not {'batch_size', 'aggregate', 'adapter', 'label_mix', 'full'} & report.settings.keys()
     # What it released stays the same, whoever asks again, and costs nothing.
     before = {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
-    start.run(run, [])
+    launch(run, [])
     assert before == {path: path.read_bytes() for path in (folder / 'out').rglob('*') if path.is_file()}
     assert len(ledger.account('fruit').runs) == 1
     # More of the adapter, without a record
@@ -106,7 +107,7 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
         adapter=str(folder / 'out'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=9, label_mix=('a=2', 'b=1'), micro_batch_size=4,
     )  # fmt: skip
-    start.run(released.with_adapter(given), [])
+    launch(released.with_adapter(given), [])
     labels = [row['label'] for row in rows_of(folder / 'more')]
     assert (labels.count('a'), labels.count('b'), len(labels)) == (12, 6, 18)
     more = report_of(folder / 'more')
@@ -123,11 +124,13 @@ def test_a_run_is_charged_once_and_releases_an_adapter_with_its_guarantee(folder
 
 def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(folder: pathlib.Path) -> None:
     run = config(folder, full=True, lora_rank=8, tuning_steps=2)
-    start.run(run, [])
+    launch(run, [])
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     assert card.lora_rank is None and report.settings['lora_rank'] is None
     assert 'full' not in report.settings and report.settings['learning_rate'] == 5e-4
-    assert card.epsilon == report.epsilon == subsampled.epsilon_of_event(mechanism.params(run).event, 1e-2)
+    assert (
+        card.epsilon == report.epsilon == subsampled.epsilon_of_event(methods.solve(run).params.event, 1e-2)
+    )
     data = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
     difference = adapters.from_bytes(data, 'tiny', None)
     sizes = [leaf.size for leaf in jax.tree.leaves(difference)]
@@ -144,17 +147,17 @@ def test_a_run_of_all_weights_releases_a_difference_that_texts_are_sampled_from(
     (folder / 'in.jsonl').unlink()
     asked = {'method': 'fine-tune', 'model': 'tiny', 'examples_per_label': 3, 'micro_batch_size': 4}
     given = job_config(adapter=str(folder / 'out'), output=str(folder / 'more'), **asked)
-    start.run(released.with_adapter(given), [])
+    launch(released.with_adapter(given), [])
     assert len(rows_of(folder / 'more')) == 6 and report_of(folder / 'more').epsilon == report.epsilon
     assert 'low-rank' not in (folder / 'more' / 'README.md').read_text()
-    found = plan.plan_run(released.with_adapter(given))
+    found = plan.plan_run(methods.solve(given))
     assert found.lora_rank is None and found.adapter_parameters == tiny.ARCHITECTURE.num_parameters
     with pytest.raises(ValueError, match='Expected no full with .* no record is read'):
         released.with_adapter(job_config(adapter=str(folder / 'out'), full=True, **asked))
 
 
 def test_a_card_of_an_older_version_is_that_of_factors(folder: pathlib.Path) -> None:
-    start.run(config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1, examples_per_label=1), [])
+    launch(config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1, examples_per_label=1), [])
     text = json.loads((folder / 'out' / 'adapter' / 'adapter.json').read_text())
     card = adapters.AdapterCard.from_json(json.dumps(text))
     assert text['schema_version'] == 3 and card.lora_rank == 2 and card.inputs_known
@@ -187,15 +190,17 @@ def test_a_run_that_was_killed_in_training_ends_with_the_adapter_of_one_that_was
     monkeypatch.setattr(train.Trainer, 'step', dies_once)
     monkeypatch.setattr(train, 'CHECKPOINT_STEPS', 1)
     with pytest.raises(RuntimeError) as failed:
-        start.run(run, [])
+        launch(run, [])
     assert 'a record of 30' not in str(failed.value)
-    start.run(run, [])
+    launch(run, [])
     assert taken == [0, 1, 2, 2, 3]
     # From the records alone, with the run's key, and without Beam.
     key = read_key(str(folder / 'out.curator'))
     records = [Record(text=row['text'], label=row['label'], record_id=row['id']) for row in ROWS]
     rows: list[units.Row] = [(batching.record_hash(key, of), of.label, [of.text]) for of in records]
-    whole = train.Trainer(methods.of(run).prepare(run)).train(units.in_order(rows), key)
+    whole = train.Trainer(methods.of(run).prepare(methods.solve(run, launch=True))).train(
+        units.in_order(rows), key
+    )
     factors = (folder / 'out' / 'adapter' / 'adapter.safetensors').read_bytes()
     assert factors == adapters.to_bytes(whole)
     restored = adapters.from_bytes(factors, 'tiny', 2)
@@ -209,7 +214,7 @@ def test_a_mix_has_as_many_texts_each_within_one_of_its_share(shares: list[float
         method='fine-tune', adapter='a', labels=labels, label_field='label', examples_per_label=each,
         label_mix=tuple(f'{number}={share!r}' for number, share in enumerate(shares)),
     )  # fmt: skip
-    found = mechanism.texts_of_labels(run)
+    found = run.method.texts_of_labels(run.input)
     exact = [each * len(shares) * share / sum(shares) for share in shares]
     assert all(number >= 1 and abs(number - of) <= 1 for number, of in zip(found, exact, strict=True))
     # A label that has its one text though its share is none takes it from nobody.
@@ -260,7 +265,7 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
     # How many kinds of text come out is up to the key.
     monkeypatch.setattr(RunKey, 'new', lambda: RunKey(bytes(32)))
     run = structured(folder, examples_per_label=40)
-    start.run(run, [])
+    launch(run, [])
     rows, report = rows_of(folder / 'out'), report_of(folder / 'out')
     complete = [row['text'] for row in rows if not row['truncated']]
     assert len(complete) > 8 and len(set(complete)) > 4 and all(map(is_visit, complete))
@@ -291,9 +296,9 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
                 examples_per_label=6, micro_batch_size=4, temperature=4.0, **asked,
             )
         )  # fmt: skip
-        prepared = methods.of(given).prepare(given)
+        prepared = methods.of(given).prepare(methods.solve(given, launch=True))
         assert prepared.schema == card.prompt['schema'] and (prepared.structure is None) == (not asked)
-        start.run(given, [])
+        launch(given, [])
         texts = [row['text'] for row in rows_of(output) if name == 'fixed' or not row['truncated']]
         assert is_valid is None or (len(texts) > 2 and all(map(is_valid, texts)))
         assert report_of(output).epsilon == report.epsilon
@@ -307,17 +312,20 @@ def test_texts_have_the_structure_that_each_run_of_an_adapter_asks_for(
 
 def test_another_structure_is_another_run(folder: pathlib.Path) -> None:
     run = structured(folder)
-    before = identity.fingerprint(run)
+    before = identity.fingerprint(methods.solve(run, launch=True))
     for changed in ({'close_truncated': True}, {'fixed': ('ward=eye',)}, {'json_schema': None, 'regex': 'a'}):
         prompt = {} if 'regex' not in changed else {'prompt': 'pretrained'}
-        assert identity.fingerprint(run.replace(**changed, **prompt))['config'] != before['config']
+        assert (
+            identity.fingerprint(methods.solve(run.replace(**changed, **prompt), launch=True))['config']
+            != before['config']
+        )
     (folder / 'visit.json').write_text(json.dumps(VISIT | {'title': 'A visit'}), encoding='utf-8')
-    after = identity.fingerprint(run)
+    after = identity.fingerprint(methods.solve(run, launch=True))
     assert before['model'] != after['model'] and before['config'] == after['config']
-    start.run(run, [])
+    launch(run, [])
     (folder / 'visit.json').write_text(json.dumps(VISIT), encoding='utf-8')
     with pytest.raises(FileExistsError, match='The weights, the tokenizer, the adapter, the prompt'):
-        folders.check_resumption(structured(folder))
+        folders.check_resumption(methods.solve(structured(folder), launch=True))
 
 
 @needs_model
@@ -326,7 +334,7 @@ def test_a_run_of_the_bundled_model_writes_valid_texts_alone(folder: pathlib.Pat
         folder, model='bundled', tuning_steps=2, expected_batch_size=4, micro_batch_size=8,
         close_truncated=True, max_prompt_tokens=200, max_example_tokens=20, examples_per_label=24,
     )  # fmt: skip
-    start.run(run, [])
+    launch(run, [])
     rows = rows_of(folder / 'out')
     assert len(rows) == 24 and all(is_visit(row['text']) for row in rows)
     assert sum(not row['truncated'] for row in rows) > 8
@@ -353,13 +361,13 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
 
     monkeypatch.setattr(train.Trainer, 'step', dies_once)
     with pytest.raises(RuntimeError):
-        start.run(alone, [])
-    assert not folders.is_finished(alone)
-    start.run(alone, [])
+        launch(alone, [])
+    assert not folders.is_finished(methods.solve(alone, launch=True))
+    launch(alone, [])
     monkeypatch.setattr(train.Trainer, 'step', step)
     (charged,) = ledger.account('fruit').runs
-    assert charged.cost.stages['fine-tuning'] == mechanism.params(alone).event
-    start.run(config(folder, run_id='same'), [])
+    assert charged.cost.stages['fine-tuning'] == methods.solve(alone).params.event
+    launch(config(folder, run_id='same'), [])
     tensors = pathlib.PurePath('adapter', 'adapter.safetensors')
     trained = (folder / 'alone' / tensors).read_bytes()
     assert trained == (folder / 'out' / tensors).read_bytes()
@@ -396,7 +404,7 @@ def test_an_adapter_alone_is_that_of_a_run_with_texts(
         adapter=str(folder / 'alone'), method='fine-tune', model='tiny', output=str(folder / 'more'),
         examples_per_label=3, micro_batch_size=4,
     )  # fmt: skip
-    start.run(released.with_adapter(given), [])
+    launch(released.with_adapter(given), [])
     assert len(rows_of(folder / 'more')) == 6
     with pytest.raises(ValueError, match='examples_per_label >= 1 with adapter='):
         job_config(adapter=str(folder / 'alone'), method='fine-tune', examples_per_label=0)
@@ -408,8 +416,8 @@ def test_a_run_without_a_step_that_finished_has_no_report(
     run = config(folder, examples_per_label=0, shards=None)
     monkeypatch.setattr(train.Trainer, 'train', _fails)
     with pytest.raises(RuntimeError):
-        start.run(run, [])
-    assert not folders.is_finished(run)
+        launch(run, [])
+    assert not folders.is_finished(methods.solve(run, launch=True))
 
 
 def _fails(*_: Any) -> None:
@@ -418,7 +426,7 @@ def _fails(*_: Any) -> None:
 
 def test_an_adapter_without_its_guarantee_or_of_another_model_is_refused(folder: pathlib.Path) -> None:
     run = config(folder, noise_multiplier=4.0, epsilon=None, tuning_steps=1)
-    start.run(run, [])
+    launch(run, [])
     given = {'method': 'fine-tune', 'model': 'tiny', 'output': str(folder / 'more'), 'examples_per_label': 1}
     place = str(folder / 'out' / 'adapter')
     assert released.with_adapter(job_config(adapter=place, **given)).input.labels == ('a=apples', 'b')
@@ -446,16 +454,20 @@ def test_a_plan_says_noise_time_and_memory(folder: pathlib.Path) -> None:
     from pipeline import calibration
 
     run = config(folder)
-    found = plan.plan_run(run)
-    assert found.epsilon <= 6.0 and found.noise_multiplier == mechanism.params(run).noise_multiplier
+    found = plan.plan_run(methods.solve(run))
+    assert found.epsilon <= 6.0 and found.noise_multiplier == methods.solve(run).params.noise_multiplier
     assert found.examples == 12 and found.sampling_probability == 0.2
     rates = calibration.known('bundled', dtype='float32')
-    slow, fast = (estimate.estimate(config(folder, tuning_steps=steps), rates) for steps in (400, 4))
+    slow, fast = (
+        estimate.estimate(methods.solve(config(folder, tuning_steps=steps)), rates) for steps in (400, 4)
+    )
     assert slow.training_hours == pytest.approx(100 * fast.training_hours)
     larger = config(folder, micro_batch_size=64)
     assert 'weights are trained' not in ' '.join(found.warnings)
-    assert estimate.needed_memory(larger, 'float32') > estimate.needed_memory(run, 'float32')
-    assert folders.is_finished(run) is False
+    assert estimate.needed_memory(methods.solve(larger), 'float32') > estimate.needed_memory(
+        methods.solve(run), 'float32'
+    )
+    assert folders.is_finished(methods.solve(run, launch=True)) is False
 
 
 def test_an_estimate_is_for_typical_texts_where_their_words_are_declared() -> None:
@@ -469,7 +481,7 @@ def test_an_estimate_is_for_typical_texts_where_their_words_are_declared() -> No
             'examples_per_label': 80, 'checkpoint': '/weights', 'tokenizer': '/tokenizer.model',
         }  # fmt: skip
         rates = calibration.known('gemma3-270m', dtype='float32')
-        return estimate.estimate(job_config(**(given | changed)), rates)
+        return estimate.estimate(methods.solve(job_config(**(given | changed))), rates)
 
     whole, typical, short = found(), found(typical_words=10), found(max_prompt_tokens=16)
     assert (whole.text_tokens, typical.text_tokens) == (64, 15)
@@ -488,7 +500,7 @@ def test_an_estimate_is_for_typical_texts_where_their_words_are_declared() -> No
 def test_memory_is_of_a_device_and_layers_that_are_computed_again_take_less() -> None:
     def needed(devices: int = 1, **changed: Any) -> int:
         given = {'method': 'fine-tune', 'records': 10_000, 'epsilon': 6.0, 'delta': 1e-5}
-        return estimate.needed_memory(job_config(**(given | changed)), 'float32', devices)
+        return estimate.needed_memory(methods.solve(job_config(**(given | changed))), 'float32', devices)
 
     # Beside the weights: 16 units on 8 devices are two on each, and 17 are three.
     two, three = (needed(micro_batch_size=size) for size in (2, 3))
@@ -516,27 +528,33 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
         return job_config(**(given | changed))
 
     full, factors = planned(full=True, micro_batch_size=16), planned(micro_batch_size=16)
-    found, numbers = plan.plan_run(full), full.method.model_sizes.num_parameters
+    found, numbers = plan.plan_run(methods.solve(full)), full.method.model_sizes.num_parameters
     assert found.lora_rank is None and found.adapter_parameters == numbers
     (warned,) = found.warnings
     assert f'All {numbers:,} weights are trained' in warned and 'of each of 16 units take 0.4 GiB' in warned
-    assert f'--lora-rank 8 trains {plan.plan_run(factors).adapter_parameters:,} numbers' in warned
+    assert (
+        f'--lora-rank 8 trains {plan.plan_run(methods.solve(factors)).adapter_parameters:,} numbers' in warned
+    )
     # The difference, two moments, two limbs of a sum and of noise, and a gradient of each unit, of the
     # embedding twice.
-    more = estimate.needed_memory(full, 'float32') - estimate.needed_memory(factors, 'float32')
+    more = estimate.needed_memory(methods.solve(full), 'float32') - estimate.needed_memory(
+        methods.solve(factors), 'float32'
+    )
     embedding = full.method.model_sizes.num_embed * full.method.model_sizes.embed_dim
     assert more == 4 * (
         (numbers - factors.method.model_sizes.adapter_parameters(8)) * (7 + 16) + 16 * embedding
     )
     rates = calibration.known('bundled', dtype='float32')
-    slow, fast = (estimate.estimate(of, rates).seconds_per_step for of in (full, factors))
+    slow, fast = (estimate.estimate(methods.solve(of), rates).seconds_per_step for of in (full, factors))
     assert fast < slow
 
     # Where nothing but products of the layers takes time: of each text one on the way forward and one on the
     # way back, and with all weights one for their own gradient; of an instruction the first one is shared.
     def seconds(run: JobConfig, **free: float) -> float:
         of_device = dataclasses.replace(rates.rates, weight_bytes=1e30, **free)
-        return estimate.estimate(run, dataclasses.replace(rates, rates=of_device)).seconds_per_step
+        return estimate.estimate(
+            methods.solve(run), dataclasses.replace(rates, rates=of_device)
+        ).seconds_per_step
 
     def flops(run: JobConfig, rate: str) -> float:
         others = dict.fromkeys(('prompt_flops', 'output_flops'), 1e30)
@@ -566,17 +584,17 @@ def test_a_plan_of_all_weights_says_what_they_take(monkeypatch: pytest.MonkeyPat
     files = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
     for model, units_together in (('bundled', 4), ('gemma3-270m', 1), ('gemma2-2b', 1)):
         of_model = planned(full=True, model=model, **files)
-        assert mechanism.units_together(of_model) == units_together
+        assert methods.solve(of_model).units_together == units_together
         assert of_model.method.resolved_micro_batch_size == 64
-    assert mechanism.units_together(planned(full=True, micro_batch_size=8)) == 8
+    assert methods.solve(planned(full=True, micro_batch_size=8)).units_together == 8
     factors = planned(model='gemma3-270m', **files)
-    assert mechanism.units_together(factors) == 4
+    assert methods.solve(factors).units_together == 4
     # An accelerator has more to do at once: one that the engine is asked for, or one of this machine.
     accelerator = 'type:nvidia-l4;count:1;install-nvidia-driver'
-    assert mechanism.units_together(factors.replace(accelerator=accelerator)) == 16
+    assert methods.solve(factors.replace(accelerator=accelerator)).units_together == 16
     monkeypatch.setattr(device, 'has_plugin', lambda: True)
-    assert mechanism.units_together(factors) == 16
-    assert mechanism.units_together(factors.replace(micro_batch_size=2)) == 2
+    assert methods.solve(factors).units_together == 16
+    assert methods.solve(factors.replace(micro_batch_size=2)).units_together == 2
 
 
 @pytest.mark.parametrize(

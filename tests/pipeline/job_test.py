@@ -35,14 +35,15 @@ from models.privacy.individual import BatchSpending
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record
-from pipeline import job
+from pipeline import job, methods
 from pipeline.config import job_config
 from pipeline.ledger import ledger
 from pipeline.ledger.budget import BudgetExceeded
-from pipeline.methods.predict import graph, mechanism, worker_settings
-from pipeline.run import charge, folders, identity, launched, start
+from pipeline.methods.predict import graph
+from pipeline.run import charge, folders, identity
 from pipeline.run.beam_options import beam_options
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.one_model import one_model
 from tests.samples import unpacked
 from transforms import read, run_files
@@ -109,12 +110,12 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
 
 
 def work_dir(run: JobConfig) -> pathlib.Path:
-    return pathlib.Path(run.output.resolved_work_dir)
+    return pathlib.Path(run.output.curator)
 
 
 def prepare_with_key_of(run: JobConfig, other: JobConfig) -> None:
     """Gives a run another one's secret before it starts; in the field no two runs share one."""
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     shutil.copy2(work_dir(other) / RUN_KEY, work_dir(run) / RUN_KEY)
 
 
@@ -151,7 +152,7 @@ def _one_model() -> Iterator[None]:
 def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
     """One finished run that most tests look at or compare with."""
     run = config(tmp_path_factory.mktemp('first'))
-    start.run(run, [])
+    launch(run, [])
     return run
 
 
@@ -191,7 +192,7 @@ def test_every_planned_batch_emits_at_most_its_private_tokens(first: JobConfig) 
 @pytest.mark.run
 def test_an_empty_input_has_the_same_batches(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
-    start.run(run, [])
+    launch(run, [])
     assert batches(run).keys() == batches(first).keys()
     assert {row['batch_id'] for row in rows_of(run)} == set(batches(first))
     assert restricted_of(run).contexts_per_batch == dict.fromkeys(batches(first), 0)
@@ -224,7 +225,7 @@ def test_the_restricted_report_has_the_true_counts(first: JobConfig) -> None:
 
 def batch_of(key: RunKey, row: Row, run: JobConfig) -> str:
     record = Record(text=row['text'], label=row['label'], record_id=row['id'])
-    placed = batching.place(key, record, worker_settings.configured_plan(run))
+    placed = batching.place(key, record, graph.configured_plan(run))
     assert placed is not None
     return str(placed[0])
 
@@ -250,7 +251,7 @@ def test_permissions(first: JobConfig) -> None:
 )  # fmt: skip
 def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, settings: dict[str, Any]) -> None:
     run = config(tmp_path, sample_rate=0.5, **settings)
-    start.run(run, [])
+    launch(run, [])
     key = RunKey.read(work_dir(run) / RUN_KEY)
     records = [
         Record(
@@ -273,7 +274,7 @@ def test_a_sample_of_units_is_all_that_a_run_takes(tmp_path: pathlib.Path, setti
     assert 'each with probability 0.5, whole or not at all' in said
     assert 'No amplification by sampling is claimed' in said
     with pytest.raises(FileExistsError, match='--sample-rate was 0.5 and is 0.25'):
-        folders.check_resumption(run.replace(sample_rate=0.25))
+        folders.check_resumption(methods.solve(run.replace(sample_rate=0.25), launch=True))
 
 
 @pytest.mark.run
@@ -292,7 +293,7 @@ def test_order_and_sharding_of_the_input_do_not_matter(tmp_path: pathlib.Path, f
         write_rows(tmp_path / 'in' / f'{part}.jsonl', rows[part::3])
     run = config(tmp_path, input=str(tmp_path / 'in' / '*.jsonl'))
     prepare_with_key_of(run, first)
-    start.run(run, [])
+    launch(run, [])
     assert corpus(run) == corpus(first)
 
 
@@ -310,7 +311,7 @@ def test_runners_that_repeat_bundles_write_the_same(
 ) -> None:
     run = config(tmp_path, **settings)
     prepare_with_key_of(run, first)
-    start.run(run, options)
+    launch(run, options)
     assert corpus(run) == corpus(first)
 
 
@@ -319,7 +320,7 @@ def test_one_record_less_changes_one_batch_at_most(tmp_path: pathlib.Path, first
     gone, *rest = some_rows()
     run = config(tmp_path, rows=rest)
     prepare_with_key_of(run, first)
-    start.run(run, [])
+    launch(run, [])
     its_batch = batch_of(RunKey.read(work_dir(first) / RUN_KEY), gone, first)
     before, after = batches(first), batches(run)
     assert before.keys() == after.keys()
@@ -347,7 +348,7 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
 
     monkeypatch.setattr(BatchGenerator, 'generate', until_the_third)
     with pytest.raises(RuntimeError, match='got error=MemoryError'):
-        start.run(run, [])
+        launch(run, [])
     assert sorted(batches(run)) == sorted(decoded) and len(decoded) == 2
     assert not (pathlib.Path(str(run.output.output)) / run_files.REPORT).exists()
 
@@ -356,7 +357,7 @@ def test_an_interrupted_run_goes_on_to_the_same_corpus(
         return real(generator, batch, *arguments)
 
     monkeypatch.setattr(BatchGenerator, 'generate', the_rest)
-    start.run(run, [])
+    launch(run, [])
     assert batches(run) == batches(first)
     assert corpus(run) == corpus(first)
 
@@ -370,7 +371,7 @@ def test_a_finished_run_whose_output_is_lost_is_written_again(
     shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
     shutil.rmtree(str(run.output.output))
     monkeypatch.setattr(GeneratorSettings, 'build', _no_model)
-    start.run(run, [])
+    launch(run, [])
     assert corpus(run) == corpus(first)
 
 
@@ -381,7 +382,7 @@ def _no_model(_: GeneratorSettings) -> BatchGenerator:
 @pytest.mark.run
 def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path)
-    start.run(run, [])
+    launch(run, [])
     assert (work_dir(run) / RUN_KEY).read_bytes() != (work_dir(first) / RUN_KEY).read_bytes()
     # 32 tokens agree by chance less often than once in a billion runs.
     assert corpus(run) != corpus(first)
@@ -391,7 +392,7 @@ def test_another_key_gives_another_corpus(tmp_path: pathlib.Path, first: JobConf
 def test_another_run_id_gives_another_corpus(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = config(tmp_path, run_id='another')
     prepare_with_key_of(run, first)
-    start.run(run, [])
+    launch(run, [])
     assert corpus(run) != corpus(first)
 
 
@@ -414,16 +415,16 @@ def test_a_run_is_charged_in_full_before_its_first_step(
     def fail(*_: object) -> None:
         account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
         assert [(one.run_id, one.state) for one in account.runs] == [('run', 'reserved')]
-        assert account.rho_spent == accounting.generation_rho(mechanism.params(run))
+        assert account.rho_spent == accounting.generation_rho(methods.solve(run).params)
         raise OSError('the machine is gone')
 
     monkeypatch.setattr(job, 'build', fail)
     with pytest.raises(OSError, match='the machine is gone'):
-        start.run(run, [])
+        launch(run, [])
     monkeypatch.undo()
     # Charged until it is resumed, which is free: and then it is the run that it would have been.
     spent = ledger.Ledger.open(str(run.budget.ledger)).account('visits').rho_spent
-    start.run(run, [])
+    launch(run, [])
     account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
     assert account.rho_spent == spent
     assert [one.state for one in account.runs] == ['settled']
@@ -441,12 +442,12 @@ def test_the_ledger_tells_nothing_of_the_input(tmp_path: pathlib.Path) -> None:
         opened = ledger.Ledger.create(str(tmp_path / name))
         opened.add_dataset('visits', unit='example', delta=1e-3, epsilon=100.0)
         run = config(tmp_path, dataset='visits', ledger=str(tmp_path / name))
-        folders.prepare(run)
-        text = json.dumps(identity.fingerprint(run), sort_keys=True)
+        folders.prepare(methods.solve(run, launch=True))
+        text = json.dumps(identity.fingerprint(methods.solve(run, launch=True)), sort_keys=True)
         plain.add(hashlib.sha256(text.encode()).hexdigest())
-        charge.reserve(opened, run)
+        charge.reserve(opened, methods.solve(run, launch=True))
         found.add(opened.account('visits').runs[0].identity)
-        shutil.rmtree(run.output.resolved_work_dir)
+        shutil.rmtree(run.output.curator)
         shutil.rmtree(str(run.output.output))
     assert len(plain) == 1 and len(found) == 2 and not plain & found
 
@@ -465,24 +466,24 @@ def test_the_report_sums_up_the_runs_before_it(tmp_path: pathlib.Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # It died before the ledger knew of its end: else it would not be resumed without its release.
         patch.setattr(charge, 'settle', lambda *_: None)
-        start.run(first_run, [])
+        launch(first_run, [])
     second = first_run.replace(output=str(tmp_path / 'second'), run_id='second')
-    start.run(second, [])
+    launch(second, [])
     entry = report_of(second).ledger
     assert entry is not None and entry.run_number == 2
-    assert entry.rho_after == 2 * accounting.generation_rho(mechanism.params(first_run))
+    assert entry.rho_after == 2 * accounting.generation_rho(methods.solve(first_run).params)
     assert entry.epsilon_after == accounting.epsilon_from_rho(entry.rho_after, 1e-3)
     # A later run changes nothing about what an earlier one says when it is resumed.
     before = (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes()
     shutil.rmtree(str(first_run.output.output))
-    start.run(first_run, [])
+    launch(first_run, [])
     assert (pathlib.Path(str(first_run.output.output)) / run_files.REPORT).read_bytes() == before
 
 
 def test_a_run_beyond_the_budget_reads_and_makes_nothing(tmp_path: pathlib.Path) -> None:
     run = charged_config(tmp_path, 0.1)
     with pytest.raises(BudgetExceeded, match="budget of dataset='visits'"):
-        start.run(run, [])
+        launch(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl', 'ledger.db'}
     assert ledger.Ledger.open(str(run.budget.ledger)).account('visits').runs == ()
 
@@ -491,7 +492,7 @@ def test_a_lost_ledger_stops_the_run_before_it_starts(tmp_path: pathlib.Path) ->
     run = charged_config(tmp_path, 100.0)
     pathlib.Path(str(run.budget.ledger)).unlink()
     with pytest.raises(ConnectionError, match='Expected a ledger'):
-        start.run(run, [])
+        launch(run, [])
     assert {path.name for path in tmp_path.iterdir()} == {'in.jsonl'}
 
 
@@ -500,11 +501,11 @@ def test_a_charged_name_with_another_key_is_refused(tmp_path: pathlib.Path) -> N
     run = charged_config(tmp_path, 100.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charge, 'settle', lambda *_: None)
-        start.run(run, [])
-    shutil.rmtree(run.output.resolved_work_dir)
+        launch(run, [])
+    shutil.rmtree(run.output.curator)
     shutil.rmtree(str(run.output.output))
     with pytest.raises(ValueError, match='two corpora would be released for one price'):
-        start.run(run, [])
+        launch(run, [])
     assert not list(pathlib.Path(str(run.output.output), 'data').iterdir())
 
 
@@ -513,24 +514,24 @@ def test_a_settled_run_whose_report_is_missing_is_not_resumed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = charged_config(tmp_path, 100.0)
-    start.run(run, [])
+    launch(run, [])
     account = ledger.Ledger.open(str(run.budget.ledger)).account('visits')
     output, kept = pathlib.Path(str(run.output.output)), tmp_path / 'kept'
     before = {path: path.read_bytes() for path in output.rglob('*') if path.is_file()}
-    start.run(run, [])  # whole: a repetition writes nothing
+    launch(run, [])  # whole: a repetition writes nothing
     assert {path: path.read_bytes() for path in output.rglob('*') if path.is_file()} == before
     for lost in (output, output / run_files.REPORT):
         lost.rename(kept)
         with pytest.raises(ValueError, match='A finished run is not resumed: restore its release') as refused:
-            start.run(run, [])
+            launch(run, [])
         assert 'Message' not in str(refused.value) and not lost.exists()
         kept.rename(lost)
-    start.run(run, [])
+    launch(run, [])
     assert ledger.Ledger.open(str(run.budget.ledger)).account('visits') == account
     # The open twin resumes it, and would release whatever it drew.
     output.rename(kept)
     monkeypatch.setattr(charge, '_refuse_lost_release', lambda *_: None)
-    start.run(run, [])
+    launch(run, [])
     assert (output / run_files.REPORT).exists()
 
 
@@ -541,16 +542,16 @@ def test_a_settled_run_whose_report_is_missing_is_not_resumed(
 def test_a_changed_config_is_refused(first: JobConfig) -> None:
     changed = first.replace(max_private_tokens=PRIVATE_TOKENS + 1)
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]"):
-        start.run(changed, [])
+        launch(changed, [])
 
 
 def test_a_changed_input_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
-    folders.prepare(run)
-    folders.prepare(run)  # unchanged: accepted
+    folders.prepare(methods.solve(run, launch=True))
+    folders.prepare(methods.solve(run, launch=True))  # unchanged: accepted
     write_rows(tmp_path / 'in.jsonl', some_rows()[1:])
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_local_paths_are_absolute_before_they_travel_to_workers(
@@ -559,24 +560,26 @@ def test_local_paths_are_absolute_before_they_travel_to_workers(
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / 'in.jsonl', some_rows())
     run = config(tmp_path, input='in.jsonl, more-*.jsonl, gs://bucket/*.csv', output='out', run_id=None)
-    found = launched.with_absolute_paths(run)
+    found = methods.solve(run, launch=True).config
     assert found.input.input == f'{tmp_path}/in.jsonl,{tmp_path}/more-*.jsonl,gs://bucket/*.csv'
     assert (found.output.output, found.output.work_dir) == (f'{tmp_path}/out', f'{tmp_path}/out.curator')
     method = found.method
     assert (found.output.run_id, method.prompt, method.checkpoint) == ('out', run.method.prompt, None)
-    assert launched.with_absolute_paths(found) == found
+    assert methods.solve(found, launch=True).config == found
     # Told from another folder by other words, it is the same run.
-    folders.prepare(config(tmp_path, input='in.jsonl', output='out', run_id=None))
+    folders.prepare(methods.solve(config(tmp_path, input='in.jsonl', output='out', run_id=None), launch=True))
     (tmp_path / 'elsewhere').mkdir()
     monkeypatch.chdir(tmp_path / 'elsewhere')
-    folders.prepare(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'))
+    folders.prepare(
+        methods.solve(config(tmp_path, input='../in.jsonl', output='../out', run_id='out'), launch=True)
+    )
 
 
 @pytest.mark.run
 def test_another_runs_output_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
     run = first.replace(work_dir=str(tmp_path / 'work'))
     with pytest.raises(FileExistsError, match="this run's, got output="):
-        start.run(run, [])
+        launch(run, [])
     assert not (tmp_path / 'work').exists()
 
 
@@ -585,7 +588,7 @@ def test_a_work_directory_with_other_files_is_refused(tmp_path: pathlib.Path) ->
     work_dir(run).mkdir()
     (work_dir(run) / 'thesis.txt').write_text('mine')
     with pytest.raises(FileExistsError, match="this run's, got work_dir="):
-        start.run(run, [])
+        launch(run, [])
     assert os.listdir(work_dir(run)) == ['thesis.txt']
 
 
@@ -606,13 +609,13 @@ def test_beam_options_are_checked_before_a_folder_is_made(
 ) -> None:
     run = config(tmp_path)
     with pytest.raises(ValueError, match=match):
-        start.run(run, options)
+        launch(run, options)
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
 def test_good_beam_options_pass(tmp_path: pathlib.Path) -> None:
     options = beam_options(
-        config(tmp_path), ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
+        'FnApiRunner', ['--temp_location', 'gs://bucket/tmp', '--experiments=use_runner_v2', '--streaming']
     )
     assert options.get_all_options()['temp_location'] == 'gs://bucket/tmp'
 
@@ -624,9 +627,9 @@ def test_an_unknown_runner_is_refused(tmp_path: pathlib.Path) -> None:
 
 def test_a_missing_model_or_column_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(FileNotFoundError, match='checkpoint='):
-        start.run(config(tmp_path, checkpoint=str(tmp_path / 'none')), [])
+        launch(config(tmp_path, checkpoint=str(tmp_path / 'none')), [])
     with pytest.raises(ValueError, match="'body'") as caught:
-        start.run(config(tmp_path, text_field='body'), [])
+        launch(config(tmp_path, text_field='body'), [])
     assert CANARY not in str(caught.value)
 
 
@@ -636,12 +639,12 @@ def test_finished_batches_without_their_key_or_plan_are_refused(
     tmp_path: pathlib.Path, first: JobConfig, name: str
 ) -> None:
     run = config(tmp_path)
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     shutil.copytree(work_dir(first) / 'batches', work_dir(run) / 'batches', dirs_exist_ok=True)
-    folders.prepare(run)  # whole: accepted
+    folders.prepare(methods.solve(run, launch=True))  # whole: accepted
     (work_dir(run) / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
-        start.run(run, [])
+        launch(run, [])
     assert not (work_dir(run) / name).exists()
 
 
@@ -710,7 +713,7 @@ def test_bad_rows_stop_nothing_and_leave_no_trace(
     run = config(
         tmp_path, input=f'{path},{cut}', max_record_bytes=1_000, keep_rejected=True, **per_unit
     )  # fmt: skip
-    result = start.run(run, [])
+    result = launch(run, [])
 
     counted = dict(restricted_of(run).rejected_by_reason)
     assert counted.keys() == bad.keys() | {'unreadable_rest'}
@@ -750,7 +753,7 @@ def test_a_failure_keeps_its_details_with_the_curator(
     monkeypatch.setattr(BatchGenerator, 'generate', fail)
     run = config(tmp_path)
     with pytest.raises(RuntimeError) as caught:
-        start.run(run, [])
+        launch(run, [])
     assert "step='Generate/Decode'" in str(caught.value)
     assert re.search(r'Expected batch \d{4}-\d{6} to decode, got error=KeyError\.', str(caught.value))
     shown = ''.join(traceback.format_exception(caught.value))
@@ -774,7 +777,7 @@ def test_a_failure_of_another_step_is_not_quoted_either(
     monkeypatch.setattr(batching, 'place', fail)
     run = config(tmp_path)
     with pytest.raises(RuntimeError, match="step='Generate/Assign/KeyByBatch'") as caught:
-        start.run(run, [])
+        launch(run, [])
     assert 'may quote records' in str(caught.value)
     assert CANARY not in ''.join(traceback.format_exception(caught.value))
     assert len(leaks(work_dir(run) / 'errors')) == 1
@@ -786,11 +789,12 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 ) -> None:
     """Runners show a pipeline's options and stage its functions."""
     run = config(tmp_path, **settings)
-    prepared = graph.prepare(run)
-    folders.prepare(run)
-    options = beam_options(run, [])
+    solved = methods.solve(run, launch=True)
+    prepared = graph.prepare(solved)
+    folders.prepare(solved)
+    options = beam_options(run.runner.runner, [])
     root = beam.Pipeline(options=options)
-    job.build(root, run, prepared)
+    job.build(root, solved, prepared)
     proto = unpacked(root.to_runner_api().SerializeToString())
     # The search sees into the functions: this stands in the settings of the decoder.
     assert b'max_prompt_tokens' in proto and b'Generate/Decode' in proto
@@ -807,7 +811,7 @@ def test_the_pipeline_itself_holds_no_record_and_no_key(
 @pytest.mark.run
 def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, batches_per_label=None, count_rho=0.5)
-    start.run(run, [])
+    launch(run, [])
     plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
     found = report_of(run)
     assert plan['contexts_rho'] == 0.5 and len(plan['noisy_counts']) == 2
@@ -818,7 +822,7 @@ def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None
     # A resumed run reads the plan that it wrote, and writes what it wrote.
     before = corpus(run)
     shutil.rmtree(str(run.output.output))
-    start.run(run, [])
+    launch(run, [])
     assert json.loads((work_dir(run) / run_files.PLAN).read_text()) == plan
     assert corpus(run) == before
 
@@ -826,7 +830,7 @@ def test_noisy_counts_are_drawn_once_and_charged(tmp_path: pathlib.Path) -> None
 @pytest.mark.run
 def test_user_unit(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, unit='user', unit_field='customer', examples_per_context=3, max_prompt_tokens=128)
-    start.run(run, [])
+    launch(run, [])
     found = restricted_of(run)
     assert sum(found.contexts_per_batch.values()) == 13, 'one context for each customer'
     assert found.records_read == 40
@@ -837,7 +841,7 @@ def test_user_unit(tmp_path: pathlib.Path) -> None:
 @pytest.mark.run
 def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, examples_per_context=2, max_prompt_tokens=128)
-    start.run(run, [])
+    launch(run, [])
     assert report_of(run).rho_per_private_token == pytest.approx(4 * 0.5 * (10 / (8 * 2)) ** 2)
     sizes = restricted_of(run).contexts_per_batch
     assert max(sizes.values()) <= 8, 'a batch has one slot for each expected context'
@@ -846,7 +850,7 @@ def test_several_records_in_a_context_cost_four_times(tmp_path: pathlib.Path) ->
 @pytest.mark.run
 def test_without_labels(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, label_field=None, labels=(), batches_per_label=3)
-    start.run(run, [])
+    launch(run, [])
     assert set(batches(run)) == {f'0000-00000{index}' for index in range(3)}
     assert {row['label'] for row in rows_of(run)} == {None}
     assert sum(restricted_of(run).contexts_per_batch.values()) == 40
@@ -856,7 +860,7 @@ def test_without_labels(tmp_path: pathlib.Path) -> None:
 def test_sparse_vector(tmp_path: pathlib.Path) -> None:
     # A threshold that no distance passes: every token is public, up to the cap on all tokens.
     run = config(tmp_path, threshold=50.0, threshold_noise_scale=0.1, max_batch_tokens=12)
-    start.run(run, [])
+    launch(run, [])
     found = report_of(run)
     assert found.corpus.private_tokens == 0 and found.corpus.public_tokens == 4 * 12
     per_token = 0.5 * (10 / (8 * 2)) ** 2 + 2 / (8 * 0.1) ** 2
@@ -866,7 +870,7 @@ def test_sparse_vector(tmp_path: pathlib.Path) -> None:
 @pytest.mark.run
 def test_difference_needs_no_threshold_and_is_priced_by_its_clip_bound(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, aggregate='difference', accounting='worst-case', public_top_k=64)
-    start.run(run, [])
+    launch(run, [])
     found = report_of(run)
     assert (found.mechanism['clip_bound'], found.mechanism['temperature']) == (1.0, 1.0)
     assert found.rho_total == pytest.approx(PRIVATE_TOKENS * 0.5 * (1 / 8) ** 2)
@@ -882,7 +886,7 @@ CLUSTERED: dict[str, Any] = {
 @pytest.mark.run
 def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
-    start.run(run, [])
+    launch(run, [])
     plan = json.loads((work_dir(run) / run_files.PLAN).read_text())
     clustering = json.loads((work_dir(run) / run_files.CLUSTERING).read_text())
     assert plan['clustering'] == clustering and plan['contexts_rho'] == clustering['rho'] == 25.0
@@ -904,7 +908,7 @@ def test_clusters_are_drawn_once_charged_and_shown(tmp_path: pathlib.Path) -> No
     # A resumed run reads what it drew, and writes what it wrote.
     before = corpus(run)
     shutil.rmtree(str(run.output.output))
-    start.run(run, [])
+    launch(run, [])
     assert json.loads((work_dir(run) / run_files.CLUSTERING).read_text()) == clustering
     assert corpus(run) == before
 
@@ -915,8 +919,8 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     run = config(tmp_path, unit='user', unit_field='customer', **CLUSTERED)
-    start.run(run, [])
-    embedder = worker_settings.cluster_settings(run).load_embedder()
+    launch(run, [])
+    embedder = graph.cluster_settings(methods.solve(run, launch=True)).load_embedder()
     vectors = embedder.embed([row['text'] for row in some_rows()])
     assert vectors.any(), 'the embedder knows none of the words'
     said = messages(caplog) + ''.join(capfd.readouterr())
@@ -932,16 +936,16 @@ def test_embeddings_go_no_further_than_the_choice_of_a_cluster(
 @pytest.mark.run
 def test_a_lost_clustering_is_refused(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED)
-    start.run(run, [])
+    launch(run, [])
     (work_dir(run) / run_files.CLUSTERING).unlink()
     with pytest.raises(FileNotFoundError, match=run_files.CLUSTERING):
-        start.run(run, [])
+        launch(run, [])
 
 
 def test_centres_of_another_embedder_are_refused_before_a_folder_is_made(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, **CLUSTERED, centers=str(BUNDLED / 'centers'), embedder='decoder')
     with pytest.raises(ValueError, match='embedder of the centres'):
-        start.run(run, [])
+        launch(run, [])
     assert not work_dir(run).exists() and not pathlib.Path(str(run.output.output)).exists()
 
 
@@ -952,8 +956,8 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
 ) -> None:
     tested = {} if threshold is None else {'threshold': threshold, 'threshold_noise_scale': 0.3}
     run = config(tmp_path, aggregate='median', **tested)
-    start.run(run, [])
-    params = mechanism.params(run)
+    launch(run, [])
+    params = methods.solve(run).params
     losses = [read_facts(str(work_dir(run)), batch_id, ex_post.BatchLoss) for batch_id in batches(run)]
     found = restricted_of(run).losses
     assert found is not None and found.run_ex_post_epsilon == ex_post.run_epsilon(losses, params) > 0
@@ -979,7 +983,7 @@ def test_the_loss_of_a_median_run_stays_with_the_curator(
     before = corpus(run), restricted_of(run)
     shutil.rmtree(str(run.output.output))
     (work_dir(run) / 'restricted_report.json').unlink()
-    start.run(run, [])
+    launch(run, [])
     assert (corpus(run), restricted_of(run)) == before
 
 
@@ -995,7 +999,7 @@ def test_what_contexts_spend_stays_with_the_curator(
         'context_budget': 0.05,
     }
     run = config(tmp_path, **individual, max_batch_tokens=24, reference_rounds=1)
-    start.run(run, [])
+    launch(run, [])
     spending = [read_facts(str(work_dir(run)), batch_id, BatchSpending) for batch_id in batches(run)]
     found = restricted_of(run).spending
     assert found is not None and restricted_of(run).losses is None
@@ -1008,7 +1012,7 @@ def test_what_contexts_spend_stays_with_the_curator(
     released = report_of(run)
     assert {len(batch.voters) for batch in spending} == {24}
     assert (released.corpus.private_tokens, released.corpus.public_tokens) == (4 * 24, 0)
-    assert released.rho_total == 0.05 and released.omega == mechanism.params(run).omega
+    assert released.rho_total == 0.05 and released.omega == methods.solve(run).params.omega
     # No number that depends on the records is in what is released or shown.
     shares = [share for batch in found.spending_by_batch.values() for share in (batch.mean_share_spent,)]
     digits = [f'{value:.4g}' for value in (*spent, *shares) if len(f'{value:.4g}') > 4]
@@ -1024,5 +1028,5 @@ def test_what_contexts_spend_stays_with_the_curator(
     shutil.rmtree(str(run.output.output))
     (work_dir(run) / 'restricted_report.json').unlink()
     (work_dir(run) / 'batches' / f'{spending[0].batch_id}.json').unlink()
-    start.run(run, [])
+    launch(run, [])
     assert (corpus(run), restricted_of(run)) == before

@@ -30,10 +30,12 @@ from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
-from pipeline.methods.fine_tune import mechanism, plan, released
+from pipeline.methods.fine_tune import plan, released
+from pipeline.methods.fine_tune.run import stages
 from pipeline.pages import plan_terminal
-from pipeline.run import charge, folders, start
+from pipeline.run import charge, folders
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.models.privacy.report import samples
 from tests.pipeline import fine_tune_run_test as runs
@@ -88,15 +90,15 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     folder: pathlib.Path,
 ) -> None:
     run = charged(folder)
-    params = mechanism.params(run)
-    start.run(run, [])
+    params = methods.solve(run).params
+    launch(run, [])
     # One charge, of both stages, before anything
     ledger = Ledger.open(str(folder / 'ledger.db'))
     (of_run,) = ledger.account('fruit').runs
     stages = of_run.cost.stages
     assert stages['noisy_counts'] == DiscreteGaussianDpEvent(sigma=counts.gaussian_scale(RHO))
     assert stages['fine-tuning'] == params.event_of_steps
-    assert of_run.cost == charge.run_cost(run)
+    assert of_run.cost == methods.solve(run).cost
     assert of_run.rho == pytest.approx(curve_of(params.event).rho_at(of_run.renyi_order), rel=1e-12)
     steps_alone = curve_of(params.event_of_steps).rho_at(of_run.renyi_order)
     assert of_run.rho == pytest.approx(steps_alone + RHO, rel=1e-12)
@@ -136,12 +138,12 @@ def test_counts_and_training_are_charged_together_and_the_mix_is_free_from_then_
     card = released.read_card(str(output))
     assert card.label_counts == noisy and card.epsilon == report.epsilon
     (folder / 'in.jsonl').unlink()
-    start.run(of_adapter(folder, 'out', 'more'), [])
+    launch(of_adapter(folder, 'out', 'more'), [])
     assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, noisy)
     more = runs.report_of(folder / 'more')
     assert more.epsilon == report.epsilon and released_counts(folder / 'more') == noisy
     assert any('follows from the released noisy counts' in row for row in more.assumptions_enforced)
-    start.run(of_adapter(folder, 'out', 'other', label_mix=('a=1', 'b=4')), [])
+    launch(of_adapter(folder, 'out', 'other', label_mix=('a=1', 'b=4')), [])
     assert texts_of(folder / 'other') == (4, 16)
     other = runs.report_of(folder / 'other')
     assert other.epsilon == report.epsilon and other.settings['label_mix'] == 'a=1, b=4'
@@ -173,35 +175,37 @@ def test_a_run_that_was_killed_has_the_mix_that_it_drew(
     monkeypatch.setattr(train, 'CHECKPOINT_STEPS', 1)
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            start.run(run, [])
+            launch(run, [])
     # A plan that is lost once there is a step is restored, and not drawn again.
     kept = (work_dir / run_files.PLAN).rename(work_dir / 'kept')
     with pytest.raises(FileNotFoundError, match='got no plan.json'):
-        start.run(run, [])
+        launch(run, [])
     kept.rename(work_dir / run_files.PLAN)
-    start.run(run, [])
+    launch(run, [])
     # Drawn once, and before the first step.
     assert all(planned) and len(drawn) == 1
     assert released_counts(folder / 'out') == tuple(drawn[0])
     assert texts_of(folder / 'out') == label_mix.texts_of_counts(12, drawn[0])
     # Another price is another run.
     with pytest.raises(FileExistsError, match='--label-mix-rho was 0.5 and is 0.25'):
-        folders.check_resumption(config(folder, tuning_steps=3, label_mix_rho=0.25))
+        folders.check_resumption(
+            methods.solve(config(folder, tuning_steps=3, label_mix_rho=0.25), launch=True)
+        )
 
 
 def test_an_adapter_alone_releases_the_mix_on_its_card(folder: pathlib.Path) -> None:
-    start.run(config(folder, examples_per_label=0, shards=None), [])
+    launch(config(folder, examples_per_label=0, shards=None), [])
     card, report = released.read_card(str(folder / 'out')), runs.report_of(folder / 'out')
     assert card.label_counts == released_counts(folder / 'out') and card.epsilon == report.epsilon
     assert not report.has_texts and len(report.stages) == 2
     assert 'Noisy count of records' in (folder / 'out' / 'README.md').read_text()
     assert 'Released sizes' in (folder / 'out' / 'privacy_report.html').read_text()
-    start.run(of_adapter(folder, 'out', 'more'), [])
+    launch(of_adapter(folder, 'out', 'more'), [])
     assert texts_of(folder / 'more') == label_mix.texts_of_counts(20, card.label_counts or ())
 
 
 def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Path) -> None:
-    start.run(config(folder, examples_per_label=0, shards=None), [])
+    launch(config(folder, examples_per_label=0, shards=None), [])
     text = (folder / 'out' / 'adapter' / 'adapter.json').read_text()
     found, params = json.loads(text), released.read_card(str(folder / 'out')).params
     assert AdapterCard.from_json(text).to_json() == text
@@ -233,20 +237,20 @@ def test_a_card_without_its_counts_or_their_price_is_refused(folder: pathlib.Pat
 
 
 def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> None:
-    start.run(charged(folder, examples_per_label=0, shards=None), [])
+    launch(charged(folder, examples_per_label=0, shards=None), [])
     given: dict[str, Any] = {
         'method': 'predict', 'adapter': str(folder / 'out'), 'model': 'tiny', 'label_field': 'label',
         'labels': ('a', 'b'), 'dataset': 'fruit', 'delta': 1e-2, 'max_private_tokens': 12,
         'accounting': 'worst-case', 'reference_rounds': 1, 'batches_per_label': 1,
     }  # fmt: skip
     votes = job_config(ledger=str(folder / 'ledger.db'), **given)
-    methods.of(votes).check_earlier(votes, Ledger.open(str(folder / 'ledger.db')))
+    charge.check(Ledger.open(votes.budget.ledger), methods.solve(votes, launch=True))
     # The same run in a ledger that was charged for the steps alone.
     card = released.read_card(str(folder / 'out'))
     other = Ledger.create(str(folder / 'other.db'))
     other.add_dataset('fruit', unit='example', delta=1e-2, epsilon=30.0)
     of_steps = dataclasses.replace(
-        charge.run_cost(config(folder)),
+        methods.solve(config(folder)).cost,
         stages={'noisy_counts': ZCDpEvent(rho=0.0), 'fine-tuning': card.params.event_of_steps},
     )
     other.reserve(
@@ -254,14 +258,14 @@ def test_votes_with_the_adapter_need_a_charge_of_both(folder: pathlib.Path) -> N
         key_commitment='b' * 64,
     )  # fmt: skip
     with pytest.raises(ValueError, match='Expected an adapter whose charge the ledger holds'):
-        methods.of(votes).check_earlier(votes.replace(ledger=str(folder / 'other.db')), other)
+        charge.check(other, methods.solve(votes.replace(ledger=str(folder / 'other.db')), launch=True))
 
 
 @pytest.mark.parametrize('rho, is_held', [(RHO, True), (RHO / 2, False)])
 def test_a_charge_of_an_older_version_has_the_counts_in_zcdp(
     folder: pathlib.Path, rho: float, is_held: bool
 ) -> None:
-    params = mechanism.params(config(folder))
+    params = methods.solve(config(folder)).params
     older = RunCost(
         stages={'noisy_counts': ZCDpEvent(rho=rho), 'fine-tuning': params.event_of_steps},
     )
@@ -269,7 +273,7 @@ def test_a_charge_of_an_older_version_has_the_counts_in_zcdp(
     costs = {'Fine-tuning': params.event}
     release = dataclasses.replace(release, costs=costs, epsilon=epsilon_alone(costs, 1e-6))
     assert earlier.is_charge_of(0.0, older, release) == is_held
-    assert earlier.is_charge_of(0.0, RunCost(stages=mechanism.cost(params)), release)
+    assert earlier.is_charge_of(0.0, RunCost(stages=stages(params)), release)
     of_steps = RunCost(stages={'fine-tuning': params.event_of_steps})
     assert not earlier.is_charge_of(0.0, of_steps, release)
 
@@ -278,8 +282,8 @@ def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathli
     ledger = Ledger.open(str(folder / 'ledger.db'))
     ledger.add_dataset('kept', unit='example', delta=1e-2, epsilon=30.0, privacy_filter='gaussian')
     run = config(folder, dataset='kept', ledger=str(folder / 'ledger.db'), examples_per_label=0, shards=None)
-    start.run(run, [])
-    account, params = ledger.account('kept'), mechanism.params(run)
+    launch(run, [])
+    account, params = ledger.account('kept'), methods.solve(run).params
     (of_run,) = account.runs
     assert of_run.rho == gaussian_rho([params.event], of_run.failure or 0.0)
     assert sum(account.rho_by_stage(of_run).values()) == pytest.approx(of_run.rho, rel=1e-9)
@@ -295,8 +299,8 @@ def test_a_filter_of_gaussians_charges_counts_and_training_as_one(folder: pathli
 
 
 def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = plan.plan_run(config(folder))
-    without = plan.plan_run(config(folder, label_mix_rho=None))
+    found = plan.plan_run(methods.solve(config(folder)))
+    without = plan.plan_run(methods.solve(config(folder, label_mix_rho=None)))
     assert found.label_mix_rho == RHO and without.label_mix_rho is None
     # The target is that of both: the steps have to make room.
     assert found.epsilon <= 6.0 and found.noise_multiplier > 1.01 * without.noise_multiplier
@@ -309,7 +313,7 @@ def test_a_plan_says_what_the_mix_costs(folder: pathlib.Path, capsys: pytest.Cap
     with pytest.raises(
         ValueError, match='left for the steps, got epsilon=1.0, of which .* Lower --label-mix'
     ):
-        plan.plan_run(config(folder, label_mix_rho=2.0, epsilon=1.0))
-    of_noise = plan.plan_run(config(folder, epsilon=None, noise_multiplier=2.0))
+        plan.plan_run(methods.solve(config(folder, label_mix_rho=2.0, epsilon=1.0)))
+    of_noise = plan.plan_run(methods.solve(config(folder, epsilon=None, noise_multiplier=2.0)))
     alone = config(folder, epsilon=None, noise_multiplier=2.0, label_mix_rho=None)
-    assert of_noise.epsilon > plan.plan_run(alone).epsilon
+    assert of_noise.epsilon > plan.plan_run(methods.solve(alone)).epsilon

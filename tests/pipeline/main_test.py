@@ -22,7 +22,7 @@ from launch.demo import records as demo_records
 from models.bundled import FOLDER as BUNDLED
 from models.clustering import centers
 from models.privacy.report import PrivacyReport
-from pipeline import main
+from pipeline import main, methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict import plan as plan_lib
@@ -334,7 +334,9 @@ def test_a_run_is_charged_and_one_past_the_budget_ends_with_3(
 ) -> None:
     where = str(tmp_path / 'ledger.db')
     price = plan_lib.plan_run(
-        job_config(batches_per_label=1, batch_size=8, aggregate='mean', max_private_tokens=8, delta=1e-3)
+        methods.solve(
+            job_config(batches_per_label=1, batch_size=8, aggregate='mean', max_private_tokens=8, delta=1e-3)
+        )
     ).rho_total
     assert price is not None
     # Room for one run and a half.

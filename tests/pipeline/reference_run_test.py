@@ -20,12 +20,14 @@ from models.privacy.accounting import epsilon_from_rho
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, RestrictedReport
 from models.records import Batch, Record, SyntheticExample
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.reference import read_reference
-from pipeline.run import folders, start
+from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
 from tests import oracles
+from tests.launched import launch
 from tests.one_model import one_model
 from tests.samples import SECRET, needs_model
 from transforms import run_files
@@ -74,12 +76,12 @@ def config(folder: pathlib.Path, rows: list[Row] | None = None, **settings: Any)
 
 
 def work_dir(run: JobConfig) -> pathlib.Path:
-    return pathlib.Path(run.output.resolved_work_dir)
+    return pathlib.Path(run.output.curator)
 
 
 def prepared(run: JobConfig) -> JobConfig:
     """Gives a run the tests' key, so that it always writes the same; in the field no two runs share one."""
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     (work_dir(run) / RUN_KEY).unlink()
     RunKey(SECRET).write(work_dir(run) / RUN_KEY)
     return run
@@ -150,7 +152,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Decoded:
 def first(tmp_path_factory: pytest.TempPathFactory) -> JobConfig:
     """A finished run in two rounds, as the difference has by default."""
     run = prepared(config(tmp_path_factory.mktemp('first')))
-    start.run(run, [])
+    launch(run, [])
     return run
 
 
@@ -161,7 +163,7 @@ def test_what_the_first_round_releases_is_the_reference_of_the_others(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded
 ) -> None:
     run = prepared(config(tmp_path))
-    start.run(run, [])
+    launch(run, [])
     assert batches(run) == batches(first) and decoded.keys() == batches(run).keys()
     texts = oracles.released_texts(examples(run, first_names(run)), plan_of(run), 2)
     assert all(texts), 'the first round completed nothing: the test would show nothing'
@@ -175,7 +177,7 @@ def test_what_the_first_round_releases_is_the_reference_of_the_others(
 def test_a_reference_changes_what_is_written(tmp_path: pathlib.Path, first: JobConfig) -> None:
     """Were it ignored, every test here would pass."""
     run = prepared(config(tmp_path, reference_rounds=1))
-    start.run(run, [])
+    launch(run, [])
     same = {name for name, data in batches(run).items() if batches(first)[name] == data}
     assert same == first_names(first)
     assert not (work_dir(run) / run_files.REFERENCE).exists()
@@ -186,7 +188,7 @@ def test_a_record_of_the_second_round_changes_its_own_batch_alone(
 ) -> None:
     gone = next(row for row in some_rows() if batch_of(row, first) not in first_names(first))
     run = prepared(config(tmp_path, rows=[row for row in some_rows() if row != gone]))
-    start.run(run, [])
+    launch(run, [])
     changed = {name for name, data in batches(run).items() if batches(first)[name] != data}
     assert changed <= {batch_of(gone, first)}
     assert released(run) == released(first)
@@ -202,7 +204,7 @@ def test_records_of_the_first_round_change_others_through_its_text_alone(
     run = prepared(config(tmp_path / 'same', rows=rest))
     for name in first_names(first):
         shutil.copy2(work_dir(first) / 'batches' / f'{name}.json', work_dir(run) / 'batches')
-    start.run(run, [])
+    launch(run, [])
     assert decoded.keys() == batches(first).keys() - first_names(first)
     assert batches(run) == batches(first)
     # And which releases other text of one label: the batches of this label change, through the reference.
@@ -213,7 +215,7 @@ def test_records_of_the_first_round_change_others_through_its_text_alone(
     row = dataclasses.asdict(examples(first, {changed})[0])
     texts = [row | {'text': f'Other released text {index}.', 'truncated': False} for index in range(2)]
     (work_dir(other) / 'batches' / f'{changed}.json').write_text(json.dumps(texts))
-    start.run(other, [])
+    launch(other, [])
     assert released(other)[0] == oracles.pick_texts([text['text'] for text in texts], 2) != released(first)[0]
     assert released(other)[1] == released(first)[1]
     differing = {name for name, data in batches(other).items() if batches(first)[name] != data}
@@ -234,11 +236,11 @@ def test_a_run_that_died_between_the_rounds_goes_on_to_the_same_corpus(
     with monkeypatch.context() as patch:
         patch.setattr(BatchGenerator, 'generate', die)
         with pytest.raises(RuntimeError, match="step='Generate/Decode'.*got error=MemoryError"):
-            start.run(run, [])
+            launch(run, [])
     assert batches(run).keys() == first_names(run)
     assert released(run) == released(first)
     decoded.clear()
-    start.run(run, [])
+    launch(run, [])
     assert decoded.keys() == batches(run).keys() - first_names(run)
     assert batches(run) == batches(first)
 
@@ -251,7 +253,7 @@ def test_a_failure_of_the_first_round_is_shown_with_its_step(
 
     monkeypatch.setattr(BatchGenerator, 'generate', fail)
     with pytest.raises(RuntimeError, match="step='Generate/FirstRound/Decode'.*got error=MemoryError"):
-        start.run(config(tmp_path), [])
+        launch(config(tmp_path), [])
 
 
 def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Path, first: JobConfig) -> None:
@@ -260,7 +262,7 @@ def test_another_reference_than_the_first_rounds_is_refused(tmp_path: pathlib.Pa
         shutil.copy2(work_dir(first) / 'batches' / f'{name}.json', work_dir(run) / 'batches')
     (work_dir(run) / run_files.REFERENCE).write_text('{"texts_by_group": [["Planted."], []]}')
     with pytest.raises(RuntimeError, match="step='Generate/KeepReference'.*or start a new run"):
-        start.run(run, [])
+        launch(run, [])
     assert batches(run).keys() == first_names(run)
 
 
@@ -269,7 +271,7 @@ def test_a_runner_that_repeats_bundles_writes_the_same(
     tmp_path: pathlib.Path, first: JobConfig, options: list[str]
 ) -> None:
     run = prepared(config(tmp_path, runner='BundleBasedDirectRunner'))
-    start.run(run, options)
+    launch(run, options)
     assert batches(run) == batches(first)
 
 
@@ -291,7 +293,7 @@ def test_a_runner_that_repeats_bundles_writes_the_same(
 )
 def test_rounds_of_other_plans(tmp_path: pathlib.Path, decoded: Decoded, settings: dict[str, Any]) -> None:
     run = prepared(config(tmp_path, **settings))
-    start.run(run, [])
+    launch(run, [])
     plan, names = plan_of(run), first_names(run)
     assert batches(run).keys() == {str(name) for name in plan.batch_ids()} == decoded.keys()
     texts = oracles.released_texts(examples(run, names), plan, 2)
@@ -304,7 +306,7 @@ def test_rounds_of_other_plans(tmp_path: pathlib.Path, decoded: Decoded, setting
 
 def test_every_planned_batch_emits_without_any_record(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, rows=[{'id': '1', 'text': ' ', 'label': 'Billing'}])
-    start.run(run, [])
+    launch(run, [])
     assert len(batches(run)) == 6 and all(json.loads(data) for data in batches(run).values())
 
 
@@ -334,7 +336,7 @@ def test_texts_of_a_file_are_the_reference_of_every_batch(tmp_path: pathlib.Path
     rows[6]['text'] = left_out
     (tmp_path / 'public.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in public))
     run = config(tmp_path, rows=rows, reference=str(tmp_path / 'public.jsonl'), reference_size=4)
-    start.run(run, [])
+    launch(run, [])
     assert len(decoded) == 6 and set(decoded.values()) == {tuple(picked)}
     assert not (work_dir(run) / run_files.REFERENCE).exists()
     assert shared_of(run) == 3, 'records whose text the model is shown as a reference'
@@ -354,7 +356,7 @@ def test_an_earlier_release_is_the_reference_of_a_later_run(
     tmp_path: pathlib.Path, first: JobConfig, decoded: Decoded
 ) -> None:
     run = prepared(config(tmp_path, run_id='later', reference=str(first.output.output)))
-    start.run(run, [])
+    launch(run, [])
     complete = [one for one in examples(first, set(batches(first))) if not one.truncated]
     for name, reference in decoded.items():
         label = LABELS[int(name[:4])]
@@ -381,25 +383,25 @@ def test_an_earlier_release_that_the_ledger_charged_is_post_processing(tmp_path:
         Ledger.create(path).add_dataset('messages', unit='example', delta=1e-3, rho=50.0)
     charged = {'dataset': 'messages', 'ledger': where}
     earlier = prepared(config(tmp_path / 'earlier', run_id='earlier', **charged))
-    start.run(earlier, [])
+    launch(earlier, [])
     run = config(tmp_path / 'later', run_id='later', reference=str(earlier.output.output), **charged)
     elsewhere = run.replace(ledger=other)
     with pytest.raises(ValueError, match='whose charge the ledger holds'):
-        start.run(elsewhere, [])
+        launch(elsewhere, [])
     assert not work_dir(run).exists() and not Ledger.open(other).account('messages').runs
-    start.run(run, [])
+    launch(run, [])
     said = ' '.join(report_of(run).assumptions_enforced)
     assert "of the corpus of run 'earlier'" in said and 'they are post-processing of it' in said
     assert "The run 'earlier' went in. The ledger charged it before this run, as run 1 on dataset" in said
     # A resumption asks again.
-    start.run(run, [])
+    launch(run, [])
 
 
 def test_a_run_goes_on_with_the_texts_that_it_began_with(tmp_path: pathlib.Path) -> None:
     path = tmp_path / 'public.jsonl'
     path.write_text(''.join(json.dumps({'text': f'Public {index}.'}) + '\n' for index in range(3)))
     run = config(tmp_path, reference=str(path), reference_size=3, batches_per_label=1)
-    start.run(run, [])
+    launch(run, [])
     path.write_text(''.join(json.dumps({'text': f'Other {index}.'}) + '\n' for index in range(3)))
     with pytest.raises(FileExistsError, match=r"changed=\['model'\].*the reference"):
-        start.run(run, [])
+        launch(run, [])

@@ -218,17 +218,17 @@ def config(folder: pathlib.Path, **changed: Any) -> JobConfig:
 
 def test_the_plan_counts_texts_and_says_where_noise_drowns_votes(folder: pathlib.Path) -> None:
     run = config(folder)
-    plan = methods.of(run).plan(run)
+    plan = methods.of(run).plan(methods.solve(run))
     assert (plan.candidates, plan.examples) == (len(TEXTS), len(TEXTS) // 2) and plan.warnings == ()
-    check_document('refining-plan', plan.to_json())
+    check_document('voting-plan', plan.to_json())
     faint = config(folder, epsilon=0.1, nearest=1)
-    (warning,) = methods.of(faint).plan(faint).warnings
+    (warning,) = methods.of(faint).plan(methods.solve(faint)).warnings
     assert 'the votes drown in it. Give fewer texts, raise --nearest or --epsilon' in warning
     arguments = ('--method', 'refine', '--corpus', str(folder / 'texts.jsonl'), '--records', '40')
     arguments = (*arguments, '--delta', '1e-2', '--epsilon', '20', '--keep', '3')
     done = in_this_process('plan', *arguments, '--json')
     assert done.returncode == 0, done.stderr
-    check_document('refining-plan', done.stdout)
+    check_document('voting-plan', done.stdout)
     assert json.loads(done.stdout)['examples'] == 3
     shown = ' '.join(in_this_process('plan', *arguments).stdout.split())
     assert f'{len(TEXTS)}, of which 3 stay at the most' in shown

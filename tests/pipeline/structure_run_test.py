@@ -3,7 +3,6 @@
 The bundled model knows nothing of JSON, and its temperature is high: what is valid is so by the mask.
 """
 
-import io
 import json
 import pathlib
 import re
@@ -12,13 +11,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-import rich.console
 
 from models.bundled import FOLDER as BUNDLED
-from pipeline.methods.predict import audit
-from pipeline.run import identity, start
+from pipeline import methods
+from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests import samples
+from tests.launched import launch
 from tests.one_model import one_model
 from tests.pipeline.job_test import Row, config, report_of, restricted_of, rows_of
 
@@ -97,7 +96,7 @@ def _one_model() -> Iterator[None]:
 @pytest.mark.parametrize('name', samples.with_long(RUNS, *RUNS.keys() - {'mean'}))
 def test_every_complete_example_is_valid(tmp_path: pathlib.Path, name: str) -> None:
     run = structured(tmp_path, **RUNS[name])
-    start.run(run, [])
+    launch(run, [])
     rows, report = rows_of(run), report_of(run)
     complete = [row for row in rows if not row['truncated']]
     assert len(complete) >= 4 and all(is_valid(row['text']) for row in complete)
@@ -115,36 +114,16 @@ def test_every_complete_example_is_valid(tmp_path: pathlib.Path, name: str) -> N
 @pytest.mark.run
 def test_what_a_cap_cut_short_is_closed_where_that_is_asked_for(tmp_path: pathlib.Path) -> None:
     run = structured(tmp_path, close_truncated=True, **RUNS['mean'])
-    start.run(run, [])
+    launch(run, [])
     rows = rows_of(run)
     assert any(row['truncated'] for row in rows) and all(is_valid(row['text']) for row in rows)
-
-
-@pytest.mark.run
-# That of a run with conditions, in condition_run_test.py, has a structure too.
-@pytest.mark.long
-@pytest.mark.parametrize('name', ['mean, sparse vector', 'difference, individual, two rounds'])
-def test_a_run_with_a_structure_is_audited(tmp_path: pathlib.Path, name: str) -> None:
-    run = structured(tmp_path, **RUNS[name])
-    found = audit.leave_one_out(run, outsiders=2)
-    assert found.ok and all(batch.forced_tokens > 0 for batch in found.batches)
-    console = rich.console.Console(file=io.StringIO(), width=200)
-    audit.render(found, console)
-    assert 'Forced tokens' in console.file.getvalue()
-    assert not audit.leave_one_out(run, outsiders=0, sabotage='paste').ok
-
-
-@pytest.mark.run
-def test_an_audit_by_keys_takes_no_structure(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match='no structure where the examples are made-up keys'):
-        audit.reconstruction(structured(tmp_path, **RUNS['mean']), keys=100)
 
 
 @pytest.mark.run
 def test_a_pattern_holds_every_text(tmp_path: pathlib.Path) -> None:
     pattern = r' ?(Parcel|Invoice) [A-Z]{2}[0-9]{3}(, (late|lost)){0,2}\.'
     run = config(tmp_path, rows=records(), regex=pattern, **MEAN, temperature=8.0, max_example_tokens=40)
-    start.run(run, [])
+    launch(run, [])
     rows = rows_of(run)
     complete = [row['text'] for row in rows if not row['truncated']]
     assert len(complete) > 8 and all(re.fullmatch(pattern, text) for text in complete)
@@ -187,7 +166,7 @@ def test_a_file_that_is_no_json_is_refused(tmp_path: pathlib.Path) -> None:
 
 def test_another_schema_in_the_same_file_is_another_run(tmp_path: pathlib.Path) -> None:
     run = structured(tmp_path, **RUNS['mean'])
-    before = identity.fingerprint(run)
+    before = identity.fingerprint(methods.solve(run, launch=True))
     structured(tmp_path, {**SCHEMA, 'required': ['about']}, **RUNS['mean'])
-    after = identity.fingerprint(run)
+    after = identity.fingerprint(methods.solve(run, launch=True))
     assert before['model'] != after['model'] and before['config'] == after['config']

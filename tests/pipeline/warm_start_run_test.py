@@ -14,8 +14,9 @@ from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import earlier
 from pipeline.methods.fine_tune import plan, released
-from pipeline.run import identity, start
+from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.models.finetuning import tiny
 from tests.samples import write_rows
 from transforms import run_files
@@ -59,14 +60,14 @@ def sampled(folder: pathlib.Path, of: str, to: str) -> PrivacyReport:
         adapter=str(folder / of), method='fine-tune', model='tiny', output=str(folder / to),
         examples_per_label=2, micro_batch_size=4,
     )  # fmt: skip
-    start.run(released.with_adapter(given), [])
+    launch(released.with_adapter(given), [])
     return report_of(folder / to)
 
 
 def test_public_texts_cost_nothing_and_are_what_the_curator_vouches_for(folder: pathlib.Path) -> None:
     run, without = config(folder), config(folder, warm_start=None, warm_steps=50)
     assert methods.of(run).cost(run) == methods.of(without).cost(without)
-    start.run(run, [])
+    launch(run, [])
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
     said = 'The texts of the warm start are public'
     assert any(said in line for line in report.assumptions_of_curator)
@@ -82,7 +83,7 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
     Ledger.create(str(folder / 'ledger.db')).add_dataset('fruit', unit='example', delta=1e-2, epsilon=20.0)
     charged = {'dataset': 'fruit', 'ledger': str(folder / 'ledger.db')}
     cold = config(folder, output=str(folder / 'first'), warm_start=None, warm_steps=50, **charged)
-    start.run(cold, [])
+    launch(cold, [])
     report, card = report_of(folder / 'first'), released.read_card(str(folder / 'first'))
     assert 'warm_steps' not in report.settings and (card.warm_texts, card.warm_vouched, card.releases) == (
         0,
@@ -90,7 +91,7 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
         (),
     )
     assert 'warm start' not in report.to_json()
-    start.run(config(folder, warm_start=str(folder / 'first'), **charged), [])
+    launch(config(folder, warm_start=str(folder / 'first'), **charged), [])
     runs = Ledger.open(str(folder / 'ledger.db')).account('fruit').runs
     assert [run.run_id for run in runs] == ['first', 'out']
     report, card = report_of(folder / 'out'), released.read_card(str(folder / 'out'))
@@ -121,8 +122,8 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
         ledger=str(folder / 'new.db'),
     )  # fmt: skip
     with pytest.raises(ValueError, match='whose charge the ledger holds, got warm_start='):
-        start.run(other, [])
-    start.run(config(folder, output=str(folder / 'none'), warm_start=str(folder / 'first')), [])
+        launch(other, [])
+    launch(config(folder, output=str(folder / 'none'), warm_start=str(folder / 'first')), [])
     alone = report_of(folder / 'none')
     assert any("the run 'first' (fine-tuning; ε = " in line for line in alone.data_accesses)
     assert any("counts the run 'first' too" in line for line in alone.assumptions_of_curator)
@@ -131,11 +132,11 @@ def test_a_release_of_the_same_records_is_charged_before_and_both_costs_add_up(f
 
 def test_other_texts_are_another_run_and_a_plan_says_the_steps(folder: pathlib.Path) -> None:
     run = config(folder)
-    before = identity.fingerprint(run)
+    before = identity.fingerprint(methods.solve(run, launch=True))
     write_rows(folder / 'public.jsonl', PUBLIC[:4])
-    after = identity.fingerprint(run)
+    after = identity.fingerprint(methods.solve(run, launch=True))
     assert {name for name in before if before[name] != after[name]} == {'model'}
-    found = plan.plan_run(run)
+    found = plan.plan_run(methods.solve(run))
     assert (
         found.warm_steps == 2 and ('Warm start', '2 steps on texts that are no records, free') in found.rows()
     )
@@ -155,16 +156,16 @@ def test_texts_of_other_labels_are_refused(
 ) -> None:
     write_rows(folder / 'public.jsonl', rows)
     with pytest.raises(ValueError, match=said):
-        start.run(config(folder), [])
+        launch(config(folder), [])
     assert not (folder / 'out').exists()
 
 
 def test_records_are_no_warm_start_and_a_release_of_other_labels_is_none(folder: pathlib.Path) -> None:
     with pytest.raises(ValueError, match='which --input names'):
-        start.run(config(folder, warm_start=str(folder / 'in.jsonl')), [])
-    start.run(config(folder, output=str(folder / 'first')), [])
+        launch(config(folder, warm_start=str(folder / 'in.jsonl')), [])
+    launch(config(folder, output=str(folder / 'first')), [])
     with pytest.raises(ValueError, match=r"with label='a', labels=\['b', 'c'\]"):
-        start.run(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
+        launch(config(folder, warm_start=str(folder / 'first'), labels=('b', 'c')), [])
     with pytest.raises(ValueError, match='Expected texts for warm_steps=3, got warm_start=None'):
         config(folder, warm_start=None, warm_steps=3)
     with pytest.raises(ValueError, match='leave --warm-learning-rate out'):

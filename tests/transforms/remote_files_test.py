@@ -26,9 +26,11 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from models.privacy.randomness import RunKey
+from pipeline import methods
 from pipeline.config import job_config
-from pipeline.run import folders, start
+from pipeline.run import folders
 from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.samples import needs_model
 from transforms import durable
 
@@ -228,7 +230,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, by
     """A run on local files: its key, and its corpus and finished batches."""
     place = tmp_path_factory.mktemp('local')
     (place / 'in.jsonl').write_bytes(records())
-    start.run(config(str(place)), [])
+    launch(config(str(place)), [])
     key = (place / 'work' / durable.RUN_KEY).read_bytes()
     files = [*(place / 'out' / 'data').iterdir(), *(place / 'work' / 'batches').iterdir()]
     return key, {str(path.relative_to(place)): path.read_bytes() for path in files}
@@ -242,7 +244,7 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
     key, expected = local
     run = config(folder)
     durable.write_file(f'{folder}/in.jsonl', records())
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
     # In the field no two runs share a key; here the same key shows the same corpus.
     delete(f'{folder}/work/{durable.RUN_KEY}')
     durable.write_key(f'{folder}/work', RunKey(key))
@@ -251,7 +253,7 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
         durable.write_file(f'{folder}/{name}', expected[name])
         shard = sorted(name for name in expected if name.startswith('out/data'))[0]
         durable.write_file(f'{folder}/{shard}', expected[shard])
-    start.run(run, [])
+    launch(run, [])
     found = everything(folder)
     assert {name: found[name] for name in found if name.startswith(('out/data', 'work/batches'))} == expected
     assert {'out/README.md', 'out/privacy_report.json', 'work/rejected.jsonl'} <= set(found)
@@ -264,13 +266,15 @@ def test_a_run_on_gs_gives_the_corpus_of_a_local_one(
 @needs_model
 def test_another_run_is_refused_on_gs_too(folder: str) -> None:
     durable.write_file(f'{folder}/in.jsonl', records())
-    folders.prepare(config(folder))
+    folders.prepare(methods.solve(config(folder), launch=True))
     with pytest.raises(FileExistsError, match='config'):
-        folders.prepare(config(folder, temperature=1.5))
+        folders.prepare(methods.solve(config(folder, temperature=1.5), launch=True))
     with pytest.raises(FileExistsError, match="this run's, got output="):
         durable.write_file(f'{folder}/other/x', b'something else')
-        folders.prepare(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'))
+        folders.prepare(
+            methods.solve(config(folder, output=f'{folder}/other', work_dir=f'{folder}/new'), launch=True)
+        )
     with pytest.raises(FileExistsError, match='input'):
         delete(f'{folder}/in.jsonl')
         durable.write_file(f'{folder}/in.jsonl', records() + records())
-        folders.prepare(config(folder))
+        folders.prepare(methods.solve(config(folder), launch=True))

@@ -6,50 +6,70 @@ from models.evolution.settings import EvolutionSettings
 from models.privacy.facts import MethodFacts
 from models.privacy.report import structure, text_votes
 from pipeline.methods import report_settings, start_corpus
-from pipeline.methods.evolve.mechanism import Config, resolved
+from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods.evolve.run import VotingRun
 
-# Settings that the report shows, in its order.
+_OF_VOTES = ('nearest', 'vote_noise', 'embedder', 'form_share')
+# Settings that the report shows, in its order: of texts that are sampled, and of those that are given.
 SHOWN = (
     *report_settings.OF_EVERY_RUN,
-    'rounds', 'nearest', 'vote_noise', 'embedder', 'form_share', 'examples', 'candidates', 'children',
+    'rounds', *_OF_VOTES, 'examples', 'candidates', 'children',
     'unvoted', 'fresh_share', 'shots', 'temperature', 'top_p', 'top_k', 'endpoint_model', 'prompt',
     'label_name', 'text_name', 'corpus_description', 'regex', 'fixed', 'close_truncated', 'max_prompt_tokens',
     'min_example_tokens', 'max_example_tokens', 'model', 'dtype', 'micro_batch_size', 'shards',
+)  # fmt: skip
+SHOWN_OF_REFINING = (
+    *report_settings.OF_EVERY_RUN,
+    *_OF_VOTES, 'keep', 'model', 'dtype', 'micro_batch_size', 'shards',
 )  # fmt: skip
 # Paths of the curator's machine, addresses in the curator's network, and what settings that are shown follow
 # from.
 HIDDEN = report_settings.HIDDEN | {
     'start', 'endpoint', 'endpoint_requests', 'endpoint_token', 'typical_words',
 }  # fmt: skip
+HIDDEN_OF_REFINING = (report_settings.HIDDEN | {'corpus'}) - {'schema', 'json_schema'}
+# The model where it samples nothing and embeds nothing.
+_OF_MODEL = ('model', 'model_origin', 'dtype', 'micro_batch_size')
 
 
-def facts(config: Config, prepared: EvolutionSettings) -> MethodFacts:
+def facts(run: VotingRun, prepared: EvolutionSettings) -> MethodFacts:
     """What the method tells a report."""
-    sampling = () if config.method.structure is None else (structure.FACTS_OF_SAMPLING,)
-    start = start_corpus.facts_of_start(prepared)
+    own = run.method
+    structured = not isinstance(own, RefineSettings) and own.structure is not None
     return text_votes.facts(
-        prepared.params, start=start, sampling=sampling, releases=prepared.start_origin.releases
+        run.params,
+        start=start_corpus.facts_of_start(prepared),
+        sampling=(structure.FACTS_OF_SAMPLING,) if structured else (),
+        writes_texts=not isinstance(own, RefineSettings),
+        releases=prepared.start_origin.releases,
     )
 
 
-def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: VotingRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own = config.method
-    found = report_settings.shown(config, SHOWN, (*of_mechanism, 'vote_noise'))
-    chosen = resolved(config)
-    found |= {
-        'embedder': own.shown_embedder,
-        'candidates': chosen.candidates,
-        'children': chosen.children,
-        'unvoted': chosen.unvoted,
-        'fresh_share': chosen.fresh_share,
-        'shots': chosen.shots,
-        'temperature': own.temperature or 1.0,
-    }
-    found = report_settings.with_texts(found, own, config.input)
-    if own.endpoint is None:
-        del found['endpoint_model']
+    own, sizes, stated = run.method, run.sizes, (*of_mechanism, 'vote_noise')
+    if isinstance(own, RefineSettings):
+        found = report_settings.shown(run.config, SHOWN_OF_REFINING, stated)
+        found |= {'embedder': own.shown_embedder, 'keep': run.examples}
+        uses_model = own.resolved_embedder == 'decoder'
+        if not run.input.attributes:
+            del found['attributes']
     else:
-        for name in ('model', 'model_origin', 'dtype', 'micro_batch_size'):
+        found = report_settings.shown(run.config, SHOWN, stated)
+        found |= {
+            'embedder': own.shown_embedder,
+            'candidates': sizes.candidates,
+            'children': sizes.children,
+            'unvoted': sizes.unvoted,
+            'fresh_share': sizes.fresh_share,
+            'shots': sizes.shots,
+            'temperature': own.temperature or 1.0,
+        }
+        found = report_settings.with_texts(found, own, run.input)
+        uses_model = own.endpoint is None
+        if uses_model:
+            del found['endpoint_model']
+    if not uses_model:
+        for name in _OF_MODEL:
             found.pop(name, None)
     return found

@@ -1,22 +1,32 @@
-"""What the rounds of a run are built from."""
+"""The rounds of a run, and what they are built from."""
 
 import math
 import pathlib
 from typing import Any
 
-from models.clustering.centers import ClusterSettings
+import apache_beam as beam
+
 from models.evolution.settings import EvolutionSettings
 from models.privacy.earlier_release import TextOrigin
+from models.records import Record
 from models.sampling.endpoint import EndpointSettings, EndpointSource
 from models.sampling.loading import SourceSettings
 from models.sampling.settings import SamplerSettings
-from pipeline.methods import earlier, start_corpus, workers
-from pipeline.methods.evolve import mechanism
-from pipeline.methods.evolve.mechanism import Config
+from pipeline.methods import earlier, model_digest, start_corpus, workers
+from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.methods.method import Generated
+from pipeline.run.digests import digest_of_files
+from transforms.evolve import EvolveText
+
+# Units that a worker embeds and counts the votes of at a time, and most shares of them.
+_UNITS_OF_SHARD, _MOST_SHARDS = 1000, 256
+# Characters of a record that are embedded: more than 256 tokens of any embedder here have.
+_CHARACTERS = 8192
 
 
-def prepare(config: Config, dtype: str) -> EvolutionSettings:
+def prepare(run: VotingRun) -> EvolutionSettings:
     """What workers sample, embed and vote with; checks the files of the model, the prompts and the start.
 
     Raises:
@@ -24,47 +34,60 @@ def prepare(config: Config, dtype: str) -> EvolutionSettings:
         MissingExtraError: A library is not installed.
         ValueError: A prompt does not fit, a file is another one, or the endpoint's token is not there.
     """
-    own, chosen, start = config.method, mechanism.resolved(config), config.method.start
-    labels = len(config.input.label_values)
-    embedder = _embedder(config, dtype)
+    own, sizes, labels = run.method, run.sizes, len(run.input.label_values)
+    embedder = own.embedder_settings(own)
     embedder.load_embedder()
+    sampling: dict[str, Any] = {'source': None}
+    if not isinstance(own, RefineSettings):
+        sampling = {
+            'source': _source(run, own),
+            'candidates_per_label': math.ceil(sizes.candidates / labels),
+            'children_per_label': math.ceil(sizes.children / labels),
+            'unvoted_per_label': math.ceil(sizes.unvoted / labels),
+            'fresh_share': sizes.fresh_share,
+            'shots': sizes.shots,
+            'texts_together': TEXTS_TOGETHER,
+            'least_tokens': own.resolved_min_example_tokens,
+        }
+    origins = [earlier.origin_of_texts(begun.place, begun.name) for begun in run.begun]
     return EvolutionSettings(
-        run_id=config.output.resolved_run_id,
-        params=mechanism.params(config),
-        labels=config.input.label_values,
+        run_id=run.run_id,
+        params=run.params,
+        labels=run.input.label_values,
         embedder=embedder,
-        source=_source(config, dtype),
-        examples=own.examples,
-        candidates_per_label=math.ceil(chosen.candidates / labels),
-        children_per_label=math.ceil(chosen.children / labels),
-        unvoted_per_label=math.ceil(chosen.unvoted / labels),
-        fresh_share=chosen.fresh_share,
-        shots=chosen.shots,
-        texts_together=TEXTS_TOGETHER,
-        least_tokens=own.resolved_min_example_tokens,
-        start=() if start is None else start_corpus.read_start(start, config.input, 'start'),
-        start_origin=TextOrigin() if start is None else earlier.origin_of_texts(start, 'start'),
+        examples=run.examples,
+        start=run.start,
+        start_origin=origins[0] if origins else TextOrigin(),
+        **sampling,
     )
 
 
-def _embedder(config: Config, dtype: str) -> ClusterSettings:
-    files = config.method.model_files
-    return config.method.embedder_settings(config.method.model, files.checkpoint, files.tokenizer, dtype)
+def generate(run: VotingRun, prepared: EvolutionSettings, records: beam.PCollection[Record]) -> Generated:
+    """Records -> the texts that they favour."""
+    plan = records.pipeline | 'Plan' >> beam.Create([run.batch_plan], reshuffle=False)
+    units = run.input.sampled_records or 0
+    rows, sizes, facts, counted = records | 'Generate' >> EvolveText(
+        prepared,
+        run.work_dir,
+        shards=min(_MOST_SHARDS, max(1, math.ceil(units / _UNITS_OF_SHARD))),
+        text_limit=_CHARACTERS,
+        accelerator=run.runner.accelerator,
+    )
+    return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
 
 
 # Settings of prompts that an endpoint has no use for: it counts no tokens before it samples.
 _OF_TOKENS = ('max_prompt_tokens', 'min_example_tokens', 'structure')
 
 
-def _source(config: Config, dtype: str) -> SourceSettings:
+def _source(run: VotingRun, own: EvolveSettings) -> SourceSettings:
     """Where texts come from."""
-    own = config.method
-    prompt = workers.prompt_settings(own, config.input)
+    prompt = workers.prompt_settings(own, run.input)
     sampling: dict[str, Any] = {
         'max_example_tokens': own.max_example_tokens,
         'temperature': 1.0 if own.temperature is None else own.temperature,
         'top_p': own.top_p,
-        'label_words': tuple(config.input.label_words.items()),
+        'label_words': tuple(run.input.label_words.items()),
     }
     if own.endpoint is not None:
         words = {name: of for name, of in prompt.items() if name not in _OF_TOKENS}
@@ -77,20 +100,20 @@ def _source(config: Config, dtype: str) -> SourceSettings:
             **words,
             **sampling,
         )
-        if config.runner.is_local:
+        if run.runner.is_local:
             # Other machines may have the package and the token where this one has not.
             EndpointSource(endpoint)
         return endpoint
     found = SamplerSettings(
-        **workers.model_settings(own, dtype),
+        **workers.model_settings(own),
         top_k=own.top_k,
         rows=own.resolved_micro_batch_size,
         **prompt,
         **sampling,
     )
-    writer, chosen = found.writer(), mechanism.resolved(config)
+    writer, chosen = found.writer(), run.sizes
     shows_texts = chosen.shots > 0 and (chosen.rounds > 1 or chosen.unvoted > 0)
-    for label in config.input.label_values:
+    for label in run.input.label_values:
         writer.public_prompt(label)
         if shows_texts:
             _check_room(writer.room(label, chosen.shots), chosen.shots, own)
@@ -107,12 +130,19 @@ def _check_room(room: int, shots: int, own: EvolveSettings) -> None:
         )
 
 
-def further_files(config: Config) -> tuple[list[pathlib.Path], list[str]]:
-    """(folders, digests) of what a run reads beside its model."""
-    own, folders, digests = config.method, [], []
-    if pathlib.Path(own.resolved_embedder).is_dir():
-        folders.append(pathlib.Path(own.resolved_embedder))
-    digests += own.embedder_digests
-    if own.start is not None:
-        digests.append(start_corpus.digest(start_corpus.read_start(own.start, config.input, 'start')))
-    return folders, digests
+def digests(run: VotingRun) -> dict[str, str]:
+    """Digest of the model, the embedder and the given texts."""
+    own, embedder = run.method, pathlib.Path(run.method.resolved_embedder)
+    folders = [embedder] if embedder.is_dir() else []
+    further = [*own.embedder_digests, *([start_corpus.digest(run.start)] if run.start else [])]
+    if not isinstance(own, RefineSettings):
+        return {'model': model_digest.of_settings(own, folders, further)}
+    if own.resolved_embedder == 'decoder':
+        folders.append(own.checkpoint_path)
+    files = [
+        path
+        for folder in folders
+        for path in ([folder] if folder.is_file() else folder.rglob('*'))
+        if path.is_file()
+    ]
+    return {'model': ' '.join((digest_of_files(files), *further))}

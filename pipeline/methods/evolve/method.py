@@ -1,32 +1,87 @@
-"""Votes on whole texts as a method: what each part of a run asks of it."""
+"""Votes on whole texts as methods: of texts that are sampled in rounds, and of a corpus that is given."""
 
-import dataclasses
+import abc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from models import extras
 from models.batch_plan import BatchPlan
 from models.decoders.device import Dtype
 from models.evolution.settings import EvolutionSettings
-from models.privacy.facts import MethodFacts
-from models.privacy.text_votes import TextVoteParams
+from models.privacy.report import PrivacyReport
+from models.records import Record
 from pipeline.calibration import Calibration
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods import model_digest
-from pipeline.methods.evolve import estimate, follows, mechanism, plan, standing
-from pipeline.methods.evolve.mechanism import Config
-from pipeline.methods.evolve.plan import EvolutionPlan
+from pipeline.methods.canary_audit import CanaryAuditor
+from pipeline.methods.evolve import estimate, follows, plan, run, standing
+from pipeline.methods.evolve.input_view import VotingView
+from pipeline.methods.evolve.plan import VotingPlan
+from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods.evolve.run import VotingRun
 from pipeline.methods.evolve.settings import MOST_ROUNDS, EvolveSettings
 from pipeline.methods.follows import Asked, Follows
-from pipeline.methods.method import Standing
-from pipeline.methods.text_voting import TextVoting
-from pipeline.methods.voting_view import VotingView
+from pipeline.methods.method import Generated, Method, Reported, Standing
 from pipeline.settings import text_votes
+from pipeline.settings.job_config import JobConfig
+from pipeline.settings.method import MethodSettings
 
 if TYPE_CHECKING:
-    from pipeline.ledger.ledger import Ledger
+    import apache_beam as beam
+
+    from transforms.write import Files
 
 _VOTES = 'Records vote on whole texts, and not on tokens.'
+_GIVEN = 'The texts are given, and none is sampled.'
+
+
+class TextVoting[M: MethodSettings](Method[M, VotingRun], abc.ABC):
+    """Records vote on whole texts of lists that follow from public and released values (METHOD 4e)."""
+
+    canary_sabotages = frozenset({'half-noise', 'no-noise', 'noise-again', 'counted-twice', 'own-text'})
+
+    def plan(
+        self, run: VotingRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
+    ) -> VotingPlan:
+        return plan.plan_run(run, rates, budget)
+
+    def input_view(self, config: JobConfig[M]) -> VotingView:
+        return VotingView(config)
+
+    def needed_memory(self, run: VotingRun, dtype: Dtype, devices: int = 1) -> int:
+        return estimate.needed_memory(run.method, dtype)
+
+    def digests(self, run: VotingRun) -> Mapping[str, str]:
+        from pipeline.methods.evolve import graph
+
+        return graph.digests(run)
+
+    def prepare(self, run: VotingRun) -> EvolutionSettings:
+        from pipeline.methods.evolve import graph
+
+        return graph.prepare(run)
+
+    def generate(
+        self, run: VotingRun, prepared: EvolutionSettings, records: 'beam.PCollection[Record]'
+    ) -> Generated:
+        from pipeline.methods.evolve import graph
+
+        return graph.generate(run, prepared, records)
+
+    def reported(self, run: VotingRun, prepared: EvolutionSettings, plan: BatchPlan) -> Reported:
+        from pipeline.methods.evolve import facts
+
+        found = facts.facts(run, prepared)
+        settings = facts.settings(run, tuple(found.settings))
+        return Reported(facts=found, settings=settings, units=run.input.records)
+
+    def files(self, run: VotingRun, prepared: EvolutionSettings, privacy_report: PrivacyReport) -> 'Files':
+        from pipeline.methods.evolve import pages
+
+        return pages.pages(run, prepared, privacy_report)
+
+    def canary_auditor(self) -> CanaryAuditor[VotingRun]:
+        from pipeline.methods.evolve.canaries import TextVotingCanaries
+
+        return TextVotingCanaries(self.canary_sabotages)
 
 
 class Evolution(TextVoting[EvolveSettings]):
@@ -58,61 +113,26 @@ class Evolution(TextVoting[EvolveSettings]):
         because = 'MiniLM is installed here, and tells better than TF-IDF which texts are alike.'
         return {'embedder': Follows(value='minilm', because=because)}
 
-    def params(self, config: Config) -> TextVoteParams:
-        return mechanism.params(config)
-
-    def check_earlier(self, config: Config, ledger: 'Ledger') -> None:
-        from pipeline.methods import start_corpus
-
-        start_corpus.check_start(config.method.start, 'start', config.budget.dataset, ledger)
-
-    def plan(self, config: Config) -> EvolutionPlan:
-        return plan.plan_run(config)
+    def solve(self, config: JobConfig[EvolveSettings]) -> VotingRun:
+        return run.solve_evolution(config)
 
     def standing(self, units: float, epsilon: float | None, labels: int) -> Standing:
         return standing.standing(units, epsilon, labels)
 
-    def with_rates(self, plan_of_run: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
-        return plan.with_rates(plan_of_run, config, rates)
 
-    def with_budget(self, plan_of_run: EvolutionPlan, config: Config, answer: BudgetAnswer) -> EvolutionPlan:
-        return dataclasses.replace(plan_of_run, budget=answer)
+class Refine(TextVoting[RefineSettings]):
+    """Records vote once on the texts of a corpus, and those that they favour stay (METHOD 4e)."""
 
-    def input_view(self, config: Config) -> VotingView:
-        return VotingView(config)
+    settings = RefineSettings
+    summary = 'records vote on the texts of a corpus that is there, and those that they favour stay'
+    instead = {
+        'start': 'Give --corpus, the texts to vote on.',
+        'examples': 'Give --keep, the texts that stay.',
+        **dict.fromkeys(('prompt', 'max_example_tokens', 'temperature', 'rounds', 'candidates'), _GIVEN),
+    }
+    open_steps = frozenset({'Generate/Round1/WriteList'})
+    memory_setting = 'nearest'
+    needs_only_records = False
 
-    def extras(self, config: Config) -> tuple[str, ...]:
-        own = config.method
-        if own.endpoint is None:
-            return (*own.embedder_extras, extras.GEMMA)
-        # Other machines may have the package where this one has not.
-        return (*own.embedder_extras, extras.ENDPOINT) if config.runner.is_local else own.embedder_extras
-
-    def needed_memory(self, config: Config, dtype: Dtype, devices: int = 1) -> int:
-        return estimate.needed_memory(config, dtype)
-
-    def most_tokens(self, config: Config) -> int:
-        return mechanism.sampled_texts(config) * config.method.max_example_tokens
-
-    def prepare(self, config: Config) -> EvolutionSettings:
-        from pipeline.methods.evolve import graph
-
-        return graph.prepare(config, self.dtype(config))
-
-    def digests(self, config: Config) -> Mapping[str, str]:
-        from pipeline.methods.evolve import graph
-
-        return {'model': model_digest.of_settings(config.method, *graph.further_files(config))}
-
-    def configured_plan(self, config: Config) -> BatchPlan:
-        return mechanism.configured_plan(config)
-
-    def facts(self, config: Config, prepared: EvolutionSettings) -> MethodFacts:
-        from pipeline.methods.evolve import facts
-
-        return facts.facts(config, prepared)
-
-    def report_settings(self, config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
-        from pipeline.methods.evolve import facts
-
-        return facts.settings(config, of_mechanism)
+    def solve(self, config: JobConfig[RefineSettings]) -> VotingRun:
+        return run.solve_refining(config)

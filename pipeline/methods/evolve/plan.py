@@ -2,32 +2,34 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 
 from models.evolution.defaults import votes_of_candidate
 from models.privacy.report import words
-from models.privacy.text_votes import TextVoteParams
 from pipeline import calibration
 from pipeline.calibration import Calibration, duration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.evolve import estimate, mechanism
+from pipeline.methods.evolve import estimate
 from pipeline.methods.evolve.estimate import EvolutionEstimate
-from pipeline.methods.evolve.mechanism import Config
+from pipeline.methods.evolve.run import VotingRun
+from pipeline.methods.evolve.settings import EvolveSettings
 from pipeline.methods.method import RunPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvolutionPlan(RunPlan):
+class VotingPlan(RunPlan):
     """What a run of votes on texts would release and cost. All fields are public.
 
     Attributes:
         rounds: T.
-        candidates: Texts of the first round, of all labels.
+        candidates: Texts of the first round, sampled or given, of all labels.
         children: Texts that each later round adds, of all labels.
         nearest: k: texts that a record's vote is spread over.
         vote_noise: σ, the scale of the noise on a count, in votes.
         votes_of_candidate: Votes that a text gets on average.
-        sampled_texts: Texts that are sampled in all, those after the last vote among them.
-        examples: Texts of the corpus.
+        sampled_texts: Texts that are sampled in all, those after the last vote among them; 0 where all are
+            given.
+        examples: Texts of the corpus; at the most where all are given.
         rho_total: Cost of all rounds.
         epsilon: At `delta`.
         delta: As given, or from the declared number of units.
@@ -59,6 +61,8 @@ class EvolutionPlan(RunPlan):
         return f'ε = {self.epsilon:.6g} at δ = {self.delta:.6g}'
 
     def size(self) -> str:
+        if not self.sampled_texts:
+            return f'votes on {self.candidates:,} texts, of which {self.examples:,} stay at the most'
         rounds = 'one round' if self.rounds == 1 else f'{self.rounds} rounds'
         return f'{rounds} of votes on {self.candidates:,} texts, then a corpus of {self.examples:,}'
 
@@ -72,20 +76,20 @@ class EvolutionPlan(RunPlan):
 
     def rows(self) -> list[tuple[str, str]]:
         shared = '' if self.nearest == 1 else f', spread over the {self.nearest} nearest'
-        rows = [
-            ('Guarantee', self.guarantee()),
-            (
-                'Rounds',
-                f'{self.rounds:,}, the first with votes on {self.candidates:,} texts of all labels'
-                + (f'; each later one adds {self.children:,}' if self.rounds > 1 else ''),
-            ),
-            (
-                'Votes',
-                f'{three_digits(self.votes_of_candidate)} for a text on average, beside noise of scale '
-                f'{self.vote_noise:.4g}; one vote of a record{shared}',
-            ),
-            ('Texts', f'{self.sampled_texts:,} are sampled, {self.examples:,} are kept'),
-        ]
+        votes = (
+            'Votes',
+            f'{three_digits(self.votes_of_candidate)} for a text on average, beside noise of scale '
+            f'{self.vote_noise:.4g}; one vote of a record{shared}',
+        )
+        rows = [('Guarantee', self.guarantee())]
+        if not self.sampled_texts:
+            texts = f'{self.candidates:,}, of which {self.examples:,} stay at the most'
+            rows += [('Texts', texts), votes]
+        else:
+            rounds = f'{self.rounds:,}, the first with votes on {self.candidates:,} texts of all labels'
+            more = f'; each later one adds {self.children:,}' if self.rounds > 1 else ''
+            texts = f'{self.sampled_texts:,} are sampled, {self.examples:,} are kept'
+            rows += [('Rounds', rounds + more), votes, ('Texts', texts)]
         if self.estimate is not None:
             rows += self._estimate_rows(self.estimate)
         if self.budget is not None:
@@ -105,53 +109,47 @@ class EvolutionPlan(RunPlan):
         ]
 
 
-def plan_run(config: Config) -> EvolutionPlan:
-    """The plan of a config, which alone decides it."""
-    params, found = mechanism.params(config), mechanism.resolved(config)
-    return EvolutionPlan(
+def plan_run(
+    run: VotingRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
+) -> VotingPlan:
+    """The plan of a run, with how long it would take where rates are given, and what a ledger says of it."""
+    params, sizes, own = run.params, run.sizes, run.method
+    votes = votes_of_candidate(
+        records=run.input.sampled_records or 0.0, candidates=sizes.last_list, nearest=params.nearest
+    )
+    estimated = None
+    if rates is not None and isinstance(own, EvolveSettings):
+        estimated = estimate.estimate(run, own, rates)
+    return VotingPlan(
         rounds=params.rounds,
-        candidates=found.candidates,
-        children=found.children,
+        candidates=sizes.candidates,
+        children=sizes.children,
         nearest=params.nearest,
         vote_noise=params.noise_scale,
-        votes_of_candidate=_votes(config, params, found.last_list),
-        sampled_texts=mechanism.sampled_texts(config),
-        examples=config.method.examples,
+        votes_of_candidate=votes,
+        sampled_texts=run.sampled_texts,
+        examples=run.examples,
         rho_total=params.rho,
-        epsilon=params.epsilon(config.resolved_delta),
-        delta=config.resolved_delta,
-        warnings=tuple(_warnings(config, params, found.last_list)),
+        epsilon=params.epsilon(run.delta),
+        delta=run.delta,
+        estimate=estimated,
+        budget=budget,
+        warnings=tuple(_warnings(run, votes)),
     )
 
 
-def with_rates(plan: EvolutionPlan, config: Config, rates: Calibration) -> EvolutionPlan:
-    """The plan with an estimate of its time on a device of these rates."""
-    return dataclasses.replace(plan, estimate=estimate.estimate(config, rates))
-
-
-def _votes(config: Config, params: TextVoteParams, candidates: int) -> float:
-    """Votes that a text gets on average."""
-    records = config.input.sampled_records or 0.0
-    return votes_of_candidate(records=records, candidates=candidates, nearest=params.nearest)
-
-
-def _warnings(config: Config, params: TextVoteParams, candidates: int) -> list[str]:
+def _warnings(run: VotingRun, votes: float) -> Iterator[str]:
     """What to think about before a run, from public numbers alone."""
-    found = []
-    delta, records = config.resolved_delta, config.input.records
-    many = 'users' if config.budget.unit == 'user' else 'records'
-    if records is not None and delta * records >= 1:
-        found.append(words.delta_relation(delta, records, 'declared', many))
-    votes = _votes(config, params, candidates)
-    if votes < params.noise_scale / 2:
-        found.append(
+    records, noise = run.input.records, run.params.noise_scale
+    many = 'users' if run.budget.unit == 'user' else 'records'
+    if records is not None and run.delta * records >= 1:
+        yield words.delta_relation(run.delta, records, 'declared', many)
+    if votes < noise / 2:
+        fewer = 'Lower --candidates or --rounds' if run.sampled_texts else 'Give fewer texts'
+        yield (
             f'A text gets {three_digits(votes)} votes on average, and the noise on a count has the scale '
-            f'{params.noise_scale:.4g}: the votes drown in it. Lower --candidates or --rounds, raise '
-            f'--nearest or --epsilon, or bring more {many}.'
+            f'{noise:.4g}: the votes drown in it. {fewer}, raise --nearest or '
+            f'--epsilon, or bring more {many}.'
         )
-    if config.method.examples > 2 * mechanism.sampled_texts(config):
-        found.append(
-            f'{config.method.examples:,} texts are wanted and {mechanism.sampled_texts(config):,} sampled: '
-            'raise --candidates.'
-        )
-    return found
+    if run.sampled_texts and run.examples > 2 * run.sampled_texts:
+        yield (f'{run.examples:,} texts are wanted and {run.sampled_texts:,} sampled: raise --candidates.')

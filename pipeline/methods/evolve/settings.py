@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from models import extras
 from models.evolution.defaults import Defaults, defaults
 from models.privacy.accounting import normal_pair
 from models.privacy.text_votes import TextVoteParams
@@ -128,16 +129,19 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
                 'Expected no structure with an endpoint, got endpoint and json_schema, regex or grammar. '
                 'Nothing there holds a text to it: sample with --model.'
             )
-        assert delta is not None  # a run that reads records has one
-        self.mechanism(declared, budget, delta)
 
-    def resolved(self, declared: Input, budget: Budget, delta: float) -> Defaults:
+    def extras(self, *, is_local: bool) -> tuple[str, ...]:
+        if self.endpoint is None:
+            return (*self.embedder_extras, extras.GEMMA)
+        return (*self.embedder_extras, extras.ENDPOINT) if is_local else self.embedder_extras
+
+    def sizes(self, declared: Input, budget: Budget, delta: float) -> Defaults:
         """Rounds, candidates and what else follows from public numbers where nobody gave it.
 
         Args:
             declared: The input, with its labels and the number of its units.
             budget: The guarantee.
-            delta: Resolved.
+            delta: At which epsilon is stated.
         """
         assert declared.sampled_records is not None  # `check_units`
         if self.vote_noise is None:
@@ -163,15 +167,6 @@ class EvolveSettings(Evolution, TextVotes, Structured, MethodSettings):
         return dataclasses.replace(
             found, **{name: value for name, value in given.items() if value is not None}
         )
-
-    def mechanism(self, declared: Input, budget: Budget, delta: float) -> TextVoteParams:
-        """The mechanism, with the noise solved for where epsilon was given.
-
-        Raises:
-            ValueError: A setting out of range, or an epsilon that no noise gives.
-        """
-        found = self.resolved(declared, budget, delta)
-        return self.vote_params(found.rounds, found.nearest, budget, delta)
 
     @property
     def resolved_micro_batch_size(self) -> int:

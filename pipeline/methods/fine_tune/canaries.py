@@ -11,7 +11,6 @@ from models.audits import canaries as made_up
 from models.audits import gradient_canaries, one_run
 from models.audits.gradient_canaries import CanaryUnit, TuningSabotage
 from models.decoders import family
-from models.decoders.device import Dtype
 from models.finetuning.units import Unit, in_order
 from models.privacy import counts
 from models.privacy.accounting import subsampled
@@ -21,25 +20,20 @@ from models.records import Record
 from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.fine_tune import graph, mechanism
-from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune import graph
+from pipeline.methods.fine_tune.run import TuningRun
 
 
-class TuningCanaries(CanaryAuditor):
+class TuningCanaries(CanaryAuditor[TuningRun]):
     """Audits fine-tuning. Of four canaries three are gradients, and one is a text."""
 
-    def __init__(self, sabotages: frozenset[str], dtype: Callable[[Config], Dtype]) -> None:
-        """Takes the sabotages, as of every audit, and what says the type of a run's weights."""
-        super().__init__(sabotages)
-        self._dtype = dtype
-
-    def guarantee(self, config: Config) -> one_run.Guarantee:
-        if config.method.adapter is not None:
+    def guarantee(self, run: TuningRun) -> one_run.Guarantee:
+        if run.method.adapter is not None:
             raise ValueError(
-                f'Expected a run that trains, got adapter={config.method.adapter!r}. Texts of a released '
+                f'Expected a run that trains, got adapter={run.method.adapter!r}. Texts of a released '
                 'adapter cost nothing: leave it out.'
             )
-        params, delta = mechanism.params(config), config.resolved_delta
+        params, delta = run.params, run.delta
         rho = params.label_mix_rho
         sigma = None if rho is None else counts.gaussian_scale(rho)
 
@@ -57,7 +51,7 @@ class TuningCanaries(CanaryAuditor):
 
     def attacks(
         self,
-        config: Config,
+        run: TuningRun,
         records: list[Record],
         coins: np.ndarray,
         *,
@@ -66,7 +60,7 @@ class TuningCanaries(CanaryAuditor):
         progress: Callable[[str], None],
     ) -> tuple[one_run.Attack, ...]:
         progress('Loading the model')
-        settings = graph.prepare(config, self._dtype(config))
+        settings = graph.prepare(run)
         shapes = family.family_of(settings.model).adapter_shapes(settings.model, settings.lora_rank)
         size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
         pulling = len(coins) * 3 // 4
@@ -79,14 +73,14 @@ class TuningCanaries(CanaryAuditor):
         rng = np.random.default_rng([seed, 4])
         components = rng.choice(size, pulling, replace=False)
         texts = made_up.texts(len(coins) - pulling, seed, [record.text for record in records])
-        labels = canary_audit.labels_of(config, len(coins))
-        own = canary_audit.canary_records([''] * pulling + texts, labels, config)
+        labels = canary_audit.labels_of(run, len(coins))
+        own = canary_audit.canary_records([''] * pulling + texts, labels, run)
         key = RunKey.new()
         # Rows of the file: canaries that are left out have theirs too.
         rows = rng.permutation(len(records) + len(coins))
         # Of each canary, in their order.
-        units = [_units_of(config, settings.params, of, key)[0] for of in own]
-        others = _units_of(config, settings.params, records, key)
+        units = [_units_of(run, settings.params, of, key)[0] for of in own]
+        others = _units_of(run, settings.params, records, key)
         progress('Fine-tuning with canaries')
         trained = gradient_canaries.train_with_canaries(
             settings,
@@ -128,6 +122,6 @@ class TuningCanaries(CanaryAuditor):
         )
 
 
-def _units_of(config: Config, params: TuningParams, records: list[Record], key: RunKey) -> list[Unit]:
-    placed = audit_batches.placements(records, config.input.label_values, params, key)
+def _units_of(run: TuningRun, params: TuningParams, records: list[Record], key: RunKey) -> list[Unit]:
+    placed = audit_batches.placements(records, run.input.label_values, params, key)
     return in_order((digest, label, texts) for digest, label, _, texts in placed)

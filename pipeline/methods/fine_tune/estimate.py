@@ -10,8 +10,7 @@ from models.finetuning.settings import shares_instructions
 from models.finetuning.units import padded_lengths
 from pipeline.calibration import Calibration
 from pipeline.methods import follows
-from pipeline.methods.fine_tune import mechanism
-from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.run import TuningRun
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 # Products of the layers, forward and backward: frozen weights pass the gradient on and have none themselves.
@@ -56,22 +55,22 @@ class TuningEstimate:
     memory_bytes: int
 
 
-def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
+def estimate(run: TuningRun, calibration: Calibration) -> TuningEstimate:
     """How long training and sampling would take on a device of these rates."""
-    sizes, rates = config.method.model_sizes, calibration.rates
-    params = mechanism.params(config)
-    length = config.method.max_prompt_tokens + config.method.max_example_tokens
+    sizes, rates = run.method.model_sizes, calibration.rates
+    params = run.params
+    length = run.method.max_prompt_tokens + run.method.max_example_tokens
     embedding = sizes.num_embed * sizes.embed_dim
-    step = 0.0 if config.method.adapter is not None else seconds_of_step(config, rates)
-    size = config.method.resolved_micro_batch_size
+    step = 0.0 if run.method.adapter is not None else seconds_of_step(run, rates)
+    size = run.method.resolved_micro_batch_size
     item_bytes = _ITEM_BYTES[calibration.dtype]
     weights = sizes.layer_parameters
     token = max(2 * weights * size / rates.step_flops, weights * item_bytes / rates.weight_bytes)
     token += size * length * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     token += 2 * embedding * size / rates.output_flops
-    instruction, text = _lengths(config)
+    instruction, text = _lengths(run)
     # Rows are filled again as their texts end, and the model reads the prompt of a label once.
-    texts, labels = sum(mechanism.texts_of_labels(config)), len(config.input.label_values)
+    texts, labels = sum(run.texts_of_labels), len(run.input.label_values)
     sampling = labels * sizes.prompt_flops(instruction) / rates.prompt_flops
     sampling += -(-texts // size) * text * token
     return TuningEstimate(
@@ -80,94 +79,90 @@ def estimate(config: Config, calibration: Calibration) -> TuningEstimate:
         measured_on=calibration.measured_on,
         text_tokens=text,
         seconds_per_step=step,
-        training_hours=(config.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
+        training_hours=(run.method.resolved_warm_steps + params.tuning_steps) * step / 3600,
         sampling_hours=sampling / 3600 if texts else 0.0,
-        memory_bytes=needed_memory(config, calibration.dtype),
+        memory_bytes=needed_memory(run, calibration.dtype),
     )
 
 
-def seconds_of_step(config: Config, rates: Rates) -> float:
+def seconds_of_step(run: TuningRun, rates: Rates) -> float:
     """Gradients of a batch of the expected size, and their noise."""
-    sizes = config.method.model_sizes
-    numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
-    most_ways, labels = 1 + _wrong_prompts(config), len(config.input.label_values)
+    sizes = run.method.model_sizes
+    numbers = sizes.adapter_parameters(run.method.resolved_lora_rank)
+    most_ways, labels = 1 + _wrong_prompts(run), len(run.input.label_values)
     # In the mean over steps, of which only some have wrong ones.
-    ways = 1 + _wrong_prompts(config) / config.method.mismatch_every
-    instructions = config.method.expected_batch_size * ways
-    rows = instructions * config.budget.examples_per_context
-    instruction, text = _lengths(config)
-    padded = int(padded_lengths(np.array([text]), config.method.max_example_tokens)[0])
+    ways = 1 + _wrong_prompts(run) / run.method.mismatch_every
+    instructions = run.method.expected_batch_size * ways
+    rows = instructions * run.budget.examples_per_context
+    instruction, text = _lengths(run)
+    padded = int(padded_lengths(np.array([text]), run.method.max_example_tokens)[0])
     of_instruction = sizes.prompt_flops(instruction) / rates.prompt_flops
     of_text = sizes.prompt_flops(instruction + padded) / rates.prompt_flops - of_instruction
     output = 2 * sizes.num_embed * sizes.embed_dim * padded / rates.output_flops
-    passes = _PASSES_FULL if config.method.full else _PASSES
-    again = _PASSES_REMAT if config.method.remat else 0  # of the layers alone
-    shared = shares_instructions(labels, most_ways, mechanism.units_together(config))
+    passes = _PASSES_FULL if run.method.full else _PASSES
+    again = _PASSES_REMAT if run.method.remat else 0  # of the layers alone
+    shared = shares_instructions(labels, most_ways, run.units_together)
     found = rows * (passes + again) * of_text
     found += instructions * (passes + again - 1) * of_instruction
     found += (labels if shared else instructions) * of_instruction
     # With all weights the output layer is computed once more on the way back.
-    found += rows * (passes + 1 if config.method.full else passes) * output
+    found += rows * (passes + 1 if run.method.full else passes) * output
     found += NOISE_SECONDS * numbers
-    if not config.method.full:
+    if not run.method.full:
         return found
     # A gradient of all weights is too large to stay where it is made.
     moved = 4 * numbers * _GRADIENT_PASSES / rates.weight_bytes
-    return found + config.method.expected_batch_size * moved
+    return found + run.method.expected_batch_size * moved
 
 
-def _lengths(config: Config) -> tuple[int, int]:
+def _lengths(run: TuningRun) -> tuple[int, int]:
     """Tokens of an instruction and of a text: about, where typical words are declared, else their caps."""
-    own = config.method
+    own = run.method
     if own.typical_words is None:
         return own.max_prompt_tokens, own.max_example_tokens
-    instruction = min(follows.tokens_around(own, config.input), own.max_prompt_tokens)
+    instruction = min(follows.tokens_around(own, run.input), own.max_prompt_tokens)
     return instruction, follows.typical_tokens(own)
 
 
-def needed_memory(config: Config, dtype: Dtype, devices: int = 1) -> int:
+def needed_memory(run: TuningRun, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights, adapter and a micro-batch take: of training, or of sampling."""
-    sizes, item_bytes = config.method.model_sizes, _ITEM_BYTES[dtype]
-    length = config.method.max_prompt_tokens + config.method.max_example_tokens
+    sizes, item_bytes = run.method.model_sizes, _ITEM_BYTES[dtype]
+    length = run.method.max_prompt_tokens + run.method.max_example_tokens
     weights = sizes.num_parameters * item_bytes
-    together = -(-config.method.resolved_micro_batch_size // devices)
+    together = -(-run.method.resolved_micro_batch_size // devices)
     sampling = together * length * sizes.cache_bytes_per_token(item_bytes)
-    if config.method.adapter is not None:
+    if run.method.adapter is not None:
         return weights + sampling
-    return weights + max(trained_memory(config, devices) + _kept_memory(config, devices), sampling)
+    return weights + max(trained_memory(run, devices) + _kept_memory(run, devices), sampling)
 
 
-def _kept_memory(config: Config, devices: int) -> int:
+def _kept_memory(run: TuningRun, devices: int) -> int:
     """Bytes of what layers compute of a device's units and the way back reads again."""
-    sizes, own = config.method.model_sizes, config.method
-    texts = config.budget.examples_per_context * own.max_example_tokens
-    units, ways = _units_of_device(config, devices), 1 + _wrong_prompts(config)
+    sizes, own = run.method.model_sizes, run.method
+    texts = run.budget.examples_per_context * own.max_example_tokens
+    units, ways = _units_of_device(run, devices), 1 + _wrong_prompts(run)
     tokens = units * ways * (own.max_prompt_tokens + texts)
-    labels = len(config.input.label_values)
-    if shares_instructions(labels, ways, mechanism.units_together(config)):
+    labels = len(run.input.label_values)
+    if shares_instructions(labels, ways, run.units_together):
         # Of more instructions than the micro-batch has.
         tokens += max(0, labels - units * ways) * own.max_prompt_tokens
     length = own.max_prompt_tokens + own.max_example_tokens
     return sizes.gradient_bytes(tokens, length, remat=own.remat)
 
 
-def trained_memory(config: Config, devices: int = 1) -> int:
+def trained_memory(run: TuningRun, devices: int = 1) -> int:
     """Bytes that a device holds for all that is trained, a gradient of each of its units among them."""
-    sizes = config.method.model_sizes
-    numbers = sizes.adapter_parameters(config.method.resolved_lora_rank)
+    sizes = run.method.model_sizes
+    numbers = sizes.adapter_parameters(run.method.resolved_lora_rank)
     # The embedding has a gradient as the input and one as the output layer.
-    of_unit = numbers + (sizes.num_embed * sizes.embed_dim if config.method.full else 0)
+    of_unit = numbers + (sizes.num_embed * sizes.embed_dim if run.method.full else 0)
     # Itself, two moments of Adam, and a sum and its noise, which have two limbs each.
-    return 4 * (7 * numbers + _units_of_device(config, devices) * of_unit)
+    return 4 * (7 * numbers + _units_of_device(run, devices) * of_unit)
 
 
-def _units_of_device(config: Config, devices: int) -> int:
-    return -(-mechanism.units_together(config) // devices)
+def _units_of_device(run: TuningRun, devices: int) -> int:
+    return -(-run.units_together // devices)
 
 
-def _wrong_prompts(config: Config) -> int:
-    return (
-        min(config.method.wrong_prompts, len(config.input.label_values) - 1)
-        if config.method.mismatch_weight
-        else 0
-    )
+def _wrong_prompts(run: TuningRun) -> int:
+    return min(run.method.wrong_prompts, len(run.input.label_values) - 1) if run.method.mismatch_weight else 0

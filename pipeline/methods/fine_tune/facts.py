@@ -8,7 +8,7 @@ from models.privacy.facts import Facts, MethodFacts
 from models.privacy.report import earlier_releases, structure, tuning
 from pipeline.methods import report_settings
 from pipeline.methods.fine_tune import released
-from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.run import TuningRun
 from pipeline.methods.fine_tune.settings import SAMPLING_SETTINGS
 
 # Settings that the report shows, in its order.
@@ -26,10 +26,9 @@ SHOWN = (
 HIDDEN = report_settings.HIDDEN | {'adapter', 'warm_start', 'typical_words'}
 
 
-def facts(config: Config, prepared: TuningSettings) -> MethodFacts:
+def facts(run: TuningRun, prepared: TuningSettings) -> MethodFacts:
     """What the method tells a report."""
-    own = config.method
-    card = None if own.adapter is None else released.read_card(own.adapter)
+    own, card = run.method, run.card
     releases = prepared.warm_origin.releases if card is None else card.handed_on()
     sampling = () if own.structure is None else (structure.FACTS_OF_SAMPLING,)
     if own.label_mix:
@@ -52,10 +51,10 @@ def _warm_start(card: AdapterCard | None, prepared: TuningSettings) -> tuple[Fac
     return (earlier_releases.given_texts(tuning.WARM_START, origin),) if is_warm else ()
 
 
-def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: TuningRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own = config.method
-    found = report_settings.shown(config, SHOWN, of_mechanism)
+    own = run.method
+    found = report_settings.shown(run.config, SHOWN, of_mechanism)
     left_out: list[str] = []
     if not own.writes_texts:
         left_out += [*SAMPLING_SETTINGS, 'examples_per_label']
@@ -76,4 +75,4 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     for name in left_out:
         found.pop(name, None)
     prompt = None if own.reads_records else "the adapter's"
-    return report_settings.with_texts(found, own, config.input, prompt)
+    return report_settings.with_texts(found, own, run.input, prompt)

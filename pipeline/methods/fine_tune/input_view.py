@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from models.prompts import PromptWriter
 from pipeline.check.input_check import InputCheck
-from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.run import Config
 from pipeline.methods.input_view import InputView, MeasureTexts
 
 

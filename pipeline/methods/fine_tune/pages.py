@@ -10,11 +10,10 @@ from models.finetuning.adapter import AdapterCard, Prompt, Template
 from models.finetuning.settings import TuningSettings
 from models.privacy.accounting import subsampled
 from models.privacy.report import PrivacyReport
-from pipeline.methods.fine_tune.mechanism import Config
-from pipeline.methods.fine_tune.released import PROMPT_SETTINGS, read_card
+from pipeline.methods.fine_tune.released import PROMPT_SETTINGS
+from pipeline.methods.fine_tune.run import TuningRun
 from pipeline.pages import dataset_card, report_page
 from pipeline.run.digests import checkpoint_digest
-from transforms.columns import Columns
 from transforms.durable import read_file
 from transforms.run_files import (
     ADAPTER_CARD,
@@ -27,32 +26,32 @@ from transforms.run_files import (
 from transforms.write import Files
 
 
-def pages(config: Config, prepared: TuningSettings, privacy_report: PrivacyReport, columns: Columns) -> Files:
+def pages(run: TuningRun, prepared: TuningSettings, privacy_report: PrivacyReport) -> Files:
     """The files beside the corpus, by name."""
-    languages = () if config.method.model != 'bundled' else ('en',)
+    languages = () if run.method.model != 'bundled' else ('en',)
     card_page = (
-        dataset_card.render_card(privacy_report, languages=languages, columns=columns.meanings)
-        if config.method.writes_texts
+        dataset_card.render_card(privacy_report, languages=languages, columns=run.columns.meanings)
+        if run.method.writes_texts
         else dataset_card.render_adapter_card(privacy_report)
     )
     files = {
         REPORT_PAGE: report_page.render_html(privacy_report).encode(),
         CARD: card_page.encode(),
     }
-    if config.method.adapter is None:
-        data = read_file(FileSystems.join(config.output.resolved_work_dir, ADAPTER_TENSORS))
+    if run.card is None:
+        data = read_file(FileSystems.join(run.work_dir, ADAPTER_TENSORS))
         noisy = [group.noisy_count for group in privacy_report.plan if group.noisy_count is not None]
-        text = card(config, prepared, adapters.digest(data), privacy_report, tuple(noisy) or None).to_json()
+        text = card(run, prepared, adapters.digest(data), privacy_report, tuple(noisy) or None).to_json()
         files[f'{ADAPTER_FOLDER}/{ADAPTER_TENSORS}'] = data
         files[f'{ADAPTER_FOLDER}/{ADAPTER_CARD}'] = text.encode()
     else:
         # Whoever goes on from these texts finds there which charge they are of.
-        files[SAMPLED_ADAPTER] = read_card(config.method.adapter).to_json().encode()
+        files[SAMPLED_ADAPTER] = run.card.to_json().encode()
     return files
 
 
 def card(
-    config: Config,
+    run: TuningRun,
     prepared: TuningSettings,
     factors: str,
     privacy_report: PrivacyReport,
@@ -61,17 +60,17 @@ def card(
     """The card of the adapter that a run trained.
 
     Args:
-        config: The run.
+        run: The run.
         prepared: Its settings.
         factors: SHA-256 of the file of the factors.
         privacy_report: Its releasable report.
         label_counts: Released noisy counts of the labels, where the run counted them.
     """
-    own, entry = config.method, privacy_report.ledger
+    own, entry = run.method, privacy_report.ledger
     assert privacy_report.epsilon is not None  # every report of fine-tuning has one
     prompt = {name: getattr(own, name) for name in PROMPT_SETTINGS} | {'schema': prepared.schema}
     return AdapterCard(
-        run_id=config.output.resolved_run_id,
+        run_id=run.run_id,
         dataset=None if entry is None else entry.dataset,
         run_number=None if entry is None else entry.run_number,
         model=own.model,
@@ -79,13 +78,13 @@ def card(
         lora_rank=prepared.lora_rank,
         factors=factors,
         epsilon=privacy_report.epsilon,
-        epsilon_of_run=subsampled.epsilon_of_event(prepared.params.event, config.resolved_delta),
-        delta=config.resolved_delta,
+        epsilon_of_run=subsampled.epsilon_of_event(prepared.params.event, run.delta),
+        delta=run.delta,
         mechanism=dataclasses.asdict(prepared.params),
         template=cast('Template', dataclasses.asdict(prepared.template)),
         prompt=cast('Prompt', prompt),
-        labels=config.input.labels,
-        attributes=config.input.attributes,
+        labels=run.input.labels,
+        attributes=run.input.attributes,
         label_counts=label_counts,
         warm_texts=len(prepared.warm_start),
         warm_vouched=prepared.warm_origin.vouched,

@@ -6,14 +6,13 @@ import math
 
 from models.privacy import counts
 from models.privacy.accounting import subsampled
-from models.privacy.gradients import TuningParams
 from models.privacy.report import words
 from pipeline import calibration
 from pipeline.calibration import Calibration, duration, three_digits
 from pipeline.ledger.answer import BudgetAnswer
-from pipeline.methods.fine_tune import estimate, mechanism
+from pipeline.methods.fine_tune import estimate
 from pipeline.methods.fine_tune.estimate import TuningEstimate
-from pipeline.methods.fine_tune.mechanism import Config
+from pipeline.methods.fine_tune.run import TuningRun
 from pipeline.methods.method import RunPlan
 
 
@@ -145,44 +144,30 @@ class TuningPlan(RunPlan):
         ]
 
 
-def plan_run(config: Config) -> TuningPlan:
-    """The plan of a config, which alone decides it."""
-    card = None
-    if config.method.adapter is not None:
-        from pipeline.methods.fine_tune import released
-
-        card = released.read_card(config.method.adapter)
-    params = mechanism.params(config)
-    rank = config.method.resolved_lora_rank if card is None else card.lora_rank
-    delta = config.resolved_delta
+def plan_run(
+    run: TuningRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
+) -> TuningPlan:
+    """The plan of a run, with how long it would take where rates are given, and what a ledger says of it."""
+    params = run.params
     return TuningPlan(
         tuning_steps=params.tuning_steps,
         expected_batch_size=params.expected_batch_size,
         sampling_probability=params.sampling_probability,
         clip_norm=params.clip_norm,
         noise_multiplier=params.noise_multiplier,
-        lora_rank=rank,
-        adapter_parameters=config.method.model_sizes.adapter_parameters(rank),
-        epsilon=subsampled.epsilon_of_event(params.event, delta),
-        delta=delta,
-        rho_at_order=None,
+        lora_rank=run.lora_rank,
+        adapter_parameters=run.method.model_sizes.adapter_parameters(run.lora_rank),
+        epsilon=subsampled.epsilon_of_event(params.event, run.delta),
+        delta=run.delta,
+        rho_at_order=budget.rho if budget is not None and budget.privacy_filter == 'renyi' else None,
         label_mix_rho=params.label_mix_rho,
-        examples=sum(mechanism.texts_of_labels(config)),
-        trained_by=None if card is None else card.run_id,
-        warnings=() if card is not None else _warnings(config, params),
-        warm_steps=config.method.resolved_warm_steps,
+        examples=sum(run.texts_of_labels),
+        trained_by=None if run.card is None else run.card.run_id,
+        estimate=None if rates is None else estimate.estimate(run, rates),
+        budget=budget,
+        warnings=() if run.card is not None else _warnings(run),
+        warm_steps=run.method.resolved_warm_steps,
     )
-
-
-def with_rates(plan: TuningPlan, config: Config, rates: Calibration) -> TuningPlan:
-    """The plan with an estimate of its time on a device of these rates."""
-    return dataclasses.replace(plan, estimate=estimate.estimate(config, rates))
-
-
-def with_budget(plan: TuningPlan, config: Config, answer: BudgetAnswer) -> TuningPlan:
-    """The plan with what the ledger says of it."""
-    price = answer.rho if answer.privacy_filter == 'renyi' else None
-    return dataclasses.replace(plan, budget=answer, rho_at_order=price)
 
 
 def _charge_words(answer: BudgetAnswer) -> str:
@@ -200,29 +185,29 @@ def _charge_words(answer: BudgetAnswer) -> str:
     )
 
 
-def _warnings(config: Config, params: TuningParams) -> tuple[str, ...]:
+def _warnings(run: TuningRun) -> tuple[str, ...]:
     """What to think about before a run, from public numbers alone."""
-    found = []
-    delta, many = config.resolved_delta, 'users' if config.budget.unit == 'user' else 'records'
-    if config.input.records is not None and delta * config.input.records >= 1:
-        found.append(words.delta_relation(delta, config.input.records, 'declared', many))
+    found, params = [], run.params
+    delta, many = run.delta, 'users' if run.budget.unit == 'user' else 'records'
+    if run.input.records is not None and delta * run.input.records >= 1:
+        found.append(words.delta_relation(delta, run.input.records, 'declared', many))
     if params.expected_batch_size < 4 * params.noise_multiplier:
         found.append(
             f'A step adds noise of z = {params.noise_multiplier:g} clip norms to the gradients of about '
             f'{params.expected_batch_size} {many}: little will be learnt. Raise --expected-batch-size, '
             'or --epsilon.'
         )
-    if config.method.full:
+    if run.method.full:
         numbers, together = (
-            config.method.model_sizes.adapter_parameters(None),
-            mechanism.units_together(config),
+            run.method.model_sizes.adapter_parameters(None),
+            run.units_together,
         )
         of_each = 'of one unit' if together == 1 else f'of each of {together} units'
-        memory = f'{estimate.trained_memory(config) / 2**30:.1f} GiB'
+        memory = f'{estimate.trained_memory(run) / 2**30:.1f} GiB'
         found.append(
             f'All {numbers:,} weights are trained: a difference in float32, two moments of Adam, a noisy sum '
             f'and a gradient {of_each} take {memory} beside the model. A step draws noise for each weight, '
             f'about {estimate.NOISE_SECONDS * numbers:.1f} s on one core. --lora-rank 8 trains '
-            f'{config.method.model_sizes.adapter_parameters(8):,} numbers.'
+            f'{run.method.model_sizes.adapter_parameters(8):,} numbers.'
         )
     return tuple(found)

@@ -69,18 +69,10 @@ def card_of_texts(folder: str) -> AdapterCard | None:
     return AdapterCard.from_json(read_file(path).decode()) if FileSystems.exists(path) else None
 
 
-def released_counts(settings: FineTuneSettings) -> tuple[int, ...] | None:
-    """Noisy counts of labels that an adapter was released with and that the run takes its mix from.
-
-    None where it takes its mix from elsewhere, or samples from no released adapter.
-    """
-    if settings.adapter is None or settings.label_mix:
-        return None
-    return read_card(settings.adapter).label_counts
-
-
-def with_adapter(config: JobConfig[FineTuneSettings]) -> JobConfig[FineTuneSettings]:
-    """The config with what the card of its adapter says; itself where it names none.
+def with_adapter(
+    config: JobConfig[FineTuneSettings],
+) -> tuple[JobConfig[FineTuneSettings], AdapterCard]:
+    """(the config with what the card of its adapter says, the card).
 
     Raises:
         ValueError: It gives what the card says, or what only training has; the adapter is of another model,
@@ -88,14 +80,13 @@ def with_adapter(config: JobConfig[FineTuneSettings]) -> JobConfig[FineTuneSetti
         FileNotFoundError: There is no card.
     """
     place = config.method.adapter
-    if place is None:
-        return config
+    assert place is not None
     why = 'A released adapter is sampled from: no record is read, nothing is trained, and nothing is charged.'
     panels = (config.input, config.budget, config.method)
     panel.refuse(panels, dict.fromkeys(TRAINING_SETTINGS, why), beside=f'method={NAME!r}')
     card = checked_card(config.method, place)
     prompt: dict[str, Any] = {name: value for name, value in card.prompt.items() if name in PROMPT_SETTINGS}
-    return config.replace(
+    completed = config.replace(
         adapter=os.path.abspath(place) if '://' not in place else place,
         labels=card.labels,
         attributes=card.attributes,
@@ -103,6 +94,7 @@ def with_adapter(config: JobConfig[FineTuneSettings]) -> JobConfig[FineTuneSetti
         delta=card.delta,
         **prompt,
     )
+    return completed, card
 
 
 def released_adapter(model: Model, place: str | None) -> ReleasedAdapter | None:

@@ -20,37 +20,37 @@ from models.audits import one_run
 from models.batch_plan import BatchPlan
 from models.clustering.centers import ClusterSettings
 from models.generate.batch import BatchGenerator
-from models.privacy import accounting, counts
+from models.privacy import counts
 from models.privacy.randomness import RunKey
 from models.records import Batch, Record, SyntheticExample
 from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit, workers
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.methods.predict import mechanism, worker_settings
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict import graph
+from pipeline.methods.predict.run import PredictionRun
 from transforms import cluster, condition, run_files
 from transforms.durable import write_file, write_key
 from transforms.plan import draw_plan
 from transforms.predict import load_generator
 
 
-class PredictionCanaries(CanaryAuditor):
+class PredictionCanaries(CanaryAuditor[PredictionRun]):
     """Audits votes on tokens by the corpus."""
 
-    def guarantee(self, config: Config) -> one_run.Guarantee:
+    def guarantee(self, run: PredictionRun) -> one_run.Guarantee:
         # Raises for an aggregate that has no price in advance.
-        whole = accounting.compose(map(accounting.curve_of, mechanism.cost(config).values()))
+        whole = run.cost.curve
 
         def curve(strength: float, epsilons: np.ndarray) -> np.ndarray:
             weaker = dataclasses.replace(whole, rho=strength**2 * whole.rho)
             return np.array([weaker.delta(float(epsilon)) for epsilon in epsilons])
 
-        delta = config.resolved_delta
+        delta = run.delta
         return one_run.Guarantee(epsilon=whole.epsilon(delta), delta=delta, curve=curve)
 
     def attacks(
         self,
-        config: Config,
+        run: PredictionRun,
         records: list[Record],
         coins: np.ndarray,
         *,
@@ -58,23 +58,23 @@ class PredictionCanaries(CanaryAuditor):
         sabotage: Sabotage,
         progress: Callable[[str], None],
     ) -> tuple[one_run.Attack, ...]:
-        if config.method.structure is not None:
+        if run.method.structure is not None:
             raise ValueError(
                 'Expected no structure where canaries are sentences, got a json_schema, regex or '
                 'grammar. Audit the run without it: the votes and the noise are the same.'
             )
-        settings = worker_settings.generator_settings(config)
-        settings.check_prompts(config.input.label_values)
+        settings = graph.generator_settings(run)
+        settings.check_prompts(run.input.label_values)
         key = RunKey.new()
         texts = made_up.texts(len(coins), seed, [record.text for record in records])
-        canaries = canary_audit.canary_records(texts, canary_audit.labels_of(config, len(coins)), config)
+        canaries = canary_audit.canary_records(texts, canary_audit.labels_of(run, len(coins)), run)
         present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
         progress('Forming the batches')
-        plan, batches = form_batches(config, key, [*records, *present])
+        plan, batches = form_batches(run, key, [*records, *present])
         progress('Loading the model')
         generator = load_generator(settings)
         corpus: list[str] = []
-        for text in _texts(config, settings.reference, generator, plan, batches, key, sabotage, progress):
+        for text in _texts(run, settings.reference, generator, plan, batches, key, sabotage, progress):
             corpus += text
         embedder = ClusterSettings(embedder='tfidf').load_embedder()
         return (
@@ -94,7 +94,7 @@ class PredictionCanaries(CanaryAuditor):
 
 
 def _texts(
-    config: Config,
+    run: PredictionRun,
     given: reference_lib.Reference | None,
     generator: BatchGenerator,
     plan: BatchPlan,
@@ -104,7 +104,7 @@ def _texts(
     progress: Callable[[str], None],
 ) -> Iterator[list[str]]:
     """The texts of every batch, in the run's rounds."""
-    two_rounds = config.method.resolved_reference_rounds > 1
+    two_rounds = run.method.resolved_reference_rounds > 1
     first = reference_lib.first_round(plan) if two_rounds else frozenset()
     done = 0
     released: dict[int, tuple[str, ...]] = {}
@@ -118,7 +118,7 @@ def _texts(
         yield [example.text for example in examples]
     later = None
     if two_rounds:
-        later = reference_lib.ReleasedReference.of(released, plan, config.method.reference_size)
+        later = reference_lib.ReleasedReference.of(released, plan, run.method.reference_size)
     for batch in (batch for batch in batches if batch.batch_id not in first):
         done += 1
         progress(f'Decoding batch {done:,} of {len(batches):,}')
@@ -139,54 +139,53 @@ def _decoded(
     return [dataclasses.replace(example, text=text) for example, text in zip(examples, own)]
 
 
-def form_batches(config: Config, key: RunKey, records: Sequence[Record]) -> tuple[BatchPlan, list[Batch]]:
+def form_batches(run: PredictionRun, key: RunKey, records: Sequence[Record]) -> tuple[BatchPlan, list[Batch]]:
     """The plan and all batches of the records, in memory, with noise and hashes of the audit's own.
 
     The same functions as in a run decide where a record goes; only Beam is left out.
 
     Args:
-        config: The run's settings.
+        run: The run.
         key: A key of the audit's own.
         records: All records of the run.
     """
-    labels, params = config.input.label_values, mechanism.params(config)
-    clustering, centers, conditions, rho = None, None, None, config.method.count_rho
+    labels, params = run.input.label_values, run.params
+    clustering, centers, conditions, rho = None, None, None, run.method.count_rho
     with tempfile.TemporaryDirectory() as folder:
         write_key(folder, key)
         # The key is of this audit alone: there is no other run to be told from.
         write_file(os.path.join(folder, run_files.RUN), b'{}')
-        if config.method.condition_on:
-            assert config.method.structure is not None  # `Structured.check`
-            in_cells = condition.in_cells(records, config.method.structure)
-            cells = config.method.structure.cells
+        if run.method.condition_on:
+            assert run.method.structure is not None  # `Structured.check`
+            in_cells = condition.in_cells(records, run.method.structure)
+            cells = run.method.structure.cells
             conditions = condition.draw_conditions(
                 _true_counts(audit_batches.placements(in_cells, labels, params, key), labels, len(cells)),
                 folder,
-                fields=config.method.condition_on,
+                fields=run.method.condition_on,
                 cells=cells,
                 labels=labels,
-                rho=config.method.resolved_condition_rho,
+                rho=run.method.resolved_condition_rho,
             )
-        if config.method.clusters is not None:
-            centers_rho, rho = counts.split_rho(config.method.resolved_clustering_rho)
-            clusterer = worker_settings.cluster_settings(config).build()
+        if run.method.clusters is not None:
+            centers_rho, rho = counts.split_rho(run.method.resolved_clustering_rho)
+            clusterer = graph.cluster_settings(run).build()
             centers = clusterer.centers.count
             records = cluster.embed_records(
-                records, clusterer.embedder.embed, clusterer.centers, workers.text_limit(config.method)
+                records, clusterer.embedder.embed, clusterer.centers, workers.text_limit(run.method)
             )
             clustering = cluster.draw_clustering(
                 _true_counts(audit_batches.placements(records, labels, params, key), labels, centers),
                 folder,
                 labels=labels,
                 centers=centers,
-                kept=config.method.clusters,
+                kept=run.method.clusters,
                 rho=centers_rho,
             )
             records = cluster.recluster(records, clusterer.centers, labels, clustering)
         placed = audit_batches.placements(records, labels, params, key)
-        configured = worker_settings.configured_plan(config)
-        if configured is not None:
-            plan = dataclasses.replace(configured, conditions=conditions)
+        if run.batch_plan is not None:
+            plan = dataclasses.replace(run.batch_plan, conditions=conditions)
         else:
             records_per_count = params.examples_per_context if params.unit == 'example' else 1
             plan = draw_plan(

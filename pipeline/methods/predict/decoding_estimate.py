@@ -5,11 +5,9 @@ import dataclasses
 from models.decoders import family
 from models.decoders.device import Dtype
 from models.privacy import candidates
-from models.privacy.params import MechanismParams
 from pipeline.calibration import Calibration
-from pipeline.methods.predict import mechanism
-from pipeline.methods.predict.batches import expected_batches
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.run import PredictionRun
+from pipeline.methods.predict.settings import PredictSettings
 
 _ITEM_BYTES: dict[Dtype, int] = {'float32': 4, 'bfloat16': 2}
 
@@ -41,27 +39,28 @@ class DecodingEstimate:
     memory_bytes: int
 
 
-def estimate_decoding(config: Config, calibration: Calibration) -> DecodingEstimate:
+def estimate_decoding(run: PredictionRun, calibration: Calibration) -> DecodingEstimate:
     """How long decoding would take on a device of these rates.
 
     Every full batch is taken to fill its micro-batches, as it does: rows of padding are computed too.
     A step reads each layer's weights or multiplies them by its rows, whichever takes longer, then reads
     the whole cache.
     """
-    sizes, rates, params = config.method.model_sizes, calibration.rates, mechanism.params(config)
+    own, params = run.method, run.params
+    sizes, rates = own.model_sizes, calibration.rates
     item_bytes = _ITEM_BYTES[calibration.dtype]
-    part = -(-config.method.resolved_micro_batch_size // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
+    part = -(-own.resolved_micro_batch_size // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
     parts = -(-params.batch_size // part)
     rows = part * parts
     # In whole blocks of their own; read once for many batches of a label.
-    public_rows = -(-_public_rows(config, params) // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
+    public_rows = -(-_public_rows(run) // family.ROWS_MULTIPLE) * family.ROWS_MULTIPLE
     weights = sizes.layer_parameters
 
     def through_layers(rows: int) -> float:
         return max(2 * weights * rows / rates.step_flops, weights * item_bytes / rates.weight_bytes)
 
     layers = parts * through_layers(part) + (through_layers(public_rows) if public_rows else 0.0)
-    slots = config.method.max_prompt_tokens + config.method.max_example_tokens
+    slots = own.max_prompt_tokens + own.max_example_tokens
     cache = (rows + public_rows) * slots * sizes.cache_bytes_per_token(item_bytes) / rates.cache_bytes
     embedding, columns = sizes.num_embed * sizes.embed_dim, sizes.num_embed
     public_row, output_rows = 0.0, rows + public_rows
@@ -71,9 +70,9 @@ def estimate_decoding(config: Config, calibration: Calibration) -> DecodingEstim
         public_row = embedding * item_bytes / rates.weight_bytes + sizes.num_embed / rates.ranked_logits
         output_rows = rows
     output = 2 * columns * sizes.embed_dim * output_rows / rates.output_flops
-    prompts = rows * sizes.prompt_flops(config.method.max_prompt_tokens) / rates.prompt_flops
+    prompts = rows * sizes.prompt_flops(own.max_prompt_tokens) / rates.prompt_flops
     step = layers + cache + public_row + output
-    batches = expected_batches(config)
+    batches = run.expected_batches
     # With the sparse vector the number of public tokens is not known in advance; the cap on
     # all tokens bounds it.
     seconds = prompts + params.max_batch_tokens * step
@@ -84,27 +83,28 @@ def estimate_decoding(config: Config, calibration: Calibration) -> DecodingEstim
         prompts_seconds=prompts,
         seconds_per_step=step,
         hours=None if batches is None else batches * seconds / 3600,
-        memory_bytes=needed_memory(config, calibration.dtype),
+        memory_bytes=needed_memory(own, calibration.dtype),
     )
 
 
-def needed_memory(config: Config, dtype: Dtype, devices: int = 1) -> int:
+def needed_memory(own: PredictSettings, dtype: Dtype, devices: int = 1) -> int:
     """Bytes of each device that weights and the caches of a batch of s contexts take at the least.
 
     Args:
-        config: The run.
+        own: Settings of the run.
         dtype: Type of weights and caches.
         devices: How many share the rows of a batch.
     """
-    sizes, item_bytes = config.method.model_sizes, _ITEM_BYTES[dtype]
-    slots = config.method.max_prompt_tokens + config.method.max_example_tokens
-    cache = config.method.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
+    sizes, item_bytes = own.model_sizes, _ITEM_BYTES[dtype]
+    slots = own.max_prompt_tokens + own.max_example_tokens
+    cache = own.batch_size * slots * sizes.cache_bytes_per_token(item_bytes)
     return sizes.num_parameters * item_bytes + cache // devices
 
 
-def _public_rows(config: Config, params: MechanismParams) -> int:
+def _public_rows(run: PredictionRun) -> int:
     """Rows of the public prompt, or of the reference once there is one."""
-    if not params.needs_public_logits:
+    own = run.method
+    if not run.params.needs_public_logits:
         return 0
-    has_reference = config.method.reference is not None or config.method.resolved_reference_rounds == 2
-    return config.method.reference_size if has_reference else 1
+    has_reference = own.reference is not None or own.resolved_reference_rounds == 2
+    return own.reference_size if has_reference else 1

@@ -15,9 +15,7 @@ from models.privacy.individual import BatchSpending
 from models.privacy.report import adapter, prediction, reference, structure
 from models.records import BatchId
 from pipeline.methods import report_settings
-from pipeline.methods.fine_tune import released
-from pipeline.methods.predict import mechanism
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.run import PredictionRun
 from pipeline.methods.predict.settings.clusters import EMBEDDERS
 
 # Settings that the report shows, in its order.
@@ -35,9 +33,9 @@ SHOWN = (
 HIDDEN = report_settings.HIDDEN | {'adapter', 'centers', 'reference', 'examples', 'typical_words'}
 
 
-def facts(config: Config, prepared: GeneratorSettings) -> MethodFacts:
+def facts(run: PredictionRun, prepared: GeneratorSettings) -> MethodFacts:
     """What the method tells a report."""
-    own, given = config.method, prepared.reference
+    own, given = run.method, prepared.reference
     of_reference: tuple[Facts, ...] = ()
     if given is not None:
         found = reference.given_facts(own.reference_size, given.digest, given.origin)
@@ -52,15 +50,13 @@ def facts(config: Config, prepared: GeneratorSettings) -> MethodFacts:
         trained = card.handed_on()
         of_adapter = adapter.given_facts(trained[0], factors=card.factors)
     releases = earlier_release.each_once(trained, () if given is None else given.origin.releases)
-    return prediction.facts(
-        mechanism.params(config), (*of_reference, *of_structure), of_adapter, releases=releases
-    )
+    return prediction.facts(run.params, (*of_reference, *of_structure), of_adapter, releases=releases)
 
 
-def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
+def settings(run: PredictionRun, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
     """Settings that the report shows beside those of the mechanism."""
-    own = config.method
-    found = report_settings.shown(config, SHOWN, of_mechanism)
+    own = run.method
+    found = report_settings.shown(run.config, SHOWN, of_mechanism)
     if own.strategy.takes_reference:
         found['reference'] = (
             'given by the curator'
@@ -77,9 +73,10 @@ def settings(config: Config, of_mechanism: tuple[str, ...]) -> dict[str, Any]:
         found['condition_rho'] = own.resolved_condition_rho
     else:
         del found['condition_on'], found['condition_rho']
-    found = report_settings.with_texts(found, own, config.input)
-    if own.adapter is not None:
-        card = released.read_card(own.adapter)
+    found = report_settings.with_texts(found, own, run.input)
+    if run.params.is_individual and 'omega' in found:
+        found['omega'] = run.params.omega
+    if (card := run.adapter) is not None:
         found |= _adapter_settings(card)
         found['model_origin'] += f', with the released adapter of the run {card.run_id!r}'
     if own.clusters is not None:
@@ -104,10 +101,10 @@ def _adapter_settings(card: AdapterCard) -> dict[str, Any]:
 
 
 def of_batches(
-    config: Config, facts: Sequence[report.BatchFacts]
+    run: PredictionRun, facts: Sequence[report.BatchFacts]
 ) -> Mapping[str, report.ExPostLosses | report.ContextSpending]:
     """What the curator's report says of its batches' losses or spending; nothing where it has neither."""
-    params = mechanism.params(config)
+    params = run.params
     if params.is_ex_post:
         losses = report.ex_post_losses([of for of in facts if isinstance(of, BatchLoss)], params)
         return {'losses': losses}

@@ -1,17 +1,20 @@
-"""The part of the graph that plans batches and decodes them."""
+"""The part of the graph that plans batches and decodes them, and what it is built from."""
 
 import dataclasses
+from typing import Any
 
 import apache_beam as beam
 
 from models.assembly import GeneratorSettings
 from models.batch_plan import BatchPlan
-from models.clustering.centers import Centers
+from models.clustering.centers import Centers, ClusterSettings
 from models.privacy import counts
 from models.records import Record
 from pipeline.methods import workers
-from pipeline.methods.predict import worker_settings
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.fine_tune import released
+from pipeline.methods.method import Generated
+from pipeline.methods.predict.reference import read_reference
+from pipeline.methods.predict.run import PredictionRun
 from transforms.cluster import ClusterRecords
 from transforms.condition import DrawConditions, with_conditions
 from transforms.count import CountContexts
@@ -32,22 +35,67 @@ class Prepared:
     centers: Centers | None
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(run: PredictionRun) -> Prepared:
     """Looks at the model, the prompts, the reference and the centres."""
-    generator = worker_settings.generator_settings(config)
-    generator.check_prompts(config.input.label_values)
-    if config.method.clusters is None:
+    generator = generator_settings(run)
+    generator.check_prompts(run.input.label_values)
+    if run.method.clusters is None:
         return Prepared(generator=generator, centers=None)
-    worker_settings.cluster_settings(config).check()
-    return Prepared(generator=generator, centers=Centers.read(config.method.centers_path))
+    cluster_settings(run).check()
+    return Prepared(generator=generator, centers=Centers.read(run.method.centers_path))
 
 
-def plan_batches(
-    config: Config, centers: Centers | None, records: beam.PCollection[Record]
+def generator_settings(run: PredictionRun) -> GeneratorSettings:
+    """What workers build their generator from; checks model and adapter, and reads the reference."""
+    own = run.method
+    return GeneratorSettings(
+        run_id=run.run_id,
+        params=run.params,
+        **workers.model_settings(own),
+        micro_batch_size=own.resolved_micro_batch_size,
+        label_words=tuple(run.input.label_words.items()),
+        reference=read_reference(run.config, workers.text_limit(own)),
+        adapter=released.released_adapter(own, own.adapter),
+        **workers.prompt_settings(own, run.input),
+    )
+
+
+def cluster_settings(run: PredictionRun) -> ClusterSettings:
+    """What workers build their clusterer from."""
+    own = run.method
+    model: dict[str, Any] = {}
+    if own.resolved_embedder == 'decoder':
+        model = {
+            'model': own.model,
+            'checkpoint': str(own.checkpoint_path),
+            'tokenizer': str(own.tokenizer_path),
+            'dtype': own.decided_dtype,
+        }
+    return ClusterSettings(centers=str(own.centers_path), embedder=own.resolved_embedder, **model)
+
+
+def generate(run: PredictionRun, prepared: Prepared, records: beam.PCollection[Record]) -> Generated:
+    """Records -> texts that batches of them vote on."""
+    own = run.method
+    # grouped: Record, in the groups that the plan has; plan: one BatchPlan
+    grouped, plan = _plan_batches(run, prepared.centers, records)
+    rows, sizes, facts, counted = grouped | 'Generate' >> PredictText(
+        prepared.generator,
+        plan,
+        run.work_dir,
+        rounds=own.resolved_reference_rounds,
+        reference_size=own.reference_size,
+        text_limit=workers.text_limit(own),
+        accelerator=run.runner.accelerator,
+    )
+    return Generated(plan=plan, rows=rows, sizes=sizes, facts=facts, counted=counted)
+
+
+def _plan_batches(
+    run: PredictionRun, centers: Centers | None, records: beam.PCollection[Record]
 ) -> tuple[beam.PCollection[Record], beam.PCollection[BatchPlan]]:
     """Records -> records in their clusters, where there are any, and the single plan."""
-    own = config.method
-    work_dir, labels = config.output.resolved_work_dir, config.input.label_values
+    own, work_dir, labels = run.method, run.work_dir, run.input.label_values
     conditions = None
     if own.condition_on:
         assert own.structure is not None  # `Structured.check`
@@ -57,11 +105,10 @@ def plan_batches(
             labels,
             own.resolved_condition_rho,
             work_dir,
-            unit=config.budget.unit,
+            unit=run.budget.unit,
         )
-    configured = worker_settings.configured_plan(config)
-    if configured is not None:
-        plan = records.pipeline | 'Plan' >> beam.Create([configured], reshuffle=False)
+    if run.batch_plan is not None:
+        plan = records.pipeline | 'Plan' >> beam.Create([run.batch_plan], reshuffle=False)
         if conditions is not None:
             plan |= 'WithConditions' >> beam.Map(with_conditions, beam.pvalue.AsSingleton(conditions))
         return records, plan
@@ -71,40 +118,26 @@ def plan_batches(
         rho_of_centers, rho = counts.split_rho(own.resolved_clustering_rho)
         # clustering: one Clustering
         grouped, clustering = records | 'Cluster' >> ClusterRecords(
-            worker_settings.cluster_settings(config),
+            cluster_settings(run),
             labels,
             work_dir,
             own.clusters,
             rho_of_centers,
-            unit=config.budget.unit,
+            unit=run.budget.unit,
             text_limit=workers.text_limit(own),
         )
     # true_counts: one list of int, private
     true_counts = grouped | 'Count' >> CountContexts(
-        labels, work_dir, unit=config.budget.unit, centers=None if centers is None else centers.count
+        labels, work_dir, unit=run.budget.unit, centers=None if centers is None else centers.count
     )
     plan = true_counts | 'Plan' >> DrawPlan(
         work_dir,
         labels,
         rho,
         own.batch_size,
-        unit=config.budget.unit,
-        examples_per_context=config.budget.examples_per_context,
+        unit=run.budget.unit,
+        examples_per_context=run.budget.examples_per_context,
         clustering=clustering,
         conditions=conditions,
     )
     return grouped, plan
-
-
-def transform(config: Config, prepared: Prepared, plan: beam.PCollection[BatchPlan]) -> PredictText:
-    """Records -> texts that batches of them vote on."""
-    own = config.method
-    return PredictText(
-        prepared.generator,
-        plan,
-        config.output.resolved_work_dir,
-        rounds=own.resolved_reference_rounds,
-        reference_size=own.reference_size,
-        text_limit=workers.text_limit(own),
-        accelerator=config.runner.accelerator,
-    )

@@ -8,7 +8,7 @@ from models.privacy import counts
 from models.prompts import PromptWriter
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS, InputCheck
 from pipeline.methods.input_view import InputView, MeasureTexts
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.run import Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,15 +9,13 @@ from models.privacy.facts import Statement
 from models.privacy.params import Accounting
 from models.privacy.report import words
 from pipeline import calibration
-from pipeline.calibration import duration, three_digits
+from pipeline.calibration import Calibration, duration, three_digits
 from pipeline.check.input_check import FEWEST_CONTEXTS, MOST_CONTEXTS
 from pipeline.ledger.answer import BudgetAnswer
 from pipeline.methods.method import RunPlan
-from pipeline.methods.predict import follows, mechanism
-from pipeline.methods.predict.batches import expected_batches
+from pipeline.methods.predict import decoding_estimate, follows
 from pipeline.methods.predict.decoding_estimate import DecodingEstimate
-from pipeline.methods.predict.mechanism import Config
-from pipeline.methods.predict.vote_estimate import VoteEstimate
+from pipeline.methods.predict.run import PredictionRun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,6 @@ class PredictionPlan(RunPlan):
             None where neither --typical-words nor --examples is given.
         decoding: How long decoding would take; None where no rates were asked for.
         budget: What the ledger says of it; None where no ledger was asked.
-        votes: How long votes of public texts would last; None where none were given.
         forced: What of an example is forced; None without a structure.
         warnings: What to think about before the run, in sentences.
     """
@@ -96,7 +93,6 @@ class PredictionPlan(RunPlan):
     expected_texts: int | None = None
     decoding: DecodingEstimate | None = None
     budget: BudgetAnswer | None = None
-    votes: VoteEstimate | None = None
     forced: ForcedShare | None = None
     warnings: tuple[str, ...] = ()
 
@@ -173,8 +169,6 @@ class PredictionPlan(RunPlan):
             rows += _decoding_rows(self.decoding)
         if self.budget is not None:
             rows += self.budget.rows(self.delta, self.omega)
-        if self.votes is not None:
-            rows += _votes_rows(self.votes, self.max_batch_tokens)
         return rows
 
     def _sampled_from(self) -> str:
@@ -184,23 +178,26 @@ class PredictionPlan(RunPlan):
         return f'the {self.public_top_k:,} most probable public tokens'
 
 
-def plan_run(config: Config) -> PredictionPlan:
-    """The run plan of a config, which alone decides it; how long decoding takes is another question."""
-    params = mechanism.params(config)
+def plan_run(
+    run: PredictionRun, rates: Calibration | None = None, budget: BudgetAnswer | None = None
+) -> PredictionPlan:
+    """The plan of a run, with how long it would decode where rates are given, and what a ledger says of it."""
+    own, params, batches = run.method, run.params, run.expected_batches
     has_price_per_token = not (params.is_ex_post or params.is_individual)
     per_token = accounting.rho_per_private_token(params) if has_price_per_token else None
-    statement = mechanism.statement(config)
     rho_total = epsilon = closed_form = order = None
-    if statement == 'differential privacy':
-        curve, delta = accounting.RunCost(stages=mechanism.cost(config)).curve, config.resolved_delta
+    if run.statement == 'differential privacy':
         # Private prediction and its counts are in zCDP, truncated or not.
+        curve, delta = run.cost.curve, run.delta
         rho_total, largest_order = curve.rho, curve.largest_order
         epsilon = curve.epsilon(delta)
         closed_form = accounting.epsilon_closed_form(rho_total, delta, largest_order=largest_order)
         if params.is_individual:
             order = accounting.optimal_order(rho_total, delta, largest_order=largest_order)
-    budget = params.context_budget
-    batches = expected_batches(config)
+    context_budget = params.context_budget
+    texts = None
+    if batches is not None and not (own.typical_words is None and own.examples is None):
+        texts = follows.expected_texts(own, batches, params.max_batch_tokens)
     return PredictionPlan(
         max_private_tokens=params.private_token_cap,
         max_batch_tokens=params.max_batch_tokens,
@@ -209,32 +206,28 @@ def plan_run(config: Config) -> PredictionPlan:
         public_top_k=params.public_top_k,
         accounting=params.accounting,
         shift_bound=params.shift_bound,
-        context_budget=budget,
+        context_budget=context_budget,
         omega=params.omega,
         order=order,
-        worst_case_tokens=None if budget is None else accounting.worst_case_tokens(params, budget),
-        statement=statement,
+        worst_case_tokens=None
+        if context_budget is None
+        else accounting.worst_case_tokens(params, context_budget),
+        statement=run.statement,
         rho_per_private_token=per_token,
-        rho_counts=config.method.noisy_count_rho,
-        rho_cells=config.method.cell_count_rho,
+        rho_counts=own.noisy_count_rho,
+        rho_cells=own.cell_count_rho,
         rho_total=rho_total,
         epsilon=epsilon,
         epsilon_closed_form=closed_form,
-        delta=config.resolved_delta,
+        delta=run.delta,
         expected_batches=batches,
         expected_private_tokens=None if batches is None else batches * params.private_token_cap,
-        expected_texts=_expected_texts(config, batches, params.max_batch_tokens),
-        forced=None if config.method.structure is None else _forced_share(config.method.structure),
-        warnings=_warnings(config),
+        expected_texts=texts,
+        decoding=None if rates is None else decoding_estimate.estimate_decoding(run, rates),
+        forced=None if own.structure is None else _forced_share(own.structure),
+        budget=budget,
+        warnings=(*_delta_warnings(run), *_size_warnings(run), *_adapter_warnings(run)),
     )
-
-
-def _expected_texts(config: Config, batches: int | None, batch_tokens: int) -> int | None:
-    """Texts that batches write, where lengths or texts were declared; None where they were not."""
-    own = config.method
-    if batches is None or (own.typical_words is None and own.examples is None):
-        return None
-    return follows.expected_texts(own, batches, batch_tokens)
 
 
 def _forced_share(structure: Structure) -> ForcedShare:
@@ -247,20 +240,12 @@ def _length(found: tuple[bytes, int]) -> int:
     return len(found[0])
 
 
-def _warnings(config: Config) -> tuple[str, ...]:
-    """What to think about before a run, from public numbers alone."""
-    return (*_delta_warnings(config), *_size_warnings(config), *_adapter_warnings(config))
-
-
-def _adapter_warnings(config: Config) -> tuple[str, ...]:
+def _adapter_warnings(run: PredictionRun) -> tuple[str, ...]:
     """What the adapter cost, where no ledger adds it to what this run costs."""
-    if config.method.adapter is None:
+    card = run.adapter
+    if card is None:
         return ()
-    from pipeline.methods.fine_tune import released
-
-    card = released.read_card(config.method.adapter)
-    released.check_model(config.method, card, config.method.adapter)
-    if card.dataset is not None and card.dataset == config.budget.dataset:
+    if card.dataset is not None and card.dataset == run.budget.dataset:
         return ()
     charged = 'to no ledger' if card.dataset is None else f'to {card.dataset!r}'
     return (
@@ -270,40 +255,38 @@ def _adapter_warnings(config: Config) -> tuple[str, ...]:
     )
 
 
-def _size_warnings(config: Config) -> tuple[str, ...]:
+def _size_warnings(run: PredictionRun) -> tuple[str, ...]:
     """Where the declared records would fill the batches that were asked for with far more or fewer than s."""
-    if config.input.sampled_records is None or config.method.batches_per_label is None:
+    if run.input.sampled_records is None or run.method.batches_per_label is None:
         return ()
-    labels = len(config.input.label_values)
-    full = config.method.batch_size * (
-        config.budget.examples_per_context if config.budget.unit == 'example' else 1
-    )
-    held = config.input.sampled_records / (config.method.batches_per_label * labels)
+    labels = len(run.input.label_values)
+    full = run.method.batch_size * (run.budget.examples_per_context if run.budget.unit == 'example' else 1)
+    held = run.input.sampled_records / (run.method.batches_per_label * labels)
     if FEWEST_CONTEXTS <= held / full <= MOST_CONTEXTS:
         return ()
-    fitting = max(1, round(config.input.sampled_records / (full * labels)))
+    fitting = max(1, round(run.input.sampled_records / (full * labels)))
     among = f' of {labels} labels' if labels > 1 else ''
-    declared = f'{config.input.records:,} declared records'
-    if config.input.sample_rate < 1:
-        declared = f'--sample-rate {config.input.sample_rate:g} of {declared}'
+    declared = f'{run.input.records:,} declared records'
+    if run.input.sample_rate < 1:
+        declared = f'--sample-rate {run.input.sample_rate:g} of {declared}'
     instead = (
         f'Give --batches-per-label {fitting}'
-        if fitting != config.method.batches_per_label
-        else f'Give --batch-size {max(1, round(config.method.batch_size * held / full))}, at its price'
+        if fitting != run.method.batches_per_label
+        else f'Give --batch-size {max(1, round(run.method.batch_size * held / full))}, at its price'
     )
     return (
         f'{declared}{among} put about {held:,.0f} into each batch, where '
-        f'--batch-size {config.method.batch_size} means {full:,}: a token costs what it costs at '
-        f'{config.method.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
+        f'--batch-size {run.method.batch_size} means {full:,}: a token costs what it costs at '
+        f'{run.method.batch_size}, and a batch takes the time and memory of what it holds. {instead}.',
     )
 
 
-def _delta_warnings(config: Config) -> tuple[str, ...]:
+def _delta_warnings(run: PredictionRun) -> tuple[str, ...]:
     """What the report will say of delta."""
-    delta, units = config.resolved_delta, config.input.records
-    if units is None or mechanism.statement(config) != 'differential privacy' or delta * units < 1:
+    delta, units = run.delta, run.input.records
+    if units is None or run.statement != 'differential privacy' or delta * units < 1:
         return ()
-    many = 'users' if config.budget.unit == 'user' else 'records'
+    many = 'users' if run.budget.unit == 'user' else 'records'
     return (words.delta_relation(delta, units, 'declared', many),)
 
 
@@ -326,53 +309,3 @@ def _decoding_rows(estimate: DecodingEstimate) -> list[tuple[str, str]]:
         ('Memory', f'{estimate.memory_bytes / 2**30:.1f} GiB for weights and one batch, at the least')
     )
     return [*rows, ('Estimated', calibration.source(estimate.device, estimate.measured_on))]
-
-
-def _votes_rows(votes: VoteEstimate, batch_tokens: int) -> list[tuple[str, str]]:
-    """How long votes last, as rows of the plan's table."""
-    of_label = '' if votes.label is None else f' as a batch of {votes.label!r}'
-    rows = [
-        (
-            'Votes, estimated',
-            f'{votes.contexts:,} contexts of public texts{of_label}, {votes.tokens:,} tokens',
-        ),
-        (
-            '',
-            'of one stream: more texts would make more of them'
-            if votes.streams == 1
-            else f'of each of {votes.streams} streams, other texts in each',
-        ),
-        ('', 'decoded; costs nothing, and tells nothing of the records'),
-    ]
-    for found in votes.against:
-        against = f'{found.reference_texts} reference texts' if found.reference_texts else 'the public prompt'
-        silent = f'the {batch_tokens:,} tokens'
-        if found.first_silent is not None:
-            silent = f'{found.first_silent:,} tokens'
-        shares = ', '.join(f'{share:.0%}' for share in found.voting)
-        rows += [
-            (f'Against {against}', f'ρ = {found.mean_price:.3g} a token and context; all vote for {silent}'),
-            ('', f'{shares} still vote at 1/4, 1/2, 3/4 and the end'),
-            ('', f'{found.budget_left:.0%} of B left at the end, in the mean'),
-        ]
-    if len(votes.against) > 1:
-        rows.append(('The reference', _verdict(votes)))
-    return rows
-
-
-def _verdict(votes: VoteEstimate) -> str:
-    """What a reference does to the price, in a few words."""
-    with_reference, without = (found.mean_price for found in votes.against)
-    if not votes.is_clear:
-        return 'no clear difference: these tokens do not tell whether it is better than none'
-    if with_reference > without:
-        times = (
-            f'{with_reference / without:.3g} times as much' if without else 'something, and nothing without'
-        )
-        return (
-            f'WORSE THAN NONE: a token costs {times}. Take texts of the genre of the records, or leave '
-            '--reference out'
-        )
-    if not with_reference:
-        return 'makes tokens free'
-    return f'makes a token {without / with_reference:.3g} times cheaper'

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from models.records import Record
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.run import Config
 from transforms.read import (
     Dialect,
     InputFile,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from models.reference import Reference, is_complete, pick_by_label
 from pipeline.methods import beside_input, earlier
 from pipeline.methods.predict import public_texts
-from pipeline.methods.predict.mechanism import Config
+from pipeline.methods.predict.run import Config
 from pipeline.release import released_corpus
 from transforms.read import InputFile, check_input
 

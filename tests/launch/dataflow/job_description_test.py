@@ -119,7 +119,7 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
     local = folder / 'job'
     local.mkdir()
     options = beam_options(
-        config,
+        config.runner.runner,
         [
             *command[cut + 1 :],
             '--no_auth',
@@ -131,7 +131,8 @@ def build(folder: pathlib.Path, command: Sequence[str]) -> Built:
         ],
     )
     root = beam.Pipeline(options=options)
-    job.build(root, config, methods.of(config).prepare(config))
+    run = methods.solve(config, launch=True)
+    job.build(root, run, methods.of(run).prepare(run))
     root.run()
     data, graph = (local / 'job.json').read_bytes(), b''
     for path in local.rglob('pipeline.pb'):
@@ -291,7 +292,7 @@ def test_no_key(tmp_path: pathlib.Path) -> None:
     """With a work directory whose key exists while the graph is built."""
     local = {'output': str(tmp_path / 'out'), 'work-dir': str(tmp_path / 'work')}
     command = commands.generate_command(profiles.PROFILES['nvidia-l4'], PLACE, flags(tmp_path, **local))
-    folders.prepare(config_of(command[2 : command.index('--')]))
+    folders.prepare(methods.solve(config_of(command[2 : command.index('--')]), launch=True))
     secret = (tmp_path / 'work' / RUN_KEY).read_bytes()
     found = build(tmp_path, command)
     for form in (secret, secret.hex().encode(), base64.b64encode(secret), base64.urlsafe_b64encode(secret)):

@@ -61,21 +61,21 @@ def config() -> JobConfig:
 def test_the_launcher_runs_a_config_that_the_job_accepts() -> None:
     assert submitted()[0][:2] == ['dp-corpus', 'generate']
     accepted = config()
-    assert accepted.output.resolved_run_id == JOB_NAME
+    assert accepted.output.name == JOB_NAME
     assert accepted.runner.runner == 'FlinkRunner'
     assert (accepted.budget.dataset is None, accepted.budget.ledger is None) == (False, False)
 
 
 def test_beam_knows_its_options() -> None:
-    options = beam_options(config(), submitted()[1]).get_all_options()
+    options = beam_options(config().runner.runner, submitted()[1]).get_all_options()
     assert options['flink_submit_uber_jar'] is True
     assert options['environment_type'] == 'EXTERNAL'
 
 
 def test_every_run_has_folders_of_its_own_on_the_shared_volume() -> None:
     accepted = config()
-    assert accepted.output.output != accepted.output.resolved_work_dir
-    for path in (str(accepted.output.output), accepted.output.resolved_work_dir):
+    assert accepted.output.output != accepted.output.curator
+    for path in (str(accepted.output.output), accepted.output.curator):
         assert path.startswith('/data/') and path.endswith(f'/{JOB_NAME}')
     for pod, container in ((LAUNCHER, SUBMIT), (TASK_MANAGER, POOL)):
         mounts = {mount['name']: mount['mountPath'] for mount in container['volumeMounts']}

@@ -42,11 +42,7 @@ SWITCHES = {
     'plan': {
         '--json',
         '--compare',
-        '--suggest',
-        '--minutes',
         '--calibrate',
-        '--calibration',
-        '--calibration-label-field',
     },
     'generate': {'--json', '--quiet'},
 }

@@ -14,7 +14,7 @@ import typer.testing
 
 from models.privacy import accounting
 from models.privacy.accounting import RunCost
-from pipeline import main
+from pipeline import main, methods
 from pipeline.config import job_config
 from pipeline.ledger import released
 from pipeline.ledger.budget import BudgetExceeded
@@ -159,28 +159,28 @@ def config(where: str, **settings: typing.Any) -> JobConfig:
 
 def test_a_plan_prices_what_the_ledger_charges(where: str) -> None:
     given = config(where, epsilon=2.0, batches_per_label=None)
-    answer = charge.ask(given)
-    rho = plan_lib.plan_run(given).rho_total
+    answer = charge.ask(methods.solve(given))
+    rho = plan_lib.plan_run(methods.solve(given)).rho_total
     assert rho is not None and answer.fits and not answer.is_charged
     assert answer.rho_left == pytest.approx(0.25 - rho, rel=1e-12)
     entry = Ledger.open(where).reserve(
-        'visits', run_id='three', unit='example', cost=charge.run_cost(given), identity='i',
+        'visits', run_id='three', unit='example', cost=methods.solve(given).cost, identity='i',
         key_commitment='k',
     )  # fmt: skip
     assert entry.rho == rho
     # The same run again is free; another of the same price no longer fits.
-    again = charge.ask(config(where, epsilon=2.0, batches_per_label=None, run_id='three'))
+    again = charge.ask(methods.solve(config(where, epsilon=2.0, batches_per_label=None, run_id='three')))
     assert again.fits and again.is_charged and again.rho_left == Ledger.open(where).account('visits').rho_left
-    assert charge.ask(config(where, epsilon=4.0)).fits is False
+    assert charge.ask(methods.solve(config(where, epsilon=4.0))).fits is False
 
 
 def test_a_plan_for_the_wrong_unit_or_dataset_is_refused(where: str) -> None:
     with pytest.raises(ValueError, match="unit='user'"):
-        charge.ask(config(where, epsilon=2.0, dataset='mails'))
+        charge.ask(methods.solve(config(where, epsilon=2.0, dataset='mails')))
     with pytest.raises(ValueError, match='Did you mean visits'):
-        charge.ask(config(where, epsilon=2.0, dataset='visit'))
+        charge.ask(methods.solve(config(where, epsilon=2.0, dataset='visit')))
     with pytest.raises(ValueError, match='dataset=None'):
-        charge.ask(job_config(delta=1e-6, epsilon=1.0))
+        charge.ask(methods.solve(job_config(delta=1e-6, epsilon=1.0)))
 
 
 @pytest.mark.parametrize('as_json', [False, True])
@@ -209,18 +209,22 @@ def test_a_plan_that_does_not_fit_ends_with_3(where: str, as_json: bool) -> None
 def test_a_plan_that_does_not_fit_names_the_largest_that_does(
     where: str, asked: dict[str, typing.Any], names: list[str]
 ) -> None:
-    answer = charge.ask(config(where, **asked))
+    answer = charge.ask(methods.solve(config(where, **asked)))
     assert not answer.fits and [setting.name for setting in answer.fitting] == names
     for setting in answer.fitting:
         omega = {} if setting.omega is None else {'omega': setting.omega}
         if setting.name == 'aggregate':
             own = {'accounting': 'worst-case'}
-            assert charge.ask(config(where, **(asked | own | {'aggregate': setting.value}))).fits
+            assert charge.ask(
+                methods.solve(config(where, **(asked | own | {'aggregate': setting.value})))
+            ).fits
             continue
-        assert charge.ask(config(where, **(asked | omega | {setting.name: setting.value}))).fits
+        assert charge.ask(
+            methods.solve(config(where, **(asked | omega | {setting.name: setting.value})))
+        ).fits
         whole = setting.name == 'max_private_tokens'
         more = setting.value + 1 if whole else 1.011 * setting.value
-        assert not charge.ask(config(where, **(asked | omega | {setting.name: more}))).fits
+        assert not charge.ask(methods.solve(config(where, **(asked | omega | {setting.name: more})))).fits
 
 
 def test_a_refusal_names_both_deltas_and_what_would_fit(where: str) -> None:
@@ -233,9 +237,9 @@ def test_a_refusal_names_both_deltas_and_what_would_fit(where: str) -> None:
 
 def test_a_run_that_does_not_fit_is_told_what_would(where: str) -> None:
     ledger, asked = Ledger.open(where), config(where, epsilon=5.0, run_id='large')
-    (setting,) = charge.ask(asked).fitting
+    (setting,) = charge.ask(methods.solve(asked)).fitting
     with pytest.raises(BudgetExceeded, match='left=.*To fit, give at most --epsilon') as refused:
-        charge.check(ledger, asked)
+        charge.check(ledger, methods.solve(asked, launch=True))
     assert f'--epsilon {setting.value:.10g}' in str(refused.value)
 
 

@@ -75,7 +75,7 @@ def test_no_help_cuts_a_name_or_a_word(words: tuple[str, ...], columns: int) -> 
 @pytest.mark.parametrize('method', PLANS)
 def test_at_40_columns_a_plan_loses_none_of_its_numbers(method: str) -> None:
     config = read_config(None, {'method': method, 'records': 123_456, **PLANS[method]})
-    plan = methods.of(config).plan(config)
+    plan = methods.of(config).plan(methods.solve(config))
     shown = on_terminal(lambda console: plan_terminal.render(plan.rows(), plan.warnings, console), 40)
     numbers = [number for _, value in plan.rows() for number in re.findall(r'\d[\w.,]*\w|\d', value)]
     assert len(numbers) > 10 and [number for number in numbers if number not in shown] == []

@@ -20,6 +20,7 @@ from models.privacy.accounting import (
 )
 from models.privacy.report import ledger as report_ledger
 from models.privacy.text_votes import TextVoteParams
+from pipeline import methods
 from pipeline.commands import ledger as commands
 from pipeline.config import job_config
 from pipeline.ledger.budget import BudgetExceeded, NotGaussian
@@ -80,14 +81,14 @@ def test_votes_of_an_epsilon_fit_a_budget_that_is_hardly_larger(where: str) -> N
         method='evolve', input='in.csv', output='out', records=5_452, delta=DELTA, epsilon=1.0,
         candidates=20, examples=10, dataset='one', ledger=where,
     )  # fmt: skip
-    asked = charging.ask(run)
+    asked = charging.ask(methods.solve(run))
     assert not asked.fits and asked.sufficient_epsilon is not None and 1.0 < asked.sufficient_epsilon < 1.07
     assert '--epsilon 0.9' in ' '.join(text for _, text in asked.rows(DELTA))
     ledger.change_budget('one', epsilon=asked.sufficient_epsilon, reason='a test')
-    answer = charging.ask(run)
+    answer = charging.ask(methods.solve(run))
     assert answer.fits and answer.privacy_filter == 'gaussian'
     assert answer.epsilon_together == answer.epsilon <= 1.0
-    assert answer.rho == ledger.account('one').price(charging.run_cost(run))
+    assert answer.rho == ledger.account('one').price(methods.solve(run).cost)
 
 
 def test_each_further_training_takes_a_smaller_share_of_what_is_kept_for_failures(where: str) -> None:
@@ -137,7 +138,7 @@ def test_votes_on_tokens_are_refused_before_a_plan_says_that_they_fit(where: str
         dataset='visits', ledger=where,
     )  # fmt: skip
     with pytest.raises(NotGaussian, match='generation'):
-        charging.ask(run)
+        charging.ask(methods.solve(run))
 
 
 def test_a_run_that_does_not_fit_names_what_is_left_as_a_gaussian(where: str) -> None:

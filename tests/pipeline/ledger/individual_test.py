@@ -8,11 +8,12 @@ import pytest
 from models.privacy import accounting, report
 from models.privacy.report import build_privacy_report
 from models.privacy.report.prediction import facts
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, reaching
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.predict import mechanism, plan
+from pipeline.methods.predict import plan
 from pipeline.pages import ledger_page
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
@@ -39,7 +40,7 @@ def where(tmp_path: pathlib.Path) -> str:
 
 def reserve(run: JobConfig, run_id: str) -> report.LedgerEntry:
     ledger = Ledger.open(str(run.budget.ledger))
-    return ledger.reserve('visits', run_id=run_id, cost=charge.run_cost(run), **KNOWN)
+    return ledger.reserve('visits', run_id=run_id, cost=methods.solve(run).cost, **KNOWN)
 
 
 def account(where: str) -> Account:
@@ -55,7 +56,7 @@ def test_rho_adds_up_and_the_smallest_order_counts(where: str) -> None:
         'late': config(where, epsilon=3.0, omega=6.0),
     }
     entries = {name: reserve(run, name) for name, run in runs.items()}
-    of = {name: plan.plan_run(run) for name, run in runs.items()}
+    of = {name: plan.plan_run(methods.solve(run)) for name, run in runs.items()}
     held = account(where)
     assert [run.omega for run in held.runs] == [of['early'].omega, None, 6.0]
     assert of['early'].omega > 6 and held.omega == 6.0
@@ -100,19 +101,24 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
     if spent == 0.9 and times == 1.0:
         # Its best order lies so far above that no rho gives so small an epsilon: a larger one takes it all.
         with pytest.raises(ValueError, match=r'--epsilon (\S+) is the smallest that pays') as refused:
-            config(where, epsilon=held.epsilon_left, omega=omega)
+            methods.solve(config(where, epsilon=held.epsilon_left, omega=omega))
         smallest = float(str(refused.value).partition('--epsilon ')[2].split()[0])
         run = config(where, epsilon=smallest, omega=omega)
-        assert smallest > held.epsilon_left and charge.ask(run).epsilon_left_up_to_omega > smallest
+        assert (
+            smallest > held.epsilon_left
+            and charge.ask(methods.solve(run)).epsilon_left_up_to_omega > smallest
+        )
     else:
         run = config(where, epsilon=held.epsilon_left, omega=omega)
-    assert charge.ask(run).fits
+    assert charge.ask(methods.solve(run)).fits
     # Where its orders are too small for this epsilon to take all of it, a larger one does, and no other.
-    most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=mechanism.params(run).omega)
+    most = accounting.epsilon_from_rho(held.rho_left, DELTA, largest_order=methods.solve(run).params.omega)
     assert most >= held.epsilon_left * (1 - 1e-12)
-    whole = charge.ask(config(where, epsilon=most, omega=mechanism.params(run).omega))
+    whole = charge.ask(methods.solve(config(where, epsilon=most, omega=methods.solve(run).params.omega)))
     assert whole.fits and whole.rho_left < 1e-4 * held.rho_left
-    over = charge.ask(config(where, epsilon=1.01 * most, omega=mechanism.params(run).omega))
+    over = charge.ask(
+        methods.solve(config(where, epsilon=1.01 * most, omega=methods.solve(run).params.omega))
+    )
     assert not over.fits and over.epsilon_left_up_to_omega == pytest.approx(most)
     (setting,) = over.fitting
     assert setting.name == 'epsilon' and 0.99 * most < setting.value <= most and setting.omega is None
@@ -122,33 +128,33 @@ def test_a_run_that_asks_for_all_that_is_left_fits(
 def test_what_workers_compute_with_is_what_was_charged(where: str) -> None:
     """They are told of no ledger, with which larger orders are chosen."""
     run = config(where, epsilon=8.0)
-    params = mechanism.params(run)
+    params = methods.solve(run).params
     assert (
         params.omega
         >= account(where).dataset.order
-        > mechanism.params(config(where, epsilon=8.0, **ALONE)).omega
+        > methods.solve(config(where, epsilon=8.0, **ALONE)).params.omega
     )
-    assert mechanism.params(config(where, epsilon=8.0, omega=params.omega, **ALONE)) == params
+    assert methods.solve(config(where, epsilon=8.0, omega=params.omega, **ALONE)).params == params
     short = config(where, epsilon=8.0, max_batch_tokens=100)
-    assert mechanism.params(
-        config(where, epsilon=8.0, omega=mechanism.params(short).omega, max_batch_tokens=100, **ALONE)
-    ) == (mechanism.params(short))
+    assert methods.solve(
+        config(where, epsilon=8.0, omega=methods.solve(short).params.omega, max_batch_tokens=100, **ALONE)
+    ).params == (methods.solve(short).params)
 
 
 def test_orders_that_reach_the_ledgers_and_buy_too_much_come_with_what_fits(where: str) -> None:
     """At the given ω epsilon buys so little that it would fit; at the one to give, more than is left."""
     held = add_charge(where, 0.5, None)
     run = config(where, epsilon=1.3 * held.epsilon_left, omega=held.dataset.order - 1.5)
-    assert held.fits(charge.run_cost(run).curve.rho)
+    assert held.fits(methods.solve(run).cost.curve.rho)
     with pytest.raises(ValueError, match=r'To fit, give at most --epsilon \S+ with --omega') as refused:
-        charge.ask(run)
+        charge.ask(methods.solve(run))
     with pytest.raises(ValueError) as of_launch:
-        charge.check(Ledger.open(where), run)
+        charge.check(Ledger.open(where), methods.solve(run, launch=True))
     assert str(of_launch.value) == str(refused.value)
     words = str(refused.value).split()
     epsilon, omega = (float(words[words.index(flag) + 1].rstrip(',')) for flag in ('--epsilon', '--omega'))
-    assert charge.ask(config(where, epsilon=epsilon, omega=omega)).fits
-    assert not charge.ask(config(where, epsilon=1.02 * epsilon, omega=omega)).fits
+    assert charge.ask(methods.solve(config(where, epsilon=epsilon, omega=omega))).fits
+    assert not charge.ask(methods.solve(config(where, epsilon=1.02 * epsilon, omega=omega))).fits
 
 
 def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) -> None:
@@ -156,11 +162,11 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
     order = account(where).dataset.order
     whole = config(where, epsilon=8.0, omega=order - 0.1)
     with pytest.raises(ValueError, match=r'Give --omega (\S+) or more') as refused:
-        charge.ask(whole)
+        charge.ask(methods.solve(whole))
     given = float(str(refused.value).partition('--omega ')[2].split()[0])
     assert order <= given <= order + 0.01
     again = config(where, epsilon=8.0, omega=given)
-    answer = charge.ask(again)
+    answer = charge.ask(methods.solve(again))
     assert answer.fits and answer.rho_left < 1e-4
     reserve(again, 'whole')
     with pytest.raises(BudgetExceeded):
@@ -170,11 +176,13 @@ def test_an_order_below_the_ledgers_is_refused_with_the_one_to_give(where: str) 
 def test_a_run_over_the_budget_does_not_fit_whatever_its_orders(where: str) -> None:
     """Its smaller orders are no reason to ask for larger ones, with which it would be refused too."""
     over = config(where, epsilon=12.0, omega=2.5)
-    assert mechanism.params(over).omega < account(where).dataset.order
-    assert not charge.ask(over).fits
+    assert methods.solve(over).params.omega < account(where).dataset.order
+    assert not charge.ask(methods.solve(over)).fits
     with pytest.raises(BudgetExceeded, match='Ask for less'):
         reserve(over, 'over')
-    assert not charge.ask(config(where, epsilon=12.0, omega=account(where).dataset.order + 1)).fits
+    assert not charge.ask(
+        methods.solve(config(where, epsilon=12.0, omega=account(where).dataset.order + 1))
+    ).fits
     assert not account(where).runs
 
 
@@ -187,11 +195,11 @@ def test_a_ledger_of_other_runs_takes_it_and_tells_of_both(where: str) -> None:
     assert isinstance(added, report.MixedLedgerEntry) and added.rho_before == entry.rho_after
     # The report of that run takes the entry, and says what both are together.
     made = build_privacy_report(
-        facts(mechanism.params(run)), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
+        facts(methods.solve(run).params), run_id='new', delta=DELTA, settings={}, versions={}, ledger=added,
         plan=[report.GroupPlan(label=None, batches=2, noisy_count=120)], noisy_counts_rho=0.005,
         corpus=report.CorpusTotals(examples=1, private_tokens=1, public_tokens=0, truncated=0),
     )  # fmt: skip
-    assert made.omega == mechanism.params(run).omega and made.epsilon <= 2.0
+    assert made.omega == methods.solve(run).params.omega and made.epsilon <= 2.0
     assert 'All 2 runs' in (made.covered_together or '')
 
 

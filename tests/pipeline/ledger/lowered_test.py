@@ -18,6 +18,7 @@ import typer.testing
 from models.privacy import accounting, report
 from models.privacy.accounting import GaussianDpEvent, RunCost
 from models.privacy.report import ledger as report_ledger
+from pipeline import methods
 from pipeline.commands import ledger as commands
 from pipeline.config import job_config
 from pipeline.ledger import released
@@ -182,12 +183,10 @@ def test_everything_that_states_a_guarantee_states_that_of_the_largest(
     page = ledger_page.render_html(account, ledger.events(name))
     assert f'ε\xa0=\xa0{shown}' in page and 'Lowering the budget refuses later runs' in page
 
-    asked = charging.ask(
-        job_config(
+    asked = charging.ask(methods.solve(job_config(
             method='evolve', input='in.csv', output='out', run_id='next', records=5_000, delta=DELTA,
             epsilon=0.1, candidates=20, examples=10, dataset=name, ledger=ledger.where,
-        )
-    )  # fmt: skip
+        )))  # fmt: skip
     assert asked.epsilon_bound == account.epsilon_bound
     rows = ' '.join(text for _, text in asked.rows(DELTA))
     assert f'the budget before it was lowered holds: ε = {shown}' in rows

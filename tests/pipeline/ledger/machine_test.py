@@ -40,7 +40,6 @@ from pipeline.ledger import ledger as ledgers
 from pipeline.ledger.budget import BudgetExceeded, NotGaussian, OrderTooLow
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods import start_corpus
-from pipeline.methods.fine_tune import mechanism as fine_tuning
 from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
 from tests.models.privacy.report.samples import older_report
@@ -93,7 +92,7 @@ def _costs(folder: pathlib.Path) -> dict[str, RunCost]:
             'method': 'refine', 'epsilon': 0.3, 'records': 5_000, 'corpus': str(folder / 'corpus.jsonl')
         },
     }  # fmt: skip
-    return {name: charge.run_cost(job_config(**common, **values)) for name, values in kinds.items()}
+    return {name: methods.solve(job_config(**common, **values)).cost for name, values in kinds.items()}
 
 
 # ------------------------------------------------------------------ operations
@@ -554,10 +553,10 @@ def _known_card() -> AdapterCard:
     if 'card' not in _kept:
         given = {'input': 'in.jsonl', 'output': 'out', 'delta': 1e-6, 'method': 'fine-tune', 'records': 5_000}
         given |= {'noise_multiplier': 2.0, 'tuning_steps': 200, 'expected_batch_size': 100}
-        params = fine_tuning.params(job_config(**given))
+        params = methods.solve(job_config(**given)).params
         template = PromptTemplate(private='{examples}', public='Write.', example='{text}', separator='\n')
         _kept['card'] = AdapterCard(
-            run_id='run', dataset='visits', run_number=1, model='gemma-3-270m', weights='w', lora_rank=2,
+            run_id='run', dataset='visits', run_number=1, model='bundled', weights='w', lora_rank=2,
             factors='f', epsilon=subsampled.epsilon_of_event(params.event, 1e-6),
             epsilon_of_run=subsampled.epsilon_of_event(params.event, 1e-6), delta=1e-6,
             mechanism=dataclasses.asdict(params), template=dataclasses.asdict(template),  # type: ignore
@@ -571,7 +570,7 @@ def _known_card() -> AdapterCard:
 
 
 def _check_earlier(config: JobConfig, ledger: Ledger) -> None:
-    methods.of(config).check_earlier(config, ledger)
+    charge.check_earlier(methods.solve(config), ledger)
 
 
 def _by_hand(cost: RunCost) -> oracle.Cost:

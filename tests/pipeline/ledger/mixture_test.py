@@ -22,6 +22,7 @@ from models.privacy.accounting import (
     ZCDpEvent,
 )
 from models.privacy.text_votes import TextVoteParams
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.account import Account
 from pipeline.ledger.budget import BudgetExceeded, Charge, Dataset
@@ -221,16 +222,16 @@ def test_a_refused_run_says_which_budget_would_hold_it(tmp_path: pathlib.Path) -
         method='fine-tune', input='in.csv', output=str(tmp_path / 'out'), records=5000, delta=DELTA,
         epsilon=2.9, tuning_steps=30, expected_batch_size=64, dataset='visits', ledger=where,
     )  # fmt: skip
-    asked = charging.ask(run)
+    asked = charging.ask(methods.solve(run))
     assert not asked.fits and asked.epsilon_together is None and asked.sufficient_epsilon is not None
     # Its own epsilon is that of its plan, and not what Rényi divergences say.
     assert asked.epsilon == pytest.approx(2.9, rel=1e-2)
     shown = ' '.join(text for _, text in asked.rows(DELTA))
     assert f'or a budget of ε = {asked.sufficient_epsilon:g} at δ = 1e-06' in shown
     with pytest.raises(BudgetExceeded, match=rf'visits --epsilon {asked.sufficient_epsilon:g} --reason WHY'):
-        charging.check(Ledger.open(where), run)
+        charging.check(Ledger.open(where), methods.solve(run))
     Ledger.open(where).change_budget('visits', epsilon=asked.sufficient_epsilon, reason='a test')
-    assert charging.ask(run).fits
+    assert charging.ask(methods.solve(run)).fits
 
 
 # ------------------------------------------------------------------ the order is fixed in advance

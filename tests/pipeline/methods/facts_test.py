@@ -10,13 +10,12 @@ from pipeline.methods import METHODS
 from pipeline.methods.evolve import facts as evolve
 from pipeline.methods.fine_tune import facts as fine_tune
 from pipeline.methods.predict import facts as predict
-from pipeline.methods.refine import facts as refine
 
 OF_METHOD: dict[str, tuple[tuple[str, ...], Collection[str]]] = {
     'predict': (predict.SHOWN, predict.HIDDEN),
     'fine-tune': (fine_tune.SHOWN, fine_tune.HIDDEN),
     'evolve': (evolve.SHOWN, evolve.HIDDEN),
-    'refine': (refine.SHOWN, refine.HIDDEN),
+    'refine': (evolve.SHOWN_OF_REFINING, evolve.HIDDEN_OF_REFINING),
 }
 
 

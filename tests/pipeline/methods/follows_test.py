@@ -9,7 +9,6 @@ from models.privacy import accounting
 from pipeline import methods
 from pipeline.config import following, job_config, read_config, settings_of
 from pipeline.methods import METHODS, follows
-from pipeline.methods.predict import mechanism
 from pipeline.settings.job_config import JobConfig
 
 OF_RECORDS = [name for name, method in METHODS.items() if method.needs_only_records]
@@ -118,7 +117,7 @@ def test_votes_write_about_as_many_texts_as_wanted(
             'predict', records=records, epsilon=epsilon, examples=examples, typical_words=words, **GEMMA
         )
     )
-    plan = methods.of(config).plan(config)
+    plan = methods.of(config).plan(methods.solve(config))
     texts = plan.written_texts()
     # A whole number of batches, each several texts long, and one of a label for each of two rounds.
     most_of_batch = math.ceil(config.method.max_batch_tokens / text_tokens(config))
@@ -130,7 +129,7 @@ def test_the_budget_of_contexts_lasts_for_the_batch_as_long_as_the_default_one_w
     for records, epsilon, examples in ((800, 1.0, 90), (5000, 3.0, 400), (20_000, 1.0, 50)):
         given = given_of('predict', records=records, epsilon=epsilon, examples=examples)
         config = job_config(**given)
-        params = mechanism.params(config.replace(max_batch_tokens=None))
+        params = methods.solve(config.replace(max_batch_tokens=None)).params
         assert params.context_budget is not None
         worst = accounting.worst_case_tokens(params, params.context_budget)
         assert config.method.max_batch_tokens <= 16 * worst
@@ -169,7 +168,7 @@ def test_texts_of_votes_need_declared_records() -> None:
 def test_texts_of_an_adapter_are_of_all_labels_together() -> None:
     labels = {'labels': ('a', 'b', 'c'), 'label_field': 'l'}
     config = job_config(**given_of('fine-tune', examples=100, **labels))
-    plan = methods.of(config).plan(config)
+    plan = methods.of(config).plan(methods.solve(config))
     assert plan.written_texts() == 100
     assert config.method.texts_of_labels(config.input) == (34, 33, 33)
     shares = config.replace(label_mix=('a=2', 'b=1', 'c=1'))

@@ -17,11 +17,10 @@ from models.records import BatchId
 from pipeline import methods
 from pipeline.config import all_settings, job_config, read_config
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.predict import mechanism
-from pipeline.run import charge, start
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.dummies.constant import RHO, Constant, ConstantSettings, registered
+from tests.launched import launch
 from transforms import run_files
 from transforms.columns import Columns
 
@@ -110,8 +109,8 @@ def test_a_method_brings_its_columns_facts_and_price(with_records: pathlib.Path)
     ledger.add_dataset('mottoes', unit='example', delta=1e-3, rho=1.0)
     with registered(WithColumns()):
         run = config(with_records, dataset='mottoes', ledger=str(with_records / 'ledger.db'))
-        assert methods.of(run).plan(run).rho_total == RHO
-        start.run(run, [])
+        assert methods.of(run).plan(methods.solve(run)).rho_total == RHO
+        launch(run, [])
     output = with_records / 'out'
     # Columns
     tables = [pq.read_table(path) for path in sorted((output / run_files.DATA_FOLDER).iterdir())]
@@ -243,8 +242,7 @@ def test_the_price_of_private_prediction_is_that_of_its_mechanism() -> None:
         threshold=0.5,
         threshold_noise_scale=0.2,
     )
-    assert charge.run_cost(predict).rho_by_stage == {
-        'centers': 0.0,
+    assert methods.solve(predict).cost.rho_by_stage == {
         'noisy_counts': 0.005,
-        'generation': accounting.generation_rho(mechanism.params(predict)),
+        'generation': accounting.generation_rho(methods.solve(predict).params),
     }

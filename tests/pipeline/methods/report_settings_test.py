@@ -6,6 +6,7 @@ import pytest
 
 from pipeline import methods
 from pipeline.config import job_config
+from pipeline.methods.predict import facts
 from pipeline.settings.job_config import JobConfig
 
 FILES = {'checkpoint': '/weights', 'tokenizer': '/tokenizer.model'}
@@ -16,7 +17,7 @@ def config(**settings: object) -> JobConfig:
 
 
 def public_settings(run: JobConfig) -> dict[str, Any]:
-    return methods.of(run).report_settings(run, ())
+    return facts.settings(methods.solve(run), ())
 
 
 @pytest.mark.parametrize(

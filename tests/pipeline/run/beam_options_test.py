@@ -12,16 +12,14 @@ from pipeline.run.beam_options import beam_options
 @pytest.mark.parametrize('runner', ['DataflowRunner', 'FlinkRunner', 'FnApiRunner'])
 @pytest.mark.parametrize('given', [[], ['--experiments=a,b'], ['--job_name=a']])
 def test_workers_sample_no_failed_element_whatever_started_the_run(runner: str, given: list[str]) -> None:
-    options = beam_options(
-        job_config(delta=1e-6, epsilon=1, runner=runner), [*given, '--flink_master=flink:8081']
-    )
+    options = beam_options(runner, [*given, '--flink_master=flink:8081'])
     # As Dataflow does with every job.
     options.view_as(DebugOptions).add_experiment('enable_always_on_exception_sampling')
     assert DataSampler.create(options) is None
 
 
 def test_experiments_that_were_given_stay() -> None:
-    options = beam_options(job_config(delta=1e-6, epsilon=1), ['--experiments=a,b', '--experiments=c'])
+    options = beam_options('FnApiRunner', ['--experiments=a,b', '--experiments=c'])
     experiments = options.view_as(DebugOptions).experiments
     assert experiments == ['a', 'b', 'c', 'disable_always_on_exception_sampling']
 
@@ -38,12 +36,12 @@ def test_experiments_that_were_given_stay() -> None:
 )
 def test_a_run_that_asks_for_samples_is_refused(argument: str) -> None:
     with pytest.raises(ValueError, match='samples elements'):
-        beam_options(job_config(delta=1e-6, epsilon=1), [argument])
+        beam_options('FnApiRunner', [argument])
 
 
 def test_keys_of_the_data_are_in_no_log() -> None:
     with pytest.raises(ValueError, match='enable_hot_key_logging'):
-        beam_options(job_config(delta=1e-6, epsilon=1), ['--enable_hot_key_logging'])
+        beam_options('FnApiRunner', ['--enable_hot_key_logging'])
 
 
 # --- Ports: tests/attacks/sockets_test.py watches runs ---------------------------
@@ -75,7 +73,7 @@ def test_what_would_open_a_port_is_refused_by_name(
     runner: str, arguments: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        beam_options(job_config(delta=1e-6, epsilon=1, runner=runner), arguments)
+        beam_options(runner, arguments)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_another_runner_is_refused_by_name(name: str) -> None:
 
 
 def test_the_name_that_users_know_is_the_runner_that_opens_nothing() -> None:
-    options = beam_options(job_config(delta=1e-6, epsilon=1, runner='DirectRunner'), [])
+    options = beam_options('DirectRunner', [])
     assert type(create_runner(options.view_as(StandardOptions).runner)).__name__ == 'FnApiRunner'
     # The twin: by itself Beam takes the name for one that tries others first.
     alone = PipelineOptions(['--runner=DirectRunner']).view_as(StandardOptions)
@@ -109,4 +107,4 @@ def test_the_name_that_users_know_is_the_runner_that_opens_nothing() -> None:
     ],
 )
 def test_documented_ways_are_accepted(runner: str, arguments: tuple[str, ...]) -> None:
-    beam_options(job_config(delta=1e-6, epsilon=1, runner=runner), arguments)
+    beam_options(runner, arguments)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from models.privacy.accounting import RunCost
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.run import charge
@@ -51,14 +52,16 @@ ENTRY: dict[str, Any] = {'dataset': 'visits', 'run_number': 2, 'rho': RHO}
 def test_a_release_whose_charge_the_ledger_holds_may_be_the_reference(
     tmp_path: pathlib.Path, ledger: Ledger, dataset: str
 ) -> None:
-    charge.check(ledger, config(tmp_path, write_release(tmp_path, ENTRY), dataset))
+    charge.check(
+        ledger, methods.solve(config(tmp_path, write_release(tmp_path, ENTRY), dataset), launch=True)
+    )
 
 
 @pytest.mark.parametrize('entry', [None, ENTRY | {'dataset': 'letters'}], ids=['none', 'other ledger'])
 def test_a_release_that_is_not_of_this_ledger_is_the_curators_to_vouch_for(
     tmp_path: pathlib.Path, ledger: Ledger, entry: object
 ) -> None:
-    charge.check(ledger, config(tmp_path, write_release(tmp_path, entry)))
+    charge.check(ledger, methods.solve(config(tmp_path, write_release(tmp_path, entry)), launch=True))
 
 
 @pytest.mark.parametrize(
@@ -78,26 +81,26 @@ def test_a_release_that_claims_a_charge_which_the_ledger_does_not_hold_is_refuse
     run = config(tmp_path, write_release(tmp_path, entry, run_id))
     before = ledger.events()
     with pytest.raises(ValueError, match='whose charge the ledger holds.*give the --ledger') as refused:
-        charge.check(ledger, run)
+        charge.check(ledger, methods.solve(run, launch=True))
     assert f'run_id={run_id!r}' in str(refused.value) and repr(entry['dataset']) in str(refused.value)
     with pytest.raises(ValueError, match='whose charge the ledger holds'):
-        charge.ask(run)
+        charge.ask(methods.solve(run))
     assert ledger.events() == before
 
 
 def test_a_plan_knows_a_reference_that_was_charged(tmp_path: pathlib.Path, ledger: Ledger) -> None:
-    assert charge.ask(config(tmp_path, write_release(tmp_path, ENTRY))).fits
+    assert charge.ask(methods.solve(config(tmp_path, write_release(tmp_path, ENTRY)))).fits
 
 
 def test_a_release_of_a_dataset_of_the_same_name_in_another_ledger_is_refused(tmp_path: pathlib.Path) -> None:
     empty = Ledger.create(str(tmp_path / 'ledger.db'))
     empty.add_dataset('visits', unit='example', delta=1e-6, rho=2.0)
     with pytest.raises(ValueError, match='choose another release, or public texts'):
-        charge.check(empty, config(tmp_path, write_release(tmp_path, ENTRY)))
+        charge.check(empty, methods.solve(config(tmp_path, write_release(tmp_path, ENTRY)), launch=True))
 
 
 @pytest.mark.parametrize('entry', [{'dataset': 'visits'}, 'visits', ENTRY | {'rho': 'much'}])
 def test_a_damaged_entry_is_refused(tmp_path: pathlib.Path, ledger: Ledger, entry: object) -> None:
     run = config(tmp_path, write_release(tmp_path, entry))
     with pytest.raises(ValueError, match='edited or is damaged. Restore the release'):
-        charge.check(ledger, run)
+        charge.check(ledger, methods.solve(run, launch=True))

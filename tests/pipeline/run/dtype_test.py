@@ -7,9 +7,8 @@ import pytest
 from models.decoders import device
 from pipeline import methods
 from pipeline.config import job_config
-from pipeline.methods.predict.worker_settings import cluster_settings, generator_settings
+from pipeline.methods.predict.graph import cluster_settings, generator_settings
 from pipeline.run import identity
-from pipeline.run.launched import with_dtype
 from pipeline.settings.job_config import JobConfig
 
 
@@ -24,9 +23,9 @@ def test_workers_are_told_a_type_and_never_choose(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     monkeypatch.setattr(device, 'fastest_dtype', lambda: dtype)
-    assert generator_settings(config(tmp_path)).dtype == dtype
+    assert generator_settings(methods.solve(config(tmp_path), launch=True)).dtype == dtype
     other = {'float32': 'bfloat16', 'bfloat16': 'float32'}[dtype]
-    assert generator_settings(config(tmp_path, dtype=other)).dtype == other
+    assert generator_settings(methods.solve(config(tmp_path, dtype=other), launch=True)).dtype == other
 
 
 def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
@@ -34,10 +33,10 @@ def test_a_run_that_goes_on_elsewhere_goes_on_in_its_type(
 ) -> None:
     """On another kind of machine it is another run, unless it is told the first one's type."""
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
-    begun = identity.fingerprint(config(tmp_path))
+    begun = identity.fingerprint(methods.solve(config(tmp_path), launch=True))
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'float32')
-    assert identity.fingerprint(config(tmp_path))['config'] != begun['config']
-    assert identity.fingerprint(config(tmp_path, dtype='bfloat16')) == begun
+    assert identity.fingerprint(methods.solve(config(tmp_path), launch=True))['config'] != begun['config']
+    assert identity.fingerprint(methods.solve(config(tmp_path, dtype='bfloat16'), launch=True)) == begun
 
 
 def test_centres_are_of_one_type_wherever_records_are_embedded(
@@ -45,10 +44,9 @@ def test_centres_are_of_one_type_wherever_records_are_embedded(
 ) -> None:
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
     files = {'embedder': 'decoder', 'centers': str(tmp_path)}
-    clustered = with_dtype(config(tmp_path, clusters=3, **files))
-    assert clustered.method.dtype == 'float32'
-    assert cluster_settings(clustered).dtype == 'float32'
-    assert with_dtype(config(tmp_path)).method.dtype == 'bfloat16'
+    clustered = methods.solve(config(tmp_path, clusters=3, **files), launch=True)
+    assert clustered.method.dtype == cluster_settings(clustered).dtype == 'float32'
+    assert methods.solve(config(tmp_path), launch=True).method.dtype == 'bfloat16'
 
 
 @pytest.mark.parametrize(
@@ -65,8 +63,9 @@ def test_a_difference_is_taken_in_float32_on_a_processor(
     monkeypatch.setattr(device, 'fastest_dtype', lambda: 'bfloat16')
     budget = {'max_private_tokens': None, 'epsilon': 1.0} if aggregate == 'difference' else {}
     run = config(tmp_path, aggregate=aggregate, **budget)
-    assert with_dtype(run).method.dtype == dtype
-    assert with_dtype(run.replace(dtype='bfloat16')).method.dtype == 'bfloat16'
+    assert methods.solve(run, launch=True).method.dtype == dtype
+    given = methods.solve(run.replace(dtype='bfloat16'), launch=True)
+    assert given.method.dtype == 'bfloat16'
 
 
 @pytest.mark.parametrize('fastest', ['float32', 'bfloat16'])
@@ -80,9 +79,11 @@ def test_other_methods_take_what_the_machine_is_fastest_in(
     (tmp_path / 'in.jsonl').write_text('{"text": "some text"}\n', encoding='utf-8')
     given = {
         'method': method, 'input': str(tmp_path / 'in.jsonl'), 'output': str(tmp_path / 'out'),
-        'records': 1000, 'epsilon': 1.0, **({'corpus': 'texts.jsonl'} if method == 'refine' else {}),
+        'records': 1000, 'epsilon': 1.0, **({'corpus': str(tmp_path / 'texts.jsonl')} if method == 'refine' else {}),
     }  # fmt: skip
+    (tmp_path / 'texts.jsonl').write_text('{"text": "a public text"}\n', encoding='utf-8')
     run = job_config(**given)
-    assert with_dtype(run).method.dtype == fastest
-    assert methods.of(run).planned_dtype(run) == 'auto'
-    assert with_dtype(run.replace(dtype='float32')).method.dtype == 'float32'
+    assert methods.solve(run, launch=True).method.dtype == fastest
+    assert methods.solve(run).method.planned_dtype == 'auto'
+    told = methods.solve(run.replace(dtype='float32'), launch=True)
+    assert told.method.dtype == 'float32'

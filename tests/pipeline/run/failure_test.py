@@ -5,18 +5,20 @@ import pathlib
 import grpc
 import pytest
 
+from pipeline import methods
 from pipeline.config import job_config
-from pipeline.run import start
+from pipeline.methods.solved import Run
 from pipeline.run.failure import keep_failure
-from pipeline.settings.job_config import JobConfig
+from tests.launched import launch
 from tests.samples import needs_model, write_rows
 
 SECRET = 'opensesame'
 ENGINES = ('FlinkRunner', 'PortableRunner', 'DataflowRunner')
 
 
-def run_of(folder: pathlib.Path, runner: str, **settings: object) -> JobConfig:
-    return job_config(delta=1e-3, epsilon=8, runner=runner, output=str(folder / 'out'), **settings)
+def run_of(folder: pathlib.Path, runner: str, **settings: object) -> Run:
+    config = job_config(delta=1e-3, epsilon=8, runner=runner, output=str(folder / 'out'), **settings)
+    return methods.solve(config)
 
 
 @pytest.fixture
@@ -135,6 +137,6 @@ def test_an_engine_that_is_not_there_is_told(
     )  # fmt: skip
     engine = ('--environment_type=EXTERNAL', '--environment_config=localhost:2', '--flink_master=localhost:1')
     with pytest.raises(RuntimeError, match='Expected the engine to take the job') as caught:
-        start.run(run, [*engine, *arguments])
+        launch(run, [*engine, *arguments])
     assert error in str(caught.value) and 'No step has begun' in str(caught.value)
     assert SECRET not in str(caught.value) and 'step=' not in str(caught.value)

@@ -10,9 +10,9 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.run import digests, folders, identity
-from pipeline.run.launched import with_absolute_paths, with_dtype
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from transforms import read, run_files
@@ -37,11 +37,11 @@ def write_record(path: pathlib.Path, text: str) -> None:
 def test_a_name_that_is_a_pattern_too_is_a_part_of_the_digest(tmp_path: pathlib.Path, name: str) -> None:
     run = config(tmp_path)
     write_record(tmp_path / 'in.jsonl', 'A record.')
-    without = identity.fingerprint(run)['input']
+    without = identity.fingerprint(methods.solve(run, launch=True))['input']
     write_record(tmp_path / name, 'Another one.')
-    first = identity.fingerprint(run)['input']
+    first = identity.fingerprint(methods.solve(run, launch=True))['input']
     write_record(tmp_path / name, 'A third one.')
-    assert len({without, first, identity.fingerprint(run)['input']}) == 3
+    assert len({without, first, identity.fingerprint(methods.solve(run, launch=True))['input']}) == 3
 
 
 @pytest.mark.parametrize('name', ['in[1].jsonl', 'in[!a].jsonl', 'in*.jsonl', 'in?.jsonl'])
@@ -50,30 +50,30 @@ def test_a_file_that_is_called_as_a_pattern_is_meant_itself(tmp_path: pathlib.Pa
     for decoy in ('in1.jsonl', 'inb.jsonl'):
         write_record(tmp_path / decoy, 'Of somebody else.')
     write_record(tmp_path / name, 'A record.')
-    assert identity.input_files(run) == [str(tmp_path / name)]
-    before = identity.fingerprint(run)['input']
+    assert identity.input_files(methods.solve(run, launch=True)) == [str(tmp_path / name)]
+    before = identity.fingerprint(methods.solve(run, launch=True))['input']
     write_record(tmp_path / name, 'Another one.')
-    assert identity.fingerprint(run)['input'] != before
+    assert identity.fingerprint(methods.solve(run, launch=True))['input'] != before
 
 
 def test_the_digest_is_of_the_files_that_are_read_and_of_no_other(tmp_path: pathlib.Path) -> None:
     """`in[1].jsonl` is a pattern of `in1.jsonl`, which is no input here."""
     run = config(tmp_path, input=str(tmp_path / 'in[[]*.jsonl'))
     write_record(tmp_path / 'in[1].jsonl', 'A record.')
-    assert identity.input_files(run) == [str(tmp_path / 'in[1].jsonl')]
-    before = identity.fingerprint(run)['input']
+    assert identity.input_files(methods.solve(run, launch=True)) == [str(tmp_path / 'in[1].jsonl')]
+    before = identity.fingerprint(methods.solve(run, launch=True))['input']
     write_record(tmp_path / 'in1.jsonl', 'Of somebody else.')
-    assert identity.fingerprint(run)['input'] == before
+    assert identity.fingerprint(methods.solve(run, launch=True))['input'] == before
 
 
 def test_a_changed_file_of_such_a_name_is_another_input(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
     write_record(tmp_path / 'in[1].jsonl', 'A record.')
-    assert folders.prepare(run) == [str(tmp_path / 'in[1].jsonl')]
-    folders.prepare(run)  # unchanged: accepted
+    assert folders.prepare(methods.solve(run, launch=True)) == [str(tmp_path / 'in[1].jsonl')]
+    folders.prepare(methods.solve(run, launch=True))  # unchanged: accepted
     write_record(tmp_path / 'in[1].jsonl', 'Another one.')
     with pytest.raises(FileExistsError, match=r"changed=\['input'\]"):
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_a_list_of_names_with_commas_is_the_same_input_from_everywhere(
@@ -87,50 +87,49 @@ def test_a_list_of_names_with_commas_is_the_same_input_from_everywhere(
     monkeypatch.chdir(tmp_path)
     runs = [config(tmp_path, input=each) for each in given]
     files = sorted(f'{tmp_path}/{name}' for name in names)
-    assert [identity.input_files(run) for run in runs] == [files] * 3
-    known = [identity.fingerprint(run)['input'] for run in runs]
+    assert [identity.input_files(methods.solve(run, launch=True)) for run in runs] == [files] * 3
+    known = [identity.fingerprint(methods.solve(run, launch=True))['input'] for run in runs]
     assert len(set(known)) == 1
-    absolute = with_absolute_paths(runs[0])
+    absolute = methods.solve(runs[0], launch=True).config
     assert absolute.input.input == f'{tmp_path}/a,b.jsonl,{tmp_path}/c.jsonl,{tmp_path}/Smith, J/*.jsonl'
-    assert with_absolute_paths(absolute) == absolute
+    assert methods.solve(absolute, launch=True).config == absolute
     monkeypatch.chdir('/')
-    assert identity.fingerprint(absolute)['input'] == known[0]
+    assert identity.fingerprint(methods.solve(absolute, launch=True))['input'] == known[0]
 
 
 def test_a_changed_setting_is_named_with_both_values(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path, record_id_field='id')
     (tmp_path / 'in.jsonl').write_text(json.dumps({'text': 'A record.', 'id': '1'}) + '\n', encoding='utf-8')
-    folders.check_resumption(run)  # none has begun
-    started = with_dtype(with_absolute_paths(run))
-    folders.prepare(started)
-    folders.check_resumption(run)
-    folders.check_resumption(run.replace(runner='DirectRunner'))
+    folders.check_resumption(methods.solve(run, launch=True))  # none has begun
+    folders.prepare(methods.solve(run, launch=True))
+    folders.check_resumption(methods.solve(run, launch=True))
+    folders.check_resumption(methods.solve(run.replace(runner='DirectRunner'), launch=True))
     other = run.replace(batch_size=16, record_id_field=None, corpus_description='Letters.')
     with pytest.raises(FileExistsError, match=r"changed=\['config'\]") as refused:
-        folders.check_resumption(other)
+        folders.check_resumption(methods.solve(other, launch=True))
     said = str(refused.value)
     assert '--batch-size was 8 and is 16. ' in said
     assert "--corpus-description was 'A collection of texts, one after another.' and is 'Letters.'. " in said
     assert "--record-id-field was 'id' and is None. " in said
     assert said.count(' was ') == 3
     with pytest.raises(FileExistsError) as again:
-        folders.prepare(with_dtype(with_absolute_paths(other)))
+        folders.prepare(methods.solve(other, launch=True))
     assert str(again.value) == said
 
 
 def test_other_files_than_those_that_were_looked_at_get_no_digest(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
     write_record(tmp_path / 'in.jsonl', 'A record.')
-    files = identity.input_files(run)
+    files = identity.input_files(methods.solve(run, launch=True))
     write_record(tmp_path / 'in2.jsonl', 'A late one.')
     with pytest.raises(ValueError, match=r'new=\[.*in2\.jsonl.\], missing=\[\]'):
-        identity.fingerprint(run, files)
+        identity.fingerprint(methods.solve(run, launch=True), files)
 
 
 def test_other_files_than_those_of_the_digest_are_not_read(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
     write_record(tmp_path / 'in.jsonl', 'A record.')
-    files = folders.prepare(run)
+    files = folders.prepare(methods.solve(run, launch=True))
     (tmp_path / 'in.jsonl').rename(tmp_path / 'in2.jsonl')
     rules = record_rules(run.input, run.budget.unit)
     with pytest.raises(ValueError, match=r'new=\[.*in2\.jsonl.\], missing=\[.*in\.jsonl.\]'):
@@ -148,19 +147,19 @@ def test_weights_in_one_file_are_known_by_content_whatever_their_size_and_time(
     file = tmp_path / 'weights.gguf'
     file.write_bytes(b'GGUF' + bytes(60))
     run = config(tmp_path, model='gemma3-1b', checkpoint=str(file), tokenizer=str(file))
-    first = identity.fingerprint(run)['model']
+    first = identity.fingerprint(methods.solve(run, launch=True))['model']
     os.utime(file, (1, 1))
-    assert identity.fingerprint(run)['model'] == first
+    assert identity.fingerprint(methods.solve(run, launch=True))['model'] == first
     file.write_bytes(b'GGUF' + bytes(59) + b'1')
     os.utime(file, (1, 1))
-    assert identity.fingerprint(run)['model'] != first
+    assert identity.fingerprint(methods.solve(run, launch=True))['model'] != first
     # The weights count where the tokenizer is another file, and under their own name.
     text = tmp_path / 'tokenizer.model'
     text.write_bytes(bytes(5))
     apart = run.replace(tokenizer=str(text))
-    second = identity.fingerprint(apart)['model']
+    second = identity.fingerprint(methods.solve(apart, launch=True))['model']
     file.write_bytes(b'GGUF' + bytes(60))
-    assert len({first, second, identity.fingerprint(apart)['model']}) == 3
+    assert len({first, second, identity.fingerprint(methods.solve(apart, launch=True))['model']}) == 3
 
 
 # --- The code --------------------------------------------------------------------
@@ -208,13 +207,15 @@ def test_a_work_directory_of_older_code_is_refused_with_its_reason(tmp_path: pat
     )
     versions = json.dumps(identity.software_versions(), sort_keys=True)
     code = hashlib.sha256(f'{sources}\n{versions}'.encode()).hexdigest()
-    work_dir = pathlib.Path(run.output.resolved_work_dir)
+    work_dir = pathlib.Path(run.output.curator)
     work_dir.mkdir()
-    (work_dir / run_files.RUN).write_text(json.dumps(identity.fingerprint(run) | {'code': code}))
+    (work_dir / run_files.RUN).write_text(
+        json.dumps(identity.fingerprint(methods.solve(run, launch=True)) | {'code': code})
+    )
     with pytest.raises(
         FileExistsError, match=r"changed=\['code'\]. Another version of dp-corpus or of a lib"
     ):
-        folders.prepare(run)
+        folders.prepare(methods.solve(run, launch=True))
 
 
 def test_weights_are_hashed_once_however_often_a_run_is_asked_who_it_is(
@@ -233,12 +234,12 @@ def test_weights_are_hashed_once_however_often_a_run_is_asked_who_it_is(
         return digest(opened, name)
 
     monkeypatch.setattr(hashlib, 'file_digest', counted)
-    folders.prepare(run)
-    folders.check_resumption(run)
-    folders.prepare(run)
+    folders.prepare(methods.solve(run, launch=True))
+    folders.check_resumption(methods.solve(run, launch=True))
+    folders.prepare(methods.solve(run, launch=True))
     assert read.count(str(file)) == 1
     # Of the same size: it is the system's times that tell.
     file.write_bytes(b'GGUF' + bytes(59) + b'1')
     with pytest.raises(FileExistsError, match='The weights'):
-        folders.check_resumption(run)
+        folders.check_resumption(methods.solve(run, launch=True))
     assert read.count(str(file)) == 2

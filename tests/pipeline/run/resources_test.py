@@ -12,6 +12,7 @@ import pytest
 
 from models.decoders import device
 from models.decoders.gemma import architectures
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.predict.decoding_estimate import needed_memory
@@ -150,19 +151,21 @@ def config(**settings: Any) -> JobConfig:
 def test_needed_memory_is_weights_and_one_batch() -> None:
     small = config(batch_size=1, max_prompt_tokens=1, max_example_tokens=1)
     sizes = small.method.model_sizes
-    assert needed_memory(small, 'float32') == 4 * sizes.num_parameters + 2 * sizes.cache_bytes_per_token(4)
+    assert needed_memory(
+        small.method, 'float32'
+    ) == 4 * sizes.num_parameters + 2 * sizes.cache_bytes_per_token(4)
     large = config(batch_size=64)
     slots = large.method.max_prompt_tokens + large.method.max_example_tokens
-    assert needed_memory(large, 'float32', devices=4) == (
+    assert needed_memory(large.method, 'float32', devices=4) == (
         4 * sizes.num_parameters + 64 * slots * sizes.cache_bytes_per_token(4) // 4
     )
-    assert 2 * needed_memory(small, 'bfloat16') == needed_memory(small, 'float32')
+    assert 2 * needed_memory(small.method, 'bfloat16') == needed_memory(small.method, 'float32')
 
 
 def test_needed_disk_grows_with_the_tokens_that_public_numbers_promise() -> None:
-    least = resources.needed_disk(config(delta=1e-6))
-    some = resources.needed_disk(config(batches_per_label=1_000))
-    more = resources.needed_disk(config(batches_per_label=2_000))
+    least = resources.needed_disk(methods.solve(config(delta=1e-6), launch=True))
+    some = resources.needed_disk(methods.solve(config(batches_per_label=1_000), launch=True))
+    more = resources.needed_disk(methods.solve(config(batches_per_label=2_000), launch=True))
     assert least < some and more - some == some - least == 1_000 * 100 * 16
 
 
@@ -171,6 +174,6 @@ def test_workers_elsewhere_are_not_judged_by_this_machine(
 ) -> None:
     monkeypatch.setattr(device, 'memory_here', lambda: device.Memory(1, 1))
     at = str(tmp_path / 'out')
-    resources.check(config(output=at, runner='FlinkRunner'))
+    resources.check(methods.solve(config(output=at, runner='FlinkRunner'), launch=True))
     with pytest.raises(ValueError, match='Expected at least .* of memory'):
-        resources.check(config(output=at))
+        resources.check(methods.solve(config(output=at), launch=True))

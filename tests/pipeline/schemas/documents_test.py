@@ -30,11 +30,10 @@ from pipeline.config import job_config
 from pipeline.evaluation import evaluation, measures
 from pipeline.ledger.budget import BudgetExceeded
 from pipeline.ledger.ledger import Ledger
-from pipeline.methods.evolve import plan as evolution_plan
+from pipeline.methods.evolve import plan as voting_plan
 from pipeline.methods.fine_tune import estimate as tuning_estimate
 from pipeline.methods.fine_tune import plan as tuning_plan
-from pipeline.methods.fine_tune import suggestion
-from pipeline.methods.predict import decoding_estimate, plan, vote_estimate
+from pipeline.methods.predict import decoding_estimate, plan
 from pipeline.run import identity
 from pipeline.schemas import documents, generated
 from pipeline.settings.job_config import JobConfig
@@ -136,9 +135,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
             for made in run_plans(config(**settings))
         ],
         'tuning-plan': [each.to_json() for each in tuning_plans()],
-        'tuning-suggestion': [each.to_json() for each in tuning_suggestions()],
-        'evolution-plan': [each.to_json() for each in evolution_plans()],
-        'refining-plan': [refining_plan(records).to_json()],
+        'voting-plan': [*(each.to_json() for each in voting_plans()), refining_plan(records).to_json()],
         'plan-comparison': [
             plan_comparison.compare({'records': 800, 'epsilon': 1.0, **wanted}).to_json()
             for wanted in ({}, {'typical_words': 40, 'examples': 10**6, 'model': 'gemma3-270m'})
@@ -154,7 +151,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         'batch-plan': [each.to_json() for each in batch_plans()],
         'clustering': [CLUSTERING.to_json()],
         'centers': [centers_json(folder)],
-        'run': [json.dumps(identity.fingerprint(config(input=str(records), output=str(folder / 'corpus'))))],
+        'run': [
+            json.dumps(
+                identity.fingerprint(
+                    methods.solve(config(input=str(records), output=str(folder / 'corpus')), launch=True)
+                )
+            )
+        ],
         'failure': [failure()],
         'models': [model_list.model_list().to_json()],
         'fitted-centers': [fitted_centers(records, folder)],
@@ -168,39 +171,31 @@ def tuning_plans() -> Iterator[tuning_plan.TuningPlan]:
         method='fine-tune', noise_multiplier=1.0, records=1000, delta=1e-4, tuning_steps=2, labels=('a', 'b'),
         label_field='label',
     )  # fmt: skip
-    made = tuning_plan.plan_run(given)
+    made = tuning_plan.plan_run(methods.solve(given))
     yield made
-    yield tuning_plan.plan_run(given.replace(label_mix_rho=0.005))
+    yield tuning_plan.plan_run(methods.solve(given.replace(label_mix_rho=0.005)))
     rates = calibration.known('bundled', dtype='float32')
-    yield dataclasses.replace(made, estimate=tuning_estimate.estimate(given, rates), rho_at_order=0.5)
-    yield tuning_plan.plan_run(given.replace(full=True))
-
-
-def tuning_suggestions() -> Iterator[suggestion.TuningSuggestion]:
-    """By gradients, and by minutes."""
-    given = job_config(
-        method='fine-tune', epsilon=4.0, records=200, delta=1e-3, tuning_steps=60, expected_batch_size=4
+    yield dataclasses.replace(
+        made, estimate=tuning_estimate.estimate(methods.solve(given), rates), rho_at_order=0.5
     )
-    rates = calibration.known('bundled', dtype='float32')
-    for minutes in (None, 1.0):
-        yield suggestion.suggest(given, rates, minutes)
+    yield tuning_plan.plan_run(methods.solve(given.replace(full=True)))
 
 
-def evolution_plans() -> Iterator[evolution_plan.EvolutionPlan]:
+def voting_plans() -> Iterator[voting_plan.VotingPlan]:
     """Without an estimate, with one, and with one of an endpoint."""
     given = job_config(method='evolve', epsilon=1.0, records=1000, labels=('a', 'b'), label_field='label')
-    yield evolution_plan.plan_run(given)
+    yield voting_plan.plan_run(methods.solve(given))
     rates = calibration.known('bundled', dtype='float32')
-    yield evolution_plan.with_rates(evolution_plan.plan_run(given), given, rates)
+    yield voting_plan.plan_run(methods.solve(given), rates)
     asked = given.replace(
         endpoint='http://localhost:1/v1', endpoint_model='any', vote_noise=3.0, epsilon=None
     )
-    yield evolution_plan.with_rates(evolution_plan.plan_run(asked), asked, rates)
+    yield voting_plan.plan_run(methods.solve(asked), rates)
 
 
 def refining_plan(texts: pathlib.Path) -> typing.Any:
     given = job_config(method='refine', epsilon=1.0, records=1000, corpus=str(texts))
-    return methods.of(given).plan(given)
+    return methods.of(given).plan(methods.solve(given))
 
 
 def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.AdapterCard:
@@ -223,18 +218,13 @@ def adapter_card(dataset: str | None, mix: tuple[int, ...] | None) -> adapter.Ad
 
 
 def run_plans(given: JobConfig) -> Iterator[plan.PredictionPlan]:
-    """Without an estimate, with one of rates that were measured or not, and with one of votes."""
-    yield (run_plan := plan.plan_run(given))
+    """Without an estimate, and with one of rates that were measured or not."""
+    yield (run_plan := plan.plan_run(methods.solve(given)))
     reference = calibration.REFERENCE['bfloat16']
     for found in (reference, dataclasses.replace(reference, measured_on='2026-11-22')):
-        yield dataclasses.replace(run_plan, decoding=decoding_estimate.estimate_decoding(given, found))
-    against = tuple(
-        vote_estimate.lasting([np.full((tokens, 3), price)], 1.0, 100, reference_texts=texts)
-        for tokens, price, texts in ((8, 0.001, 4), (1, 0.1, 0))
-    )
-    for label in (None, 'Billing'):
-        votes = vote_estimate.VoteEstimate(label=label, streams=1, contexts=3, tokens=8, against=against)
-        yield dataclasses.replace(run_plan, votes=votes)
+        yield dataclasses.replace(
+            run_plan, decoding=decoding_estimate.estimate_decoding(methods.solve(given), found)
+        )
 
 
 def fitted_centers(records: pathlib.Path, folder: pathlib.Path) -> str:

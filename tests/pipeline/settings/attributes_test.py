@@ -11,11 +11,12 @@ from models import attributes
 from models.attributes import Attribute
 from pipeline import methods
 from pipeline.config import job_config, read_config
-from pipeline.methods import METHODS, workers
-from pipeline.methods.fine_tune import mechanism as fine_tuning
+from pipeline.methods import workers
+from pipeline.methods.predict import facts
 from pipeline.run.record_rules import record_rules
 from pipeline.settings.job_config import JobConfig
 from tests import command_line
+from transforms import evolve, finetune, predict
 from transforms.read import RecordFields
 from transforms.run_files import CORPUS_COLUMNS
 
@@ -62,7 +63,7 @@ def test_labels_are_all_combinations_in_declared_order(method: dict[str, Any]) -
             **REVIEWS, **method, examples_per_label=10,
             label_mix=('books|pos=5', 'books|neg=1', 'music|pos=1', 'music|neg=1'),
         )  # fmt: skip
-        assert fine_tuning.texts_of_labels(mixed) == (25, 5, 5, 5)
+        assert methods.solve(mixed).texts_of_labels == (25, 5, 5, 5)
 
 
 def test_values_may_be_spelt_in_every_other_way() -> None:
@@ -151,12 +152,8 @@ def test_as_many_combinations_as_the_cap_are_taken() -> None:
 
 def test_no_attribute_takes_the_column_of_any_corpus() -> None:
     """Of every method, with and without a structure, and words of labels."""
-    found = set()
-    for changed in ({}, {'regex': '[a-z]*'}):
-        for name in METHODS:
-            method = METHODS[name]
-            of_method = method.columns(config(**changed, **(EACH_METHOD[1] if name == 'fine-tune' else {})))
-            found |= set(of_method.with_label_words({'a': 'A'}).schema.names)
+    of_methods = (predict.COLUMNS, predict.STRUCTURED_COLUMNS, finetune.COLUMNS, evolve.COLUMNS)
+    found = {name for columns in of_methods for name in columns.with_label_words({'a': 'A'}).schema.names}
     assert found == set(CORPUS_COLUMNS)
 
 
@@ -187,7 +184,7 @@ def test_the_report_says_which_attributes_there_are() -> None:
         (config(**REVIEWS), 'category, sentiment'),
         (config(label_field='ward', labels=('a',)), None),
     ):
-        assert methods.of(run).report_settings(run, ()).get('attributes') == shown
+        assert facts.settings(methods.solve(run), ()).get('attributes') == shown
 
 
 def test_flags_declare_attributes() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pipeline import methods
 from pipeline.config import job_config, settings_of
 from pipeline.methods import METHODS
 from pipeline.settings.job_config import OF_EVERY_RUN, JobConfig
@@ -102,8 +103,8 @@ def test_a_password_in_a_ledger_url_is_refused_and_not_repeated(url: str) -> Non
 
 def test_delta_from_the_declared_records() -> None:
     # 1000 ** -1.1 is 0.00050118...: three digits, rounded down.
-    assert config(delta=None, records=1000).resolved_delta == 0.000501
-    assert config(delta=1e-3, records=1000).resolved_delta == 1e-3
+    assert config(delta=None, records=1000).delta == 0.000501
+    assert config(delta=1e-3, records=1000).delta == 1e-3
 
 
 def test_labels_and_their_words() -> None:
@@ -115,15 +116,15 @@ def test_labels_and_their_words() -> None:
 
 @pytest.mark.parametrize(('batches', 'shards'), [(1, 1), (100, 1), (101, 2), (700, 7), (701, 8), (10**6, 8)])
 def test_few_planned_batches_make_one_shard(batches: int, shards: int) -> None:
-    assert config().output.resolved_shards(batches) == shards
-    assert config(shards=5).output.resolved_shards(batches) == 5
+    assert methods.solve(config()).shards(batches) == shards
+    assert methods.solve(config(shards=5)).shards(batches) == 5
 
 
 def test_folders_and_names() -> None:
     given = config(output='some/corpus 1/')
-    assert given.output.resolved_work_dir == 'some/corpus 1.curator'
-    assert given.output.resolved_run_id == 'corpus-1'
-    assert config(output='o', work_dir='w', run_id='r').output.resolved_work_dir == 'w'
+    assert given.output.curator == 'some/corpus 1.curator'
+    assert given.output.name == 'corpus-1'
+    assert config(output='o', work_dir='w', run_id='r').output.curator == 'w'
 
 
 # --- What prompts say --------------------------------------------------------------

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+from models.decoders import device
+from models.decoders.device import Dtype, RequestedDtype
 from models.privacy.aggregates import AGGREGATES
 from models.privacy.params import MechanismParams
 from pipeline.methods.predict.settings.cells import Cells
 from pipeline.methods.predict.settings.clusters import Clusters
-from pipeline.methods.predict.settings.mechanism import mechanism
+from pipeline.methods.predict.settings.mechanism import mechanism, unsolved
 from pipeline.methods.predict.settings.reference import Reference
 from pipeline.methods.predict.settings.votes import Votes
 from pipeline.settings import panel
@@ -66,8 +68,7 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
                 'leave it out: all texts then serve.'
             )
         self.label_attributes(declared)
-        assert delta is not None  # of every run that reads records
-        self.mechanism(budget, delta)  # which checks its own settings
+        unsolved(self, budget, self.max_example_tokens)  # the mechanism checks its own settings
         _ = self.structure  # a schema checks itself
 
     def mechanism(self, budget: Budget, delta: float) -> MechanismParams:
@@ -81,8 +82,21 @@ class PredictSettings(Votes, Clusters, Reference, Cells, Structured, MethodSetti
             budget,
             delta=delta,
             max_example_tokens=self.max_example_tokens,
-            other_rho=lambda: self.other_rho,
+            other_rho=self.other_rho,
         )
+
+    def fastest_dtype(self) -> Dtype:
+        # Centres are of one type, whatever machine embeds the records.
+        embeds = self.clusters is not None and self.resolved_embedder == 'decoder'
+        if embeds or (self.strategy.takes_reference and device.platform_here() == 'cpu'):
+            return 'float32'
+        return device.fastest_dtype()
+
+    @property
+    def planned_dtype(self) -> RequestedDtype:
+        if self.dtype == 'auto' and self.strategy.takes_reference and not device.has_plugin():
+            return 'float32'
+        return self.dtype
 
     @property
     def counted_fields(self) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """The mechanism that settings of votes give: what epsilon pays for is solved here."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from models.privacy import accounting
@@ -17,7 +16,7 @@ MOST_DEFAULT_BATCH_TOKENS = 1024
 
 
 def mechanism(
-    own: Votes, budget: Budget, *, delta: float, max_example_tokens: int, other_rho: Callable[[], float]
+    own: Votes, budget: Budget, *, delta: float, max_example_tokens: int, other_rho: float
 ) -> MechanismParams:
     """The mechanism, with r, or B and ω, solved for where epsilon was given.
 
@@ -26,42 +25,23 @@ def mechanism(
         budget: The guarantee.
         delta: At which epsilon is stated.
         max_example_tokens: Cap on the tokens of an example.
-        other_rho: Tells the rho of all that the run releases beside its text; asked where a budget is solved
-            for alone, since it may read the file of the centres.
+        other_rho: rho of all that the run releases beside its text.
 
     Raises:
         ValueError: A setting out of range, or a budget that buys no private token.
     """
-    if own.is_individual and own.resolved_public_top_k is None:
-        raise ValueError(
-            'Expected public_top_k >= 1 with individual accounting, got '
-            f'public_top_k={own.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
-            'voted on, such as --public-top-k 1024, or give --accounting worst-case.'
-        )
-    settings: dict[str, Any] = {
-        'batch_size': own.batch_size,
-        'clip_bound': own.resolved_clip_bound,
-        'temperature': own.resolved_temperature,
-        'threshold': own.threshold,
-        'threshold_noise_scale': own.threshold_noise_scale,
-        'public_temperature': own.public_temperature,
-        'public_top_k': own.resolved_public_top_k,
-        'max_example_tokens': max_example_tokens,
-        'unit': budget.unit,
-        'examples_per_context': budget.examples_per_context,
-        'aggregate': own.aggregate,
-    }
+    unsolved_params = unsolved(own, budget, max_example_tokens)
     if own.is_individual:
-        return _individual(own, budget, settings, delta, other_rho)
+        return _individual(own, budget, unsolved_params, delta, other_rho)
     cap = own.max_private_tokens
     if cap is None:
         assert budget.epsilon is not None  # `check`
         try:
             cap = accounting.solve_max_private_tokens(
-                MechanismParams(**settings, max_private_tokens=1, max_batch_tokens=1),
+                unsolved_params,
                 epsilon=budget.epsilon,
                 delta=delta,
-                other_rho=other_rho(),
+                other_rho=other_rho,
             )
         except ValueError as error:
             raise ValueError(
@@ -71,15 +51,56 @@ def mechanism(
             # No batch can have more: the rest is not paid for.
             cap = min(cap, own.max_batch_tokens)
     per_private_token = 1 if own.threshold is None else DEFAULT_BATCH_TOKENS_PER_PRIVATE_TOKEN
-    return MechanismParams(
-        **settings,
+    return dataclasses.replace(
+        unsolved_params,
         max_private_tokens=cap,
         max_batch_tokens=own.max_batch_tokens or cap * per_private_token,
     )
 
 
+def unsolved(own: Votes, budget: Budget, max_example_tokens: int) -> MechanismParams:
+    """The mechanism as far as it is given: of what epsilon is solved for it has any value.
+
+    Raises:
+        ValueError: A setting out of range.
+    """
+    if own.is_individual and own.resolved_public_top_k is None:
+        raise ValueError(
+            'Expected public_top_k >= 1 with individual accounting, got '
+            f'public_top_k={own.public_top_k!r}, the whole vocabulary. Give the tokens that may be '
+            'voted on, such as --public-top-k 1024, or give --accounting worst-case.'
+        )
+    of_accounting: dict[str, Any] = {'max_private_tokens': _or(own.max_private_tokens, 1)}
+    if own.is_individual:
+        of_accounting = {
+            'accounting': 'individual',
+            'shift_bound': own.resolved_shift_bound,
+            'context_budget': 1.0,
+            'omega': _or(own.omega, 1.5),
+        }
+    return MechanismParams(
+        batch_size=own.batch_size,
+        clip_bound=own.resolved_clip_bound,
+        temperature=own.resolved_temperature,
+        threshold=own.threshold,
+        threshold_noise_scale=own.threshold_noise_scale,
+        public_temperature=own.public_temperature,
+        public_top_k=own.resolved_public_top_k,
+        max_example_tokens=max_example_tokens,
+        unit=budget.unit,
+        examples_per_context=budget.examples_per_context,
+        aggregate=own.aggregate,
+        max_batch_tokens=_or(own.max_batch_tokens, 1),
+        **of_accounting,
+    )
+
+
+def _or[T](given: T | None, otherwise: T) -> T:
+    return otherwise if given is None else given
+
+
 def _bought_by_difference(
-    own: Votes, budget: Budget, delta: float, max_example_tokens: int, other_rho: Callable[[], float]
+    own: Votes, budget: Budget, delta: float, max_example_tokens: int, other_rho: float
 ) -> str:
     """What the same epsilon pays for with the default aggregate, in a sentence; nothing where none."""
     if own.strategy.takes_reference:
@@ -109,13 +130,10 @@ def _bought_by_difference(
 
 
 def _individual(
-    own: Votes, budget: Budget, settings: dict[str, Any], delta: float, other_rho: Callable[[], float]
+    own: Votes, budget: Budget, unsolved: MechanismParams, delta: float, other_rho: float
 ) -> MechanismParams:
     """The mechanism with individual accounting: B and ω as given, or solved for."""
-    settings |= {'accounting': 'individual', 'shift_bound': own.resolved_shift_bound}
-    others: dict[str, float] = {'delta': delta, 'other_rho': other_rho()}
-    # B and ω are not read where they are solved for.
-    unsolved = MechanismParams(**settings, max_batch_tokens=1, context_budget=1.0, omega=1.5)
+    others: dict[str, float] = {'delta': delta, 'other_rho': other_rho}
     if own.context_budget is None:
         assert budget.epsilon is not None  # `check`
         context_budget, omega = accounting.solve_context_budget(
@@ -143,8 +161,8 @@ def _individual(
             f'{accounting.worst_case_price(unsolved):.6g}. Raise --context-budget, '
             '--batch-size or --temperature, or lower --clip-bound.'
         )
-    return MechanismParams(
-        **settings,
+    return dataclasses.replace(
+        unsolved,
         context_budget=context_budget,
         omega=omega,
         max_batch_tokens=own.max_batch_tokens

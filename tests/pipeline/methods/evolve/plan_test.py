@@ -11,7 +11,7 @@ import pytest
 from models.extras import MissingExtraError
 from pipeline import calibration, methods
 from pipeline.config import job_config
-from pipeline.methods.evolve import estimate, mechanism, plan
+from pipeline.methods.evolve import plan
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import Done, in_this_process
 from tests.documents import check_document
@@ -27,7 +27,7 @@ def config(**changed: Any) -> JobConfig:
 
 
 def test_figures_are_those_of_the_mechanism() -> None:
-    found, params = plan.plan_run(config()), mechanism.params(config())
+    found, params = plan.plan_run(methods.solve(config())), methods.solve(config()).params
     assert (found.rounds, found.candidates, found.nearest, found.examples) == (2, 130, 4, 50)
     assert found.vote_noise == params.noise_scale and found.rho_total == params.rho
     assert found.epsilon == params.epsilon(1e-6) <= 2.0
@@ -38,7 +38,7 @@ def test_figures_are_those_of_the_mechanism() -> None:
     # Each label has 65 candidates in the first round, 25 texts more in the second, and 25 after it.
     assert found.sampled_texts == 2 * 65 + 2 * 25 + 2 * 25
     assert found.warnings == ()
-    check_document('evolution-plan', found.to_json())
+    check_document('voting-plan', found.to_json())
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_figures_are_those_of_the_mechanism() -> None:
 )  # fmt: skip
 def test_planned_batches_are_those_that_are_sampled(changed: dict[str, Any]) -> None:
     run = config(model='bundled', **changed)
-    prepared = methods.of(run).prepare(run)
-    planned = list(mechanism.configured_plan(run).batch_ids())
+    prepared = methods.of(run).prepare(methods.solve(run, launch=True))
+    planned = list(methods.solve(run).batch_plan.batch_ids())
     sampled = [
         batch for number in range(1, prepared.params.rounds + 2) for batch, _ in prepared.batches_of(number)
     ]
@@ -61,8 +61,8 @@ def test_planned_batches_are_those_that_are_sampled(changed: dict[str, Any]) -> 
     sizes = [
         size for number in range(1, prepared.params.rounds + 2) for _, size in prepared.batches_of(number)
     ]
-    assert sum(sizes) == mechanism.sampled_texts(run) and max(sizes) <= 64
-    assert prepared.batches_per_label == mechanism.configured_plan(run).batches_per_group[0]
+    assert sum(sizes) == methods.solve(run).sampled_texts and max(sizes) <= 64
+    assert prepared.batches_per_label == methods.solve(run).batch_plan.batches_per_group[0]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_planned_batches_are_those_that_are_sampled(changed: dict[str, Any]) -> 
     ],
 )
 def test_what_to_think_about_before(changed: dict[str, Any], said: str) -> None:
-    (warning,) = plan.plan_run(config(**changed)).warnings
+    (warning,) = plan.plan_run(methods.solve(config(**changed))).warnings
     assert said in warning
 
 
 def test_every_setting_of_the_plan_does_something() -> None:
-    whole = json.loads(plan.plan_run(config()).to_json())
+    whole = json.loads(plan.plan_run(methods.solve(config())).to_json())
     for changed, figures in (
         ({'rounds': 3}, {'rounds', 'vote_noise', 'sampled_texts'}),
         ({'candidates': 400}, {'candidates', 'votes_of_candidate', 'sampled_texts'}),
@@ -95,7 +95,7 @@ def test_every_setting_of_the_plan_does_something() -> None:
         ({'sample_rate': 0.5}, {'votes_of_candidate'}),
         ({'labels': ('a', 'b', 'c')}, {'sampled_texts'}),
     ):
-        found = json.loads(plan.plan_run(config(**changed)).to_json())
+        found = json.loads(plan.plan_run(methods.solve(config(**changed))).to_json())
         differ = {name for name in whole if found[name] != whole[name]}
         assert differ >= figures, changed
 
@@ -103,9 +103,9 @@ def test_every_setting_of_the_plan_does_something() -> None:
 def test_an_estimate_grows_with_what_it_is_of() -> None:
     rates = calibration.known('bundled', dtype='float32')
     run = config()
-    whole = plan.with_rates(plan.plan_run(run), run, rates)
+    whole = plan.plan_run(methods.solve(run), rates)
     assert whole.estimate is not None and whole.estimate.sampling_hours is not None
-    check_document('evolution-plan', whole.to_json())
+    check_document('voting-plan', whole.to_json())
     for changed, is_more in (
         ({'candidates': 1300}, 'sampling_hours'),
         ({'max_example_tokens': 200}, 'sampling_hours'),
@@ -113,14 +113,14 @@ def test_an_estimate_grows_with_what_it_is_of() -> None:
         ({'records': 10**6}, 'embedding_hours'),
         ({'micro_batch_size': 128}, 'memory_bytes'),
     ):
-        found = estimate.estimate(config(**changed), rates)
+        found = plan.plan_run(methods.solve(config(**changed)), rates).estimate
         assert getattr(found, is_more) > getattr(whole.estimate, is_more), changed
     asked = config(endpoint='http://localhost:1/v1', endpoint_model='any')
-    of_endpoint = plan.with_rates(plan.plan_run(asked), asked, rates)
+    of_endpoint = plan.plan_run(methods.solve(asked), rates)
     assert of_endpoint.estimate is not None
     assert of_endpoint.estimate.sampling_hours is None and of_endpoint.estimate.memory_bytes == 0
     assert ('Sampling', 'at the pace of the endpoint') in of_endpoint.rows()
-    check_document('evolution-plan', of_endpoint.to_json())
+    check_document('voting-plan', of_endpoint.to_json())
 
 
 # --- The command line ------------------------------------------------------------
@@ -147,8 +147,8 @@ def test_the_command_prints_the_plan() -> None:
     ):  # fmt: skip
         assert words in shown, words
     found = call('plan', *FLAGS, '--json').stdout
-    check_document('evolution-plan', found)
-    expected = json.loads(plan.plan_run(config()).to_json())
+    check_document('voting-plan', found)
+    expected = json.loads(plan.plan_run(methods.solve(config())).to_json())
     assert {name: of for name, of in json.loads(found).items() if name != 'estimate'} == {
         name: of for name, of in expected.items() if name != 'estimate'
     }
@@ -189,7 +189,7 @@ def test_an_endpoint_with_a_secret_in_it_is_refused_without_showing_it(tmp_path:
     for url in ('http://me:opensesame@localhost/v1', 'http://localhost/v1?key=opensesame'):
         run = config(endpoint=url, endpoint_model='any')
         with pytest.raises(ValueError, match='Expected the URL of an endpoint without') as failed:
-            methods.of(run).prepare(run)
+            methods.of(run).prepare(methods.solve(run, launch=True))
         assert 'opensesame' not in str(failed.value)
 
 
@@ -203,28 +203,28 @@ def test_without_the_endpoints_token_a_local_run_is_refused_before_it_pays(
         'endpoint_token': 'TOKEN_OF_A_TEST',
     }
     with pytest.raises(ValueError, match='Expected a token .* TOKEN_OF_A_TEST, got none'):
-        methods.of(config(**asked)).prepare(config(**asked))
+        methods.of(config(**asked)).prepare(methods.solve(config(**asked), launch=True))
     # The workers of another machine have an environment of their own.
     elsewhere = config(**asked, runner='FlinkRunner')
-    methods.of(elsewhere).prepare(elsewhere)
+    methods.of(elsewhere).prepare(methods.solve(elsewhere, launch=True))
     monkeypatch.setenv('TOKEN_OF_A_TEST', 'opensesame')
-    methods.of(config(**asked)).prepare(config(**asked))
+    methods.of(config(**asked)).prepare(methods.solve(config(**asked), launch=True))
 
 
 def test_without_the_client_a_local_run_is_refused_before_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'openai', None)
     run = config(endpoint='http://localhost:1/v1', endpoint_model='any')
     with pytest.raises(MissingExtraError, match=r"without libraries=\['openai'\]. Run .*\[endpoint\]'"):
-        methods.of(run).prepare(run)
+        methods.of(run).prepare(methods.solve(run, launch=True))
 
 
 def test_prompts_without_room_for_the_texts_of_later_rounds_are_refused_before_it_pays() -> None:
     short = config(max_prompt_tokens=50, max_example_tokens=64)
     with pytest.raises(ValueError, match='Expected prompts with room for shots=3 texts .*which leaves'):
-        methods.of(short).prepare(short)
-    methods.of(short).prepare(short.replace(shots=1))
+        methods.of(short).prepare(methods.solve(short, launch=True))
+    methods.of(short).prepare(methods.solve(short.replace(shots=1), launch=True))
     # Where no prompt shows a text, none has to fit.
-    methods.of(short).prepare(short.replace(rounds=1, unvoted=0))
+    methods.of(short).prepare(methods.solve(short.replace(rounds=1, unvoted=0), launch=True))
 
 
 def test_the_input_is_checked_for_it(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from models.privacy.randomness import RunKey
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.methods import canary_audit
 from pipeline.methods.predict import canaries
@@ -43,7 +44,8 @@ def config(tmp_path: pathlib.Path) -> JobConfig:
 )
 def test_batches_hold_every_record_or_unit_once(config: JobConfig, changes: dict[str, object]) -> None:
     changed = config.replace(**changes)
-    plan, batches = canaries.form_batches(changed, RunKey(bytes(32)), canary_audit.records_of(changed))
+    run = methods.solve(changed)
+    plan, batches = canaries.form_batches(run, RunKey(bytes(32)), canary_audit.records_of(run))
     assert [batch.batch_id for batch in batches] == list(plan.batch_ids())
     texts = [text for batch in batches for context in batch.contexts for text in context.texts]
     assert len(texts) == len(set(texts))

@@ -11,11 +11,11 @@ import pytest
 from models.decoders import device
 from models.decoders.rates import Rates
 from models.privacy import accounting
+from pipeline import methods
 from pipeline.calibration import Calibration
 from pipeline.config import job_config
-from pipeline.methods.predict import batches, decoding_estimate, mechanism, plan
+from pipeline.methods.predict import decoding_estimate, plan
 from pipeline.methods.predict.decoding_estimate import DecodingEstimate
-from pipeline.run import charge
 from pipeline.settings.job_config import JobConfig
 from tests.command_line import in_this_process
 from tests.oracles import costs
@@ -42,7 +42,7 @@ def config(**settings: Any) -> JobConfig:
 )
 def test_numbers_are_the_accountants(settings: dict[str, Any]) -> None:
     given = config(**settings)
-    run_plan, params = plan.plan_run(given), mechanism.params(given)
+    run_plan, params = plan.plan_run(methods.solve(given)), methods.solve(given).params
     counts = 0.0 if given.method.batches_per_label else given.method.clustering_rho or given.method.count_rho
     assert run_plan.rho_counts == counts
     assert run_plan.rho_per_private_token == accounting.rho_per_private_token(params)
@@ -70,7 +70,7 @@ INDIVIDUAL = {'aggregate': 'difference', 'max_private_tokens': None, 'batch_size
 def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str, Any]) -> None:
     """And the twin's: the least epsilon over orders up to ω of what one unit may spend and the counts."""
     given = config(**(INDIVIDUAL | settings))
-    run_plan, params = plan.plan_run(given), mechanism.params(given)
+    run_plan, params = plan.plan_run(methods.solve(given)), methods.solve(given).params
     counts = 0.0 if given.method.batches_per_label else given.method.clustering_rho or given.method.count_rho
     times = 4 if given.budget.examples_per_context > 1 else 1
     budget, omega = run_plan.context_budget, run_plan.omega
@@ -91,7 +91,7 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
     )
     assert run_plan.rho_per_private_token is None
     # The ledger is charged the same, as events.
-    cost = charge.run_cost(given)
+    cost = methods.solve(given).cost
     assert cost.curve.largest_order == omega and cost.epsilon(1e-6) == run_plan.epsilon
     assert cost.rho is None, 'not in zCDP: above ω nothing is known'
 
@@ -99,7 +99,7 @@ def test_numbers_of_individual_accounting_are_the_accountants(settings: dict[str
 def test_the_plan_of_individual_accounting_for_people() -> None:
     settings = ('--delta', '1e-6', '--batch-size', '64', '--aggregate', 'difference')
     shown = ' '.join(in_this_process('plan', *settings, '--epsilon', '3').stdout.split())
-    made = plan.plan_run(config(**INDIVIDUAL, epsilon=3.0))
+    made = plan.plan_run(methods.solve(config(**INDIVIDUAL, epsilon=3.0)))
     for words in (
         f'ε = {made.epsilon:g} at δ = 1e-06', f'orders up to ω = {made.omega:g}, α = {made.order:.6g} used',
         f'B = {made.context_budget:.6g}, individual accounting',
@@ -114,7 +114,7 @@ def test_the_plan_of_individual_accounting_for_people() -> None:
 
 
 def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:
-    run_plan = plan.plan_run(config())
+    run_plan = plan.plan_run(methods.solve(config()))
     assert run_plan.accounting == 'worst-case'
     for name in ('shift_bound', 'context_budget', 'omega', 'order', 'worst_case_tokens'):
         assert getattr(run_plan, name) is None
@@ -122,26 +122,26 @@ def test_worst_case_runs_have_no_numbers_of_individual_accounting() -> None:
 
 def test_numbers_of_a_case_by_hand() -> None:
     # c = 10, s = 128, τ = 2: ½ (10 / 256)² per token.
-    run_plan = plan.plan_run(config(batches_per_label=1))
+    run_plan = plan.plan_run(methods.solve(config(batches_per_label=1)))
     assert run_plan.rho_per_private_token == pytest.approx(0.5 * (10 / 256) ** 2)
     assert run_plan.rho_total == pytest.approx(100 * 0.5 * (10 / 256) ** 2)
 
 
 @pytest.mark.parametrize('epsilon', [0.5, 3.0, 10.0])
 def test_a_given_epsilon_gives_a_cap_that_gives_it_back(epsilon: float) -> None:
-    solved = plan.plan_run(config(max_private_tokens=None, epsilon=epsilon))
+    solved = plan.plan_run(methods.solve(config(max_private_tokens=None, epsilon=epsilon)))
     assert solved.epsilon <= epsilon
-    back = plan.plan_run(config(max_private_tokens=solved.max_private_tokens))
+    back = plan.plan_run(methods.solve(config(max_private_tokens=solved.max_private_tokens)))
     assert back == solved
-    more = plan.plan_run(config(max_private_tokens=solved.max_private_tokens + 1))
+    more = plan.plan_run(methods.solve(config(max_private_tokens=solved.max_private_tokens + 1)))
     assert more.epsilon > epsilon
 
 
 def test_batches_are_unknown_without_public_facts() -> None:
-    run_plan = plan.plan_run(config())
+    run_plan = plan.plan_run(methods.solve(config()))
     assert run_plan.expected_batches is None
     assert run_plan.expected_private_tokens is None
-    assert decoding_estimate.estimate_decoding(config(), CALIBRATION).hours is None
+    assert decoding_estimate.estimate_decoding(methods.solve(config()), CALIBRATION).hours is None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_batches_are_unknown_without_public_facts() -> None:
     ids=str,
 )
 def test_expected_batches(settings: dict[str, Any], batches: int) -> None:
-    run_plan = plan.plan_run(config(**settings))
+    run_plan = plan.plan_run(methods.solve(config(**settings)))
     assert run_plan.expected_batches == batches
     assert run_plan.expected_private_tokens == 100 * batches
 
@@ -181,15 +181,15 @@ def test_batches_that_declared_records_would_not_fit_are_warned_of(
     chosen: dict[str, Any] = {
         'labels': ('a', 'b'), 'label_field': 'ward', 'records': 2_000, 'batch_size': 64, 'delta': 1e-6,
     } | settings  # fmt: skip
-    (warning,) = plan.plan_run(config(**chosen)).warnings
+    (warning,) = plan.plan_run(methods.solve(config(**chosen))).warnings
     assert said in warning
     for fits in ({'batches_per_label': None}, {'batches_per_label': 16}, {'records': None}):
         if chosen['records'] == 2_000:
-            assert not plan.plan_run(config(**chosen | fits)).warnings
+            assert not plan.plan_run(methods.solve(config(**chosen | fits))).warnings
 
 
 def test_a_median_has_no_price_in_advance() -> None:
-    run_plan = plan.plan_run(config(aggregate='median'))
+    run_plan = plan.plan_run(methods.solve(config(aggregate='median')))
     assert run_plan.statement == 'ex-post'
     assert run_plan.rho_counts == 0.005
     priced = (run_plan.rho_per_private_token, run_plan.rho_total, run_plan.epsilon)
@@ -212,7 +212,7 @@ SLOT_BYTES = 4 * 2 * 2 * 64 * 4
 
 def estimate(**settings: Any) -> DecodingEstimate:
     sizes = {'max_prompt_tokens': 100, 'max_example_tokens': 28, 'batches_per_label': 1}
-    return decoding_estimate.estimate_decoding(config(**(sizes | settings)), CALIBRATION)
+    return decoding_estimate.estimate_decoding(methods.solve(config(**(sizes | settings))), CALIBRATION)
 
 
 def test_the_estimate_of_a_case_by_hand() -> None:
@@ -258,7 +258,9 @@ def test_columns_that_the_public_row_chooses() -> None:
 def test_half_the_bytes_in_half_the_time() -> None:
     given = config(batch_size=16, max_prompt_tokens=100, max_example_tokens=28, batches_per_label=1)
     whole, half = (
-        decoding_estimate.estimate_decoding(given, dataclasses.replace(CALIBRATION, dtype=dtype))
+        decoding_estimate.estimate_decoding(
+            methods.solve(given), dataclasses.replace(CALIBRATION, dtype=dtype)
+        )
         for dtype in ('float32', 'bfloat16')
     )
     output = 2 * 4096 * 256 * 24 / 1e10
@@ -273,7 +275,7 @@ def test_the_estimate_of_all_batches() -> None:
 
 
 def test_json() -> None:
-    given = json.loads(plan.plan_run(config()).to_json())
+    given = json.loads(plan.plan_run(methods.solve(config())).to_json())
     promised = {
         'max_private_tokens', 'rho_per_private_token', 'rho_total', 'epsilon', 'delta', 'expected_batches'
     }  # fmt: skip
@@ -284,10 +286,11 @@ def test_json() -> None:
 def test_a_sample_of_the_records_fills_as_many_fewer_batches() -> None:
     whole = config(records=20_000, batch_size=100)
     tenth = whole.replace(sample_rate=0.1)
-    assert batches.expected_batches(whole) == 200 and batches.expected_batches(tenth) == 20
+    assert methods.solve(whole).expected_batches == 200
+    assert methods.solve(tenth).expected_batches == 20
     # What a run costs and what its delta is compared with stay those of all records.
-    assert plan.plan_run(tenth).rho_total == plan.plan_run(whole).rho_total
-    assert tenth.resolved_delta == whole.resolved_delta
+    assert plan.plan_run(methods.solve(tenth)).rho_total == plan.plan_run(methods.solve(whole)).rho_total
+    assert tenth.delta == whole.delta
 
 
 def test_the_plan_compares_batches_with_the_sample_that_would_fill_them() -> None:

@@ -11,8 +11,9 @@ import pytest
 from models.records import SyntheticExample
 from pipeline import methods
 from pipeline.config import job_config
+from pipeline.methods.predict import facts
+from pipeline.methods.predict.graph import generator_settings
 from pipeline.methods.predict.reference import read_reference
-from pipeline.methods.predict.worker_settings import generator_settings
 from pipeline.run import identity
 from pipeline.settings.job_config import JobConfig
 from tests import oracles
@@ -92,7 +93,7 @@ def test_workers_get_what_a_prompt_could_use_and_the_digest_is_of_whole_texts(tm
     long = ['word ' * 5000 + str(number) for number in range(3)]
     write_texts(tmp_path / 'public.jsonl', long)
     run = config(tmp_path, max_prompt_tokens=64)
-    settings, whole = generator_settings(run).reference, read_reference(run)
+    settings, whole = generator_settings(methods.solve(run, launch=True)).reference, read_reference(run)
     assert settings is not None and whole is not None
     assert settings.digest == whole.digest and settings.shared_hashes == whole.shared_hashes
     assert settings.of_label('Billing') == tuple(text[: 64 * 32] for text in whole.of_label('Billing'))
@@ -102,20 +103,20 @@ def test_the_texts_are_a_part_of_what_a_run_is(tmp_path: pathlib.Path) -> None:
     run = config(tmp_path)
     path = tmp_path / 'public.jsonl'
     write_texts(path, TEXTS)
-    first = identity.fingerprint(run)
+    first = identity.fingerprint(methods.solve(run, launch=True))
     # The same texts in another order, and more that are not picked.
     write_texts(path, [*TEXTS[::-1], *TEXTS])
-    assert identity.fingerprint(run) == first
+    assert identity.fingerprint(methods.solve(run, launch=True)) == first
     gone = oracles.pick_texts(TEXTS, 3)[0]
     write_texts(path, [text for text in TEXTS if text != gone])
-    assert identity.fingerprint(run)['model'] != first['model']
-    assert identity.fingerprint(run)['input'] == first['input']
+    assert identity.fingerprint(methods.solve(run, launch=True))['model'] != first['model']
+    assert identity.fingerprint(methods.solve(run, launch=True))['input'] == first['input']
 
 
 def test_the_path_of_the_reference_is_not_released(tmp_path: pathlib.Path) -> None:
     write_texts(tmp_path / 'public.jsonl', TEXTS)
     run = config(tmp_path)
-    assert 'public.jsonl' not in str(methods.of(run).report_settings(run, ()))
+    assert 'public.jsonl' not in str(facts.settings(methods.solve(run), ()))
 
 
 # --- An earlier release ----------------------------------------------------------

@@ -9,8 +9,9 @@ import pytest
 
 from models.privacy import accounting
 from models.privacy.aggregates import AGGREGATES
+from pipeline import methods
 from pipeline.config import job_config
-from pipeline.methods.predict import mechanism, plan
+from pipeline.methods.predict import plan
 from pipeline.settings.job_config import JobConfig
 
 ENOUGH: dict[str, Any] = {'delta': 1e-6, 'max_private_tokens': 8, 'aggregate': 'mean'}
@@ -31,31 +32,31 @@ def test_what_is_not_set_is_the_aggregates_own_default(aggregate: str) -> None:
     """And what is set wins; 0 asks for the whole vocabulary."""
     known = AGGREGATES[aggregate]
     alike = {'aggregate': aggregate, 'accounting': 'worst-case'}
-    params = mechanism.params(config(**alike))
+    params = methods.solve(config(**alike)).params
     assert (params.clip_bound, params.temperature, params.public_top_k) == (
         known.default_clip_bound,
         known.default_temperature,
         known.default_public_top_k,
     )
-    given = mechanism.params(config(**alike, clip_bound=0.5, temperature=3.0, public_top_k=7))
+    given = methods.solve(config(**alike, clip_bound=0.5, temperature=3.0, public_top_k=7)).params
     assert (given.clip_bound, given.temperature, given.public_top_k) == (0.5, 3.0, 7)
-    assert mechanism.params(config(**alike, public_top_k=0)).public_top_k is None
+    assert methods.solve(config(**alike, public_top_k=0)).params.public_top_k is None
 
 
 def test_the_difference_samples_1024_tokens_at_temperature_1() -> None:
     for settings, clip_bound in ((WORST_CASE, 1.0), (INDIVIDUAL, 1.4)):
-        params = mechanism.params(config(**settings))
+        params = methods.solve(config(**settings)).params
         assert (params.clip_bound, params.temperature, params.public_top_k) == (clip_bound, 1.0, 1024)
 
 
 @pytest.mark.parametrize('aggregate, bound', [('mean', 10.0), ('median', 6.0)])
 def test_each_aggregate_has_a_clip_bound_of_its_own(aggregate: str, bound: float) -> None:
-    assert mechanism.params(config(aggregate=aggregate)).clip_bound == bound
-    assert mechanism.params(config(aggregate=aggregate, clip_bound=2.5)).clip_bound == 2.5
+    assert methods.solve(config(aggregate=aggregate)).params.clip_bound == bound
+    assert methods.solve(config(aggregate=aggregate, clip_bound=2.5)).params.clip_bound == 2.5
 
 
 def test_a_median_run_takes_its_cap_and_no_epsilon() -> None:
-    assert mechanism.params(config(aggregate='median')).max_private_tokens == 8
+    assert methods.solve(config(aggregate='median')).params.max_private_tokens == 8
     with pytest.raises(ValueError, match='function of the records and the output.*max-private-tokens'):
         config(aggregate='median', epsilon=3.0, max_private_tokens=None)
     with pytest.raises(ValueError, match='got epsilon=3.0'):
@@ -67,31 +68,31 @@ def test_a_median_run_takes_its_cap_and_no_epsilon() -> None:
 
 def test_a_budget_that_buys_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match='epsilon=1e-06'):
-        config(max_private_tokens=None, epsilon=1e-6, batch_size=1, batches_per_label=1)
+        methods.solve(config(max_private_tokens=None, epsilon=1e-6, batch_size=1, batches_per_label=1))
 
 
 def test_a_budget_that_buys_nothing_with_the_mean_says_what_it_buys_with_the_difference() -> None:
     target = {'max_private_tokens': None, 'batches_per_label': 1, 'delta': 1e-6}
     with pytest.raises(ValueError, match='--epsilon .* is the smallest that pays for one') as caught:
-        config(**target, epsilon=0.25)
+        methods.solve(config(**target, epsilon=0.25))
     found = re.search(r'give --aggregate difference: .* pays for (\d+) tokens', str(caught.value))
     assert found is not None
-    other = mechanism.params(config(**target, epsilon=0.25, aggregate='difference'))
+    other = methods.solve(config(**target, epsilon=0.25, aggregate='difference')).params
     assert other.context_budget is not None
     assert accounting.worst_case_tokens(other, other.context_budget) == int(found[1]) >= 1
     with pytest.raises(ValueError) as caught:
-        config(**target, epsilon=1e-3)
+        methods.solve(config(**target, epsilon=1e-3))
     assert '--aggregate difference' not in str(caught.value)
 
 
 def test_epsilon_solves_for_the_largest_cap() -> None:
     solved = config(max_private_tokens=None, epsilon=4.0)
-    cap = mechanism.params(solved).max_private_tokens
+    cap = methods.solve(solved).params.max_private_tokens
 
     def epsilon(tokens: int) -> float:
-        params = dataclasses.replace(mechanism.params(solved), max_private_tokens=tokens)
+        params = dataclasses.replace(methods.solve(solved).params, max_private_tokens=tokens)
         return accounting.epsilon_from_rho(
-            accounting.generation_rho(params) + solved.method.noisy_count_rho, solved.resolved_delta
+            accounting.generation_rho(params) + solved.method.noisy_count_rho, solved.delta
         )
 
     assert epsilon(cap) <= 4.0 < epsilon(cap + 1)
@@ -103,9 +104,9 @@ def test_counts_are_charged_only_where_they_are_drawn() -> None:
 
 
 def test_default_token_caps() -> None:
-    assert mechanism.params(config()).max_batch_tokens == 8
-    assert mechanism.params(config(threshold=0.5, threshold_noise_scale=0.1)).max_batch_tokens == 64
-    assert mechanism.params(config(max_batch_tokens=20)).max_batch_tokens == 20
+    assert methods.solve(config()).params.max_batch_tokens == 8
+    assert methods.solve(config(threshold=0.5, threshold_noise_scale=0.1)).params.max_batch_tokens == 64
+    assert methods.solve(config(max_batch_tokens=20)).params.max_batch_tokens == 20
 
 
 @pytest.mark.parametrize(
@@ -120,18 +121,18 @@ def test_micro_batches_are_equal_parts_of_a_full_batch(batch_size: int, rows: in
 
 def test_tokens_that_no_batch_can_have_are_not_paid_for() -> None:
     budget = {**WORST_CASE, 'epsilon': 3.0, 'max_private_tokens': None}
-    assert mechanism.params(config(**budget)).max_private_tokens > 1_000
-    assert mechanism.params(config(**budget, max_batch_tokens=100)).max_private_tokens == 100
+    assert methods.solve(config(**budget)).params.max_private_tokens > 1_000
+    assert methods.solve(config(**budget, max_batch_tokens=100)).params.max_private_tokens == 100
     # Nor what no context can spend.
     whole, less = config(**INDIVIDUAL), config(**INDIVIDUAL, max_batch_tokens=20)
-    assert mechanism.params(less).max_batch_tokens == 20
-    budget_of_20 = mechanism.params(less).context_budget
+    assert methods.solve(less).params.max_batch_tokens == 20
+    budget_of_20 = methods.solve(less).params.context_budget
     price = 2 * (1.4 / 64) ** 2
-    assert 20 * price <= budget_of_20 < 21 * price < mechanism.params(whole).context_budget
-    assert plan.plan_run(less).epsilon < 0.5 * plan.plan_run(whole).epsilon
+    assert 20 * price <= budget_of_20 < 21 * price < methods.solve(whole).params.context_budget
+    assert plan.plan_run(methods.solve(less)).epsilon < 0.5 * plan.plan_run(methods.solve(whole)).epsilon
     # A budget that is given is what may be spent.
     given = config(**INDIVIDUAL | {'epsilon': None, 'context_budget': 0.5}, max_batch_tokens=100)
-    assert mechanism.params(given).context_budget == 0.5
+    assert methods.solve(given).params.context_budget == 0.5
 
 
 # --- Settings that do not fit ---------------------------------------------------
@@ -200,20 +201,23 @@ def test_clusters_pay_their_own_price_for_counts() -> None:
 
 
 def test_who_pays_follows_from_the_aggregate_where_nobody_says() -> None:
-    assert config(**INDIVIDUAL).method.is_individual and mechanism.params(config(**INDIVIDUAL)).is_individual
+    assert (
+        config(**INDIVIDUAL).method.is_individual and methods.solve(config(**INDIVIDUAL)).params.is_individual
+    )
     assert not config(**INDIVIDUAL, accounting='worst-case').method.is_individual
     assert not config().method.is_individual and not config(aggregate='median').method.is_individual
     tested = {'threshold': 0.5, 'threshold_noise_scale': 0.1}
     assert not config(aggregate='difference', **tested).method.is_individual
-    assert mechanism.params(config(**INDIVIDUAL)) == mechanism.params(
-        config(**INDIVIDUAL, accounting='individual')
+    assert (
+        methods.solve(config(**INDIVIDUAL)).params
+        == methods.solve(config(**INDIVIDUAL, accounting='individual')).params
     )
 
 
 @pytest.mark.parametrize('omega', [None, 5.0])
 def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None:
     solved = config(**INDIVIDUAL, omega=omega, count_rho=0.01)
-    params = mechanism.params(solved)
+    params = methods.solve(solved).params
     assert omega is None or params.omega == omega
     assert params.max_private_tokens is None and params.shift_bound == 0.4
 
@@ -224,14 +228,14 @@ def test_epsilon_solves_for_the_budget_of_a_context(omega: float | None) -> None
     # What ends a batch is public: 16 times what the highest price leaves, and 1,024 at most.
     tokens = math.floor(params.context_budget / (2 * (1.4 / 64) ** 2))
     assert params.max_batch_tokens == min(1024, 16 * tokens)
-    assert mechanism.params(config(**INDIVIDUAL, shift_bound=2.5)).shift_bound == 2.5
+    assert methods.solve(config(**INDIVIDUAL, shift_bound=2.5)).params.shift_bound == 2.5
 
 
 def test_a_given_budget_takes_the_order_that_costs_no_epsilon() -> None:
     given = config(aggregate='difference', max_private_tokens=None, context_budget=0.25)
-    omega = mechanism.params(given).omega
-    assert omega == accounting.omega_of_budget(mechanism.params(given), 0.25, delta=1e-6, other_rho=0.005)
-    chosen = plan.plan_run(given).epsilon
+    omega = methods.solve(given).params.omega
+    assert omega == accounting.omega_of_budget(methods.solve(given).params, 0.25, delta=1e-6, other_rho=0.005)
+    chosen = plan.plan_run(methods.solve(given)).epsilon
     assert chosen == pytest.approx(accounting.epsilon_from_rho(0.255, 1e-6), rel=1e-12)
 
 
@@ -277,5 +281,5 @@ def test_what_does_not_go_with_individual_accounting_is_refused(
     settings: dict[str, Any], expectation: str, remedy: str
 ) -> None:
     with pytest.raises(ValueError, match=expectation) as caught:
-        config(**settings)
+        methods.solve(config(**settings))
     assert caught.match(remedy)

@@ -53,8 +53,9 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
             )
         self.check_noise(budget)
         self.check_units(declared)
-        assert delta is not None  # a run that reads records has one
-        self.vote_params(1, self.nearest or 1, budget, delta)
+
+    def extras(self, *, is_local: bool) -> tuple[str, ...]:
+        return self.embedder_extras
 
     def mechanism(self, declared: Input, budget: Budget, delta: float, texts: int) -> TextVoteParams:
         """The mechanism, with the noise solved for where epsilon was given.
@@ -62,7 +63,7 @@ class RefineSettings(Refining, TextVotes, Model, MethodSettings):
         Args:
             declared: The input.
             budget: The guarantee.
-            delta: Resolved.
+            delta: At which epsilon is stated.
             texts: Texts of the corpus, which the default of `nearest` follows from.
 
         Raises:

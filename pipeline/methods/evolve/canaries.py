@@ -9,7 +9,6 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,36 +22,20 @@ from models.evolution.settings import EvolutionSettings
 from models.finetuning.units import Row
 from models.privacy import text_votes
 from models.privacy.randomness import RunKey
-from models.privacy.text_votes import TextVoteParams
 from models.records import Record
 from pipeline.canaries import Sabotage
 from pipeline.methods import canary_audit
 from pipeline.methods.canary_audit import CanaryAuditor
-from pipeline.settings.job_config import JobConfig
+from pipeline.methods.evolve import graph
+from pipeline.methods.evolve.run import VotingRun
 from transforms.run_files import BATCHES_FOLDER, EMBEDDINGS_FOLDER, ERRORS_FOLDER, ROUNDS_FOLDER, RUN, RUN_KEY
 
 
-class TextVotingCanaries(CanaryAuditor):
+class TextVotingCanaries(CanaryAuditor[VotingRun]):
     """Audits votes on texts."""
 
-    def __init__(
-        self,
-        sabotages: frozenset[str],
-        params: Callable[[JobConfig[Any]], TextVoteParams],
-        prepare: Callable[[JobConfig[Any]], EvolutionSettings],
-    ) -> None:
-        """Takes what the method says of its runs.
-
-        Args:
-            sabotages: As of every audit.
-            params: The mechanism of a run.
-            prepare: What a run's workers sample, embed and vote with.
-        """
-        super().__init__(sabotages)
-        self._params, self._prepare = params, prepare
-
-    def guarantee(self, config: JobConfig[Any]) -> one_run.Guarantee:
-        params, delta = self._params(config), config.resolved_delta
+    def guarantee(self, run: VotingRun) -> one_run.Guarantee:
+        params, delta = run.params, run.delta
         # The noise is a Gaussian on the whole multiples of a quantum, thousands of which make its scale.
         mu = math.sqrt(2 * params.rho)
         return one_run.Guarantee(
@@ -63,7 +46,7 @@ class TextVotingCanaries(CanaryAuditor):
 
     def attacks(
         self,
-        config: JobConfig[Any],
+        run: VotingRun,
         records: list[Record],
         coins: np.ndarray,
         *,
@@ -72,22 +55,22 @@ class TextVotingCanaries(CanaryAuditor):
         progress: Callable[[str], None],
     ) -> tuple[one_run.Attack, ...]:
         progress('Loading the embedder')
-        settings = self._prepare(config)
+        settings = graph.prepare(run)
         with tempfile.TemporaryDirectory() as work_dir:
-            run = _Run(settings, work_dir, sabotage, progress)
-            run.list_texts(1)
-            canaries = run.canaries(config, len(coins))
+            rounds = _Rounds(settings, work_dir, sabotage, progress)
+            rounds.list_texts(1)
+            canaries = rounds.canaries(run, len(coins))
             texts = [of[0].text for of in canaries]
             present = [record for of, is_in in zip(canaries, coins, strict=True) if is_in for record in of]
             if sabotage == 'own-text':
-                run.add_to_list([record.text for record in present])
-            run.embed(records, present)
+                rounds.add_to_list([record.text for record in present])
+            rounds.embed(records, present)
             votes = np.zeros(len(coins))
             for number in range(1, settings.params.rounds + 1):
                 if number > 1:
-                    run.list_texts(number)
-                votes += run.scores(canaries, number)
-            listed = run.listed_texts()
+                    rounds.list_texts(number)
+                votes += rounds.scores(canaries, number)
+            listed = rounds.listed_texts()
         is_listed = np.array([text in listed for text in texts], np.float64)
         return (
             one_run.Attack(name='noisy votes', reads='released', scores=votes, present=coins),
@@ -95,7 +78,7 @@ class TextVotingCanaries(CanaryAuditor):
         )
 
 
-class _Run:
+class _Rounds:
     """One run of the rounds, by the functions that a run's steps call; only Beam is left out."""
 
     def __init__(
@@ -122,11 +105,11 @@ class _Run:
 
     def list_texts(self, number: int) -> None:
         """Samples and writes the list of a round."""
-        from transforms.evolve import rounds
+        from transforms.evolve import rounds as steps
 
         self._progress(f'{self._settings.stage_of(number)}: sampling and listing texts')
-        rounds.sample_here(self._settings, self._work_dir, number)
-        rounds.write_list(self._settings, self._work_dir, number, self._embedder)
+        steps.sample_here(self._settings, self._work_dir, number)
+        steps.write_list(self._settings, self._work_dir, number, self._embedder)
 
     def add_to_list(self, texts: Sequence[str]) -> None:
         """Breaks the first list: texts of records stand among the candidates."""
@@ -145,7 +128,7 @@ class _Run:
             with open(files.round_path(self._work_dir, name), 'wb') as file:
                 file.write(content)
 
-    def canaries(self, config: JobConfig[Any], count: int) -> list[list[Record]]:
+    def canaries(self, run: VotingRun, count: int) -> list[list[Record]]:
         """Canaries whose texts are those of the list, one for each text and label, with a number behind.
 
         Raises:
@@ -160,7 +143,7 @@ class _Run:
                 f'{count}, labels={len(labels)}, texts={len(listed)}. Give fewer canaries, or more texts.'
             )
         texts = [f'{listed[number // len(labels)].text} {number:06d}' for number in range(count)]
-        return canary_audit.canary_records(texts, canary_audit.labels_of(config, count), config)
+        return canary_audit.canary_records(texts, canary_audit.labels_of(run, count), run)
 
     def embed(self, records: list[Record], present: list[Record]) -> None:
         """Embeds the units, those of the input apart."""

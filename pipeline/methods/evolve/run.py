@@ -1,0 +1,150 @@
+"""A run of votes on texts, solved: its mechanism, its lists and the texts that it samples."""
+
+import dataclasses
+import math
+import typing
+from typing import Self
+
+from models.batch_plan import BatchPlan
+from models.evolution.defaults import Defaults
+from models.evolution.generation import Candidate
+from models.privacy.text_votes import TextVoteParams
+from pipeline.methods.evolve.refine_settings import RefineSettings
+from pipeline.methods.evolve.settings import TEXTS_TOGETHER, EvolveSettings
+from pipeline.methods.solved import Begun, Run, RunFolders
+from pipeline.settings.job_config import JobConfig
+from transforms.run_files import EMBEDDINGS_FOLDER, ROUNDS_FOLDER
+
+if typing.TYPE_CHECKING:
+    from transforms.columns import Columns
+
+type VotingSettings = EvolveSettings | RefineSettings
+
+# The stage of a ledger.
+STAGE = 'votes_on_texts'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VotingRun(Run[VotingSettings]):
+    """A run of votes on texts that it samples, or that are given.
+
+    Attributes:
+        params: The mechanism, with the noise solved for where epsilon was given.
+        sizes: Rounds, candidates and what else follows from public numbers.
+        start: The list of the first round where it is given; empty where it is sampled.
+        examples: Texts that the corpus should have.
+        texts_per_label: Texts that are sampled for each label in each round, and last those after the last
+            vote.
+    """
+
+    params: TextVoteParams
+    sizes: Defaults
+    start: tuple[Candidate, ...]
+    examples: int
+    texts_per_label: tuple[int, ...]
+
+    @property
+    def sampled_texts(self) -> int:
+        """Texts that the run samples, of all labels and rounds."""
+        return len(self.input.label_values) * sum(self.texts_per_label)
+
+    @property
+    def own_columns(self) -> 'Columns':
+        from transforms import evolve
+
+        return evolve.COLUMNS
+
+    def for_workers(self) -> Self:
+        # The given texts travel with what workers vote with.
+        return dataclasses.replace(super().for_workers(), start=())
+
+
+def solve_evolution(config: JobConfig[EvolveSettings]) -> VotingRun:
+    """The run of texts that are sampled.
+
+    Raises:
+        ValueError: A setting out of range, an epsilon that no noise gives, or a start that is no corpus.
+        FileNotFoundError: There is no such start.
+    """
+    own, labels = config.method, len(config.input.label_values)
+    sizes = own.sizes(config.input, config.budget, config.delta)
+    # A given list takes the place of what the first round would sample.
+    first = 0 if own.start is not None else sizes.candidates
+    texts = (first, *(sizes.children,) * (sizes.rounds - 1), sizes.unvoted)
+    texts_per_label = tuple(math.ceil(number / labels) for number in texts)
+    return _run(
+        config,
+        params=own.vote_params(sizes.rounds, sizes.nearest, config.budget, config.delta),
+        sizes=sizes,
+        examples=own.examples,
+        texts_per_label=texts_per_label,
+        start=_given(config, own.start, 'start'),
+        begun=() if own.start is None else (Begun(name='start', place=own.start, what='a corpus'),),
+        most_tokens=labels * sum(texts_per_label) * own.max_example_tokens,
+    )
+
+
+def solve_refining(config: JobConfig[RefineSettings]) -> VotingRun:
+    """The run of one round on texts that are given.
+
+    Raises:
+        ValueError: A setting out of range, an epsilon that no noise gives, or a corpus that is none.
+        FileNotFoundError: There is no such corpus.
+    """
+    own, corpus = config.method, str(config.method.corpus)
+    start = _given(config, corpus, 'corpus')
+    params = own.mechanism(config.input, config.budget, config.delta, len(start))
+    sizes = Defaults(rounds=1, candidates=len(start), children=0, unvoted=0, nearest=params.nearest, shots=0)
+    return _run(
+        config,
+        params=params,
+        sizes=sizes,
+        examples=min(len(start), own.keep or max(1, len(start) // 2)),
+        texts_per_label=(0, 0),
+        start=start,
+        begun=(Begun(name='corpus', place=corpus, what='a corpus'),),
+        most_tokens=0,
+    )
+
+
+def _given(config: JobConfig[typing.Any], place: str | None, name: str) -> tuple[Candidate, ...]:
+    if place is None:
+        return ()
+    from pipeline.methods import start_corpus
+
+    return start_corpus.read_start(place, config.input, name)
+
+
+def _run(
+    config: JobConfig[typing.Any],
+    *,
+    params: TextVoteParams,
+    sizes: Defaults,
+    examples: int,
+    texts_per_label: tuple[int, ...],
+    start: tuple[Candidate, ...],
+    begun: tuple[Begun, ...],
+    most_tokens: int,
+) -> VotingRun:
+    labels = config.input.label_values
+    # A given list counts as a batch of each label.
+    batches = bool(start) + sum(math.ceil(texts / TEXTS_TOGETHER) for texts in texts_per_label)
+    return VotingRun(
+        config=config,
+        statement='differential privacy',
+        stages={STAGE: params.event},
+        batch_plan=BatchPlan(
+            labels=labels,
+            batches_per_group=(max(1, batches),) * len(labels),
+            noisy_counts=None,
+            contexts_rho=0.0,
+        ),
+        most_tokens=most_tokens,
+        folders=RunFolders(work=(ROUNDS_FOLDER, EMBEDDINGS_FOLDER), output=(ROUNDS_FOLDER,)),
+        begun=begun,
+        params=params,
+        sizes=sizes,
+        start=start,
+        examples=examples,
+        texts_per_label=texts_per_label,
+    )

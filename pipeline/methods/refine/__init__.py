@@ -1,1 +1,0 @@
-"""One round of votes on the texts of a corpus (METHOD 4e)."""
