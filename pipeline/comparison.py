@@ -16,6 +16,7 @@ from pipeline import methods
 from pipeline.config import METHOD, job_config, settings_of
 from pipeline.estimate import duration
 from pipeline.methods.method import Method, RunPlan, Score
+from pipeline.run.planned import planned
 from pipeline.settings.job_config import JobConfig
 from pipeline.settings.model import Model
 
@@ -112,23 +113,6 @@ def compare(given: Mapping[str, Any]) -> Comparison:
         recommended=None if best is None else best.method,
         because='No method fits: see why beside each.' if best is None else _reason(best, found),
     )
-
-
-def planned(config: JobConfig[Any]) -> RunPlan:
-    """The plan of a run, with what it takes of this machine, and what the ledger says where one is named.
-
-    Raises:
-        ValueError: The settings do not fit, the ledger does not know the dataset, or what an earlier run left
-            in the cache is damaged.
-        ConnectionError: The ledger is not there.
-    """
-    run, answer = methods.solve(config), None
-    method = methods.of(run)
-    if run.budget.dataset is not None:
-        from pipeline.run import charge
-
-        answer = charge.ask(run)
-    return method.plan(run, method.estimate(run), answer)
 
 
 def _compared(method: Method[Any, Any], config: JobConfig[Any], run_plan: RunPlan) -> Compared:

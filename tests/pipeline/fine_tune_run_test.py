@@ -23,10 +23,11 @@ from models.privacy.accounting import subsampled
 from models.privacy.randomness import RunKey
 from models.privacy.report import PrivacyReport, TunedTotals
 from models.records import Record
-from pipeline import methods, released_corpus
+from pipeline import methods
 from pipeline.config import job_config
 from pipeline.ledger.ledger import Ledger
 from pipeline.methods.fine_tune import memory, plan, released
+from pipeline.release import released_corpus
 from pipeline.run import folders, identity
 from pipeline.settings.job_config import JobConfig
 from tests.launched import launch
