@@ -8,10 +8,11 @@ import typer
 
 from pipeline.commands import flags
 from pipeline.commands.release import show_report
-from pipeline.config import all_settings, read_config
+from pipeline.config import all_settings
 from pipeline.methods.solved import Run
 from pipeline.pages import ledger_terminal
 from pipeline.run import narrowed, watched
+from pipeline.run.chosen import chosen
 from pipeline.screen import interrupt, terminal
 from pipeline.settings.job_config import JobConfig
 from transforms.run_files import RESTRICTED_PAGE
@@ -32,7 +33,8 @@ def generate(
     Options of Beam follow after a bare [bold]--[/bold]. The same command again resumes a
     run that died, and spends nothing twice.
     """
-    _run(read_config(config, settings), context.args, as_json=as_json, quiet=quiet)
+    job_config, why = chosen(config, settings)
+    _run(job_config, context.args, why, as_json=as_json, quiet=quiet)
 
 
 @flags.with_flags(narrowed.TRAINING.values())
@@ -79,10 +81,19 @@ def refine(
     _run(narrowed.refining(corpus, config, settings), context.args, as_json=as_json, quiet=quiet)
 
 
-def _run(job_config: JobConfig, beam_arguments: Sequence[str], *, as_json: bool, quiet: bool) -> None:
-    """Runs a job to its end, and shows its report."""
+def _run(
+    job_config: JobConfig,
+    beam_arguments: Sequence[str],
+    why: str | None = None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Runs a job to its end, and shows its report; first why its method was taken, where nobody named one."""
     run = watched.ready(job_config)
     console = terminal.console(stderr=True, quiet=quiet or as_json)
+    if why is not None:
+        console.print(why, soft_wrap=True, markup=False)
     with interrupt.answered():
         if not watched.carry_out(run, beam_arguments, console):
             # A template's launcher only submits.
