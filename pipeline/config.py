@@ -37,8 +37,8 @@ def method_help() -> str:
     """What the key says of itself."""
     known = '; '.join(f'{name}, {method.summary}' for name, method in METHODS.items())
     return (
-        f'What makes a corpus of the records: {known}. Without it the one that suits the declared numbers, as '
-        '`dp-corpus plan --compare` shows; votes on tokens where they say nothing.'
+        f'What makes a corpus of the records: {known}. Without it the one that suits the declared numbers, '
+        'as `dp-corpus plan --compare` shows; votes on tokens where they say nothing.'
     )
 
 

@@ -37,6 +37,42 @@ def generate(
     _run(job_config, context.args, why, as_json=as_json, quiet=quiet)
 
 
+@flags.with_flags(narrowed.PREDICTING.values())
+def predict(
+    context: typer.Context,
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Let batches of records vote on every token that a frozen model writes: records in, a corpus out.
+
+    Example: [bold]dp-corpus predict --input notes.csv --records 700 --epsilon 1 --output corpus[/bold]
+
+    It is [bold]generate --method predict[/bold] with the flags of this method alone.
+    """
+    job_config = narrowed.of_method('predict', config, settings)
+    _run(job_config, context.args, as_json=as_json, quiet=quiet)
+
+
+@flags.with_flags(narrowed.EVOLVING.values())
+def evolve(
+    context: typer.Context,
+    config: flags.ConfigFlag = None,
+    as_json: flags.JsonFlag = False,
+    quiet: flags.QuietFlag = False,
+    **settings: Any,
+) -> None:
+    """Let records vote on whole texts that a model samples from public prompts: records in, a corpus out.
+
+    Example: [bold]dp-corpus evolve --input notes.csv --records 10000 --epsilon 1 --output corpus[/bold]
+
+    It is [bold]generate --method evolve[/bold] with the flags of this method alone.
+    """
+    job_config = narrowed.of_method('evolve', config, settings)
+    _run(job_config, context.args, as_json=as_json, quiet=quiet)
+
+
 @flags.with_flags(narrowed.TRAINING.values())
 def fine_tune(
     context: typer.Context,

@@ -12,8 +12,8 @@ from pipeline.settings.job_config import JobConfig
 def chosen(path: str | None, flags: Mapping[str, Any]) -> tuple[JobConfig[Any], str | None]:
     """The config of a TOML file and of flags, and why its method was taken where nobody named one.
 
-    The method is that of `plan --compare`, but for the time, which another machine might tell otherwise: a run
-    that goes on has to be of the same method. Methods that lack a setting which was given are no choice.
+    The method is that of `plan --compare`, but for the time, which another machine might tell otherwise: a
+    run that goes on has to be of the same method. Methods that lack a given setting are no choice.
 
     Args:
         path: The TOML file, or None.
